@@ -1,0 +1,7 @@
+//! Tabla loads a language model from the file a user already has, compiles it once into flat
+//! tables of [`DispatchCmd`](op::table::DispatchCmd)s, and replays a table per token.
+
+pub mod dtype;
+pub mod error;
+pub mod format;
+pub mod text;
