@@ -33,13 +33,69 @@ pub struct Facts {
 }
 
 const ROWS: [(DType, Facts); 7] = [
-    (DType::F32, Facts { name: "f32", block: 1, bytes: 4, gguf: Some(0) }),
-    (DType::F16, Facts { name: "f16", block: 1, bytes: 2, gguf: Some(1) }),
-    (DType::Bf16, Facts { name: "bf16", block: 1, bytes: 2, gguf: Some(30) }),
-    (DType::Q8_0, Facts { name: "q8_0", block: 32, bytes: 34, gguf: Some(8) }),
-    (DType::Q4_0, Facts { name: "q4_0", block: 32, bytes: 18, gguf: Some(2) }),
-    (DType::Q4_1, Facts { name: "q4_1", block: 32, bytes: 20, gguf: Some(3) }),
-    (DType::U32, Facts { name: "u32", block: 1, bytes: 4, gguf: None }),
+    (
+        DType::F32,
+        Facts {
+            name: "f32",
+            block: 1,
+            bytes: 4,
+            gguf: Some(0),
+        },
+    ),
+    (
+        DType::F16,
+        Facts {
+            name: "f16",
+            block: 1,
+            bytes: 2,
+            gguf: Some(1),
+        },
+    ),
+    (
+        DType::Bf16,
+        Facts {
+            name: "bf16",
+            block: 1,
+            bytes: 2,
+            gguf: Some(30),
+        },
+    ),
+    (
+        DType::Q8_0,
+        Facts {
+            name: "q8_0",
+            block: 32,
+            bytes: 34,
+            gguf: Some(8),
+        },
+    ),
+    (
+        DType::Q4_0,
+        Facts {
+            name: "q4_0",
+            block: 32,
+            bytes: 18,
+            gguf: Some(2),
+        },
+    ),
+    (
+        DType::Q4_1,
+        Facts {
+            name: "q4_1",
+            block: 32,
+            bytes: 20,
+            gguf: Some(3),
+        },
+    ),
+    (
+        DType::U32,
+        Facts {
+            name: "u32",
+            block: 1,
+            bytes: 4,
+            gguf: None,
+        },
+    ),
 ];
 
 impl DType {
@@ -55,7 +111,9 @@ impl DType {
 
     /// The type with this number in GGUF files.
     pub fn from_gguf(id: u32) -> Option<Self> {
-        ROWS.iter().find(|(_, f)| f.gguf == Some(id)).map(|(d, _)| *d)
+        ROWS.iter()
+            .find(|(_, f)| f.gguf == Some(id))
+            .map(|(d, _)| *d)
     }
 
     /// The type of this name.

@@ -55,7 +55,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Self { kind, message: message.to_string().into(), source: None }
+        Self {
+            kind,
+            message: message.to_string().into(),
+            source: None,
+        }
     }
 
     /// The same error with the cause attached.
@@ -84,7 +88,10 @@ pub trait Context<T> {
 
 impl<T> Context<T> for Result<T> {
     fn context(self, clause: impl fmt::Display) -> Self {
-        self.map_err(|e| Error { message: format!("{clause}: {}", e.message).into(), ..e })
+        self.map_err(|e| Error {
+            message: format!("{clause}: {}", e.message).into(),
+            ..e
+        })
     }
 }
 

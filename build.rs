@@ -1,0 +1,224 @@
+//! Expands, validates and reflects every shader into `$OUT_DIR/shaders.rs`.
+//!
+//! A shader that naga refuses fails the build with naga's own message and line. What is
+//! reflected (bindings, parameters, step state, tile sizes) is written nowhere else.
+
+#[path = "src/exec/gpu/source.rs"]
+mod source;
+
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{AddressSpace, Expression, Literal, Module, ScalarKind, StorageAccess, TypeInner};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo::rerun-if-changed=shaders");
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let files = read_sources(&root.join("shaders"));
+    let variants = source::variants(&files["variants"]);
+
+    let mut rows = String::new();
+    let mut modules = String::new();
+    let mut shared = String::new();
+    for stem in files
+        .keys()
+        .filter_map(|f| f.strip_suffix(".wgsl"))
+        .filter(|f| !f.contains('/'))
+    {
+        let mut params = None;
+        let of_stem = variants.get(stem).cloned().unwrap_or_else(|| vec![None]);
+        for variant in of_stem {
+            let name = source::name(stem, variant.as_deref());
+            let text = source::expand(stem, variant.as_deref(), &|f| files.get(f).cloned())
+                .unwrap_or_else(|e| panic!("shaders: {name}: {e}"));
+            let module = validate(&name, &text);
+            let own = params_of(&module);
+            assert!(
+                params.get_or_insert_with(|| own.clone()) == &own,
+                "{name}: Params vary"
+            );
+            if shared.is_empty() {
+                for shared_struct in ["Row", "State"] {
+                    if let Some(text) = struct_of(&module, shared_struct) {
+                        shared.push_str(&text);
+                    }
+                }
+            }
+            rows.push_str(&row(&name, stem, variant.as_deref(), &text, &module));
+        }
+        let body = params.expect("at least one variant");
+        writeln!(
+            modules,
+            "pub mod {stem} {{\n    use bytemuck::{{Pod, Zeroable}};\n{body}}}"
+        )
+        .expect("a String takes it");
+    }
+    let sources: String = files
+        .iter()
+        .map(|(f, t)| format!("    ({f:?}, {t:?}),\n"))
+        .collect();
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it")).join("shaders.rs");
+    let text = format!(
+        "use bytemuck::{{Pod, Zeroable}};\n{HEADER}{shared}{modules}\
+         pub static SHADERS: &[Shader] = &[\n{rows}];\n\
+         pub static SOURCES: &[(&str, &str)] = &[\n{sources}];\n"
+    );
+    std::fs::write(out, text).expect("OUT_DIR takes files");
+}
+
+const HEADER: &str = "
+/// A binding of a kernel: its name and whether the kernel writes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding { pub name: &'static str, pub writable: bool }
+/// A kernel: text, interface and tile.
+#[derive(Clone, Copy, Debug)]
+pub struct Shader {
+    pub name: &'static str,
+    pub stem: &'static str,
+    pub variant: Option<&'static str>,
+    pub wgsl: &'static str,
+    pub bindings: &'static [Binding],
+    /// Units of work, and tokens, that one workgroup does.
+    pub units: u32,
+    pub tokens: u32,
+    pub params_bytes: u32,
+}
+";
+
+/// Every file below `shaders/`, by its path there.
+fn read_sources(root: &Path) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("shaders/ is there") {
+            let path = entry.expect("shaders/ can be listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path
+                    .strip_prefix(root)
+                    .expect("below root")
+                    .to_str()
+                    .expect("ASCII");
+                let text = std::fs::read_to_string(&path).expect("a shader is text");
+                files.insert(name.replace('\\', "/"), text);
+            }
+        }
+    }
+    files
+}
+
+fn validate(name: &str, text: &str) -> Module {
+    let module = naga::front::wgsl::parse_str(text)
+        .unwrap_or_else(|e| panic!("shaders: {name}: {}", e.emit_to_string(text)));
+    Validator::new(ValidationFlags::all(), Capabilities::all())
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("shaders: {name}: {}", e.emit_to_string(text)));
+    module
+}
+
+/// One row of `SHADERS`.
+fn row(name: &str, stem: &str, variant: Option<&str>, text: &str, module: &Module) -> String {
+    let mut bindings: Vec<_> = module
+        .global_variables
+        .iter()
+        .filter_map(|(_, v)| match (v.space, &v.binding) {
+            (AddressSpace::Storage { access }, Some(b)) => Some((
+                b.binding,
+                v.name.clone()?,
+                access.contains(StorageAccess::STORE),
+            )),
+            _ => None,
+        })
+        .collect();
+    bindings.sort();
+    for (i, (binding, name, _)) in bindings.iter().enumerate() {
+        assert!(
+            *binding as usize == i,
+            "{name}: bindings must count from 0 without holes"
+        );
+    }
+    let bindings: Vec<_> = bindings
+        .iter()
+        .map(|(_, name, writable)| format!("Binding {{ name: {name:?}, writable: {writable} }}"))
+        .collect();
+    format!(
+        "    Shader {{ name: {name:?}, stem: {stem:?}, variant: {variant:?}, wgsl: {text:?}, \
+         bindings: &[{}], units: {}, tokens: {}, params_bytes: size_of::<{stem}::Params>() as u32 }},\n",
+        bindings.join(", "),
+        constant(module, "UNITS").unwrap_or_else(|| panic!("{name}: const UNITS is missing")),
+        constant(module, "TOKENS").unwrap_or(1),
+    )
+}
+
+/// A `const NAME = 4u;` of the shader.
+fn constant(module: &Module, name: &str) -> Option<u32> {
+    module
+        .constants
+        .iter()
+        .find(|(_, c)| c.name.as_deref() == Some(name))
+        .and_then(|(_, c)| match module.global_expressions[c.init] {
+            Expression::Literal(Literal::U32(v)) => Some(v),
+            _ => None,
+        })
+}
+
+/// The type of the `var<immediate>`, as a Rust struct named `Params`.
+fn params_of(module: &Module) -> String {
+    module
+        .global_variables
+        .iter()
+        .find(|(_, v)| v.space == AddressSpace::Immediate)
+        .and_then(|(_, v)| module.types[v.ty].name.clone())
+        .and_then(|name| struct_of(module, &name))
+        .expect("every shader has `var<immediate> params: Params`")
+}
+
+/// A WGSL struct as a `#[repr(C)]` Rust struct; a runtime-sized last member is left out.
+fn struct_of(module: &Module, name: &str) -> Option<String> {
+    let (_, ty) = module
+        .types
+        .iter()
+        .find(|(_, t)| t.name.as_deref() == Some(name))?;
+    let TypeInner::Struct { members, .. } = &ty.inner else {
+        return None;
+    };
+    let mut text = format!(
+        "/// `{name}`, as the shaders declare it.\n#[repr(C)]\n\
+         #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]\npub struct {name} {{\n"
+    );
+    for member in members {
+        let field = member.name.as_deref().expect("members are named");
+        let ty = match module.types[member.ty].inner {
+            TypeInner::Scalar(s) => scalar(s).to_string(),
+            TypeInner::Array {
+                base,
+                size: naga::ArraySize::Constant(n),
+                ..
+            } => {
+                let TypeInner::Scalar(s) = module.types[base].inner else {
+                    panic!("{name}.{field}: only arrays of scalars are reflected")
+                };
+                format!("[{}; {n}]", scalar(s))
+            }
+            TypeInner::Array {
+                size: naga::ArraySize::Dynamic,
+                ..
+            } => continue,
+            _ => panic!("{name}.{field}: only scalars and arrays of them are reflected"),
+        };
+        writeln!(text, "    pub {field}: {ty},").expect("a String takes it");
+    }
+    text.push_str("}\n");
+    Some(text)
+}
+
+fn scalar(s: naga::Scalar) -> &'static str {
+    match (s.kind, s.width) {
+        (ScalarKind::Uint, 4) => "u32",
+        (ScalarKind::Sint, 4) => "i32",
+        (ScalarKind::Float, 4) => "f32",
+        _ => panic!("only 32-bit scalars are reflected"),
+    }
+}

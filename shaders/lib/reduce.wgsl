@@ -1,0 +1,16 @@
+// Sum of one value per lane over a workgroup of WG lanes, in a fixed order.
+
+var<workgroup> reduce_shared: array<f32, WG>;
+
+fn reduce_sum(lane: u32, value: f32) -> f32 {
+    workgroupBarrier();
+    reduce_shared[lane] = value;
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lane < half) {
+            reduce_shared[lane] += reduce_shared[lane + half];
+        }
+    }
+    workgroupBarrier();
+    return reduce_shared[0];
+}

@@ -1,0 +1,17 @@
+// y[t, i] = silu(gate[t, i]) * up[t, i]
+
+#import state
+
+const UNITS = 256u;
+
+struct Params { tokens: u32, dim: u32 }
+
+@group(0) @binding(0) var<storage, read> gate: array<f32>;
+@group(0) @binding(1) var<storage, read> up: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(64)
+fn main() {
+}

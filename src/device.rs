@@ -1,0 +1,66 @@
+//! Plain facts about a device: everything that tunes a dispatch is a field here.
+
+use std::fmt;
+
+/// Which kind of device replays the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The processor's cores and their SIMD units.
+    Cpu,
+    /// A GPU through wgpu.
+    Gpu,
+}
+
+/// How exactly the device computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Activations may go to int8 in blocks before a quantised product, and the KV cache is f16.
+    #[default]
+    Fast,
+    /// Every product in f32 on decoded weights, KV cache in f32.
+    Exact,
+}
+
+/// What planning and linking may know of a device.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// CPU or GPU.
+    pub kind: DeviceKind,
+    /// The maker's name for it.
+    pub name: String,
+    /// `avx512`, `avx2`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
+    pub backend: String,
+    /// Threads that replay the table; 0 on a GPU.
+    pub threads: u32,
+    /// Last-level data cache of a core in bytes; 0 where unknown.
+    pub cache_bytes: u64,
+    /// Workgroups in one dimension at most.
+    pub grid_max: u32,
+    /// Bytes that one binding may span at most.
+    pub binding_bytes_max: u64,
+    /// Storage buffers that one kernel may bind at most.
+    pub bindings_max: u32,
+    /// Lanes that run in step; 0 where unknown.
+    pub subgroup_size: u32,
+    /// Whether shaders may compute in f16.
+    pub f16: bool,
+    /// PCI vendor of a GPU; 0 on a CPU.
+    pub vendor: u32,
+    /// Tokens of a prefill chunk.
+    pub chunk_tokens: u32,
+    /// Tokens of the longest chain in one submission.
+    pub chain_tokens: u32,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Cpu => write!(
+                f,
+                "{} ({}, {} threads)",
+                self.name, self.backend, self.threads
+            ),
+            DeviceKind::Gpu => write!(f, "{} ({})", self.name, self.backend),
+        }
+    }
+}

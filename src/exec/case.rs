@@ -1,0 +1,51 @@
+//! Cases that hold every kernel of every device against the scalar reference.
+//!
+//! A case emits one operation through the builder and is compiled as tables are, so that grids
+//! are tested too. A runner fills what the operation reads with pseudo-random numbers, runs it
+//! on each device, and compares what it wrote.
+
+use crate::dtype::DType;
+use crate::op::builder::{Builder, WeightInfo, Weights};
+
+/// One operation on one set of shapes.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// What is odd about it.
+    pub name: &'static str,
+    /// Tokens that the table is built for.
+    pub tokens: u32,
+    /// Tokens that live; rows beyond must stay untouched.
+    pub live: u32,
+    /// Position of the first row; the others follow.
+    pub position: u32,
+    /// Positions of the KV cache.
+    pub context: u32,
+    /// Storage of the KV cache.
+    pub cache: DType,
+    /// The weights by name, `[rows, cols]`.
+    pub weights: &'static [(&'static str, DType, u32, u32)],
+    /// Emits the operation; its inputs come from [`Builder::input`].
+    pub emit: fn(&mut Builder<'_>),
+    /// Greatest difference from the reference, relative to the largest number of the result.
+    pub tolerance: f32,
+}
+
+impl Weights for Case {
+    fn find(&self, name: &str) -> Option<WeightInfo> {
+        let index = self.weights.iter().position(|w| w.0 == name)?;
+        let (_, dtype, rows, cols) = self.weights[index];
+        let index = u32::try_from(index).expect("a handful of weights");
+        Some(WeightInfo {
+            index,
+            dtype,
+            rows,
+            cols,
+        })
+    }
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}

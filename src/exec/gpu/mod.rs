@@ -1,0 +1,2 @@
+//! GPU.
+pub mod source;

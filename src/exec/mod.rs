@@ -1,0 +1,59 @@
+//! Executors: link tables to a device once, then replay them.
+
+pub mod case;
+pub mod cpu;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+pub mod state;
+
+use crate::device::Profile;
+use crate::error::Result;
+use crate::op::table::{Place, Table};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The bytes that tables read and never write. They outlive every executor linked to them.
+pub trait Tensors: Send + Sync {
+    /// The bytes of [`Place::Weight`]`(index)`, as the file has them.
+    fn weight(&self, index: u32) -> &[u8];
+    /// The bytes of [`Place::Constant`]`(index)`.
+    fn constant(&self, index: u32) -> &[u8];
+}
+
+/// What is linked: tables that share places, and the tensors they read.
+#[derive(Clone)]
+pub struct Program {
+    /// The tables; an executor knows them by their index.
+    pub tables: Arc<[Table]>,
+    /// Weights and constants.
+    pub tensors: Arc<dyn Tensors>,
+}
+
+/// A device with tables linked to it: their places have memory, their kernels are chosen.
+///
+/// Places begin as zeros. `run` allocates nothing.
+pub trait Executor: Send {
+    /// The facts that the tables were planned with.
+    fn profile(&self) -> &Profile;
+
+    /// Replays `cmds` of a table `times` times, in one submission.
+    ///
+    /// # Errors
+    ///
+    /// `Device` or `DeviceLost`; a CPU does not fail.
+    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()>;
+
+    /// Writes bytes into a place, before whatever runs next.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a place that no table names or a range that leaves it.
+    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()>;
+
+    /// Reads bytes of a place, after whatever ran last.
+    ///
+    /// # Errors
+    ///
+    /// As `write`, and `Device` or `DeviceLost`.
+    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
+}

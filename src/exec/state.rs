@@ -1,0 +1,18 @@
+//! The step state as the host sees it: the shaders' own `State`, and the rows behind it.
+
+pub use crate::op::shaders::{Row, State};
+
+/// [`State::done`]: generation goes on.
+pub const RUNNING: u32 = 0;
+/// [`State::done`]: a stop token was picked.
+pub const STOPPED: u32 = 1;
+/// [`State::done`]: the next position is outside the context.
+pub const FULL: u32 = 2;
+
+/// Where the rows begin in the state's bytes.
+pub const ROWS_OFFSET: usize = size_of::<State>();
+
+/// Bytes of a state with this many rows.
+pub const fn state_bytes(rows: usize) -> usize {
+    ROWS_OFFSET + rows * size_of::<Row>()
+}

@@ -1,0 +1,149 @@
+//! THE list of operations.
+//!
+//! A row gives the formula, the enum's name, the stem and the operands with their access.
+//! The stem is at once `shaders/<stem>.wgsl`, `src/exec/cpu/kernel/<stem>.rs` and the name in
+//! listings and profiles; the operands stand in the order of the shader's bindings.
+//! From the list come the enum, its facts, the CPU kernel table and `docs/OPS.md`.
+//!
+//! Shapes: `tokens` rows of activations, of which the first `state.live` count; W is
+//! `[rows, cols]`, row after row, in any storage type. Everything else is f32.
+
+/// Hands every row of the list to the macro `$each`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! for_each_op {
+    ($each:ident) => {
+        $each! {
+            /// `y[t, :] = W[token[t], :]`
+            Embed = embed(w: read, y: write, state: read);
+            /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
+            RmsNorm = rms_norm(x: read, w: read, y: write, state: read);
+            /// `y[r] = W[r, :] . x`, one token
+            Gemv = gemv(w: read, x: read, y: write, state: read);
+            /// `y[r] += W[r, :] . x`, one token
+            GemvAdd = gemv_add(w: read, x: read, y: update, state: read);
+            /// `y[t, r] = W[r, :] . x[t, :]`
+            Gemm = gemm(w: read, x: read, y: write, state: read);
+            /// `y[t, r] += W[r, :] . x[t, :]`
+            GemmAdd = gemm_add(w: read, x: read, y: update, state: read);
+            /// `y[t, i] += b[i]`
+            AddBias = add_bias(b: read, y: update, state: read);
+            /// `q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v`
+            RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
+            /// `y[t, h, :] = softmax(scale q[t, h, :] . k[h / group, 0..=position, :]) v[h / group, 0..=position, :]`
+            Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `y[t, i] = silu(gate[t, i]) * up[t, i]`
+            Swiglu = swiglu(gate: read, up: read, y: write, state: read);
+            /// `y[0, :] = x[live - 1, :]`
+            LastRow = last_row(x: read, y: write, state: read);
+            /// `y[i] = penalty(x[i]) / temperature`, the penalty where `i` is among the last tokens of the history
+            Penalize = penalize(x: read, history: read, y: write, state: read);
+            /// `y[i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+            TopK = top_k(y: update, state: read);
+            /// `y[i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+            TopP = top_p(y: update, state: read);
+            /// `y[i] = -inf` where `softmax(y)[i] < min_p * max(softmax(y))`
+            MinP = min_p(y: update, state: read);
+            /// `y[i] += -ln(-ln(u(seed, position, i)))`, u by Philox4x32-10
+            Gumbel = gumbel(y: update, state: read);
+            /// `token = argmax(x)`, lowest id first; advances the state and appends to the history
+            Argmax = argmax(x: read, history: update, state: update);
+        }
+    };
+}
+
+/// How an operation touches an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Overwritten where the command's tokens live; never read.
+    Write,
+    /// Read and written in place.
+    Update,
+}
+
+/// An operand of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// Its name in the formula and in the shader.
+    pub name: &'static str,
+    /// How it is touched.
+    pub access: Access,
+}
+
+macro_rules! access {
+    (read) => {
+        Access::Read
+    };
+    (write) => {
+        Access::Write
+    };
+    (update) => {
+        Access::Update
+    };
+}
+
+macro_rules! define_ops {
+    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
+        /// An operation of the table.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Op { $($(#[doc = $formula])+ $op,)+ }
+
+        impl Op {
+            /// Every operation, in the order of the list.
+            pub const ALL: &'static [Self] = &[$(Self::$op,)+];
+
+            /// The stem: name of the shader, of the CPU kernel, in listings.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$op => stringify!($stem),)+ }
+            }
+
+            /// The formula, as the list has it.
+            pub fn formula(self) -> &'static str {
+                match self { $(Self::$op => concat!($($formula),+).trim_ascii(),)+ }
+            }
+
+            /// The operands in the order of the shader's bindings.
+            pub fn operands(self) -> &'static [Operand] {
+                match self {
+                    $(Self::$op => &[$(Operand { name: stringify!($operand), access: access!($access) },)+],)+
+                }
+            }
+        }
+    };
+}
+for_each_op!(define_ops);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::shaders::SHADERS;
+
+    #[test]
+    fn shaders_bind_what_the_list_says() {
+        for shader in SHADERS {
+            let op = Op::ALL.iter().find(|op| op.name() == shader.stem);
+            let op = op.unwrap_or_else(|| panic!("{}: no operation in the list", shader.stem));
+            let wanted: Vec<_> = op
+                .operands()
+                .iter()
+                .map(|o| (o.name, o.access != Access::Read))
+                .collect();
+            let found: Vec<_> = shader
+                .bindings
+                .iter()
+                .map(|b| (b.name, b.writable))
+                .collect();
+            assert_eq!(wanted, found, "{}", shader.name);
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_shader() {
+        for op in Op::ALL {
+            assert!(SHADERS.iter().any(|s| s.stem == op.name()), "{}", op.name());
+        }
+    }
+}

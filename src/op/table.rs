@@ -1,0 +1,171 @@
+//! The table: a flat array of commands and what they refer to, plain data all through.
+
+use super::list::Op;
+use super::shaders::SHADERS;
+use crate::dtype::DType;
+
+/// A kernel: an operation in one of the storage types that it is made for.
+///
+/// The number is the row in the reflected list of shaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KernelId(pub u16);
+
+impl KernelId {
+    /// The kernel of this operation for this storage type, if there is one.
+    pub fn find(op: Op, variant: Option<DType>) -> Option<Self> {
+        let variant = variant.map(DType::name);
+        let row = SHADERS
+            .iter()
+            .position(|s| s.stem == op.name() && s.variant == variant)?;
+        u16::try_from(row).ok().map(Self)
+    }
+
+    /// Name in listings and profiles: `gemv_q4_0`.
+    pub fn name(self) -> &'static str {
+        SHADERS[usize::from(self.0)].name
+    }
+
+    /// The storage type it is made for, where the operation has several.
+    pub fn variant(self) -> Option<DType> {
+        SHADERS[usize::from(self.0)]
+            .variant
+            .and_then(DType::from_name)
+    }
+}
+
+/// An index into [`Table::slots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u16);
+
+/// Operands of a command at most.
+pub const SLOTS_MAX: usize = 8;
+
+/// Bytes of a command's parameters at most.
+pub const PARAMS_BYTES_MAX: usize = 64;
+
+/// One launch: which kernel, on which slots, with which parameters, how wide.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DispatchCmd {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// Its operation.
+    pub op: Op,
+    /// How many of `slots` count.
+    pub n_slots: u8,
+    /// The operands, in the order of the list.
+    pub slots: [Slot; SLOTS_MAX],
+    /// Where its parameters begin in [`Table::params`].
+    pub params: u32,
+    /// How many bytes they are.
+    pub params_bytes: u32,
+    /// Workgroups in x, y and z. The CPU splits work by its own threads instead.
+    pub grid: [u32; 3],
+    /// Index into [`Table::labels`].
+    pub label: u32,
+}
+
+const _: () = assert!(size_of::<DispatchCmd>() == 44);
+
+impl DispatchCmd {
+    /// The operands.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots[..usize::from(self.n_slots)]
+    }
+}
+
+/// Where the bytes of a slot live. Two slots of one place share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// A tensor of the model, by its index.
+    Weight(u32),
+    /// A tensor that loading computed: RoPE frequencies.
+    Constant(u32),
+    /// The keys of a layer.
+    Keys(u32),
+    /// The values of a layer.
+    Values(u32),
+    /// The step state.
+    State,
+    /// The tokens by position.
+    History,
+    /// The logits of the row that the next token is picked from.
+    Logits,
+    /// The logits of every row of a `score` table.
+    Scores,
+    /// Working memory, by its number in the arena.
+    Scratch(u32),
+}
+
+/// What a slot is.
+#[derive(Clone, Debug)]
+pub struct SlotInfo {
+    /// Name in listings.
+    pub name: String,
+    /// How its numbers are stored.
+    pub dtype: DType,
+    /// Rows: tokens, or rows of a matrix.
+    pub rows: u32,
+    /// Elements of a row.
+    pub cols: u32,
+    /// Where it lives.
+    pub place: Place,
+}
+
+impl SlotInfo {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        let elements = u64::from(self.rows) * u64::from(self.cols);
+        self.dtype
+            .bytes(elements)
+            .expect("shapes are checked when a slot is made")
+    }
+}
+
+/// A compiled sequence of commands.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// `greedy`, `sampled`, `batch` or `score`.
+    pub name: &'static str,
+    /// Tokens that go through it at once, at most.
+    pub tokens: u32,
+    /// The commands.
+    pub cmds: Vec<DispatchCmd>,
+    /// The parameters of all commands.
+    pub params: Vec<u8>,
+    /// The slots that commands refer to.
+    pub slots: Vec<SlotInfo>,
+    /// What each command is for: the weight it reads, or its operation.
+    pub labels: Vec<String>,
+    /// The first command of the tail that picks a token from the logits; `cmds.len()` without one.
+    pub pick: usize,
+}
+
+impl Table {
+    /// The parameters of a command.
+    pub fn params(&self, cmd: &DispatchCmd) -> &[u8] {
+        let start = cmd.params as usize;
+        &self.params[start..start + cmd.params_bytes as usize]
+    }
+
+    /// What a slot is.
+    pub fn slot(&self, slot: Slot) -> &SlotInfo {
+        &self.slots[usize::from(slot.0)]
+    }
+
+    /// Bytes of working memory that its scratch places need.
+    pub fn arena_bytes(&self) -> u64 {
+        let mut places: Vec<(Place, u64)> = Vec::new();
+        for slot in self
+            .slots
+            .iter()
+            .filter(|s| matches!(s.place, Place::Scratch(_)))
+        {
+            match places.iter_mut().find(|(p, _)| *p == slot.place) {
+                Some((_, bytes)) => *bytes = (*bytes).max(slot.bytes()),
+                None => places.push((slot.place, slot.bytes())),
+            }
+        }
+        places.iter().map(|(_, bytes)| bytes).sum()
+    }
+}

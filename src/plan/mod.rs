@@ -1,0 +1,20 @@
+//! From a draft to a table: slots share memory, operations become kernels, work becomes grids.
+
+mod select;
+mod slots;
+
+use crate::device::Profile;
+use crate::error::Result;
+use crate::op::builder::Draft;
+use crate::op::table::Table;
+
+/// Compiles a draft for a device.
+///
+/// # Errors
+///
+/// `Unsupported` where an operation has no kernel for a storage type, `TooLarge` where a grid
+/// does not fit the device.
+pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
+    slots::share(&mut draft);
+    select::select(draft, profile)
+}

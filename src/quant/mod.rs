@@ -1,0 +1,1 @@
+//! Block formats: layout, reference decode and encode, one file per family.
