@@ -62,6 +62,13 @@ pub struct X {
     cols: u32,
 }
 
+impl X {
+    /// Elements per token.
+    pub fn cols(self) -> u32 {
+        self.cols
+    }
+}
+
 /// A weight that a recipe asked for, `[rows, cols]`.
 #[derive(Clone, Copy, Debug)]
 pub struct W {
@@ -116,11 +123,14 @@ pub struct Draft {
     pub nodes: Vec<Node>,
     /// The slots, each scratch slot with a place of its own.
     pub slots: Vec<SlotInfo>,
+    /// The first node of the head, which turns the last layer's output into logits.
+    pub head: usize,
     /// The first node of the tail that picks a token.
     pub pick: usize,
 }
 
 /// Collects the lines of a recipe into a [`Draft`].
+#[expect(missing_debug_implementations, reason = "it borrows a trait object")]
 pub struct Builder<'a> {
     weights: &'a dyn Weights,
     shape: Shape,
@@ -138,6 +148,7 @@ impl<'a> Builder<'a> {
             tokens: shape.tokens,
             nodes: Vec::new(),
             slots: Vec::new(),
+            head: 0,
             pick: 0,
         };
         let mut b = Self {
@@ -318,6 +329,7 @@ impl<'a> Builder<'a> {
 
     /// The rows of `h` that get logits: the last live one, or all of them.
     pub fn logit_rows(&mut self, h: X) -> X {
+        self.draft.head = self.draft.nodes.len();
         if h.tokens == 1 || self.shape.logits == LogitRows::All {
             return h;
         }
