@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::error::{Result, bail};
-use crate::exec::state::{Row, State};
+use crate::exec::state::{Row, State, state_bytes};
 use crate::model::TableId;
 use crate::op::table::Place;
 
@@ -25,41 +25,34 @@ impl Session {
         self.feed(progress)
     }
 
-    /// Appends tokens and writes the logits after each of them into `out`,
-    /// `[tokens, vocab]`.
+    /// The logits after every token of the sequence, `[tokens, vocab]`.
     ///
     /// # Errors
     ///
-    /// As [`Session::prefill`], and `Argument` for a slice of another length.
-    pub fn score(&mut self, tokens: &[u32], out: &mut [f32]) -> Result<()> {
-        let vocab = self.model.facts.vocab as usize;
-        if out.len() != tokens.len() * vocab {
+    /// `State` for an empty sequence, `Argument` for a slice of another length.
+    pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
+        self.begin()?;
+        let (vocab, total) = (self.model.facts.vocab as usize, self.tokens.len());
+        if out.len() != total * vocab {
             bail!(
                 Argument,
-                "logits of {} tokens are {} numbers, not {}",
-                tokens.len(),
-                tokens.len() * vocab,
+                "logits of {total} tokens are {} numbers, not {}",
+                total * vocab,
                 out.len()
             );
         }
-        let before = self.tokens.len();
-        if before > 0 {
-            self.feed(&mut |_, _| {})?;
-        }
-        self.append(tokens)?;
+        // The passes below write the cache anew, with the same numbers, and leave the logits
+        // that the next token is picked from alone.
+        self.feed(&mut |_, _| {})?;
         let table = &self.model.tables[TableId::Score as usize];
         let (rows, end) = (table.tokens as usize, table.cmds.len());
-        let mut done = before;
-        for chunk in out.chunks_mut(rows * vocab) {
+        for (at, chunk) in out.chunks_mut(rows * vocab).enumerate() {
             let live = chunk.len() / vocab;
-            self.pass(TableId::Score, done, live, end)?;
+            self.pass(TableId::Score, at * rows, live, end)?;
             self.model
                 .executor
                 .read(Place::Scores, 0, bytemuck::cast_slice_mut(chunk))?;
-            done += live;
         }
-        // The head of this table leaves the last row's logits elsewhere: feed that row again.
-        self.fed = done - usize::from(done > before);
         Ok(())
     }
 
@@ -113,23 +106,34 @@ impl Session {
 
     /// One pass of `live` tokens of the sequence, from `start`, through the first `end` commands.
     fn pass(&mut self, table: TableId, start: usize, live: usize, end: usize) -> Result<()> {
-        let row = |at: usize| Row {
-            token: self.tokens[at],
-            position: u32::try_from(at).expect("a position is under the context"),
-        };
-        let rows: Vec<Row> = (start..start + live).map(row).collect();
-        let bytes: &[u8] = bytemuck::cast_slice(&self.tokens[start..start + live]);
+        let tokens = &self.tokens[start..start + live];
+        let history = bytemuck::cast_slice(tokens);
         self.model
             .executor
-            .write(Place::History, start * size_of::<u32>(), bytes)?;
-        let live = u32::try_from(live).expect("a chunk is small");
+            .write(Place::History, start * size_of::<u32>(), history)?;
+        let small = |n: usize| u32::try_from(n).expect("positions are under the context");
+        let (head, rows) = self.state.split_at_mut(size_of::<State>());
         let context = self.model.facts.context;
         let state = State {
-            live,
+            live: small(live),
             context,
             ..State::default()
         };
-        self.write_state(&state, &rows)?;
+        head.copy_from_slice(bytemuck::bytes_of(&state));
+        for (at, (&token, out)) in tokens
+            .iter()
+            .zip(rows.chunks_exact_mut(size_of::<Row>()))
+            .enumerate()
+        {
+            let row = Row {
+                token,
+                position: small(start + at),
+            };
+            out.copy_from_slice(bytemuck::bytes_of(&row));
+        }
+        self.model
+            .executor
+            .write(Place::State, 0, &self.state[..state_bytes(live)])?;
         self.model.executor.run(table as usize, 0..end, 1)
     }
 }

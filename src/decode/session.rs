@@ -2,7 +2,7 @@
 
 use super::Sampling;
 use crate::error::{Result, bail};
-use crate::exec::state::{Row, State, state_bytes};
+use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
 use crate::op::table::Place;
 use crate::text::Tokenizer;
@@ -181,8 +181,8 @@ impl Session {
         let executor = &mut self.model.executor;
         let bytes = &mut self.state[..state_bytes(1)];
         executor.read(Place::State, 0, bytes)?;
-        let state: State = bytemuck::pod_read_unaligned(&bytes[..size_of::<State>()]);
-        let row: Row = bytemuck::pod_read_unaligned(&bytes[size_of::<State>()..]);
+        let state: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+        let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
         let before = self.tokens.len();
         let in_history = row.position.min(state.context - 1) - position;
         self.tokens.resize(before + in_history as usize, 0);
@@ -195,15 +195,6 @@ impl Session {
         // The token picked last has not been fed.
         self.fed = self.tokens.len() - 1;
         Ok(state.done)
-    }
-
-    /// Writes the step state and its rows.
-    pub(super) fn write_state(&mut self, state: &State, rows: &[Row]) -> Result<()> {
-        let (head, tail) = self.state.split_at_mut(size_of::<State>());
-        head.copy_from_slice(bytemuck::bytes_of(state));
-        tail[..size_of_val(rows)].copy_from_slice(bytemuck::cast_slice(rows));
-        let bytes = &self.state[..state_bytes(rows.len())];
-        self.model.executor.write(Place::State, 0, bytes)
     }
 
     /// Forgets tokens behind the first `keep`.
