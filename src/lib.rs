@@ -35,7 +35,7 @@ pub use decode::{Cancel, Finish, Flow, Generate, Piece, Sampling, Session, Stats
 pub use device::{DeviceKind, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
-    CONTEXT_DEFAULT, DeviceChoice, Estimate, Options, Progress, STAGES, Source, Stage, compile,
-    devices, estimate, load, load_tokenizer, open_directory,
+    CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Options, Progress, STAGES,
+    Source, Stage, compare, compile, devices, estimate, load, load_tokenizer, open_directory,
 };
 pub use model::{Facts, Model, TableId};

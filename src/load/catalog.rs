@@ -9,7 +9,7 @@ use crate::op::builder::{WeightInfo, Weights};
 
 /// A file's tensors by name and number, and the constants that loading computed.
 #[derive(Debug)]
-pub struct Catalog {
+pub(super) struct Catalog {
     file: Directory,
     /// Per tensor of the file: what the builder may know, or the type that is not built.
     weights: Vec<Result<WeightInfo, String>>,
