@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Checks tokens and appends them.
-    fn append(&mut self, tokens: &[u32]) -> Result<()> {
+    pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
         let facts = &self.model.facts;
         if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
             bail!(
@@ -105,7 +105,13 @@ impl Session {
     }
 
     /// One pass of `live` tokens of the sequence, from `start`, through the first `end` commands.
-    fn pass(&mut self, table: TableId, start: usize, live: usize, end: usize) -> Result<()> {
+    pub(super) fn pass(
+        &mut self,
+        table: TableId,
+        start: usize,
+        live: usize,
+        end: usize,
+    ) -> Result<()> {
         let tokens = &self.tokens[start..start + live];
         let history = bytemuck::cast_slice(tokens);
         self.model

@@ -88,10 +88,39 @@ impl Session {
         sampling.check()?;
         self.begin()?;
         self.advance(sampling, 1, &[])?;
-        self.tokens
-            .last()
-            .copied()
-            .ok_or_else(|| unreachable_empty())
+        self.tokens.last().copied().ok_or_else(unreachable_empty)
+    }
+
+    /// Draws a token after the sequence and does not append it: one seed after another gives
+    /// independent draws from the same logits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::step`].
+    pub fn draw(&mut self, sampling: &Sampling) -> Result<u32> {
+        sampling.check()?;
+        self.begin()?;
+        self.feed(&mut |_, _| {})?;
+        self.advance(sampling, 1, &[])?;
+        let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
+        self.fed = self.tokens.len();
+        Ok(token)
+    }
+
+    /// Appends a token as if it had been picked: the decode table runs it, not the batch table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::prefill`].
+    pub fn force(&mut self, token: u32) -> Result<()> {
+        if !self.tokens.is_empty() {
+            self.feed(&mut |_, _| {})?;
+        }
+        self.append(&[token])?;
+        let body = 0..self.model.tables[TableId::Greedy as usize].pick;
+        self.pass(TableId::Greedy, self.fed, 1, body.end)?;
+        self.fed += 1;
+        Ok(())
     }
 
     /// The logits after the last token of the sequence, `[vocab]`.

@@ -1,7 +1,7 @@
 //! The device of a model: chosen by the user, or the best there is.
 
 use super::Options;
-use crate::device::{Precision, Profile};
+use crate::device::Profile;
 use crate::error::Result;
 #[cfg(not(feature = "gpu"))]
 use crate::error::bail;
@@ -25,7 +25,7 @@ pub enum DeviceChoice {
 pub(super) enum Device {
     Cpu(cpu::Options),
     #[cfg(feature = "gpu")]
-    Gpu(Box<gpu::Device>, Precision),
+    Gpu(Box<gpu::Device>),
 }
 
 impl Device {
@@ -34,7 +34,7 @@ impl Device {
         let cpu = || {
             Self::Cpu(cpu::Options {
                 threads: options.threads,
-                level: None,
+                level: options.level,
                 precision: options.precision,
             })
         };
@@ -48,7 +48,7 @@ impl Device {
                     allow_software: software,
                 };
                 match gpu::open(&wanted) {
-                    Ok(device) => Ok(Self::Gpu(Box::new(device), options.precision)),
+                    Ok(device) => Ok(Self::Gpu(Box::new(device))),
                     Err(error) if software => Err(error),
                     Err(error) => {
                         tracing::info!(%error, "no GPU, the CPU replays");
@@ -68,9 +68,9 @@ impl Device {
         match self {
             Self::Cpu(cpu) => Ok(Self::Cpu(cpu)),
             #[cfg(feature = "gpu")]
-            Self::Gpu(mut device, precision) => {
+            Self::Gpu(mut device) => {
                 device.load_shaders(options.shader_folder.as_deref())?;
-                Ok(Self::Gpu(device, precision))
+                Ok(Self::Gpu(device))
             }
         }
     }
@@ -80,7 +80,7 @@ impl Device {
         match self {
             Self::Cpu(options) => cpu::profile(options),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device, _) => Ok(device.profile()),
+            Self::Gpu(device) => Ok(device.profile()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Device {
         match self {
             Self::Cpu(options) => cpu::link(program, &options),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device, _) => gpu::link(*device, program),
+            Self::Gpu(device) => gpu::link(*device, program),
         }
     }
 }

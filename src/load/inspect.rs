@@ -78,7 +78,7 @@ pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> R
     let (mut catalog, config) = Catalog::resolve(file, arch, config.validate()?)?;
     catalog.add_rope(&config)?;
     let cache = memory::cache(&config, options, &profile)?;
-    let chunk = memory::chunk(&config, &cache, &profile)?;
+    let chunk = memory::chunk(&config, options, &cache, &profile)?;
     Ok(Build {
         arch,
         config,

@@ -56,7 +56,12 @@ pub(super) fn cache(config: &Config, options: &Options, profile: &Profile) -> Re
 }
 
 /// Tokens of a prefill chunk: the device's wish, or fewer where memory is short.
-pub(super) fn chunk(config: &Config, cache: &Cache, profile: &Profile) -> Result<u32> {
+pub(super) fn chunk(
+    config: &Config,
+    options: &Options,
+    cache: &Cache,
+    profile: &Profile,
+) -> Result<u32> {
     // The widest moment of a block: residual, norm, gate, up and their product.
     let width = 2 * u64::from(config.dim)
         + 3 * u64::from(config.ffn.max(config.q_dim()))
@@ -70,7 +75,13 @@ pub(super) fn chunk(config: &Config, cache: &Cache, profile: &Profile) -> Result
             "working memory of {token_bytes} bytes a token, {free} bytes are free"
         );
     }
-    let wish = profile.chunk_tokens.min(cache.context).max(2);
+    let wish = if options.chunk_tokens == 0 {
+        profile.chunk_tokens
+    } else {
+        options.chunk_tokens
+    };
+    // At least two: one token would be a mat-vec, whose sums may have another order.
+    let wish = wish.min(cache.context).max(2);
     Ok(u32::try_from(fitting).map_or(wish, |fitting| wish.min(fitting)))
 }
 

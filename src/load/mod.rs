@@ -20,6 +20,7 @@ pub use stage::{Progress, STAGES, Stage};
 use crate::arch::{self, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::error::{Context, Result};
+use crate::exec::cpu::Level;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
@@ -58,6 +59,10 @@ pub struct Options {
     pub precision: Precision,
     /// A folder whose shaders stand in front of the embedded ones.
     pub shader_folder: Option<PathBuf>,
+    /// Tokens of a prefill chunk at most; 0 takes what suits the device.
+    pub chunk_tokens: u32,
+    /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
+    pub level: Option<Level>,
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -86,7 +91,9 @@ pub fn load(
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
     let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(&catalog, &config))?;
     let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
-    let chunk = s.run(Stage::Scratch, || memory::chunk(&config, &cache, &profile))?;
+    let chunk = s.run(Stage::Scratch, || {
+        memory::chunk(&config, options, &cache, &profile)
+    })?;
     let build = Build {
         arch,
         config,

@@ -1,0 +1,104 @@
+//! Nothing on the token path allocates: a counting allocator proves it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of the whole process while `work` runs: its threads count too.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    work();
+    ALLOCATIONS.load(Ordering::SeqCst) - before
+}
+
+const SAMPLED: Sampling = Sampling {
+    temperature: 0.8,
+    top_k: 40,
+    top_p: 0.95,
+    min_p: 0.05,
+    repeat_penalty: 1.1,
+    repeat_last: 64,
+    seed: 1,
+};
+
+/// One test, so that no other runs beside it and counts.
+#[test]
+fn the_token_path_allocates_nothing() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        threads: 2,
+        ..Options::default()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let mut session = Session::new(model);
+    let prompt = session
+        .tokenizer()
+        .encode("Once upon a time", Default::default())
+        .expect("text");
+    for sampling in [Sampling::GREEDY, SAMPLED] {
+        session.reset();
+        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        let count = allocations(|| {
+            for _ in 0..256 {
+                session.step(&sampling).expect("a token");
+            }
+        });
+        assert_eq!(count, 0, "{sampling:?}: 256 steps");
+
+        session.reset();
+        let prefill = allocations(|| session.prefill(&prompt, &mut |_, _| {}).expect("it fits"));
+        assert_eq!(prefill, 0, "prefill");
+
+        let mut bytes = 0;
+        let generate = Generate {
+            sampling,
+            max_tokens: 256,
+            ignore_stops: true,
+            ..Generate::default()
+        };
+        let mut each = |piece: tabla::Piece<'_>| {
+            bytes += piece.text.len();
+            Flow::Continue
+        };
+        let count = allocations(|| {
+            session
+                .generate(&generate, &mut each)
+                .expect("it generates");
+        });
+        // The stream of text takes its room once, whatever the number of tokens.
+        assert!(
+            count <= 4,
+            "{sampling:?}: {count} allocations in a generation of 256 tokens"
+        );
+        assert!(bytes > 256, "{bytes} bytes of text");
+    }
+    println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
+}

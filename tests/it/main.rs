@@ -1,0 +1,13 @@
+//! The integration tests: one binary, so that the library is linked once.
+
+mod common;
+mod formats;
+mod gpu;
+mod kernels;
+mod npy;
+mod parity;
+mod real;
+mod sampling;
+mod sessions;
+mod tables;
+mod tokenizer;
