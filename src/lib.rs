@@ -2,11 +2,12 @@
 //! tables of [`DispatchCmd`](op::table::DispatchCmd)s, and replays a table per token.
 //!
 //! ```no_run
+//! use tabla::text::Encode;
 //! use tabla::{Flow, Generate, Options, Session, Source};
 //!
 //! let model = tabla::load(&Source::BuiltIn, &Options::default(), &mut |_| {})?;
 //! let mut session = Session::new(model);
-//! let prompt = session.tokenizer().encode("Once upon a time", Default::default())?;
+//! let prompt = session.tokenizer().encode("Once upon a time", Encode::PROMPT)?;
 //! session.prefill(&prompt, &mut |_, _| {})?;
 //! session.generate(&Generate::default(), &mut |piece| {
 //!     print!("{}", piece.text);

@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tabla::text::Encode;
 use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
 
 struct Counting;
@@ -61,7 +62,7 @@ fn the_token_path_allocates_nothing() {
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
-        .encode("Once upon a time", Default::default())
+        .encode("Once upon a time", Encode::PROMPT)
         .expect("text");
     for sampling in [Sampling::GREEDY, SAMPLED] {
         session.reset();

@@ -128,7 +128,8 @@ impl Config {
         let key = |name: &str| format!("{architecture}.{name}");
         let number = |name: &str| Ok(meta.u32(&key(name))?.unwrap_or(0));
         let float = |name: &str| meta.f32(&key(name));
-        let tokens = meta.get("tokenizer.ggml.tokens").map_or(0, |v| v.len());
+        let tokens = meta.get("tokenizer.ggml.tokens").and_then(|v| v.array());
+        let tokens = tokens.map_or(0, |list| list.len());
         let experts = number("expert_count")?;
         if experts > 0 {
             bail!(

@@ -7,7 +7,7 @@ use super::options::{TablaGenerateOptions, TablaLoadOptions, TablaStats, read_si
 use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
-use crate::text::Encode;
+use crate::text::{Encode, Specials};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -382,7 +382,7 @@ fn generate(
         let add_special = session.tokens().is_empty();
         let encode = Encode {
             add_special,
-            parse_special: false,
+            specials: Specials::Text,
         };
         let tokens = session.tokenizer().encode(prompt, encode)?;
         session.prefill(&tokens, &mut |_, _| {})?;

@@ -180,6 +180,7 @@ impl TablaLoadOptions {
             context,
             precision,
             shader_folder,
+            ..Options::default()
         })
     }
 }

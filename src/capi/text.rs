@@ -5,7 +5,7 @@ use super::guard::{TablaStatus, guard};
 use super::handles::{self, TablaModel};
 use super::model::{out_of, slice_of};
 use crate::error::{Result, bail};
-use crate::text::Encode;
+use crate::text::{Decode, Encode, Specials};
 use std::ffi::c_char;
 
 /// Adds the tokens that begin or end a text of this model: `tabla_encode`.
@@ -46,7 +46,10 @@ pub unsafe extern "C" fn tabla_encode(
         }
         let encode = Encode {
             add_special: flags & TABLA_ENCODE_ADD_SPECIAL != 0,
-            parse_special: flags & TABLA_ENCODE_PARSE_SPECIAL != 0,
+            specials: match flags & TABLA_ENCODE_PARSE_SPECIAL {
+                0 => Specials::Text,
+                _ => Specials::Tokens,
+            },
         };
         let ids = handles::with(model, |session| session.tokenizer().encode(text, encode))?;
         // SAFETY: the caller's promise.
@@ -77,7 +80,9 @@ pub unsafe extern "C" fn tabla_decode(
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
         // SAFETY: the caller's promise.
         let count = unsafe { out_of(count, "count") }?;
-        let bytes = handles::with(model, |session| session.tokenizer().decode(tokens))?;
+        let bytes = handles::with(model, |session| {
+            session.tokenizer().decode(tokens, Decode::default())
+        })?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;
         *count = bytes.len();

@@ -95,7 +95,7 @@ impl Session {
         self.begin()?;
         let start = Instant::now();
         let first = self.tokens.len();
-        let mut stream = Utf8Stream::new();
+        let mut stream = Utf8Stream::new(self.model.tokenizer.piece_bytes_max());
         let finish = self.chains(options, &mut stream, each)?;
         if let Some(text) = Some(stream.flush()).filter(|text| !text.is_empty()) {
             let token = self.tokens.last().copied().unwrap_or_default();

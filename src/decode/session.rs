@@ -183,13 +183,14 @@ impl Session {
         let stop_count = stops.len().min(state.stops.len());
         state.stops[..stop_count].copy_from_slice(&stops[..stop_count]);
         state.stop_count = u32::try_from(stop_count).expect("a small array");
-        self.write_state(
-            &state,
-            &[Row {
-                token: last,
-                position,
-            }],
-        )?;
+        let row = Row {
+            token: last,
+            position,
+        };
+        let bytes = &mut self.state[..state_bytes(1)];
+        bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
+        bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&row));
+        self.model.executor.write(Place::State, 0, bytes)?;
 
         let id = sampling.table() as usize;
         let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());

@@ -28,7 +28,9 @@ pub(super) struct Build {
 impl Build {
     /// The tables that have no random numbers: greedy, batch and score.
     pub(super) fn greedy_and_batch(&self) -> Result<[Table; 3]> {
-        let greedy = self.table("greedy", 1, LogitRows::Last, Builder::pick_greedy)?;
+        let greedy = self.table("greedy", 1, LogitRows::Last, |b, vocab| {
+            b.pick_greedy(vocab)
+        })?;
         let batch = self.table("batch", self.chunk, LogitRows::Last, |_, _| {})?;
         let score = self.table("score", SCORE_TOKENS, LogitRows::All, |_, _| {})?;
         Ok([greedy, batch, score])
@@ -36,7 +38,9 @@ impl Build {
 
     /// The sampled table.
     pub(super) fn sampled(&self) -> Result<Table> {
-        self.table("sampled", 1, LogitRows::Last, Builder::pick_sampled)
+        self.table("sampled", 1, LogitRows::Last, |b, vocab| {
+            b.pick_sampled(vocab)
+        })
     }
 
     /// Recipe, tail, plan, checks.

@@ -40,7 +40,8 @@ impl Catalog {
             let dtype = tensor.dtype.known().ok_or_else(|| {
                 format!(
                     "tensor {} is {}, which is not supported yet",
-                    tensor.name, tensor.dtype
+                    tensor.name,
+                    tensor.dtype.name()
                 )
             })?;
             Ok(WeightInfo {
@@ -78,7 +79,11 @@ impl Catalog {
                     .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
                 Some(floats.collect::<Vec<f32>>())
             }
-            Some(tensor) => bail!(Unsupported, "tensor {ROPE_FACTORS} is {}", tensor.dtype),
+            Some(tensor) => bail!(
+                Unsupported,
+                "tensor {ROPE_FACTORS} is {}",
+                tensor.dtype.name()
+            ),
         };
         self.rope_freqs = config.rope_freqs(factors.as_deref())?;
         Ok(())

@@ -105,7 +105,10 @@ pub fn load(
     let [greedy, batch, score] = s.run(Stage::Greedy, || build.greedy_and_batch())?;
     let sampled = s.run(Stage::Sampled, || build.sampled())?;
     let tables: Arc<[Table]> = [greedy, sampled, batch, score].into();
-    let mut facts = facts(&catalog, &config, &cache, &tables, &profile);
+    let mut facts = build.facts(&tables);
+    let Build {
+        catalog, profile, ..
+    } = build;
     let program = Program {
         tables: tables.clone(),
         tensors: Arc::new(catalog),

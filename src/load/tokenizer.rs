@@ -29,16 +29,17 @@ pub(super) fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
             "tokenizer.ggml.model is missing: the file has no tokenizer"
         );
     };
-    Tokenizer::new(Vocab {
+    Tokenizer::new(&Vocab {
         model,
         pre: meta.str(&key("pre"))?,
-        tokens: meta.strings(&key("tokens"))?.unwrap_or_default(),
+        tokens: meta.strs(&key("tokens"))?.unwrap_or_default(),
         scores: meta.f32s(&key("scores"))?.unwrap_or_default(),
         types: meta.u32s(&key("token_type"))?.unwrap_or_default(),
-        merges: meta.strings(&key("merges"))?.unwrap_or_default(),
+        merges: meta.strs(&key("merges"))?.unwrap_or_default(),
         bos: meta.u32(&key("bos_token_id"))?,
         eos: meta.u32(&key("eos_token_id"))?,
         eot: meta.u32(&key("eot_token_id"))?,
+        eom: meta.u32(&key("eom_token_id"))?,
         unk: meta.u32(&key("unknown_token_id"))?,
         add_bos: meta.bool(&key("add_bos_token"))?,
         add_eos: meta.bool(&key("add_eos_token"))?,

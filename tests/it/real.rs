@@ -2,6 +2,7 @@
 
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
+use tabla::text::{Decode, Encode};
 use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session};
 
 fn ids(json: &Value) -> Vec<u32> {
@@ -14,7 +15,7 @@ fn cpu(precision: Precision) -> Options {
 }
 
 fn text(s: &Session, ids: &[u32]) -> String {
-    String::from_utf8(s.tokenizer().decode(ids).expect("known ids")).expect("whole characters")
+    String::from_utf8(s.tokenizer().decode(ids, Decode::default()).expect("known ids")).expect("whole characters")
 }
 
 /// Greedy ids and text of every case, word for word.
@@ -29,7 +30,7 @@ fn check(model: &str, reference: &str) {
     for case in cases.iter().filter(|case| case["prompt"].is_string()) {
         let prompt = case["prompt"].as_str().expect("filtered");
         let wanted_ids = ids(&case["ids"]);
-        let encoded = exact.tokenizer().encode(prompt, Default::default()).expect("text");
+        let encoded = exact.tokenizer().encode(prompt, Encode::PROMPT).expect("text");
         assert_eq!(encoded, wanted_ids, "{prompt:?}");
         let wanted = ids(&case["greedy"]);
         let options = Generate {
@@ -84,7 +85,7 @@ fn built_in() {
     for golden in json["goldens"].as_array().expect("goldens") {
         let prompt = golden["prompt"].as_str().expect("a prompt");
         let prompt_ids = ids(&golden["prompt_ids"]);
-        let encoded = s.tokenizer().encode(prompt, Default::default()).expect("text");
+        let encoded = s.tokenizer().encode(prompt, Encode::PROMPT).expect("text");
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let wanted = ids(&golden["greedy_ids"]);
         let max_tokens = u32::try_from(wanted.len()).expect("short");

@@ -1,6 +1,7 @@
 //! The same answer: seeds, threads, chains, chunks; cancellation and limits.
 
 use crate::common::{golden, greedy, has_gpu, picks, session, story};
+use tabla::text::Encode;
 use tabla::{
     DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
 };
@@ -22,7 +23,7 @@ fn sampled(chain: u32) -> Generate {
 fn prompt(s: &Session) -> Vec<u32> {
     let text = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
                 fox met an old owl in the forest and asked for help.";
-    s.tokenizer().encode(text, Default::default()).expect("text")
+    s.tokenizer().encode(text, Encode::PROMPT).expect("text")
 }
 
 #[test]
