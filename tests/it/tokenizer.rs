@@ -1,0 +1,168 @@
+//! Tokenizers of real models: llama.cpp's vectors, and what `transformers` gave for whole prompts.
+//!
+//! Needs `TABLA_TESTDATA`, the folder that its README describes; without it the tests say so and pass.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tabla::text::{Decode, Encode, Specials, Tokenizer, Vocab};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Says why nothing was tested, past the capture of the test runner.
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "SKIPPED tokenizer vectors: {why}");
+}
+
+/// The folder of test data.
+fn testdata() -> Option<PathBuf> {
+    let folder = std::env::var_os("TABLA_TESTDATA");
+    if folder.is_none() {
+        skip("TABLA_TESTDATA is not set");
+    }
+    folder.map(PathBuf::from)
+}
+
+/// A file as it is, or unpacked from `.xz` beside it.
+fn unpacked(path: &Path) -> Option<PathBuf> {
+    if path.exists() {
+        return Some(path.to_owned());
+    }
+    let packed = PathBuf::from(format!("{}.xz", path.display()));
+    let name = path.file_name()?.to_str()?;
+    let out = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
+    let file = std::fs::File::create(&out).ok()?;
+    let done = Command::new("xz")
+        .arg("-dc")
+        .arg(&packed)
+        .stdout(file)
+        .status();
+    if done.is_ok_and(|status| status.success()) {
+        return Some(out);
+    }
+    skip(&format!(
+        "{name}: no xz, or nothing at {}",
+        packed.display()
+    ));
+    None
+}
+
+fn tokenizer(path: &Path) -> Result<Tokenizer, Box<dyn std::error::Error>> {
+    let file = tabla::format::open(path)?;
+    let m = &file.metadata;
+    let id = |name: &str| m.u32(&format!("tokenizer.ggml.{name}_token_id"));
+    Ok(Tokenizer::new(&Vocab {
+        model: m.str("tokenizer.ggml.model")?.unwrap_or_default(),
+        pre: m.str("tokenizer.ggml.pre")?,
+        tokens: m.strings("tokenizer.ggml.tokens")?.unwrap_or_default(),
+        scores: m.f32s("tokenizer.ggml.scores")?.unwrap_or_default(),
+        types: m.u32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
+        merges: m.strings("tokenizer.ggml.merges")?.unwrap_or_default(),
+        bos: id("bos")?,
+        eos: id("eos")?,
+        eot: id("eot")?,
+        eom: id("eom")?,
+        unk: id("unknown")?,
+        add_bos: m.bool("tokenizer.ggml.add_bos_token")?,
+        add_eos: m.bool("tokenizer.ggml.add_eos_token")?,
+        add_space_prefix: m.bool("tokenizer.ggml.add_space_prefix")?,
+    })?)
+}
+
+/// Every text of the `.inp` gives the ids of the `.out`, and comes back. Returns how many there were.
+fn check_vectors(vocab: &Path, file: &Path) -> Result<usize, Box<dyn std::error::Error>> {
+    let tokenizer = tokenizer(file)?;
+    let texts = std::fs::read_to_string(format!("{}.inp", vocab.display()))?;
+    let lines = std::fs::read_to_string(format!("{}.out", vocab.display()))?;
+    let mut cases = 0;
+    // The last text is empty and so is its line.
+    let texts = texts.split("\n__ggml_vocab_test__\n");
+    for (text, line) in texts.zip(lines.split('\n')) {
+        let expected: Vec<u32> = line
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
+        let ids = tokenizer.encode(text, Encode::default())?;
+        assert_eq!(ids, expected, "{} {text:?}", vocab.display());
+        let options = Decode {
+            from_start: true,
+            specials: Specials::Tokens,
+        };
+        assert_eq!(
+            tokenizer.decode(&ids, options)?,
+            text.as_bytes(),
+            "{}",
+            vocab.display()
+        );
+        cases += 1;
+    }
+    Ok(cases)
+}
+
+#[test]
+fn vectors_of_llama_cpp() -> Outcome {
+    let Some(folder) = testdata() else {
+        return Ok(());
+    };
+    let mut tested = 0;
+    // WordPiece is not built by this tokenizer.
+    let names = ["gpt-2", "llama-bpe", "qwen2", "llama-spm", "gemma-4"];
+    for (name, least) in names.iter().zip([47, 47, 47, 47, 46]) {
+        let vocab = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
+        let Some(file) = unpacked(&vocab) else {
+            continue;
+        };
+        let cases = check_vectors(&vocab, &file);
+        if file != vocab {
+            std::fs::remove_file(&file)?;
+        }
+        assert!(cases? >= least, "{name}: vectors are missing");
+        tested += 1;
+    }
+    assert!(tested > 0, "no vocabulary at all");
+    Ok(())
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    let all = value.as_array().into_iter().flatten();
+    all.filter_map(|id| u32::try_from(id.as_u64()?).ok())
+        .collect()
+}
+
+/// Prompts, and one chat as its template rendered it, in whole models.
+#[test]
+fn prompts_of_whole_models() -> Outcome {
+    let Some(folder) = testdata() else {
+        return Ok(());
+    };
+    for (model, golden) in [
+        (
+            "gguf/SmolLM2-135M-Instruct.Q4_1.gguf",
+            "golden/smollm2_golden.json",
+        ),
+        ("gguf/stories260K.gguf", "golden/stories260K_golden.json"),
+    ] {
+        let tokenizer = tokenizer(&folder.join(model))?;
+        let golden: Value = serde_json::from_slice(&std::fs::read(folder.join(golden))?)?;
+        let cases = golden["cases"].as_array().ok_or("no cases")?;
+        assert!(!cases.is_empty());
+        for case in cases {
+            let expected = ids(&case["ids"]);
+            let chat = case["rendered"].as_str();
+            let text = chat.or(case["prompt"].as_str()).ok_or("no text")?;
+            // BOS stands in the ids where the model adds it, and a chat spells its own.
+            let marked = chat.is_none() && expected.first().copied() == tokenizer.bos();
+            let options = Encode {
+                add_special: marked,
+                specials: Specials::Tokens,
+            };
+            assert_eq!(
+                tokenizer.encode(text, options)?,
+                expected,
+                "{model} {text:?}"
+            );
+        }
+    }
+    Ok(())
+}
