@@ -1,6 +1,10 @@
 //! Nothing on the token path allocates: a counting allocator proves it.
+//!
+//! On a GPU wgpu allocates on its own; every allocation there is traced to the crate that asked.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::text::Encode;
 use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
@@ -13,7 +17,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -24,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller's promise.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -32,6 +36,47 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// Whether this thread's allocations are traced.
+    static TRACING: Cell<bool> = const { Cell::new(false) };
+    static TRACES: RefCell<Vec<Backtrace>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Counts an allocation, and traces it where that is asked for.
+fn count() {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    // Tracing allocates itself: it is off meanwhile.
+    if TRACING.replace(false) {
+        TRACES.with_borrow_mut(|traces| traces.push(Backtrace::force_capture()));
+        TRACING.set(true);
+    }
+}
+
+/// Allocations of this thread while `work` runs, by who asked: the library, wgpu and the rest.
+fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
+    TRACING.set(true);
+    work();
+    TRACING.set(false);
+    let traces = TRACES.take();
+    let all = traces.len();
+    let ours = traces.iter().map(ToString::to_string).filter(|trace| asked_by_us(trace));
+    (ours.collect(), all)
+}
+
+/// Whether the innermost frame of either crate is one of the library.
+fn asked_by_us(trace: &str) -> bool {
+    let frames = trace.lines().filter_map(|line| line.split_once(": ")).map(|(_, name)| name);
+    let mut known = frames.map(|name| name.trim_start_matches('<')).filter_map(|name| {
+        let theirs = ["wgpu", "naga", "ash::", "gpu_"].iter().any(|crate_name| name.starts_with(crate_name));
+        match name {
+            _ if theirs => Some(false),
+            _ if name.starts_with("tabla::") => Some(true),
+            _ => None,
+        }
+    });
+    known.next().unwrap_or(true)
+}
 
 /// Allocations of the whole process while `work` runs: its threads count too.
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -102,4 +147,34 @@ fn the_token_path_allocates_nothing() {
         assert!(bytes > 256, "{bytes} bytes of text");
     }
     println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
+    on_a_gpu(&prompt);
+}
+
+/// wgpu allocates for every dispatch that needs a barrier, and some for every submission.
+const WGPU_PER_COMMAND_MAX: usize = 3;
+
+fn on_a_gpu(prompt: &[u32]) {
+    if !tabla::devices().iter().any(|d| d.kind == tabla::DeviceKind::Gpu) {
+        println!("SKIPPED: the GPU's share: no adapter was found");
+        return;
+    }
+    let options = Options {
+        device: DeviceChoice::Gpu,
+        ..Options::default()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let commands = model.table(tabla::TableId::Sampled).cmds.len();
+    let mut session = Session::new(model);
+    session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    for sampling in [Sampling::GREEDY, SAMPLED] {
+        for _ in 0..4 {
+            session.step(&sampling).expect("a token");
+        }
+        let (ours, all) = traced(|| {
+            session.step(&sampling).expect("a token");
+        });
+        assert!(ours.is_empty(), "{sampling:?}: ours:\n{}", ours.join("\n"));
+        assert!(all <= commands * WGPU_PER_COMMAND_MAX, "{all} allocations for {commands} commands");
+        println!("0 of ours and {all} of wgpu's allocations a token of {commands} commands");
+    }
 }
