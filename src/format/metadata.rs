@@ -67,7 +67,8 @@ impl Metadata {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        self.value(find(&self.entries, &self.by_key, |e| &e.key, key)?)
+        let index = find(&self.entries, &self.by_key, |e| &e.key, key)?;
+        self.value(self.entries.get(index)?)
     }
 
     /// Keys and values in the file's order.
@@ -217,16 +218,17 @@ pub(super) fn sorted<T>(items: &[T], name: impl Fn(&T) -> &str) -> Result<Vec<u3
     Ok(pairs.into_iter().map(|(i, _)| i).collect())
 }
 
-/// The item of this name, by an order that [`sorted`] made.
-pub(super) fn find<'a, T>(
-    items: &'a [T],
+/// The index of the item of this name, by an order that [`sorted`] made.
+pub(super) fn find<T>(
+    items: &[T],
     order: &[u32],
     name: impl Fn(&T) -> &str,
     wanted: &str,
-) -> Option<&'a T> {
-    let item = |i: u32| usize::try_from(i).ok().and_then(|i| items.get(i));
+) -> Option<usize> {
+    let index = |i: &u32| usize::try_from(*i).ok();
+    let item = |i: &u32| index(i).and_then(|i| items.get(i));
     let place = order
-        .binary_search_by(|i| item(*i).map_or("", &name).cmp(wanted))
+        .binary_search_by(|i| item(i).map_or("", &name).cmp(wanted))
         .ok()?;
-    item(*order.get(place)?)
+    order.get(place).and_then(index)
 }

@@ -128,6 +128,11 @@ pub fn open_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Di
 impl Directory {
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(self.index(name)?)
+    }
+
+    /// The place of a tensor in `tensors`.
+    pub fn index(&self, name: &str) -> Option<usize> {
         metadata::find(&self.tensors, &self.by_name, |t| &t.name, name)
     }
 
