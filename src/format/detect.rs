@@ -139,10 +139,11 @@ fn text(head: &[u8]) -> Result<Kind> {
             "a web page (HTML or XML) saved as a model; the download needs a login or another address"
         );
     }
+    let printable = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
     let begins = head.get(..32).unwrap_or(head).escape_ascii();
     match trimmed.first() {
         Some(b'{' | b'[') => bail!(Format, "a JSON file, not a model"),
-        Some(_) if head.is_ascii() => {
+        Some(_) if head.iter().all(printable) => {
             bail!(Format, "a text, not a model; it begins with \"{begins}\"")
         }
         _ => bail!(

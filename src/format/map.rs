@@ -32,9 +32,9 @@ impl Bytes {
             return Ok(Self::Held(Cow::Borrowed(&[])));
         }
         // SAFETY: the map is private and read-only, and nothing in this process writes the file.
-        // Another process that shortens it makes reads raise SIGBUS, which ends the process before
-        // a wrong value is seen; one that overwrites it in place changes bytes under us, and all
-        // readers of these bytes accept any byte: offsets and lengths are checked once, then kept.
+        // That no other process changes it is what `open` asks of its callers: a file cut short
+        // ends the process with SIGBUS, and one overwritten in place changes numbers and text.
+        // Places and lengths are copied and checked once, so neither leads outside of the map.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| io("cannot be mapped", e))?;
         let after = file.metadata().map_err(|e| io("cannot be examined", e))?;
         // The length decides which tensors are inside: it must hold after mapping too.

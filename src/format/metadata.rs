@@ -3,6 +3,7 @@
 //! A vocabulary is hundreds of thousands of strings. Opening a file walks over them once and keeps
 //! four bytes for each; text is handed out from the mapped file.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::map::Bytes;
@@ -10,7 +11,6 @@ use super::value::{Array, Value, ValueType};
 use crate::error::{Result, bail};
 
 /// Where a key's value lies in the file.
-#[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
     /// The type, for arrays that of the items.
@@ -28,7 +28,6 @@ pub(super) struct Entry {
 ///
 /// A getter answers `Ok(None)` for a missing key, and an error that names key, wanted and found
 /// for a value that does not fit.
-#[derive(Debug)]
 pub struct Metadata {
     bytes: Arc<Bytes>,
     entries: Vec<Entry>,
@@ -201,6 +200,12 @@ impl Metadata {
                 starts: &entry.starts,
             })),
         }
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 

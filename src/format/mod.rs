@@ -138,6 +138,8 @@ impl Directory {
 
     /// The bytes of a tensor, in place.
     ///
+    /// Their address may be odd: the file chooses its alignment, and memory has its own.
+    ///
     /// # Panics
     /// When `tensor` is not of this directory.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {

@@ -134,6 +134,14 @@ fn values_are_shown_on_one_line() {
         .list("n", &[1u32, 2, 3, 4, 5]);
     let file = read(w.finish().unwrap()).unwrap();
     let show = |key| file.metadata.get(key).unwrap().to_string();
+    assert_eq!(
+        format!("{:?}", file.metadata.get("n").unwrap()),
+        "Array(5 x u32 [1, 2, 3, 4, ...])"
+    );
+    assert!(
+        format!("{file:?}").contains("\"n\": Array(5 x u32"),
+        "{file:?}"
+    );
     assert_eq!(show("s"), "\"a\\nb\"");
     assert_eq!(show("n"), "5 x u32 [1, 2, 3, 4, ...]");
     assert_eq!(

@@ -236,7 +236,7 @@ impl<'a> Array<'a> {
 
 impl fmt::Debug for Array<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Value::Array(*self).fmt(f)
+        fmt::Display::fmt(&Value::Array(*self), f)
     }
 }
 
