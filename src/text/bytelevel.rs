@@ -11,12 +11,15 @@ const fn stands_for_itself(byte: u8) -> bool {
 }
 
 /// The character for each byte.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "all casts are of numbers below 256"
+)]
 pub(super) const CHARS: [char; 256] = {
     let mut chars = ['\0'; 256];
     let mut next = 0x100;
     let mut byte = 0;
     while byte < 256 {
-        #[expect(clippy::cast_possible_truncation, reason = "byte is below 256")]
         let own = stands_for_itself(byte as u8);
         let code = if own { byte as u32 } else { next };
         chars[byte] = match char::from_u32(code) {

@@ -5,7 +5,7 @@
 
 use super::bytelevel;
 use super::pieces::{Blob, Role};
-use super::pre::Pre;
+use super::pre::{KnownWords, Pre};
 use super::split::{Splitter, windows};
 use super::spm;
 use super::vocab::Kind;
@@ -169,7 +169,10 @@ impl Model {
         let builder = BPE::builder()
             .vocab_and_merges(ids, merges)
             .cache_capacity(0);
-        let builder = builder.ignore_merges(spec.row.is_some_and(|row| row.ignore_merges));
+        let builder = builder.ignore_merges(
+            spec.row
+                .is_some_and(|row| row.known_words == KnownWords::Whole),
+        );
         let builder = match spec.unk {
             _ if spec.kind == Kind::Gpt2 => builder,
             Some(unk) => builder
@@ -184,8 +187,8 @@ impl Model {
         Ok(Self { bpe, words })
     }
 
-    /// Appends the ids of an ordinary text. `prefix` puts a space in front.
-    pub(super) fn encode(&self, text: &str, prefix: bool, out: &mut Vec<u32>) -> Result<()> {
+    /// Appends the ids of an ordinary text behind a prefix, for kinds that write spaces visibly.
+    pub(super) fn encode(&self, prefix: &str, text: &str, out: &mut Vec<u32>) -> Result<()> {
         guarded("encode", || match &self.words {
             Words::Bytes(splitter) => {
                 let mut word = String::new();
@@ -196,14 +199,14 @@ impl Model {
                 Ok(())
             }
             Words::Spaces { go_over } => {
-                let text = spm::escape(text, prefix);
+                let text = spm::escape(prefix, text);
                 let good = |c, next| !go_over && c != spm::SPACE && next == spm::SPACE;
                 windows(&text, RUN_BYTES_MAX, good)?
                     .into_iter()
                     .try_for_each(|w| self.merge(w, out))
             }
             Words::Lines => {
-                let text = spm::escape(text, prefix);
+                let text = spm::escape(prefix, text);
                 let mut lines = text.as_str();
                 while let Some(first) = lines.chars().next() {
                     let end = lines
@@ -335,8 +338,8 @@ mod tests {
 
     #[test]
     fn a_foreign_panic_is_an_error() {
-        let none: Option<u32> = None;
-        let error = guarded("test", || Ok(none.expect("nothing there"))).unwrap_err();
+        let work = || -> Result<()> { std::panic::panic_any("nothing there") };
+        let error = guarded("test", work).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Tokenizer);
         assert_eq!(
             error.message(),

@@ -17,14 +17,22 @@ pub(super) enum Cut {
     PlainWords,
 }
 
+/// What becomes of a word that is in the vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KnownWords {
+    /// Only merges lead to it.
+    Merged,
+    /// It is taken whole, whatever the merges say.
+    Whole,
+}
+
 /// One rule.
 #[derive(Debug)]
 pub(super) struct Pre {
     /// The values of `tokenizer.ggml.pre`; the first is the name that is shown.
     pub(super) names: &'static [&'static str],
     pub(super) regexes: &'static [&'static str],
-    /// A word that is in the vocabulary is taken whole, whatever the merges say.
-    pub(super) ignore_merges: bool,
+    pub(super) known_words: KnownWords,
     /// Whether BOS is added where the file does not say.
     pub(super) add_bos: bool,
     pub(super) cut: Cut,
@@ -66,7 +74,7 @@ pub(super) fn find(name: Option<&str>, tokens: usize) -> Result<(&'static str, &
 const PLAIN: Pre = Pre {
     names: &[],
     regexes: &[],
-    ignore_merges: false,
+    known_words: KnownWords::Merged,
     add_bos: false,
     cut: Cut::Spaces,
 };
@@ -112,7 +120,7 @@ const DEEPSEEK_3: &str = concat!(
 const CJK_KANA: &str = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+";
 const CJK_HANGUL: &str = r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
-/// The cased letters of DeepSeek LLM, by code point: several look like ASCII and are not.
+/// The cased letters of `deepseek-llm`, by code point: several look like ASCII and are not.
 const DEEPSEEK_LETTERS: &str = "\\s?[\
      A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\
      \u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\
@@ -175,7 +183,7 @@ static ROWS: &[Pre] = &[
             "jina-v5-nano",
         ],
         regexes: &[LLAMA_3],
-        ignore_merges: true,
+        known_words: KnownWords::Whole,
         add_bos: true,
         ..PLAIN
     },
@@ -187,7 +195,7 @@ static ROWS: &[Pre] = &[
     Pre {
         names: &["glm4", "glm5"],
         regexes: &[LLAMA_3],
-        ignore_merges: true,
+        known_words: KnownWords::Whole,
         ..PLAIN
     },
     Pre {
@@ -262,7 +270,7 @@ static ROWS: &[Pre] = &[
     Pre {
         names: &["tekken"],
         regexes: &[TEKKEN],
-        ignore_merges: true,
+        known_words: KnownWords::Whole,
         add_bos: true,
         ..PLAIN
     },
@@ -279,7 +287,7 @@ static ROWS: &[Pre] = &[
     Pre {
         names: &["minicpm5"],
         regexes: &[r"\p{N}{1,3}", LLAMA_3],
-        ignore_merges: true,
+        known_words: KnownWords::Whole,
         ..PLAIN
     },
     Pre {
@@ -312,7 +320,10 @@ mod tests {
     fn a_missing_name_is_llama_3_by_its_size_and_gpt_2_otherwise() {
         assert_eq!(find(None, 128_256).unwrap().0, "llama-bpe");
         assert_eq!(find(None, 50_257).unwrap().0, "gpt-2");
-        assert!(find(Some("llama3"), 1).unwrap().1.ignore_merges);
+        assert_eq!(
+            find(Some("llama3"), 1).unwrap().1.known_words,
+            KnownWords::Whole
+        );
     }
 
     #[test]

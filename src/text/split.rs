@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(words("deepseek-coder", "= = x"), ["= =", " x"]);
     }
 
-    /// Texts of awkward neighbours, by a small generator (SplitMix64).
+    /// Texts of awkward neighbours, by a small generator (`SplitMix64`).
     fn text(seed: u64, chars: usize) -> String {
         const ALPHABET: [char; 26] = [
             ' ', ' ', ' ', '\n', '\r', '\t', 'a', 'Z', 's', '\'', '7', '0', '.', '(', '=', '/',

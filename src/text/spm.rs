@@ -1,4 +1,4 @@
-//! SentencePiece vocabularies: the visible space, bytes as tokens, and merges out of scores.
+//! `SentencePiece` vocabularies: the visible space, bytes as tokens, and merges out of scores.
 
 use super::pieces::{Blob, Role};
 
@@ -22,14 +22,12 @@ pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a text as it is looked up, with visible spaces, behind one more space where asked.
+/// Writes a text as it is looked up, with visible spaces, behind a prefix.
 ///
-/// A visible space in the text itself comes back as a space: SentencePiece cannot tell them apart.
-pub(super) fn escape(text: &str, prefix: bool) -> String {
-    let mut out = String::with_capacity(text.len() + text.len() / 2 + SPACE.len_utf8());
-    if prefix {
-        out.push(SPACE);
-    }
+/// A visible space in the text itself comes back as a space: the format cannot tell them apart.
+pub(super) fn escape(prefix: &str, text: &str) -> String {
+    let mut out = String::with_capacity(prefix.len() + text.len() + text.len() / 2);
+    out.push_str(prefix);
     out.extend(text.chars().map(|c| if c == ' ' { SPACE } else { c }));
     out
 }
@@ -41,8 +39,8 @@ pub(super) fn goes_over_spaces(token: &str) -> bool {
 
 /// Each way to put a token together out of two others, best score first.
 ///
-/// SentencePiece merges the pair whose result has the best score; written as an ordered list, that is
-/// what a merge list is. Ties go to the lower id, then to the longer left half.
+/// `SentencePiece` merges the pair whose result has the best score; written as an ordered list, that
+/// is what a merge list is. Ties go to the lower id, then to the longer left half.
 pub(super) fn merges(
     texts: &Blob,
     roles: &[Role],
@@ -102,8 +100,8 @@ mod tests {
 
     #[test]
     fn spaces_are_made_visible_and_back() {
-        assert_eq!(escape("a  b", true), "▁a▁▁b");
-        assert_eq!(escape("", false), "");
+        assert_eq!(escape("▁", "a  b"), "▁a▁▁b");
+        assert_eq!(escape("", ""), "");
         let mut out = Vec::new();
         decode("▁▁a▁", &mut out);
         assert_eq!(out, b"  a ");

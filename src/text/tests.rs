@@ -223,7 +223,7 @@ fn a_word_in_the_vocabulary_is_taken_whole_where_the_rule_says() {
 #[test]
 fn ids_out_of_range_are_absent() {
     let t = llama(|v| {
-        (v.bos, v.eos, v.eot, v.unk) = (Some(u32::MAX), Some(999), Some(3), Some(1 << 31))
+        (v.bos, v.eos, v.eot, v.unk) = (Some(u32::MAX), Some(999), Some(3), Some(1 << 31));
     });
     let t = t.unwrap();
     assert_eq!((t.bos(), t.eos()), (None, None));

@@ -205,7 +205,7 @@ impl Tokenizer {
                 Part::Token(id) => ids.push(id),
                 Part::Text(text) => {
                     let space = after_special && self.add.space;
-                    model.encode(text, space, &mut ids)?;
+                    model.encode(if space { "▁" } else { "" }, text, &mut ids)?;
                 }
             }
             after_special = matches!(part, Part::Token(_));

@@ -44,7 +44,7 @@ pub struct Vocab<'a> {
 /// The family of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// SentencePiece BPE: visible spaces, scores, bytes as tokens.
+    /// `SentencePiece` BPE: visible spaces, scores, bytes as tokens.
     Llama,
     /// Byte-level BPE: an alphabet of bytes, merges, words cut by expressions.
     Gpt2,
