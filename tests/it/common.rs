@@ -23,6 +23,7 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
 /// Every device that tests run on: each level of this CPU, then a GPU, be it a software one.
 pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
     let mut all: Vec<_> = Level::available()
+        .into_iter()
         .map(|level| {
             let device = DeviceChoice::Cpu;
             let options = Options { device, level: Some(level), precision, ..Options::default() };
