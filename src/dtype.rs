@@ -124,7 +124,7 @@ impl DType {
     /// Bytes of `elements` numbers; `None` when they are no whole number of blocks or wrap.
     pub fn bytes(self, elements: u64) -> Option<u64> {
         let f = self.facts();
-        if elements % f.block as u64 != 0 {
+        if !elements.is_multiple_of(f.block as u64) {
             return None;
         }
         (elements / f.block as u64).checked_mul(f.bytes as u64)

@@ -1,6 +1,22 @@
 //! Tabla loads a language model from the file a user already has, compiles it once into flat
 //! tables of [`DispatchCmd`](op::table::DispatchCmd)s, and replays a table per token.
+//!
+//! ```no_run
+//! use tabla::text::Encode;
+//! use tabla::{Flow, Generate, Options, Session, Source};
+//!
+//! let model = tabla::load(&Source::BuiltIn, &Options::default(), &mut |_| {})?;
+//! let mut session = Session::new(model);
+//! let prompt = session.tokenizer().encode("Once upon a time", Encode::PROMPT)?;
+//! session.prefill(&prompt, &mut |_, _| {})?;
+//! session.generate(&Generate::default(), &mut |piece| {
+//!     print!("{}", piece.text);
+//!     Flow::Continue
+//! })?;
+//! # Ok::<(), tabla::Error>(())
+//! ```
 
+pub mod arch;
 pub mod device;
 pub mod dtype;
 pub mod error;
@@ -10,3 +26,17 @@ pub mod op;
 pub mod plan;
 pub mod quant;
 pub mod text;
+
+mod capi;
+mod decode;
+mod load;
+mod model;
+
+pub use decode::{Cancel, Finish, Flow, Generate, Piece, Sampling, Session, Stats};
+pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
+pub use error::{Error, ErrorKind, Result};
+pub use load::{
+    CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Options, Progress, STAGES,
+    Source, Stage, compare, compile, devices, estimate, load, load_tokenizer, open_directory,
+};
+pub use model::{Facts, Model, TableId};

@@ -1,1 +1,156 @@
-//! x
+//! The listing: a table as text, the main window into the system, and what each command costs.
+
+use super::list::{Access, Op};
+use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
+use std::fmt;
+
+/// What one replay of a command moves and computes, with all its tokens live and the context full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes read and written, each operand once.
+    pub bytes: u64,
+    /// Floating-point operations; a multiply-add counts as two.
+    pub flops: u64,
+}
+
+impl Table {
+    /// The cost of a command.
+    pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
+        let size = |slot: Slot| self.slot(slot).bytes();
+        let state = |slot: &Slot| self.slot(*slot).place == Place::State;
+        let all: u64 = cmd
+            .slots()
+            .iter()
+            .filter(|s| !state(s))
+            .map(|&s| size(s))
+            .sum();
+        let elements = |slot: usize| {
+            let info = self.slot(cmd.slots[slot]);
+            u64::from(info.rows) * u64::from(info.cols)
+        };
+        let tokens = u64::from(self.tokens);
+        match cmd.op {
+            // A row per token, not the whole matrix.
+            Op::Embed => {
+                let w = self.slot(cmd.slots[0]);
+                let row = w.bytes() / u64::from(w.rows.max(1));
+                Cost {
+                    bytes: tokens * row + size(cmd.slots[1]),
+                    flops: 0,
+                }
+            }
+            Op::Gemv | Op::GemvAdd => Cost {
+                bytes: all,
+                flops: 2 * elements(0),
+            },
+            Op::Gemm | Op::GemmAdd => {
+                let x = self.slot(cmd.slots[1]);
+                Cost {
+                    bytes: all,
+                    flops: 2 * elements(0) * u64::from(x.rows),
+                }
+            }
+            // A row of the cache per token is written, the rest untouched.
+            Op::RopeKv => {
+                let k = self.slot(cmd.slots[4]);
+                let row = k.bytes() / u64::from(k.rows.max(1));
+                let activations: u64 = [0, 1, 2, 3].map(|i| size(cmd.slots[i])).iter().sum();
+                Cost {
+                    bytes: activations + 2 * tokens * row,
+                    flops: 6 * elements(3),
+                }
+            }
+            // Every query element meets every position twice: once as a score, once as a sum.
+            Op::Attention => {
+                let context = u64::from(self.slot(cmd.slots[1]).rows);
+                Cost {
+                    bytes: all,
+                    flops: 4 * elements(0) * context,
+                }
+            }
+            _ => Cost {
+                bytes: all,
+                flops: elements(0),
+            },
+        }
+    }
+
+    /// The cost of the whole table.
+    pub fn total(&self) -> Cost {
+        self.cmds
+            .iter()
+            .map(|cmd| self.cost(cmd))
+            .fold(Cost::default(), |a, b| Cost {
+                bytes: a.bytes + b.bytes,
+                flops: a.flops + b.flops,
+            })
+    }
+
+    /// What a command reads and nothing else, by name. The step state goes without saying.
+    fn read(&self, cmd: &DispatchCmd) -> String {
+        let operands = cmd.op.operands().iter().zip(cmd.slots());
+        let read = operands.filter(|(o, _)| o.access == Access::Read);
+        let names = read.map(|(_, slot)| self.slot(*slot));
+        let names = names.filter(|info| info.place != Place::State).map(name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a command writes, by name; `+` marks what it updates in place.
+    fn written(&self, cmd: &DispatchCmd) -> String {
+        let operands = cmd.op.operands().iter().zip(cmd.slots());
+        let written = operands.filter(|(o, _)| o.access != Access::Read);
+        let names = written.map(|(o, slot)| match o.access {
+            Access::Update => format!("{}+", name(self.slot(*slot))),
+            _ => name(self.slot(*slot)),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The name of a slot; one of the arena with its place.
+fn name(info: &SlotInfo) -> String {
+    match info.place {
+        Place::Scratch(n) => format!("{}@{n}", info.name),
+        _ => info.name.clone(),
+    }
+}
+
+/// One line per command: number, kernel, what it writes, what it reads, sizes and cost.
+///
+/// `n@2` is the scratch slot `n` in place 2 of the arena; `h@0+` is updated in place.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "; table {}, {} token{}, {} commands, arena {} bytes",
+            self.name,
+            self.tokens,
+            if self.tokens == 1 { "" } else { "s" },
+            self.cmds.len(),
+            self.arena_bytes()
+        )?;
+        for (at, cmd) in self.cmds.iter().enumerate() {
+            if at == self.pick {
+                writeln!(f, "; pick")?;
+            }
+            let shapes: Vec<String> = cmd
+                .slots()
+                .iter()
+                .map(|s| self.slot(*s))
+                .filter(|s| matches!(s.place, Place::Weight(_)))
+                .map(|s| format!("{}x{}", s.rows, s.cols))
+                .collect();
+            let Cost { bytes, flops } = self.cost(cmd);
+            let line = format!(
+                "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
+                cmd.kernel.name(),
+                self.written(cmd),
+                self.read(cmd),
+                shapes.join(" "),
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        let Cost { bytes, flops } = self.total();
+        writeln!(f, "; total {bytes} B, {flops} flop")
+    }
+}

@@ -137,6 +137,8 @@ pub struct Table {
     pub slots: Vec<SlotInfo>,
     /// What each command is for: the weight it reads, or its operation.
     pub labels: Vec<String>,
+    /// The first command of the head: with those before it, the cache is filled and nothing more.
+    pub head: usize,
     /// The first command of the tail that picks a token from the logits; `cmds.len()` without one.
     pub pick: usize,
 }

@@ -17,6 +17,7 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
         params: Vec::new(),
         slots: draft.slots,
         labels: Vec::with_capacity(draft.nodes.len()),
+        head: draft.head,
         pick: draft.pick,
     };
     for node in draft.nodes {

@@ -1,4 +1,15 @@
-//! One integration binary, so that the library is linked once.
+//! The integration tests: one binary, so that the library is linked once.
 
+mod common;
+mod formats;
+mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod kernels;
+mod npy;
+mod parity;
+mod real;
+mod sampling;
+mod sessions;
+mod tables;
+mod tokenizer;

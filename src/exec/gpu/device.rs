@@ -4,7 +4,7 @@
     reason = "wgpu compiles loops without its own counters only through an unsafe function"
 )]
 
-use crate::device::{DeviceKind, Profile};
+use crate::device::{AdapterFacts, DeviceKind, Profile};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
 use std::path::PathBuf;
@@ -34,33 +34,6 @@ pub struct Options {
     pub allow_software: bool,
     /// A folder laid out like `shaders/`, whose files stand in front of the built-in ones.
     pub shader_folder: Option<PathBuf>,
-}
-
-/// What there is to know of an adapter before it is opened.
-#[derive(Clone, Debug)]
-pub struct AdapterFacts {
-    /// The maker's name.
-    pub name: String,
-    /// `discrete`, `integrated`, `virtual`, `other` or `software`.
-    pub kind: &'static str,
-    /// `vulkan`, `metal` or `dx12`.
-    pub backend: String,
-    /// Name and version of the driver.
-    pub driver: String,
-    /// PCI vendor.
-    pub vendor: u32,
-    /// Bytes of the largest buffer.
-    pub buffer_bytes_max: u64,
-    /// Bytes that one binding may span at most.
-    pub binding_bytes_max: u64,
-    /// Bytes of workgroup memory.
-    pub workgroup_bytes_max: u32,
-    /// Lanes that run in step, least and most.
-    pub subgroup_sizes: [u32; 2],
-    /// Optional features of use to kernels that it has: `f16`, `subgroups`, `cooperative_matrix`.
-    pub features: Vec<&'static str>,
-    /// What the shaders need and it has not; empty for an adapter that can be opened.
-    pub lacks: Vec<String>,
 }
 
 /// The adapters of this machine, in the order of the indices of [`Options::adapter`].

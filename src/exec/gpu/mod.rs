@@ -13,6 +13,6 @@ mod run;
 pub mod source;
 mod upload;
 
-pub use device::{AdapterFacts, Device, Options, adapters, open};
+pub use device::{Device, Options, adapters, open};
 pub use link::link;
 pub use pipelines::shaders;

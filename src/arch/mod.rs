@@ -1,0 +1,59 @@
+//! Architectures: a recipe per family, and the registry that names them.
+
+mod config;
+mod llama;
+mod parts;
+mod qwen2;
+mod qwen3;
+
+pub use config::{Config, RopeScaling};
+
+use crate::error::{Result, bail};
+use crate::op::builder::Builder;
+
+/// A family: its facts and its recipe.
+#[derive(Debug)]
+pub struct Arch {
+    /// Its name in `general.architecture`.
+    pub name: &'static str,
+    /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
+    pub half_split: bool,
+    /// Emits the forward pass from tokens to logits.
+    pub recipe: fn(&mut Builder<'_>, &Config),
+}
+
+/// Every family. GGUF files of the Llama family hold Q and K permuted for adjacent pairs.
+pub const ARCHS: &[Arch] = &[
+    Arch {
+        name: "llama",
+        half_split: false,
+        recipe: llama::recipe,
+    },
+    Arch {
+        name: "qwen2",
+        half_split: true,
+        recipe: qwen2::recipe,
+    },
+    Arch {
+        name: "qwen3",
+        half_split: true,
+        recipe: qwen3::recipe,
+    },
+];
+
+/// The family of this name.
+///
+/// # Errors
+///
+/// `Unsupported`, with the names that are known.
+pub fn find(name: &str) -> Result<&'static Arch> {
+    let Some(arch) = ARCHS.iter().find(|a| a.name == name) else {
+        let known: Vec<_> = ARCHS.iter().map(|a| a.name).collect();
+        bail!(
+            Unsupported,
+            "architecture {name:?} is not known; known are {}",
+            known.join(", ")
+        );
+    };
+    Ok(arch)
+}

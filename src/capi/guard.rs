@@ -1,0 +1,151 @@
+//! The guard: what stands between a C caller and the library.
+#![expect(unsafe_code, reason = "exported symbols and a libc call")]
+
+use crate::error::{Error, ErrorKind, Result, bail};
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a call returns: 0, or one of the `TablaError` codes.
+pub type TablaStatus = i32;
+
+/// The call did what it says.
+pub const TABLA_OK: TablaStatus = 0;
+
+/// The last error of a thread.
+#[derive(Default)]
+struct Last {
+    code: TablaStatus,
+    text: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::default();
+    /// Whether a guard of this thread will catch a panic, which then prints nothing.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Set in a child of a process that had loaded a model: its threads and devices are not there.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs a call. An error becomes its code, a panic becomes `TABLA_ERROR_PANIC`; both leave their
+/// text for `tabla_last_error`.
+pub(super) fn guard(call: impl FnOnce() -> Result<()>) -> TablaStatus {
+    match guard_value(call) {
+        Some(()) => TABLA_OK,
+        None => LAST.with_borrow(|last| last.code),
+    }
+}
+
+/// As [`guard`], for calls that return something else than a status: `None` on failure.
+pub(super) fn guard_value<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
+    let outer = GUARDED.replace(true);
+    let out = catch_unwind(AssertUnwindSafe(|| {
+        if FORKED.load(Ordering::Relaxed) {
+            bail!(
+                State,
+                "this process is a fork of the one that loaded the model; load it here"
+            );
+        }
+        call()
+    }));
+    GUARDED.set(outer);
+    let error = match out {
+        Ok(Ok(value)) => {
+            LAST.with_borrow_mut(|last| last.code = TABLA_OK);
+            return Some(value);
+        }
+        Ok(Err(error)) => error,
+        Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
+    };
+    keep(&error);
+    None
+}
+
+/// Keeps an error for `tabla_last_error`: its message and the chain of its causes.
+fn keep(error: &Error) {
+    let mut text = error.message().to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text.retain(|c| c != '\0');
+    let text = CString::new(text).unwrap_or_default();
+    LAST.with_borrow_mut(|last| {
+        *last = Last {
+            code: error.kind() as TablaStatus,
+            text,
+        }
+    });
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the library panicked: {}", text.unwrap_or_default())
+}
+
+/// Once a process: keeps guarded panics from printing, and marks children of a fork.
+pub(super) fn prepare_process() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let outer = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                outer(info);
+            }
+        }));
+        #[cfg(unix)]
+        {
+            extern "C" fn in_child() {
+                FORKED.store(true, Ordering::Relaxed);
+            }
+            // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+    });
+}
+
+/// The text of the last error of this thread, valid until its next call into the library.
+/// Empty if there was none.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_last_error() -> *const c_char {
+    LAST.with_borrow(|last| last.text.as_ptr())
+}
+
+/// The code of the last call of this thread that returns a handle or a status; 0 after success.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_last_error_code() -> TablaStatus {
+    LAST.with_borrow(|last| last.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn last() -> String {
+        // SAFETY: the pointer is of a C string that this thread keeps until its next call.
+        let text = unsafe { CStr::from_ptr(tabla_last_error()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn errors_and_panics_become_codes_with_text() {
+        prepare_process();
+        assert_eq!(
+            guard(|| Err(Error::new(ErrorKind::Io, "no\0 file"))),
+            ErrorKind::Io as i32
+        );
+        assert_eq!(last(), "no file");
+        assert_eq!(guard(|| panic!("at {}", "once")), ErrorKind::Panic as i32);
+        assert_eq!(last(), "the library panicked: at once");
+        assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
+        assert_eq!(guard(|| Ok(())), TABLA_OK);
+        assert_eq!(tabla_last_error_code(), TABLA_OK);
+    }
+}

@@ -1,0 +1,10 @@
+//! Decoding: a session drives the tables of a model from prompt to text.
+
+mod generate;
+mod prefill;
+mod sampling;
+mod session;
+
+pub use generate::{Finish, Flow, Generate, Piece, Stats};
+pub use sampling::Sampling;
+pub use session::{Cancel, Session};

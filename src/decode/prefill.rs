@@ -1,0 +1,145 @@
+//! Prefill: many tokens in few passes, in chunks.
+
+use super::Session;
+use crate::error::{Result, bail};
+use crate::exec::state::{Row, State, state_bytes};
+use crate::model::TableId;
+use crate::op::table::Place;
+
+impl Session {
+    /// Appends tokens to the sequence and runs them through the model, so that the next token
+    /// can be picked. `progress` hears how many of how many tokens are done.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` where they do not fit the context, `Argument` for an id outside the
+    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`](super::Cancel),
+    /// with the chunks that were done.
+    pub fn prefill(
+        &mut self,
+        tokens: &[u32],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        self.append(tokens)?;
+        self.begin()?;
+        self.feed(progress)
+    }
+
+    /// The logits after every token of the sequence, `[tokens, vocab]`.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence, `Argument` for a slice of another length.
+    pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
+        self.begin()?;
+        let (vocab, total) = (self.model.facts.vocab as usize, self.tokens.len());
+        if out.len() != total * vocab {
+            bail!(
+                Argument,
+                "logits of {total} tokens are {} numbers, not {}",
+                total * vocab,
+                out.len()
+            );
+        }
+        // The passes below write the cache anew, with the same numbers, and leave the logits
+        // that the next token is picked from alone.
+        self.feed(&mut |_, _| {})?;
+        let table = &self.model.tables[TableId::Score as usize];
+        let (rows, end) = (table.tokens as usize, table.cmds.len());
+        for (at, chunk) in out.chunks_mut(rows * vocab).enumerate() {
+            let live = chunk.len() / vocab;
+            self.pass(TableId::Score, at * rows, live, end)?;
+            self.model
+                .executor
+                .read(Place::Scores, 0, bytemuck::cast_slice_mut(chunk))?;
+        }
+        Ok(())
+    }
+
+    /// Checks tokens and appends them.
+    pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        let facts = &self.model.facts;
+        if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
+            bail!(
+                Argument,
+                "token {bad} is outside the vocabulary of {}",
+                facts.vocab
+            );
+        }
+        let wanted = self.tokens.len() + tokens.len();
+        if wanted > facts.context as usize {
+            bail!(
+                TooLarge,
+                "{wanted} tokens do not fit the context of {} positions",
+                facts.context
+            );
+        }
+        self.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// Runs every token that the cache lacks through the batch table. Only the last chunk goes
+    /// on to the head.
+    pub(super) fn feed(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        let (from, total) = (self.fed, self.tokens.len());
+        let rows = self.batch_rows();
+        let table = &self.model.tables[TableId::Batch as usize];
+        let (head, end) = (table.head, table.cmds.len());
+        while self.fed < total {
+            if self.cancelled() {
+                self.truncate(self.fed);
+                bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
+            }
+            let live = rows.min(total - self.fed);
+            let last = self.fed + live == total;
+            self.pass(
+                TableId::Batch,
+                self.fed,
+                live,
+                if last { end } else { head },
+            )?;
+            self.fed += live;
+            progress(self.fed - from, total - from);
+        }
+        Ok(())
+    }
+
+    /// One pass of `live` tokens of the sequence, from `start`, through the first `end` commands.
+    pub(super) fn pass(
+        &mut self,
+        table: TableId,
+        start: usize,
+        live: usize,
+        end: usize,
+    ) -> Result<()> {
+        let tokens = &self.tokens[start..start + live];
+        let history = bytemuck::cast_slice(tokens);
+        self.model
+            .executor
+            .write(Place::History, start * size_of::<u32>(), history)?;
+        let small = |n: usize| u32::try_from(n).expect("positions are under the context");
+        let (head, rows) = self.state.split_at_mut(size_of::<State>());
+        let context = self.model.facts.context;
+        let state = State {
+            live: small(live),
+            context,
+            ..State::default()
+        };
+        head.copy_from_slice(bytemuck::bytes_of(&state));
+        for (at, (&token, out)) in tokens
+            .iter()
+            .zip(rows.chunks_exact_mut(size_of::<Row>()))
+            .enumerate()
+        {
+            let row = Row {
+                token,
+                position: small(start + at),
+            };
+            out.copy_from_slice(bytemuck::bytes_of(&row));
+        }
+        self.model
+            .executor
+            .write(Place::State, 0, &self.state[..state_bytes(live)])?;
+        self.model.executor.run(table as usize, 0..end, 1)
+    }
+}

@@ -1,0 +1,247 @@
+//! A session: the tokens of one sequence, and how many of them the KV cache holds.
+
+use super::Sampling;
+use crate::error::{Result, bail};
+use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::model::{Facts, Model, TableId};
+use crate::op::table::Place;
+use crate::text::Tokenizer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One sequence of a model: text goes in, text comes out.
+#[derive(Debug)]
+pub struct Session {
+    pub(super) model: Model,
+    /// Every token of the sequence; its room is taken once.
+    pub(super) tokens: Vec<u32>,
+    /// How many of them the KV cache holds. At most one, the last picked, is behind.
+    pub(super) fed: usize,
+    /// Host copy of the step state and its rows, for writing and reading.
+    pub(super) state: Vec<u8>,
+    cancel: Cancel,
+}
+
+/// Stops what a session does, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks the session to stop at the next token or chunk.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    /// A session with an empty sequence.
+    pub fn new(model: Model) -> Self {
+        let rows = model.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
+        let context = model.facts.context as usize;
+        Self {
+            tokens: Vec::with_capacity(context + 1),
+            fed: 0,
+            state: vec![0; state_bytes(rows as usize)],
+            cancel: Cancel::default(),
+            model,
+        }
+    }
+
+    /// What is known of the model.
+    pub fn facts(&self) -> &Facts {
+        &self.model.facts
+    }
+
+    /// Text to tokens and back.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.model.tokenizer
+    }
+
+    /// The model, for tests that look inside.
+    #[doc(hidden)]
+    pub fn model_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
+
+    /// A handle that stops this session from any thread.
+    pub fn canceller(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    /// Every token of the sequence: given and picked.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Forgets the sequence.
+    pub fn reset(&mut self) {
+        self.tokens.clear();
+        self.fed = 0;
+    }
+
+    /// Picks the next token after the sequence and appends it.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence or a full context, `Argument` for options out of range.
+    pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
+        sampling.check()?;
+        self.begin()?;
+        self.advance(sampling, 1, &[])?;
+        self.tokens.last().copied().ok_or_else(unreachable_empty)
+    }
+
+    /// Draws a token after the sequence and does not append it: one seed after another gives
+    /// independent draws from the same logits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::step`].
+    pub fn draw(&mut self, sampling: &Sampling) -> Result<u32> {
+        sampling.check()?;
+        self.begin()?;
+        self.feed(&mut |_, _| {})?;
+        self.advance(sampling, 1, &[])?;
+        let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
+        self.fed = self.tokens.len();
+        Ok(token)
+    }
+
+    /// Appends a token as if it had been picked: the decode table runs it, not the batch table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::prefill`].
+    pub fn force(&mut self, token: u32) -> Result<()> {
+        if !self.tokens.is_empty() {
+            self.feed(&mut |_, _| {})?;
+        }
+        self.append(&[token])?;
+        let body = 0..self.model.tables[TableId::Greedy as usize].pick;
+        self.pass(TableId::Greedy, self.fed, 1, body.end)?;
+        self.fed += 1;
+        Ok(())
+    }
+
+    /// The logits after the last token of the sequence, `[vocab]`.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence, `Argument` for a slice of another length.
+    pub fn logits(&mut self, out: &mut [f32]) -> Result<()> {
+        self.begin()?;
+        let vocab = self.model.facts.vocab as usize;
+        if out.len() != vocab {
+            bail!(
+                Argument,
+                "a row of logits has {vocab} numbers, not {}",
+                out.len()
+            );
+        }
+        self.feed(&mut |_, _| {})?;
+        self.model
+            .executor
+            .read(Place::Logits, 0, bytemuck::cast_slice_mut(out))
+    }
+
+    /// Checks that there is a sequence to go on from, and forgets an old cancellation.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.cancel.0.store(false, Ordering::Relaxed);
+        if self.tokens.is_empty() {
+            bail!(State, "the sequence is empty: prefill a prompt first");
+        }
+        Ok(())
+    }
+
+    /// Whether someone asked to stop.
+    pub(super) fn cancelled(&self) -> bool {
+        self.cancel.0.load(Ordering::Relaxed)
+    }
+
+    /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.
+    /// Returns the state's `done`.
+    pub(super) fn advance(
+        &mut self,
+        sampling: &Sampling,
+        times: u32,
+        stops: &[u32],
+    ) -> Result<u32> {
+        let context = self.model.facts.context;
+        let last = *self.tokens.last().ok_or_else(unreachable_empty)?;
+        // The row is the last token at its position; where it is fed, its logits are there.
+        let position = self.tokens.len() - 1;
+        if position >= context as usize {
+            bail!(State, "the context of {context} positions is full");
+        }
+        let position = u32::try_from(position).expect("a position is under the context");
+        let mut state = State {
+            live: 1,
+            context,
+            ..State::default()
+        };
+        sampling.write(&mut state);
+        let stop_count = stops.len().min(state.stops.len());
+        state.stops[..stop_count].copy_from_slice(&stops[..stop_count]);
+        state.stop_count = u32::try_from(stop_count).expect("a small array");
+        let row = Row {
+            token: last,
+            position,
+        };
+        let bytes = &mut self.state[..state_bytes(1)];
+        bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
+        bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&row));
+        self.model.executor.write(Place::State, 0, bytes)?;
+
+        let id = sampling.table() as usize;
+        let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
+        let executor = &mut self.model.executor;
+        let mut times = times;
+        if self.fed == self.tokens.len() {
+            executor.run(id, pick..end, 1)?;
+            times -= 1;
+        }
+        if times > 0 {
+            executor.run(id, 0..end, times)?;
+        }
+        self.collect(position)
+    }
+
+    /// Reads back what [`Session::advance`] picked behind `position`.
+    fn collect(&mut self, position: u32) -> Result<u32> {
+        let executor = &mut self.model.executor;
+        let bytes = &mut self.state[..state_bytes(1)];
+        executor.read(Place::State, 0, bytes)?;
+        let state: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+        let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
+        let before = self.tokens.len();
+        let in_history = row.position.min(state.context - 1) - position;
+        self.tokens.resize(before + in_history as usize, 0);
+        let offset = (position as usize + 1) * size_of::<u32>();
+        let new = bytemuck::cast_slice_mut(&mut self.tokens[before..]);
+        executor.read(Place::History, offset, new)?;
+        if row.position == state.context {
+            self.tokens.push(row.token);
+        }
+        // The token picked last has not been fed.
+        self.fed = self.tokens.len() - 1;
+        Ok(state.done)
+    }
+
+    /// Forgets tokens behind the first `keep`.
+    pub(super) fn truncate(&mut self, keep: usize) {
+        self.tokens.truncate(keep);
+        self.fed = self.fed.min(keep.saturating_sub(1));
+    }
+
+    /// The table whose chunks fill the cache.
+    pub(super) fn batch_rows(&self) -> usize {
+        self.model.tables[TableId::Batch as usize].tokens as usize
+    }
+}
+
+fn unreachable_empty() -> crate::error::Error {
+    crate::error::Error::new(
+        crate::error::ErrorKind::Internal,
+        "the sequence became empty",
+    )
+}

@@ -1,0 +1,138 @@
+//! The bytes of a file: mapped read-only, or held in memory.
+#![expect(unsafe_code, reason = "mapping a file is an unsafe operation")]
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::path::Path;
+use std::time::SystemTime;
+
+use memmap2::Mmap;
+
+use crate::error::{Error, ErrorKind, Result, bail};
+
+/// Bytes that stay where they are as long as this value lives.
+pub(super) enum Bytes {
+    /// A mapped file. The handle stays open so that a change of the file can be seen.
+    Mapped {
+        map: Mmap,
+        file: File,
+        modified: Option<SystemTime>,
+    },
+    /// Bytes of the program itself, or made by a test.
+    Held(Cow<'static, [u8]>),
+}
+
+impl Bytes {
+    /// Maps the file at `path`.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let (file, found) = regular_file(path)?;
+        if found.len() == 0 {
+            // Linux refuses to map nothing; whoever looks at the content names the empty file.
+            return Ok(Self::Held(Cow::Borrowed(&[])));
+        }
+        // SAFETY: the map is private and read-only, and nothing in this process writes the file.
+        // That no other process changes it is what `open` asks of its callers: a file cut short
+        // ends the process with SIGBUS, and one overwritten in place changes numbers and text.
+        // Places and lengths are copied and checked once, so neither leads outside of the map.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| io("cannot be mapped", e))?;
+        let after = file.metadata().map_err(|e| io("cannot be examined", e))?;
+        // The length decides which tensors are inside: it must hold after mapping too.
+        if usize::try_from(after.len()) != Ok(map.len()) {
+            bail!(
+                Io,
+                "the file is being written: {} bytes became {}",
+                map.len(),
+                after.len()
+            );
+        }
+        Ok(Self::Mapped {
+            map,
+            modified: after.modified().ok(),
+            file,
+        })
+    }
+
+    /// All bytes.
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Mapped { map, .. } => map,
+            Self::Held(bytes) => bytes,
+        }
+    }
+
+    /// Fails when the mapped file has another length or time than when it was opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        let Self::Mapped {
+            map,
+            file,
+            modified,
+        } = self
+        else {
+            return Ok(());
+        };
+        let now = file.metadata().map_err(|e| io("cannot be examined", e))?;
+        if usize::try_from(now.len()) != Ok(map.len()) || now.modified().ok() != *modified {
+            bail!(
+                State,
+                "the file has changed since it was opened; load it again"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Opens a regular file for reading; anything else is named in the error.
+pub(super) fn regular_file(path: &Path) -> Result<(File, Metadata)> {
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    let found = path.metadata().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::new(ErrorKind::Io, "no such file").caused_by(e),
+        _ => io("cannot be examined", e),
+    })?;
+    if found.is_dir() {
+        return directory(path);
+    }
+    if !found.is_file() {
+        bail!(Io, "neither a file nor a directory");
+    }
+    let file = File::open(path).map_err(|e| io("cannot be opened", e))?;
+    let found = file.metadata().map_err(|e| io("cannot be examined", e))?;
+    Ok((file, found))
+}
+
+/// Says what was probably meant by a directory.
+fn directory<T>(path: &Path) -> Result<T> {
+    let entries = path
+        .read_dir()
+        .map_err(|e| io("cannot list the directory", e))?;
+    let names = entries
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned());
+    let mut models: Vec<_> = names
+        .filter(|n| n.ends_with(".gguf") || n.ends_with(".safetensors"))
+        .collect();
+    models.sort();
+    match models.first() {
+        Some(name) if name.ends_with(".gguf") => bail!(Io, "a directory; open {name:?} inside it"),
+        Some(_) => bail!(
+            Unsupported,
+            "a directory of safetensors, which are not supported yet"
+        ),
+        None => bail!(Io, "a directory, not a model file"),
+    }
+}
+
+/// An error of the operating system, with what was tried.
+pub(super) fn io(what: &str, cause: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self {
+            Self::Mapped { .. } => "mapped",
+            Self::Held(_) => "held",
+        };
+        write!(f, "{} bytes, {how}", self.as_slice().len())
+    }
+}

@@ -1,0 +1,90 @@
+//! Looks into a file without linking it: for listings, estimates and tokenizers.
+
+use super::build::{Build, scratch_bytes};
+use super::catalog::Catalog;
+use super::device::Device;
+use super::{Options, Source, detect, memory, open, tokenizer};
+use crate::arch::{self, Config};
+use crate::device::Profile;
+use crate::error::Result;
+use crate::format::Directory;
+use crate::op::table::Table;
+use crate::text::Tokenizer;
+
+/// What a model needs in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Estimate {
+    /// Bytes of the weights.
+    pub weight_bytes: u64,
+    /// Bytes of the KV cache at this context.
+    pub cache_bytes: u64,
+    /// Bytes of working memory.
+    pub scratch_bytes: u64,
+    /// Positions of the KV cache.
+    pub context: u32,
+}
+
+/// The directory of a file: metadata and tensors. Reads no weights.
+///
+/// # Errors
+///
+/// As [`load`](super::load), without the names of stages.
+pub fn open_directory(source: &Source) -> Result<Directory> {
+    open(source, detect(source)?)
+}
+
+/// The tokenizer of a file and nothing else.
+///
+/// # Errors
+///
+/// As [`load`](super::load), without the names of stages.
+pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
+    tokenizer::from_metadata(&open_directory(source)?.metadata)
+}
+
+/// The tables of a model, by [`TableId`](crate::TableId), linked to nothing.
+///
+/// # Errors
+///
+/// As [`load`](super::load), without the names of stages.
+pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
+    let build = prepare(source, options, Device::choose(options)?.profile()?)?;
+    let [greedy, batch, score] = build.greedy_and_batch()?;
+    Ok(vec![greedy, build.sampled()?, batch, score])
+}
+
+/// What a model needs in memory, or why it does not run here.
+///
+/// # Errors
+///
+/// As [`load`](super::load), without the names of stages.
+pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
+    let build = prepare(source, options, Device::choose(options)?.profile()?)?;
+    let tables = build.greedy_and_batch()?;
+    tokenizer::build(&build.catalog, &build.config)?;
+    Ok(Estimate {
+        weight_bytes: build.catalog.weight_bytes(),
+        cache_bytes: build.cache.bytes,
+        scratch_bytes: scratch_bytes(&tables),
+        context: build.cache.context,
+    })
+}
+
+/// Everything that tables are built from, for a device of this profile.
+pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> Result<Build> {
+    let file = open_directory(source)?;
+    let config = Config::read(&file.metadata)?;
+    let arch = arch::find(&config.architecture)?;
+    let (mut catalog, config) = Catalog::resolve(file, arch, config.validate()?)?;
+    catalog.add_rope(&config)?;
+    let cache = memory::cache(&config, options, &profile)?;
+    let chunk = memory::chunk(&config, options, &cache, &profile)?;
+    Ok(Build {
+        arch,
+        config,
+        catalog,
+        profile,
+        cache,
+        chunk,
+    })
+}

@@ -1,0 +1,170 @@
+//! Loading: from a file to a model, in 18 stages.
+//!
+//! Validation (10) runs right behind the architecture (6): nothing is computed from a number
+//! that no range has been held to.
+
+mod build;
+mod catalog;
+mod compare;
+mod device;
+mod inspect;
+mod memory;
+mod stage;
+mod tokenizer;
+
+pub use compare::{Comparison, Difference, compare};
+pub use device::{DeviceChoice, devices};
+pub use inspect::{Estimate, compile, estimate, load_tokenizer, open_directory};
+pub use stage::{Progress, STAGES, Stage};
+
+use crate::arch::{self, Config};
+use crate::device::{DeviceKind, Precision, Profile};
+use crate::error::{Context, Result};
+use crate::exec::cpu::Level;
+use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::{Executor, Program};
+use crate::format::{self, Directory};
+use crate::model::{Model, TableId};
+use crate::op::table::{Place, Table};
+use build::Build;
+use catalog::Catalog;
+use device::Device;
+use stage::Stages;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a model comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file of the user's.
+    Path(PathBuf),
+    /// The small story model that is part of the library.
+    BuiltIn,
+}
+
+/// The story model, made by `models/make.py`.
+static BUILT_IN: &[u8] = include_bytes!("../../models/story.gguf");
+
+/// How a model is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which device replays the tables.
+    pub device: DeviceChoice,
+    /// Threads on a CPU; 0 takes every core.
+    pub threads: u32,
+    /// Positions of the KV cache; 0 takes what the model was trained for, [`CONTEXT_DEFAULT`]
+    /// at most.
+    pub context: u32,
+    /// How exactly the device computes.
+    pub precision: Precision,
+    /// A folder whose shaders stand in front of the embedded ones.
+    pub shader_folder: Option<PathBuf>,
+    /// Tokens of a prefill chunk at most; 0 takes what suits the device.
+    pub chunk_tokens: u32,
+    /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
+    pub level: Option<Level>,
+}
+
+/// Positions of the KV cache when nobody asks for a number.
+pub const CONTEXT_DEFAULT: u32 = 4096;
+
+/// Loads a model.
+///
+/// # Errors
+///
+/// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
+pub fn load(
+    source: &Source,
+    options: &Options,
+    report: &mut dyn FnMut(&Progress),
+) -> Result<Model> {
+    let mut s = Stages::new(report);
+    let device = s.run(Stage::Device, || Device::choose(options))?;
+    let device = s.run(Stage::Shaders, || device.check_shaders())?;
+    let kind = s.run(Stage::Format, || detect(source))?;
+    let file = s.run(Stage::Weights, || open(source, kind))?;
+    let config = s.run(Stage::Config, || Config::read(&file.metadata))?;
+    let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
+    let config = s.run(Stage::Validation, || config.validate())?;
+    let profile = s.run(Stage::Tuning, || device.profile())?;
+    let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(file, arch, config))?;
+    s.run(Stage::Rope, || catalog.add_rope(&config))?;
+    let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(&catalog, &config))?;
+    let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
+    let chunk = s.run(Stage::Scratch, || {
+        memory::chunk(&config, options, &cache, &profile)
+    })?;
+    let build = Build {
+        arch,
+        config,
+        catalog,
+        profile,
+        cache,
+        chunk,
+    };
+    let [greedy, batch, score] = s.run(Stage::Greedy, || build.greedy_and_batch())?;
+    let sampled = s.run(Stage::Sampled, || build.sampled())?;
+    let tables: Arc<[Table]> = [greedy, sampled, batch, score].into();
+    let mut facts = build.facts(&tables);
+    let Build {
+        catalog, profile, ..
+    } = build;
+    let program = Program {
+        tables: tables.clone(),
+        tensors: Arc::new(catalog),
+    };
+    let mut executor = s.run(Stage::Buffers, || device.link(program))?;
+    s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables, &profile))?;
+    s.run(Stage::Handle, || Ok(()))?;
+    facts.stages = s.took;
+    Ok(Model {
+        executor,
+        tables,
+        tokenizer,
+        facts,
+    })
+}
+
+fn detect(source: &Source) -> Result<format::Kind> {
+    match source {
+        Source::Path(path) => format::detect(path),
+        Source::BuiltIn => Ok(format::Kind::Gguf),
+    }
+}
+
+fn open(source: &Source, kind: format::Kind) -> Result<Directory> {
+    match (source, kind) {
+        (Source::Path(path), format::Kind::Gguf) => format::open(path),
+        (Source::BuiltIn, _) => format::open_bytes("built-in", BUILT_IN),
+    }
+}
+
+/// One pass. A GPU computes a token, so that its pipelines are warm; a CPU walks the table with
+/// no row alive, which wakes its threads and reads no weights.
+fn warm_up(executor: &mut dyn Executor, tables: &[Table], profile: &Profile) -> Result<()> {
+    let context = tables[TableId::Greedy as usize]
+        .slots
+        .iter()
+        .find(|slot| slot.place == Place::History)
+        .map_or(0, |slot| slot.cols);
+    let live = u32::from(profile.kind == DeviceKind::Gpu);
+    let mut bytes = [0; state_bytes(1)];
+    let state = State {
+        live,
+        context,
+        temperature: 1.0,
+        top_p: 1.0,
+        repeat_penalty: 1.0,
+        ..State::default()
+    };
+    bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
+    bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&Row::default()));
+    for (at, table) in tables.iter().enumerate() {
+        executor.write(Place::State, 0, &bytes)?;
+        executor.run(at, 0..table.cmds.len(), 1)?;
+    }
+    let mut state = [0; size_of::<State>()];
+    executor
+        .read(Place::State, 0, &mut state)
+        .context("after the first pass")
+}

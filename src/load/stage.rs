@@ -1,0 +1,113 @@
+//! The stages of loading: their names, their clock, their place in an error.
+
+use crate::error::{Context, Result};
+use std::time::{Duration, Instant};
+
+/// The 18 stages, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Choose the device.
+    Device = 1,
+    /// Embedded or overriding shaders.
+    Shaders,
+    /// Tell the file's format by its content.
+    Format,
+    /// Map the file, read header and metadata.
+    Weights,
+    /// Read the numbers of the model.
+    Config,
+    /// Find the recipe.
+    Architecture,
+    /// The facts of the device that tune dispatches.
+    Tuning,
+    /// Tied embeddings, RoPE style, vocabulary size.
+    Quirks,
+    /// RoPE frequencies.
+    Rope,
+    /// A range for every number.
+    Validation,
+    /// The tokenizer and the tokens that stop generation.
+    Tokenizer,
+    /// Size of the KV cache, held against memory.
+    Cache,
+    /// Size of a chunk, held against memory.
+    Scratch,
+    /// The greedy table, and the batch tables beside it.
+    Greedy,
+    /// The sampled table.
+    Sampled,
+    /// Buffers and parameters on the device.
+    Buffers,
+    /// One pass, so that the first token finds everything awake.
+    WarmUp,
+    /// The model.
+    Handle,
+}
+
+/// How many stages there are.
+pub const STAGES: u32 = Stage::Handle as u32;
+
+impl Stage {
+    /// Its name in messages and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Shaders => "shaders",
+            Self::Format => "format",
+            Self::Weights => "weights",
+            Self::Config => "config",
+            Self::Architecture => "architecture",
+            Self::Tuning => "tuning",
+            Self::Quirks => "quirks",
+            Self::Rope => "rope",
+            Self::Validation => "validation",
+            Self::Tokenizer => "tokenizer",
+            Self::Cache => "cache",
+            Self::Scratch => "scratch",
+            Self::Greedy => "greedy table",
+            Self::Sampled => "sampled table",
+            Self::Buffers => "buffers",
+            Self::WarmUp => "warm-up",
+            Self::Handle => "handle",
+        }
+    }
+}
+
+/// A stage that has ended, for a progress callback.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The stage that ended.
+    pub stage: Stage,
+    /// How long it took.
+    pub took: Duration,
+    /// Stages that have ended so far, of [`STAGES`].
+    pub ended: u32,
+}
+
+/// Runs stages: times each, reports it, and names it in its error.
+pub(super) struct Stages<'a> {
+    report: &'a mut dyn FnMut(&Progress),
+    pub(super) took: Vec<(&'static str, Duration)>,
+}
+
+impl<'a> Stages<'a> {
+    pub(super) fn new(report: &'a mut dyn FnMut(&Progress)) -> Self {
+        Self {
+            report,
+            took: Vec::with_capacity(STAGES as usize),
+        }
+    }
+
+    pub(super) fn run<T>(&mut self, stage: Stage, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let span = tracing::info_span!("stage", number = stage as u32, name = stage.name());
+        let _in_span = span.enter();
+        let start = Instant::now();
+        let out = work().context(format_args!("stage {} {}", stage as u32, stage.name()))?;
+        let took = start.elapsed();
+        tracing::debug!(took_us = took.as_micros() as u64, "ended");
+        self.took.push((stage.name(), took));
+        let ended = u32::try_from(self.took.len()).unwrap_or(STAGES);
+        (self.report)(&Progress { stage, took, ended });
+        Ok(out)
+    }
+}

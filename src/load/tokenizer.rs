@@ -1,0 +1,48 @@
+//! Stage 11: the tokenizer, from the keys of a GGUF file.
+
+use super::Catalog;
+use crate::arch::Config;
+use crate::error::{Result, bail};
+use crate::format::Metadata;
+use crate::text::{Tokenizer, Vocab};
+
+/// The tokenizer of a model, held against the size of its embedding.
+pub(super) fn build(catalog: &Catalog, config: &Config) -> Result<Tokenizer> {
+    let tokenizer = from_metadata(&catalog.file().metadata)?;
+    if tokenizer.vocab_size() > config.vocab as usize {
+        bail!(
+            Format,
+            "the tokenizer has {} tokens, the embedding {} rows",
+            tokenizer.vocab_size(),
+            config.vocab
+        );
+    }
+    Ok(tokenizer)
+}
+
+/// The tokenizer of these keys.
+pub(super) fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let Some(model) = meta.str(&key("model"))? else {
+        bail!(
+            Format,
+            "tokenizer.ggml.model is missing: the file has no tokenizer"
+        );
+    };
+    Tokenizer::new(&Vocab {
+        model,
+        pre: meta.str(&key("pre"))?,
+        tokens: meta.strs(&key("tokens"))?.unwrap_or_default(),
+        scores: meta.f32s(&key("scores"))?.unwrap_or_default(),
+        types: meta.u32s(&key("token_type"))?.unwrap_or_default(),
+        merges: meta.strs(&key("merges"))?.unwrap_or_default(),
+        bos: meta.u32(&key("bos_token_id"))?,
+        eos: meta.u32(&key("eos_token_id"))?,
+        eot: meta.u32(&key("eot_token_id"))?,
+        eom: meta.u32(&key("eom_token_id"))?,
+        unk: meta.u32(&key("unknown_token_id"))?,
+        add_bos: meta.bool(&key("add_bos_token"))?,
+        add_eos: meta.bool(&key("add_eos_token"))?,
+        add_space_prefix: meta.bool(&key("add_space_prefix"))?,
+    })
+}

@@ -1,0 +1,107 @@
+//! The alphabet of byte-level vocabularies: each of the 256 bytes as one printable character.
+//!
+//! GPT-2 wrote its vocabulary as text, so bytes that print stand for themselves and the 68 others
+//! (controls, the space, some of Latin-1) take the characters from U+0100 on, in order.
+
+/// The characters of the alphabet end before this one.
+const CHARS_END: usize = 0x144;
+
+const fn stands_for_itself(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
+}
+
+/// The character for each byte.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "all casts are of numbers below 256"
+)]
+pub(super) const CHARS: [char; 256] = {
+    let mut chars = ['\0'; 256];
+    let mut next = 0x100;
+    let mut byte = 0;
+    while byte < 256 {
+        let own = stands_for_itself(byte as u8);
+        let code = if own { byte as u32 } else { next };
+        chars[byte] = match char::from_u32(code) {
+            Some(c) => c,
+            None => unreachable!(),
+        };
+        next += !own as u32;
+        byte += 1;
+    }
+    chars
+};
+
+/// The byte for each character, or `NOT_A_BYTE`.
+const BYTES: [u16; CHARS_END] = {
+    let mut bytes = [NOT_A_BYTE; CHARS_END];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[CHARS[byte as usize] as usize] = byte;
+        byte += 1;
+    }
+    bytes
+};
+
+const NOT_A_BYTE: u16 = u16::MAX;
+
+/// Writes the bytes that a token of the alphabet stands for.
+///
+/// A token with a character outside of the alphabet was not written in it: it stands for its own
+/// text, which is how Hugging Face decodes it.
+pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
+    let start = out.len();
+    for c in token.chars() {
+        let byte = BYTES.get(c as usize).and_then(|&b| u8::try_from(b).ok());
+        let Some(byte) = byte else {
+            out.truncate(start);
+            out.extend_from_slice(token.as_bytes());
+            return;
+        };
+        out.push(byte);
+    }
+}
+
+/// Writes text in the alphabet, after clearing `out`.
+pub(super) fn encode(text: &str, out: &mut String) {
+    out.clear();
+    out.extend(text.bytes().map(|b| CHARS[usize::from(b)]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alphabet_is_that_of_gpt_2() {
+        assert_eq!(CHARS[usize::from(b' ')], 'Ġ');
+        assert_eq!(CHARS[usize::from(b'\n')], 'Ċ');
+        assert_eq!(CHARS[usize::from(b'A')], 'A');
+        assert_eq!(CHARS[0], 'Ā');
+        assert_eq!(CHARS[0xad], 'Ń');
+        assert_eq!(CHARS[0xff], 'ÿ');
+    }
+
+    #[test]
+    fn every_byte_comes_back() {
+        let token: String = CHARS.iter().collect();
+        let mut out = Vec::new();
+        decode(&token, &mut out);
+        assert_eq!(out, (0..=255).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn text_outside_of_the_alphabet_is_itself() {
+        let mut out = b"x".to_vec();
+        decode("Ġ日", &mut out);
+        assert_eq!(out, "xĠ日".as_bytes());
+    }
+
+    #[test]
+    fn encode_and_decode_are_inverse() {
+        let (mut text, mut bytes) = ("old".to_owned(), Vec::new());
+        encode("é \0\u{7f}", &mut text);
+        decode(&text, &mut bytes);
+        assert_eq!(bytes, "é \0\u{7f}".as_bytes());
+    }
+}

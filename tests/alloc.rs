@@ -1,0 +1,193 @@
+//! Nothing on the token path allocates: a counting allocator proves it.
+//!
+//! On a GPU wgpu allocates on its own; every allocation there is traced to the crate that asked.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tabla::text::Encode;
+use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// Whether this thread's allocations are traced.
+    static TRACING: Cell<bool> = const { Cell::new(false) };
+    static TRACES: RefCell<Vec<Backtrace>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Counts an allocation, and traces it where that is asked for.
+fn count() {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    // Tracing allocates itself: it is off meanwhile.
+    if TRACING.replace(false) {
+        TRACES.with_borrow_mut(|traces| traces.push(Backtrace::force_capture()));
+        TRACING.set(true);
+    }
+}
+
+/// Allocations of this thread while `work` runs, by who asked: the library, wgpu and the rest.
+fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
+    TRACING.set(true);
+    work();
+    TRACING.set(false);
+    let traces = TRACES.take();
+    let all = traces.len();
+    let ours = traces
+        .iter()
+        .map(ToString::to_string)
+        .filter(|trace| asked_by_us(trace));
+    (ours.collect(), all)
+}
+
+/// Whether the innermost frame of either crate is one of the library.
+fn asked_by_us(trace: &str) -> bool {
+    let frames = trace
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(_, name)| name);
+    let mut known = frames
+        .map(|name| name.trim_start_matches('<'))
+        .filter_map(|name| {
+            let theirs = ["wgpu", "naga", "ash::", "gpu_"]
+                .iter()
+                .any(|crate_name| name.starts_with(crate_name));
+            match name {
+                _ if theirs => Some(false),
+                _ if name.starts_with("tabla::") => Some(true),
+                _ => None,
+            }
+        });
+    known.next().unwrap_or(true)
+}
+
+/// Allocations of the whole process while `work` runs: its threads count too.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    work();
+    ALLOCATIONS.load(Ordering::SeqCst) - before
+}
+
+const SAMPLED: Sampling = Sampling {
+    temperature: 0.8,
+    top_k: 40,
+    top_p: 0.95,
+    min_p: 0.05,
+    repeat_penalty: 1.1,
+    repeat_last: 64,
+    seed: 1,
+};
+
+/// One test, so that no other runs beside it and counts.
+#[test]
+fn the_token_path_allocates_nothing() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        threads: 2,
+        ..Options::default()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let mut session = Session::new(model);
+    let prompt = session
+        .tokenizer()
+        .encode("Once upon a time", Encode::PROMPT)
+        .expect("text");
+    for sampling in [Sampling::GREEDY, SAMPLED] {
+        session.reset();
+        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        let count = allocations(|| {
+            for _ in 0..256 {
+                session.step(&sampling).expect("a token");
+            }
+        });
+        assert_eq!(count, 0, "{sampling:?}: 256 steps");
+
+        session.reset();
+        let prefill = allocations(|| session.prefill(&prompt, &mut |_, _| {}).expect("it fits"));
+        assert_eq!(prefill, 0, "prefill");
+
+        let mut bytes = 0;
+        let generate = Generate {
+            sampling,
+            max_tokens: 256,
+            ignore_stops: true,
+            ..Generate::default()
+        };
+        let mut each = |piece: tabla::Piece<'_>| {
+            bytes += piece.text.len();
+            Flow::Continue
+        };
+        let count = allocations(|| {
+            session
+                .generate(&generate, &mut each)
+                .expect("it generates");
+        });
+        // The stream of text takes its room once, whatever the number of tokens.
+        assert!(
+            count <= 4,
+            "{sampling:?}: {count} allocations in a generation of 256 tokens"
+        );
+        assert!(bytes > 256, "{bytes} bytes of text");
+    }
+    println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
+    on_a_gpu(&prompt);
+}
+
+/// wgpu allocates for every dispatch that needs a barrier, and some for every submission.
+const WGPU_PER_COMMAND_MAX: usize = 3;
+
+fn on_a_gpu(prompt: &[u32]) {
+    if tabla::devices().expect("a CPU").gpus.is_empty() {
+        println!("SKIPPED: the GPU's share: no adapter was found");
+        return;
+    }
+    let options = Options {
+        device: DeviceChoice::Gpu,
+        ..Options::default()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let commands = model.table(tabla::TableId::Sampled).cmds.len();
+    let mut session = Session::new(model);
+    session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    for sampling in [Sampling::GREEDY, SAMPLED] {
+        for _ in 0..4 {
+            session.step(&sampling).expect("a token");
+        }
+        let (ours, all) = traced(|| {
+            session.step(&sampling).expect("a token");
+        });
+        assert!(ours.is_empty(), "{sampling:?}: ours:\n{}", ours.join("\n"));
+        assert!(
+            all <= commands * WGPU_PER_COMMAND_MAX,
+            "{all} allocations for {commands} commands"
+        );
+        println!("0 of ours and {all} of wgpu's allocations a token of {commands} commands");
+    }
+}

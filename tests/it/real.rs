@@ -1,0 +1,129 @@
+//! Real models, where `TABLA_TESTDATA` names their folder: ids and text word for word.
+
+use crate::common::{argmax, picks, session, story, testdata};
+use serde_json::Value;
+use tabla::text::{Decode, Encode};
+use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session};
+
+fn ids(json: &Value) -> Vec<u32> {
+    let list = json.as_array().expect("a list of ids");
+    list.iter()
+        .map(|id| u32::try_from(id.as_u64().expect("an id")).expect("an id"))
+        .collect()
+}
+
+fn cpu(precision: Precision) -> Options {
+    Options {
+        device: DeviceChoice::Cpu,
+        precision,
+        ..Options::default()
+    }
+}
+
+fn text(s: &Session, ids: &[u32]) -> String {
+    String::from_utf8(
+        s.tokenizer()
+            .decode(ids, Decode::default())
+            .expect("known ids"),
+    )
+    .expect("whole characters")
+}
+
+/// Greedy ids and text of every case, word for word.
+fn check(model: &str, reference: &str) {
+    let (Some(model), Some(reference)) = (testdata(model), testdata(reference)) else {
+        return;
+    };
+    let json = std::fs::read_to_string(reference).expect("a golden file");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let cases = json["cases"].as_array().expect("cases");
+    let mut exact = session(&model, &cpu(Precision::Exact));
+    let mut fast = session(&model, &cpu(Precision::Fast));
+    let mut compared = 0;
+    for case in cases.iter().filter(|case| case["prompt"].is_string()) {
+        let prompt = case["prompt"].as_str().expect("filtered");
+        let wanted_ids = ids(&case["ids"]);
+        let encoded = exact
+            .tokenizer()
+            .encode(prompt, Encode::PROMPT)
+            .expect("text");
+        assert_eq!(encoded, wanted_ids, "{prompt:?}");
+        let wanted = ids(&case["greedy"]);
+        let options = Generate {
+            sampling: Sampling::GREEDY,
+            max_tokens: u32::try_from(wanted.len()).expect("short"),
+            ..Generate::default()
+        };
+        let picked = picks(&mut exact, &wanted_ids, &options);
+        assert_eq!(picked, wanted, "{prompt:?}: {}", text(&exact, &picked));
+        let options = Generate {
+            max_tokens: 1,
+            ..options
+        };
+        let first = picks(&mut fast, &wanted_ids, &options);
+        assert_eq!(
+            first,
+            wanted[..1],
+            "{prompt:?}: the first token in fast precision"
+        );
+        check_top(&mut exact, &wanted_ids, &case["top10"]);
+        compared += 1;
+    }
+    assert!(compared > 0, "{}: no case with a prompt", model.display());
+}
+
+/// The ten largest logits after the prompt, where the file has them.
+fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
+    let Some(top) = top.as_array() else { return };
+    s.reset();
+    s.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    let mut logits = vec![0.0; s.facts().vocab as usize];
+    s.logits(&mut logits).expect("the room is right");
+    assert_eq!(argmax(&logits) as u64, top[0][0].as_u64().expect("an id"));
+    for pair in top {
+        let id = usize::try_from(pair[0].as_u64().expect("an id")).expect("an id");
+        let wanted = pair[1].as_f64().expect("a logit");
+        let difference = (f64::from(logits[id]) - wanted).abs();
+        assert!(
+            difference < 1e-3,
+            "token {id}: {} instead of {wanted}",
+            logits[id]
+        );
+    }
+}
+
+#[test]
+fn stories() {
+    check("gguf/stories260K.gguf", "golden/stories260K_golden.json");
+}
+
+#[test]
+fn smollm2() {
+    check(
+        "gguf/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "golden/smollm2_golden.json",
+    );
+}
+
+/// The built-in model against PyTorch: `models/make.py` wrote what it should say.
+#[test]
+fn built_in() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/story.json");
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("a file")).expect("JSON");
+    let mut s = story(cpu(Precision::Exact));
+    for golden in json["goldens"].as_array().expect("goldens") {
+        let prompt = golden["prompt"].as_str().expect("a prompt");
+        let prompt_ids = ids(&golden["prompt_ids"]);
+        let encoded = s.tokenizer().encode(prompt, Encode::PROMPT).expect("text");
+        assert_eq!(encoded, prompt_ids, "{prompt:?}");
+        let wanted = ids(&golden["greedy_ids"]);
+        let max_tokens = u32::try_from(wanted.len()).expect("short");
+        let options = Generate {
+            sampling: Sampling::GREEDY,
+            max_tokens,
+            ..Generate::default()
+        };
+        assert_eq!(picks(&mut s, &prompt_ids, &options), wanted, "{prompt:?}");
+    }
+}
