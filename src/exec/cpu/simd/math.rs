@@ -5,7 +5,7 @@
 const ROUND: f32 = 12_582_912.0;
 
 /// Upper part of ln 2, exact in 12 bits so that its multiples up to 2^11 are exact (Cephes).
-const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
 /// ln 2 less the upper part.
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
