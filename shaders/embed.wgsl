@@ -1,16 +1,42 @@
 // y[t, :] = W[token[t], :]
+//
+// W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
+// A token outside the rows gives zeros.  One workgroup per token and 512 columns.
 
+#import grid
 #import state
+#import quant
+#import octet
 
-const UNITS = 256u;
+const WG = 64u;
+const UNITS = 512u;
 
 struct Params { tokens: u32, rows: u32, cols: u32 }
 
-@group(0) @binding(0) var<storage, read> w: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let t = group.y;
+    let i = unit_of(group, groups) * WG + lane;
+    if (t >= min(params.tokens, state.live) || i >= octets()) {
+        return;
+    }
+    let token = state.row[t].token;
+    var v = Octet();
+    if (token < params.rows) {
+        v = octet(token, i);
+    }
+    for (var j = 0u; j < 8u; j++) {
+        let col = 8u * i + j;
+        if (col < params.cols) {
+            y[t * params.cols + col] = select(v.lo[j % 4u], v.hi[j % 4u], j >= 4u);
+        }
+    }
 }

@@ -1,17 +1,34 @@
 // y[r] += W[r, :] . x, one token
+//
+// W: [rows, cols] in any storage type, bound by lib/quant.  x: [cols] f32.  y: [rows] f32.
+// One workgroup per four rows.
 
+#import grid
 #import state
+#import mat_vec
 
+const WG = 64u;
 const UNITS = 4u;
 
 struct Params { rows: u32, cols: u32 }
 
-@group(0) @binding(0) var<storage, read> w: array<u32>;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first = unit_of(group, groups) * UNITS;
+    if (state.live == 0u || first >= params.rows) {
+        return;
+    }
+    let sums = mat_vec(first, lane);
+    if (lane < UNITS && first + lane < params.rows) {
+        y[first + lane] += sums[lane];
+    }
 }

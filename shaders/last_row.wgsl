@@ -1,7 +1,11 @@
 // y[0, :] = x[live - 1, :]
+//
+// x: [tokens, dim] f32.  y: [dim] f32.  One lane per element.
 
+#import grid
 #import state
 
+const WG = 256u;
 const UNITS = 256u;
 
 struct Params { tokens: u32, dim: u32 }
@@ -11,6 +15,16 @@ struct Params { tokens: u32, dim: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = unit_of(group, groups) * UNITS + lane;
+    let live = min(params.tokens, state.live);
+    if (live == 0u || i >= params.dim) {
+        return;
+    }
+    y[i] = x[(live - 1u) * params.dim + i];
 }

@@ -1,7 +1,13 @@
-// y[i] = -inf where softmax(y)[i] < min_p max(softmax(y))
+// y[i] = -inf where softmax(y)[i] < min_p max(softmax(y)), which is y[i] < max(y) + ln(min_p)
+//
+// y: [vocab] f32.  One workgroup.
 
 #import state
+#import reduce
+#import keys
+#import ln
 
+const WG = 256u;
 const UNITS = 1u;
 
 struct Params { vocab: u32 }
@@ -10,6 +16,19 @@ struct Params { vocab: u32 }
 @group(0) @binding(1) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+@compute @workgroup_size(WG)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    if (state.live == 0u || state.min_p <= 0.0) {
+        return;
+    }
+    var top = minus_inf();
+    for (var i = lane; i < params.vocab; i += WG) {
+        top = select(top, y[i], y[i] > top);
+    }
+    let least = reduce_max(lane, top) + ln(state.min_p);
+    for (var i = lane; i < params.vocab; i += WG) {
+        if (y[i] < least) {
+            y[i] = minus_inf();
+        }
+    }
 }

@@ -1,7 +1,16 @@
 // q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v
+//
+// q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [context, kv_heads, head_dim] in
+// pairs.  One workgroup per token and head, those of k and v after those of q.
+// A row whose position is outside the context is left alone.
 
+#import grid
 #import state
+#import cache
+#import trig
 
+const WG = 64u;
 const UNITS = 1u;
 
 struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim: u32, half_split: u32 }
@@ -10,11 +19,67 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim:
 @group(0) @binding(1) var<storage, read> v: array<f32>;
 @group(0) @binding(2) var<storage, read> freqs: array<f32>;
 @group(0) @binding(3) var<storage, read_write> q: array<f32>;
-@group(0) @binding(4) var<storage, read_write> k_cache: array<u32>;
-@group(0) @binding(5) var<storage, read_write> v_cache: array<u32>;
+@group(0) @binding(4) var<storage, read_write> k_cache: array<Pair>;
+@group(0) @binding(5) var<storage, read_write> v_cache: array<Pair>;
 @group(0) @binding(6) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+// The elements that frequency i turns.
+fn pair_of(i: u32) -> vec2<u32> {
+    if (params.half_split != 0u) {
+        return vec2(i, i + params.rope_dim / 2u);
+    }
+    return vec2(2u * i, 2u * i + 1u);
+}
+
+// Element i of the head of k that begins at base, turned.
+fn turned_k(base: u32, i: u32, position: f32) -> f32 {
+    if (i >= params.rope_dim) {
+        return k[base + i];
+    }
+    let half = params.rope_dim / 2u;
+    let f = select(i / 2u, i % half, params.half_split != 0u);
+    let pair = pair_of(f);
+    let t = turn(position * freqs[f]);
+    let a = k[base + pair.x];
+    let b = k[base + pair.y];
+    return select(a * t.y + b * t.x, a * t.x - b * t.y, i == pair.x);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let head = unit_of(group, groups);
+    let token = group.y;
+    if (token >= min(params.tokens, state.live) || head >= params.heads + params.kv_heads) {
+        return;
+    }
+    let position = state.row[token].position;
+    if (position >= state.context) {
+        return;
+    }
+    if (head < params.heads) {
+        let base = (token * params.heads + head) * params.head_dim;
+        for (var i = lane; i < params.rope_dim / 2u; i += WG) {
+            let pair = pair_of(i);
+            let t = turn(f32(position) * freqs[i]);
+            let a = q[base + pair.x];
+            let b = q[base + pair.y];
+            q[base + pair.x] = a * t.x - b * t.y;
+            q[base + pair.y] = a * t.y + b * t.x;
+        }
+        return;
+    }
+    let pairs = params.head_dim / 2u;
+    let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
+    let to = (position * params.kv_heads + head - params.heads) * pairs;
+    for (var p = lane; p < pairs; p += WG) {
+        let i = 2u * p;
+        let at = f32(position);
+        k_cache[to + p] = pack_pair(vec2(turned_k(source, i, at), turned_k(source, i + 1u, at)));
+        v_cache[to + p] = pack_pair(vec2(v[source + i], v[source + i + 1u]));
+    }
 }

@@ -1,7 +1,11 @@
 // y[t, i] = silu(gate[t, i]) * up[t, i]
+//
+// gate, up, y: [tokens, dim] f32.  silu(g) = g / (1 + exp(-g)).  One lane per element.
 
+#import grid
 #import state
 
+const WG = 256u;
 const UNITS = 256u;
 
 struct Params { tokens: u32, dim: u32 }
@@ -12,6 +16,16 @@ struct Params { tokens: u32, dim: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(64)
-fn main() {
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = unit_of(group, groups) * UNITS + lane;
+    if (group.y >= min(params.tokens, state.live) || i >= params.dim) {
+        return;
+    }
+    let at = group.y * params.dim + i;
+    y[at] = gate[at] / (1.0 + exp(-gate[at])) * up[at];
 }

@@ -64,3 +64,39 @@ impl fmt::Display for Profile {
         }
     }
 }
+
+/// What there is to know of a GPU before it is opened.
+#[derive(Clone, Debug)]
+pub struct AdapterFacts {
+    /// The maker's name.
+    pub name: String,
+    /// `discrete`, `integrated`, `virtual`, `other` or `software`.
+    pub kind: &'static str,
+    /// `vulkan`, `metal` or `dx12`.
+    pub backend: String,
+    /// Name and version of the driver.
+    pub driver: String,
+    /// PCI vendor.
+    pub vendor: u32,
+    /// Bytes of the largest buffer.
+    pub buffer_bytes_max: u64,
+    /// Bytes that one binding may span at most.
+    pub binding_bytes_max: u64,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes_max: u32,
+    /// Lanes that run in step, least and most.
+    pub subgroup_sizes: [u32; 2],
+    /// Optional features of use to kernels that it has: `f16`, `subgroups`, `cooperative_matrix`.
+    pub features: Vec<&'static str>,
+    /// What the shaders need and it has not; empty for an adapter that can be opened.
+    pub lacks: Vec<String>,
+}
+
+/// What a table could be linked to on this machine.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// The CPU.
+    pub cpu: Profile,
+    /// The adapters that wgpu finds, software ones too.
+    pub gpus: Vec<AdapterFacts>,
+}

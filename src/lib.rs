@@ -33,7 +33,7 @@ mod load;
 mod model;
 
 pub use decode::{Cancel, Finish, Flow, Generate, Piece, Sampling, Session, Stats};
-pub use device::{DeviceKind, Precision, Profile};
+pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Options, Progress, STAGES,

@@ -1,4 +1,4 @@
-// Sum of one value per lane over a workgroup of WG lanes, in a fixed order.
+// Sum or maximum of one value per lane over a workgroup of WG lanes, in a fixed order.
 
 var<workgroup> reduce_shared: array<f32, WG>;
 
@@ -9,6 +9,20 @@ fn reduce_sum(lane: u32, value: f32) -> f32 {
         workgroupBarrier();
         if (lane < half) {
             reduce_shared[lane] += reduce_shared[lane + half];
+        }
+    }
+    workgroupBarrier();
+    return reduce_shared[0];
+}
+
+// NaN counts only where lane 0 has it.
+fn reduce_max(lane: u32, value: f32) -> f32 {
+    workgroupBarrier();
+    reduce_shared[lane] = value;
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lane < half && reduce_shared[lane + half] > reduce_shared[lane]) {
+            reduce_shared[lane] = reduce_shared[lane + half];
         }
     }
     workgroupBarrier();

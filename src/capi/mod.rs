@@ -3,6 +3,8 @@
 //! Every function is one guard: it checks the process, runs, turns errors and panics into a
 //! status and a thread-local text. `docs/ABI.md` has the contract.
 
+#![expect(unreachable_pub, reason = "exported to C, by symbol")]
+
 mod guard;
 mod handles;
 mod model;

@@ -67,7 +67,7 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     };
     let gpu_options = exact(DeviceChoice::Gpu);
     let cpu_options = exact(DeviceChoice::Cpu);
-    let gpu = Device::choose(&gpu_options)?.with_shaders(&gpu_options)?;
+    let gpu = Device::choose(&gpu_options)?.check_shaders()?;
     let cpu = Device::choose(&cpu_options)?;
     let devices = [cpu.profile()?.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;

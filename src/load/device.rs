@@ -1,10 +1,8 @@
 //! The device of a model: chosen by the user, or the best there is.
 
 use super::Options;
-use crate::device::Profile;
-use crate::error::Result;
-#[cfg(not(feature = "gpu"))]
-use crate::error::bail;
+use crate::device::{Devices, Profile};
+use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
@@ -25,7 +23,7 @@ pub enum DeviceChoice {
 pub(super) enum Device {
     Cpu(cpu::Options),
     #[cfg(feature = "gpu")]
-    Gpu(Box<gpu::Device>),
+    Gpu(gpu::Device),
 }
 
 impl Device {
@@ -42,16 +40,19 @@ impl Device {
             DeviceChoice::Cpu => Ok(cpu()),
             #[cfg(feature = "gpu")]
             choice => {
-                let software = choice == DeviceChoice::Gpu;
+                // An adapter that is itself software is taken only by who asks for a GPU.
+                let allow_software = choice == DeviceChoice::Gpu;
                 let wanted = gpu::Options {
                     adapter: None,
-                    allow_software: software,
+                    allow_software,
+                    shader_folder: options.shader_folder.clone(),
                 };
                 match gpu::open(&wanted) {
-                    Ok(device) => Ok(Self::Gpu(Box::new(device))),
-                    Err(error) if software => Err(error),
-                    Err(error) => {
-                        tracing::info!(%error, "no GPU, the CPU replays");
+                    Ok(Some(device)) => Ok(Self::Gpu(device)),
+                    Ok(None) if allow_software => bail!(Device, "there is no GPU adapter"),
+                    Err(error) if allow_software => Err(error),
+                    other => {
+                        tracing::info!(error = ?other.err(), "no GPU: the CPU replays");
                         Ok(cpu())
                     }
                 }
@@ -63,16 +64,13 @@ impl Device {
         }
     }
 
-    /// Stage 2: the shaders of a folder in front of the embedded ones. A CPU has none to replace.
-    pub(super) fn with_shaders(self, options: &Options) -> Result<Self> {
-        match self {
-            Self::Cpu(cpu) => Ok(Self::Cpu(cpu)),
-            #[cfg(feature = "gpu")]
-            Self::Gpu(mut device) => {
-                device.load_shaders(options.shader_folder.as_deref())?;
-                Ok(Self::Gpu(device))
-            }
+    /// Stage 2: checks the shaders. A CPU has none.
+    pub(super) fn check_shaders(self) -> Result<Self> {
+        #[cfg(feature = "gpu")]
+        if let Self::Gpu(device) = &self {
+            gpu::shaders(device)?;
         }
+        Ok(self)
     }
 
     /// Stage 7.
@@ -80,7 +78,7 @@ impl Device {
         match self {
             Self::Cpu(options) => cpu::profile(options),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => Ok(device.profile()),
+            Self::Gpu(device) => Ok(device.profile().clone()),
         }
     }
 
@@ -89,17 +87,22 @@ impl Device {
         match self {
             Self::Cpu(options) => cpu::link(program, &options),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => gpu::link(*device, program),
+            Self::Gpu(device) => gpu::link(device, program),
         }
     }
 }
 
-/// Every device that a table could be linked to, the CPU first.
-pub fn devices() -> Vec<Profile> {
-    let cpu = cpu::profile(&cpu::Options::default()).ok();
-    #[cfg(feature = "gpu")]
-    let gpus = gpu::adapters();
-    #[cfg(not(feature = "gpu"))]
-    let gpus = Vec::new();
-    cpu.into_iter().chain(gpus).collect()
+/// What a table could be linked to on this machine.
+///
+/// # Errors
+///
+/// `Argument` where `TABLA_CPU` names no level of this CPU.
+pub fn devices() -> Result<Devices> {
+    Ok(Devices {
+        cpu: cpu::profile(&cpu::Options::default())?,
+        #[cfg(feature = "gpu")]
+        gpus: gpu::adapters(),
+        #[cfg(not(feature = "gpu"))]
+        gpus: Vec::new(),
+    })
 }

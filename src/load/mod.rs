@@ -80,7 +80,7 @@ pub fn load(
 ) -> Result<Model> {
     let mut s = Stages::new(report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
-    let device = s.run(Stage::Shaders, || device.with_shaders(options))?;
+    let device = s.run(Stage::Shaders, || device.check_shaders())?;
     let kind = s.run(Stage::Format, || detect(source))?;
     let file = s.run(Stage::Weights, || open(source, kind))?;
     let config = s.run(Stage::Config, || Config::read(&file.metadata))?;

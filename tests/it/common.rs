@@ -23,6 +23,7 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
 /// Every device that tests run on: each level of this CPU, then a GPU, be it a software one.
 pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
     let mut all: Vec<_> = Level::available()
+        .into_iter()
         .map(|level| {
             let device = DeviceChoice::Cpu;
             let options = Options { device, level: Some(level), precision, ..Options::default() };
@@ -38,7 +39,7 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
 
 /// Whether there is a GPU; with `TABLA_REQUIRE_GPU=1` it is a failure if not.
 pub(crate) fn has_gpu() -> bool {
-    let found = tabla::devices().iter().any(|d| d.kind == tabla::DeviceKind::Gpu);
+    let found = !tabla::devices().expect("a CPU").gpus.is_empty();
     let required = std::env::var_os("TABLA_REQUIRE_GPU").is_some_and(|v| v == "1");
     assert!(found || !required, "TABLA_REQUIRE_GPU=1, and no adapter was found");
     if !found {

@@ -2,6 +2,7 @@
 
 mod common;
 mod formats;
+#[cfg(feature = "gpu")]
 mod gpu;
 mod kernels;
 mod npy;

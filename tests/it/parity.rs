@@ -67,6 +67,7 @@ fn check_rows(name: &str, s: &mut Session, golden: &Golden) {
 fn check_steps(name: &str, s: &mut Session, golden: &Golden) {
     let vocab = golden.logits.cols;
     let mut out = vec![0.0; vocab];
+    s.reset();
     for (position, row) in golden.logits.data.chunks(vocab).enumerate() {
         s.force(golden.tokens[position]).expect("a token of the vocabulary");
         s.logits(&mut out).expect("the room is right");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tabla::text::{Decode, Encode, Specials, Tokenizer, Vocab};
+use tabla::text::{Decode, Encode, Specials, Tokenizer};
 
 /// Says why nothing was tested, past the capture of the test runner.
 fn skip(why: &str) {
@@ -47,25 +47,7 @@ fn unpacked(path: &Path) -> Option<PathBuf> {
 }
 
 fn tokenizer(path: &Path) -> tabla::error::Result<Tokenizer> {
-    let file = tabla::format::open(path)?;
-    let m = &file.metadata;
-    let id = |name: &str| m.u32(&format!("tokenizer.ggml.{name}_token_id"));
-    Tokenizer::new(&Vocab {
-        model: m.str("tokenizer.ggml.model")?.unwrap_or_default(),
-        pre: m.str("tokenizer.ggml.pre")?,
-        tokens: m.strings("tokenizer.ggml.tokens")?.unwrap_or_default(),
-        scores: m.f32s("tokenizer.ggml.scores")?.unwrap_or_default(),
-        types: m.u32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
-        merges: m.strings("tokenizer.ggml.merges")?.unwrap_or_default(),
-        bos: id("bos")?,
-        eos: id("eos")?,
-        eot: id("eot")?,
-        eom: id("eom")?,
-        unk: id("unknown")?,
-        add_bos: m.bool("tokenizer.ggml.add_bos_token")?,
-        add_eos: m.bool("tokenizer.ggml.add_eos_token")?,
-        add_space_prefix: m.bool("tokenizer.ggml.add_space_prefix")?,
-    })
+    tabla::load_tokenizer(&tabla::Source::Path(path.to_owned()))
 }
 
 /// Every text of the `.inp` gives the ids of the `.out`, and comes back. Returns how many there were.

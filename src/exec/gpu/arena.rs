@@ -1,0 +1,126 @@
+//! The buffers behind the places of tables.
+
+use super::device::Device;
+use super::upload;
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::op::table::{Place, SlotInfo, Table};
+use std::collections::BTreeMap;
+
+/// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
+/// two at a time, and cut off what is beyond.
+const ALIGN: u64 = 32;
+
+/// A place and its memory.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) place: Place,
+    /// The largest slot of the place.
+    pub(super) slot: SlotInfo,
+    /// Bytes that count; the buffer may be longer.
+    pub(super) bytes: u64,
+    pub(super) buffer: wgpu::Buffer,
+}
+
+/// All places, in their order.
+#[derive(Debug)]
+pub(super) struct Arena {
+    entries: Vec<Entry>,
+}
+
+impl Arena {
+    /// Memory for every place that a table names, zeros at first.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` for what is over the device's limit, `Memory` for what it has no room for.
+    pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
+        let mut places: BTreeMap<Place, &SlotInfo> = BTreeMap::new();
+        for slot in tables.iter().flat_map(|t| &t.slots) {
+            let largest = places.entry(slot.place).or_insert(slot);
+            if slot.bytes() > largest.bytes() {
+                *largest = slot;
+            }
+        }
+        let mut total = 0;
+        let entries = places
+            .into_values()
+            .map(|slot| entry(device, slot, &mut total));
+        Ok(Self {
+            entries: entries.collect::<Result<_>>()?,
+        })
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn find(&self, place: Place) -> Option<&Entry> {
+        let at = self.entries.binary_search_by_key(&place, |e| e.place);
+        at.ok().map(|i| &self.entries[i])
+    }
+
+    /// The entry of a place, if this range lies in it.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a place that no table names or a range that leaves it.
+    pub(super) fn range(&self, place: Place, offset: usize, bytes: usize) -> Result<&Entry> {
+        let Some(entry) = self.find(place) else {
+            bail!(Argument, "gpu: no table names {place:?}");
+        };
+        let end = (offset as u64).checked_add(bytes as u64);
+        if end.is_none_or(|end| end > entry.bytes) {
+            bail!(
+                Argument,
+                "gpu: {place:?}: {bytes} bytes at {offset} leave its {} bytes",
+                entry.bytes
+            );
+        }
+        Ok(entry)
+    }
+}
+
+fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
+    let bytes = match slot.place {
+        Place::Weight(_) => upload::weight_bytes(slot),
+        _ => slot.bytes(),
+    };
+    let size = bytes.max(1).next_multiple_of(ALIGN);
+    let limit = device.profile().binding_bytes_max;
+    if size > limit {
+        bail!(
+            TooLarge,
+            "gpu: {}: {size} bytes are over the {limit} that this device binds at once",
+            slot.name
+        );
+    }
+    device.failure.check()?;
+    let (buffer, error) = device.caught(|| {
+        device.wgpu.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(&slot.name),
+            size,
+            usage: wgpu::BufferUsages::STORAGE
+                | wgpu::BufferUsages::COPY_DST
+                | wgpu::BufferUsages::COPY_SRC,
+            mapped_at_creation: false,
+        })
+    });
+    if let Some(error) = error {
+        // A lost device fails small requests too, in words of memory.
+        device.failure.check()?;
+        return Err(Error::new(
+            ErrorKind::Memory,
+            format_args!(
+                "gpu: {}: {size} bytes after {total} others: {error}",
+                slot.name
+            ),
+        ));
+    }
+    *total += size;
+    Ok(Entry {
+        place: slot.place,
+        slot: slot.clone(),
+        bytes,
+        buffer,
+    })
+}

@@ -1,0 +1,347 @@
+//! Adapters and devices: which GPU there is, which is taken, and what goes wrong on it.
+#![expect(
+    unsafe_code,
+    reason = "wgpu compiles loops without its own counters only through an unsafe function"
+)]
+
+use crate::device::{AdapterFacts, DeviceKind, Profile};
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::op::table::PARAMS_BYTES_MAX;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Waker};
+
+/// What the shaders need; everything else is optional.
+const FEATURES: wgpu::Features = wgpu::Features::IMMEDIATES;
+/// Storage buffers of one kernel.
+const BINDINGS: u32 = 8;
+/// Lanes of a workgroup at most.
+const LANES_MAX: u32 = 256;
+/// Bytes of workgroup memory at most.
+const WORKGROUP_BYTES_MAX: u32 = 16 << 10;
+/// Tokens of a prefill chunk: a multiple of the mat-mat kernels' tile.
+const CHUNK_TOKENS: u32 = 256;
+/// Tokens of the longest chain in one submission.
+const CHAIN_TOKENS: u32 = 32;
+
+/// Which adapter to take, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// A part of its name, or its index in [`adapters`]; the best one where absent.
+    pub adapter: Option<String>,
+    /// Whether an adapter that is the CPU in disguise (lavapipe, WARP) may be taken.
+    pub allow_software: bool,
+    /// A folder laid out like `shaders/`, whose files stand in front of the built-in ones.
+    pub shader_folder: Option<PathBuf>,
+}
+
+/// The adapters of this machine, in the order of the indices of [`Options::adapter`].
+pub fn adapters() -> Vec<AdapterFacts> {
+    enumerate().iter().map(facts).collect()
+}
+
+/// Takes the adapter that `options` name, or else the discrete, then the integrated GPU.
+/// `None` where there is no such GPU and none was named.
+///
+/// # Errors
+///
+/// `Argument` for a name that no adapter has, `Unsupported` for a named adapter that is
+/// software or lacks what the shaders need, `Device` where the driver refuses.
+pub fn open(options: &Options) -> Result<Option<Device>> {
+    let adapters = enumerate();
+    let adapter = match &options.adapter {
+        Some(wanted) => Some(named(&adapters, wanted, options)?),
+        None => best(&adapters, options),
+    };
+    adapter.map(|a| request(a, options)).transpose()
+}
+
+/// An open device. Clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub(super) wgpu: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) failure: Arc<Failure>,
+    pub(super) texts: Arc<OnceLock<Vec<super::pipelines::Text>>>,
+    pub(super) shader_folder: Option<PathBuf>,
+    profile: Profile,
+}
+
+impl Device {
+    /// The facts that planning uses.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Loses the device, as when a driver resets it: for tests of what comes after.
+    pub fn destroy(&self) {
+        self.wgpu.destroy();
+        // The callback comes with a poll once all work has ended; an error of the poll says no
+        // more than the callback does.
+        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+    }
+
+    /// Runs `make` and catches what wgpu has to say about it on this thread.
+    pub(super) fn caught<T>(&self, make: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
+        let filters = [
+            wgpu::ErrorFilter::OutOfMemory,
+            wgpu::ErrorFilter::Internal,
+            wgpu::ErrorFilter::Validation,
+        ];
+        let [memory, internal, validation] = filters.map(|f| self.wgpu.push_error_scope(f));
+        let made = make();
+        let validation = ready(validation.pop());
+        let internal = ready(internal.pop());
+        let memory = ready(memory.pop());
+        (made, memory.or(internal).or(validation))
+    }
+
+    /// A built-in shader, without the loop counters that wgpu adds to text it does not trust.
+    pub(super) fn trusted_module(&self, name: &str, text: &str) -> wgpu::ShaderModule {
+        let checks = wgpu::ShaderRuntimeChecks {
+            force_loop_bounding: false,
+            ..wgpu::ShaderRuntimeChecks::checked()
+        };
+        // SAFETY: every loop of the built-in shaders counts towards a bound that it does not
+        // change, so all end; the checks of indices stay on.
+        unsafe {
+            self.wgpu
+                .create_shader_module_trusted(descriptor(name, text), checks)
+        }
+    }
+
+    /// A shader of somebody else's.
+    pub(super) fn module(&self, name: &str, text: &str) -> wgpu::ShaderModule {
+        self.wgpu.create_shader_module(descriptor(name, text))
+    }
+}
+
+fn descriptor<'a>(name: &'a str, text: &'a str) -> wgpu::ShaderModuleDescriptor<'a> {
+    wgpu::ShaderModuleDescriptor {
+        label: Some(name),
+        source: wgpu::ShaderSource::Wgsl(text.into()),
+    }
+}
+
+/// The first thing that went wrong outside a scope, kept until somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Failure {
+    lost: OnceLock<String>,
+    error: OnceLock<String>,
+}
+
+impl Failure {
+    /// # Errors
+    ///
+    /// `DeviceLost` or `Device`, from the first failure on for ever.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(reason) = self.lost.get() {
+            bail!(DeviceLost, "gpu: the device is lost: {reason}");
+        }
+        if let Some(error) = self.error.get() {
+            bail!(Device, "gpu: {error}");
+        }
+        Ok(())
+    }
+
+    /// `check`, or else `otherwise` as a `Device` error: for calls that failed for no known reason.
+    pub(super) fn explain(&self, otherwise: impl std::fmt::Display) -> Error {
+        match self.check() {
+            Err(error) => error,
+            Ok(()) => Error::new(ErrorKind::Device, format_args!("gpu: {otherwise}")),
+        }
+    }
+}
+
+/// The value of a future that wgpu has ready, which on native back ends is every one.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("native back ends answer at once"),
+    }
+}
+
+fn enumerate() -> Vec<wgpu::Adapter> {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = wgpu::Backends::PRIMARY;
+    // Debug builds would load the Khronos layer, which is 50 times slower.
+    descriptor.flags = wgpu::InstanceFlags::empty();
+    let instance = wgpu::Instance::new(descriptor);
+    ready(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
+}
+
+fn kind(of: wgpu::DeviceType) -> &'static str {
+    match of {
+        wgpu::DeviceType::DiscreteGpu => "discrete",
+        wgpu::DeviceType::IntegratedGpu => "integrated",
+        wgpu::DeviceType::VirtualGpu => "virtual",
+        wgpu::DeviceType::Other => "other",
+        wgpu::DeviceType::Cpu => "software",
+    }
+}
+
+fn is_software(adapter: &wgpu::Adapter) -> bool {
+    adapter.get_info().device_type == wgpu::DeviceType::Cpu
+}
+
+fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
+    let (info, limits, has) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let optional = [
+        ("f16", wgpu::Features::SHADER_F16),
+        ("subgroups", wgpu::Features::SUBGROUP),
+        (
+            "cooperative_matrix",
+            wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+        ),
+    ];
+    let optional = optional.into_iter().filter(|(_, f)| has.contains(*f));
+    AdapterFacts {
+        kind: kind(info.device_type),
+        backend: info.backend.to_str().to_string(),
+        driver: format!("{} {}", info.driver, info.driver_info),
+        vendor: info.vendor,
+        buffer_bytes_max: limits.max_buffer_size,
+        binding_bytes_max: limits.max_storage_buffer_binding_size,
+        workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
+        subgroup_sizes: [info.subgroup_min_size, info.subgroup_max_size],
+        features: optional.map(|(name, _)| name).collect(),
+        lacks: lacks(adapter),
+        name: info.name,
+    }
+}
+
+/// What the shaders need and the adapter has not.
+fn lacks(adapter: &wgpu::Adapter) -> Vec<String> {
+    let limits = adapter.limits();
+    let mut lacks = Vec::new();
+    if !adapter.features().contains(FEATURES) {
+        lacks.push("immediates".to_string());
+    }
+    let params = u32::try_from(PARAMS_BYTES_MAX).expect("a small constant");
+    let wanted = [
+        ("bytes of immediates", limits.max_immediate_size, params),
+        (
+            "storage buffers",
+            limits.max_storage_buffers_per_shader_stage,
+            BINDINGS,
+        ),
+        (
+            "lanes in a workgroup",
+            limits.max_compute_invocations_per_workgroup,
+            LANES_MAX,
+        ),
+        (
+            "bytes of workgroup memory",
+            limits.max_compute_workgroup_storage_size,
+            WORKGROUP_BYTES_MAX,
+        ),
+    ];
+    for (what, has, needs) in wanted {
+        if has < needs {
+            lacks.push(format!("{what}: {has} of {needs}"));
+        }
+    }
+    lacks
+}
+
+fn best<'a>(adapters: &'a [wgpu::Adapter], options: &Options) -> Option<&'a wgpu::Adapter> {
+    let able = adapters
+        .iter()
+        .filter(|a| (options.allow_software || !is_software(a)) && lacks(a).is_empty());
+    able.min_by_key(|a| match a.get_info().device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    })
+}
+
+fn named<'a>(
+    adapters: &'a [wgpu::Adapter],
+    wanted: &str,
+    options: &Options,
+) -> Result<&'a wgpu::Adapter> {
+    let part = wanted.to_lowercase();
+    let found = match wanted.parse::<usize>() {
+        Ok(index) => adapters.get(index),
+        Err(_) => adapters
+            .iter()
+            .find(|a| a.get_info().name.to_lowercase().contains(&part)),
+    };
+    let Some(adapter) = found else {
+        bail!(
+            Argument,
+            "gpu: no adapter is called {wanted}; there are {}",
+            adapters.len()
+        );
+    };
+    if is_software(adapter) && !options.allow_software {
+        bail!(Unsupported, "gpu: adapter {wanted} is software");
+    }
+    let lacks = lacks(adapter);
+    if !lacks.is_empty() {
+        bail!(
+            Unsupported,
+            "gpu: adapter {wanted} lacks {}",
+            lacks.join(", ")
+        );
+    }
+    Ok(adapter)
+}
+
+fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("tabla"),
+        required_features: FEATURES,
+        required_limits: adapter.limits(),
+        // Large blocks to place buffers in would be wasted: the large buffers are weights.
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        ..Default::default()
+    };
+    let (wgpu, queue) = ready(adapter.request_device(&descriptor)).map_err(|e| {
+        let name = adapter.get_info().name;
+        Error::new(ErrorKind::Device, format_args!("gpu: {name}: {e}")).caused_by(e)
+    })?;
+    let failure = Arc::new(Failure::default());
+    let errors = Arc::clone(&failure);
+    wgpu.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+        errors.error.get_or_init(|| e.to_string());
+    }));
+    let losses = Arc::clone(&failure);
+    wgpu.set_device_lost_callback(move |reason, message| {
+        losses.lost.get_or_init(|| format!("{reason:?}: {message}"));
+    });
+    Ok(Device {
+        profile: profile(adapter),
+        wgpu,
+        queue,
+        failure,
+        texts: Arc::new(OnceLock::new()),
+        shader_folder: options.shader_folder.clone(),
+    })
+}
+
+fn profile(adapter: &wgpu::Adapter) -> Profile {
+    let (info, limits) = (adapter.get_info(), adapter.limits());
+    let uniform = info.subgroup_min_size == info.subgroup_max_size;
+    Profile {
+        kind: DeviceKind::Gpu,
+        name: info.name,
+        backend: info.backend.to_str().to_string(),
+        threads: 0,
+        cache_bytes: 0,
+        grid_max: limits.max_compute_workgroups_per_dimension,
+        binding_bytes_max: limits
+            .max_storage_buffer_binding_size
+            .min(limits.max_buffer_size),
+        bindings_max: limits.max_storage_buffers_per_shader_stage,
+        subgroup_size: if uniform { info.subgroup_min_size } else { 0 },
+        f16: adapter.features().contains(wgpu::Features::SHADER_F16),
+        vendor: info.vendor,
+        chunk_tokens: CHUNK_TOKENS,
+        chain_tokens: CHAIN_TOKENS,
+    }
+}

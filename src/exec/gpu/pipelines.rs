@@ -1,0 +1,195 @@
+//! Shader texts and the pipelines compiled from them, only for kernels that tables use.
+
+use super::device::Device;
+use super::source;
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::op::shaders::{SHADERS, SOURCES, Shader};
+use crate::op::table::{KernelId, Table};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// Lines that a shader may not change: grids and parameters follow the built-in ones.
+const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
+
+/// The whole text of a kernel, and whether it is the built-in one.
+#[derive(Debug)]
+pub(super) struct Text {
+    wgsl: Cow<'static, str>,
+    built_in: bool,
+}
+
+/// A compiled kernel.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub(super) kernel: KernelId,
+    pub(super) layout: wgpu::BindGroupLayout,
+    pub(super) compute: wgpu::ComputePipeline,
+}
+
+/// Gathers and checks the shaders that the device will compile. Once is enough: `link` does it
+/// too, where nobody has.
+///
+/// # Errors
+///
+/// `Format` for a file of the shader folder that wgpu refuses or that changes the interface.
+pub fn shaders(device: &Device) -> Result<()> {
+    texts(device).map(|_| ())
+}
+
+/// Compiles the kernels that these tables use, side by side.
+pub(super) fn compile(device: &Device, tables: &[Table]) -> Result<Vec<Pipeline>> {
+    let texts = texts(device)?;
+    let mut kernels: Vec<KernelId> = tables
+        .iter()
+        .flat_map(|t| t.cmds.iter().map(|c| c.kernel))
+        .collect();
+    kernels.sort_by_key(|k| k.0);
+    kernels.dedup();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = kernels.len().div_ceil(threads).max(1);
+    let compiled = std::thread::scope(|scope| {
+        let workers: Vec<_> = kernels
+            .chunks(share)
+            .map(|some| {
+                scope.spawn(move || -> Result<Vec<Pipeline>> {
+                    some.iter().map(|&k| pipeline(device, texts, k)).collect()
+                })
+            })
+            .collect();
+        let results = workers.into_iter().map(|w| match w.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.collect::<Result<Vec<_>>>()
+    })?;
+    Ok(compiled.into_iter().flatten().collect())
+}
+
+fn texts(device: &Device) -> Result<&[Text]> {
+    if let Some(texts) = device.texts.get() {
+        return Ok(texts);
+    }
+    let gather = |shader| match &device.shader_folder {
+        Some(folder) => own_text(device, folder, shader),
+        None => Ok(built_in(shader)),
+    };
+    let texts = SHADERS.iter().map(gather).collect::<Result<_>>()?;
+    Ok(device.texts.get_or_init(|| texts))
+}
+
+fn built_in(shader: &Shader) -> Text {
+    Text {
+        wgsl: Cow::Borrowed(shader.wgsl),
+        built_in: true,
+    }
+}
+
+/// The text of a kernel with the folder's files in front of the built-in ones.
+fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
+    let read = |file: &str| {
+        let embedded = || SOURCES.iter().find(|(name, _)| *name == file);
+        std::fs::read_to_string(folder.join(file))
+            .ok()
+            .or_else(|| embedded().map(|(_, text)| (*text).to_string()))
+    };
+    let at = format!(
+        "shaders: {}: {}",
+        folder.join(shader.stem).with_extension("wgsl").display(),
+        shader.name
+    );
+    let wgsl = source::expand(shader.stem, shader.variant, &read)
+        .map_err(|e| Error::new(ErrorKind::Format, format_args!("{at}: {e}")))?;
+    if wgsl == shader.wgsl {
+        return Ok(built_in(shader));
+    }
+    for start in FIXED {
+        let line = |text: &str| {
+            let found = text.lines().find(|l| l.starts_with(start));
+            found.map(str::to_string)
+        };
+        if line(&wgsl) != line(shader.wgsl) {
+            bail!(Format, "{at}: `{start}` is not as built in");
+        }
+    }
+    let (_, error) = device.caught(|| device.module(shader.name, &wgsl));
+    if let Some(error) = error {
+        bail!(Format, "{at}: {error}");
+    }
+    Ok(Text {
+        wgsl: Cow::Owned(wgsl),
+        built_in: false,
+    })
+}
+
+fn pipeline(device: &Device, texts: &[Text], kernel: KernelId) -> Result<Pipeline> {
+    let shader = &SHADERS[usize::from(kernel.0)];
+    let text = &texts[usize::from(kernel.0)];
+    let ((layout, compute), error) = device.caught(|| create(device, shader, text));
+    match error {
+        Some(error) => {
+            device.failure.check()?;
+            bail!(Device, "gpu: kernel {}: {error}", shader.name)
+        }
+        None => Ok(Pipeline {
+            kernel,
+            layout,
+            compute,
+        }),
+    }
+}
+
+fn create(
+    device: &Device,
+    shader: &Shader,
+    text: &Text,
+) -> (wgpu::BindGroupLayout, wgpu::ComputePipeline) {
+    let label = Some(shader.name);
+    let entries: Vec<_> = (0..)
+        .zip(shader.bindings)
+        .map(|(binding, b)| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage {
+                    read_only: !b.writable,
+                },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    let layout = device
+        .wgpu
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label,
+            entries: &entries,
+        });
+    let whole = device
+        .wgpu
+        .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label,
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: shader.params_bytes,
+        });
+    let module = if text.built_in {
+        device.trusted_module(shader.name, &text.wgsl)
+    } else {
+        device.module(shader.name, &text.wgsl)
+    };
+    let compute = device
+        .wgpu
+        .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label,
+            layout: Some(&whole),
+            module: &module,
+            entry_point: None,
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // The shaders write workgroup memory before they read it.
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+    (layout, compute)
+}

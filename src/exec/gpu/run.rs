@@ -1,0 +1,97 @@
+//! Replaying: one compute pass of prebuilt objects, one submission.
+
+use super::arena::Arena;
+use super::device::Device;
+use super::readback::Readback;
+use crate::device::Profile;
+use crate::error::{Result, bail};
+use crate::exec::Executor;
+use crate::op::table::{Place, Table};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A command in terms of what was made for it.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) pipeline: usize,
+    pub(super) group: usize,
+    pub(super) params: Range<usize>,
+    pub(super) grid: [u32; 3],
+}
+
+/// A device with tables linked to it. Indices go into the vectors beside them.
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) device: Device,
+    pub(super) tables: Arc<[Table]>,
+    pub(super) commands: Vec<Vec<Command>>,
+    pub(super) pipelines: Vec<wgpu::ComputePipeline>,
+    pub(super) groups: Vec<wgpu::BindGroup>,
+    pub(super) arena: Arena,
+    pub(super) readback: Readback,
+}
+
+impl Linked {
+    fn encode(&self, params: &[u8], commands: &[Command], times: u32) -> wgpu::CommandBuffer {
+        let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        let mut bound = None;
+        for _ in 0..times {
+            for command in commands {
+                if bound != Some(command.pipeline) {
+                    pass.set_pipeline(&self.pipelines[command.pipeline]);
+                    bound = Some(command.pipeline);
+                }
+                pass.set_bind_group(0, &self.groups[command.group], &[]);
+                pass.set_immediates(0, &params[command.params.clone()]);
+                let [x, y, z] = command.grid;
+                pass.dispatch_workgroups(x, y, z);
+            }
+        }
+        drop(pass);
+        encoder.finish()
+    }
+}
+
+impl Executor for Linked {
+    fn profile(&self) -> &Profile {
+        self.device.profile()
+    }
+
+    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+        self.device.failure.check()?;
+        let all = self.commands.get(table);
+        let Some(commands) = all.and_then(|all| all.get(cmds.clone())) else {
+            bail!(Argument, "gpu: no commands {cmds:?} in table {table}");
+        };
+        let work = self.encode(&self.tables[table].params, commands, times);
+        self.device.queue.submit([work]);
+        self.device.failure.check()
+    }
+
+    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.device.failure.check()?;
+        let entry = self.arena.range(place, offset, bytes.len())?;
+        if matches!(place, Place::Weight(_)) {
+            bail!(Argument, "gpu: {place:?}: weights are written by linking");
+        }
+        if !offset.is_multiple_of(4) || !bytes.len().is_multiple_of(4) {
+            let n = bytes.len();
+            bail!(
+                Argument,
+                "gpu: {place:?}: {n} bytes at {offset} are no whole words"
+            );
+        }
+        self.device
+            .queue
+            .write_buffer(&entry.buffer, offset as u64, bytes);
+        self.device.failure.check()
+    }
+
+    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.device.failure.check()?;
+        let entry = self.arena.range(place, offset, bytes.len())?;
+        self.readback
+            .read(&self.device, &entry.buffer, offset as u64, bytes)
+    }
+}
