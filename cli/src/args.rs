@@ -53,7 +53,7 @@ pub(crate) struct FileArg {
     /// Model file (GGUF); without one, the built-in story model
     #[arg(value_name = "FILE", conflicts_with = "model")]
     file: Option<PathBuf>,
-    /// The same
+    /// The same as FILE
     #[arg(short, long, value_name = "FILE")]
     model: Option<PathBuf>,
 }
@@ -313,7 +313,7 @@ pub(crate) struct TableArgs {
     /// Which table
     #[arg(long, value_enum, default_value_t = Which::Greedy)]
     pub(crate) which: Which,
-    /// Writes one JSON array of commands per table
+    /// Writes one JSON array of commands
     #[arg(long)]
     pub(crate) json: bool,
     /// Replays the tables command by command on CPU and GPU and names the first that differs

@@ -102,14 +102,19 @@ impl Test {
     /// Runs it once, from an empty sequence; yields seconds.
     fn measure(&self, session: &mut Session) -> Result<f64, Failure> {
         session.reset();
+        let vocab = session.facts().vocab;
+        // Reading the logits waits for a GPU that is still at work.
+        let mut logits = vec![0.0; vocab as usize];
         if self.generate == 0 {
-            let tokens = tokens(self.prompt, session.facts().vocab);
+            let tokens = tokens(self.prompt, vocab);
             let start = Instant::now();
             session.prefill(&tokens, &mut |_, _| {})?;
+            session.logits(&mut logits)?;
             return Ok(start.elapsed().as_secs_f64());
         }
         let first = session.tokenizer().bos().unwrap_or(0);
         session.prefill(&[first], &mut |_, _| {})?;
+        session.logits(&mut logits)?;
         let generate = Generate {
             sampling: Sampling::GREEDY,
             max_tokens: self.generate,

@@ -4,21 +4,24 @@ use crate::args::DevicesArgs;
 use crate::failure::Failure;
 use crate::terminal;
 use serde_json::{Value, json};
-use tabla::{DeviceKind, Profile};
+use tabla::{AdapterFacts, DeviceKind, Profile};
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
-    let devices = tabla::devices();
+    let devices = tabla::devices()?;
     if args.json {
-        let devices: Vec<Value> = devices.iter().map(object).collect();
-        return terminal::line(&Value::from(devices).to_string());
+        let gpus: Vec<Value> = devices.gpus.iter().map(gpu_json).collect();
+        let object = json!({ "cpu": cpu_json(&devices.cpu), "gpus": gpus });
+        return terminal::line(&object.to_string());
     }
-    for device in &devices {
-        terminal::line(&terminal::one_line(&device.to_string()))?;
-        for line in facts(device) {
-            terminal::line(&format!("  {line}"))?;
+    let mut blocks = vec![cpu(&devices.cpu)];
+    blocks.extend(devices.gpus.iter().map(gpu));
+    for lines in blocks {
+        for (at, line) in lines.iter().enumerate() {
+            let indent = if at == 0 { "" } else { "  " };
+            terminal::line(&format!("{indent}{}", terminal::one_line(line)))?;
         }
     }
-    if devices.iter().all(|device| device.kind == DeviceKind::Cpu) {
+    if devices.gpus.is_empty() {
         terminal::note("no GPU: no adapter of Vulkan, Metal or DX12 was found");
     }
     Ok(())
@@ -35,67 +38,73 @@ pub(crate) fn backend(profile: &Profile) -> String {
     }
 }
 
-fn facts(device: &Profile) -> Vec<String> {
-    let known = |number: u64, text: String| {
-        if number == 0 {
-            "unknown".to_string()
-        } else {
-            text
-        }
+/// A line that names the CPU, and lines about it.
+fn cpu(cpu: &Profile) -> Vec<String> {
+    let cache = match cpu.cache_bytes {
+        0 => "unknown".to_string(),
+        n => terminal::bytes(n),
     };
-    let cache = known(device.cache_bytes, terminal::bytes(device.cache_bytes));
-    let batch = format!(
-        "passes      {} tokens of a prompt, {} generated tokens a submission",
-        device.chunk_tokens, device.chain_tokens
-    );
-    match device.kind {
-        DeviceKind::Cpu => vec![
-            format!("SIMD        {}", device.backend),
-            format!("threads     {}", device.threads),
-            format!("cache       {cache}"),
-            batch,
-        ],
-        DeviceKind::Gpu => vec![
-            format!("vendor      0x{:04x}", device.vendor),
-            format!(
-                "binding     {} at most, {} in a kernel",
-                terminal::bytes(device.binding_bytes_max),
-                device.bindings_max
-            ),
-            format!("grid        {} workgroups in a dimension", device.grid_max),
-            format!(
-                "subgroup    {}",
-                known(
-                    device.subgroup_size.into(),
-                    format!("{} lanes", device.subgroup_size)
-                )
-            ),
-            format!(
-                "f16         {}",
-                if device.f16 { "in shaders" } else { "lacking" }
-            ),
-            batch,
-        ],
-    }
+    vec![
+        format!("cpu: {}", cpu.name),
+        format!("SIMD       {}", cpu.backend),
+        format!("threads    {}", cpu.threads),
+        format!("cache      {cache}"),
+    ]
 }
 
-fn object(device: &Profile) -> Value {
+/// A line that names the adapter, and lines about it.
+fn gpu(gpu: &AdapterFacts) -> Vec<String> {
+    let list = |items: &[&str]| match items {
+        [] => "none".to_string(),
+        items => items.join(", "),
+    };
+    let lacks: Vec<&str> = gpu.lacks.iter().map(String::as_str).collect();
+    let [least, most] = gpu.subgroup_sizes;
+    let verdict = match (lacks.is_empty(), gpu.kind) {
+        (false, _) => "cannot be used",
+        (true, "software") => "only with --device gpu: it is software",
+        (true, _) => "can be used",
+    };
+    vec![
+        format!("gpu: {} ({}, {})", gpu.name, gpu.backend, gpu.kind),
+        format!("driver     {}, vendor 0x{:04x}", gpu.driver, gpu.vendor),
+        format!(
+            "buffers    {} at most, {} in a binding",
+            terminal::bytes(gpu.buffer_bytes_max),
+            terminal::bytes(gpu.binding_bytes_max)
+        ),
+        format!(
+            "workgroup  {}",
+            terminal::bytes(gpu.workgroup_bytes_max.into())
+        ),
+        format!("subgroups  {least} to {most} lanes"),
+        format!("has        {}", list(&gpu.features)),
+        format!("lacks      {}", list(&lacks)),
+        format!("verdict    {verdict}"),
+    ]
+}
+
+fn cpu_json(cpu: &Profile) -> Value {
     json!({
-        "kind": match device.kind {
-            DeviceKind::Cpu => "cpu",
-            DeviceKind::Gpu => "gpu",
-        },
-        "name": device.name,
-        "backend": device.backend,
-        "threads": device.threads,
-        "cache_bytes": device.cache_bytes,
-        "vendor": device.vendor,
-        "grid_max": device.grid_max,
-        "binding_bytes_max": device.binding_bytes_max,
-        "bindings_max": device.bindings_max,
-        "subgroup_size": device.subgroup_size,
-        "f16": device.f16,
-        "chunk_tokens": device.chunk_tokens,
-        "chain_tokens": device.chain_tokens,
+        "name": cpu.name,
+        "backend": cpu.backend,
+        "threads": cpu.threads,
+        "cache_bytes": cpu.cache_bytes,
+    })
+}
+
+fn gpu_json(gpu: &AdapterFacts) -> Value {
+    json!({
+        "name": gpu.name,
+        "kind": gpu.kind,
+        "backend": gpu.backend,
+        "driver": gpu.driver,
+        "vendor": gpu.vendor,
+        "buffer_bytes_max": gpu.buffer_bytes_max,
+        "binding_bytes_max": gpu.binding_bytes_max,
+        "workgroup_bytes_max": gpu.workgroup_bytes_max,
+        "subgroup_sizes": gpu.subgroup_sizes,
+        "features": gpu.features,
+        "lacks": gpu.lacks,
     })
 }

@@ -93,10 +93,13 @@ pub(crate) fn check_length(tokens: &[u32], context: u32) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prefills with a bar.
+/// Prefills with a bar, to the end: a GPU is still at work when [`Session::prefill`] returns, and
+/// reading something back waits for it.
 pub(crate) fn prefill(session: &mut Session, tokens: &[u32]) -> Result<(), Failure> {
     let bar = Progress::new("reading the prompt", tokens.len() as u64);
     session.prefill(tokens, &mut |done, _| bar.at(done as u64))?;
+    let mut logits = vec![0.0; session.facts().vocab as usize];
+    session.logits(&mut logits)?;
     if terminal::interrupted() {
         return Err(Failure::Interrupted);
     }
