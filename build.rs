@@ -3,6 +3,7 @@
 //! A shader that naga refuses fails the build with naga's own message and line. What is
 //! reflected (bindings, parameters, step state, tile sizes) is written nowhere else.
 
+#[expect(unreachable_pub, reason = "the library shares this file")]
 #[path = "src/exec/gpu/source.rs"]
 mod source;
 
@@ -145,10 +146,11 @@ fn row(name: &str, stem: &str, variant: Option<&str>, text: &str, module: &Modul
         .collect();
     format!(
         "    Shader {{ name: {name:?}, stem: {stem:?}, variant: {variant:?}, wgsl: {text:?}, \
-         bindings: &[{}], units: {}, tokens: {}, params_bytes: size_of::<{stem}::Params>() as u32 }},\n",
+         bindings: &[{}], units: {}, tokens: {}, params_bytes: {} }},\n",
         bindings.join(", "),
         constant(module, "UNITS").unwrap_or_else(|| panic!("{name}: const UNITS is missing")),
         constant(module, "TOKENS").unwrap_or(1),
+        params_type(module).inner.size(module.to_ctx()),
     )
 }
 
@@ -166,13 +168,18 @@ fn constant(module: &Module, name: &str) -> Option<u32> {
 
 /// The type of the `var<immediate>`, as a Rust struct named `Params`.
 fn params_of(module: &Module) -> String {
-    module
-        .global_variables
-        .iter()
-        .find(|(_, v)| v.space == AddressSpace::Immediate)
-        .and_then(|(_, v)| module.types[v.ty].name.clone())
-        .and_then(|name| struct_of(module, &name))
-        .expect("every shader has `var<immediate> params: Params`")
+    let name = params_type(module)
+        .name
+        .as_deref()
+        .expect("a struct has a name");
+    struct_of(module, name).expect("params is a struct")
+}
+
+fn params_type(module: &Module) -> &naga::Type {
+    let mut globals = module.global_variables.iter();
+    let params = globals.find(|(_, v)| v.space == AddressSpace::Immediate);
+    let (_, params) = params.expect("every shader has `var<immediate> params: Params`");
+    &module.types[params.ty]
 }
 
 /// A WGSL struct as a `#[repr(C)]` Rust struct; a runtime-sized last member is left out.

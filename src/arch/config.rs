@@ -282,6 +282,10 @@ impl Config {
     /// # Errors
     ///
     /// `Format` for factors of another length or that are no positive numbers.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the last step rounds to f32"
+    )]
     pub fn rope_freqs(&self, factors: Option<&[f32]>) -> Result<Vec<f32>> {
         let pairs = self.rope_dim as usize / 2;
         if let Some(factors) = factors {
@@ -292,7 +296,7 @@ impl Config {
                     factors.len()
                 );
             }
-            if let Some(bad) = factors.iter().find(|f| !(**f > 0.0)) {
+            if let Some(bad) = factors.iter().find(|f| f.is_nan() || **f <= 0.0) {
                 bail!(Format, "rope_freqs.weight: {bad} is no divisor");
             }
         }

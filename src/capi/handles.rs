@@ -38,12 +38,10 @@ fn encode(index: usize, generation: usize) -> *mut TablaModel {
 fn decode(handle: *const TablaModel) -> Option<(usize, usize)> {
     let bits = handle.addr();
     let marked = bits & MARK == MARK;
-    marked.then(|| {
-        (
-            (bits >> 1) & ((1 << INDEX_BITS) - 1),
-            bits >> 1 >> INDEX_BITS,
-        )
-    })
+    marked.then_some((
+        (bits >> 1) & ((1 << INDEX_BITS) - 1),
+        bits >> 1 >> INDEX_BITS,
+    ))
 }
 
 /// Gives a session a handle.

@@ -3,7 +3,7 @@
 
 use super::guard::{TablaStatus, guard, guard_value, prepare_process};
 use super::handles::{self, TablaModel};
-use super::options::{TablaGenerateOptions, TablaLoadOptions, TablaStats, read_sized};
+use super::options::{TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized};
 use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
@@ -316,9 +316,7 @@ pub unsafe extern "C" fn tabla_generate_options_init(
         unsafe { options.cast::<u8>().write_bytes(0, size) };
         // SAFETY: as above, and `known` is at most the size of both.
         unsafe {
-            (&raw const defaults)
-                .cast::<u8>()
-                .copy_to(options.cast(), known)
+            std::ptr::copy_nonoverlapping((&raw const defaults).cast(), options.cast::<u8>(), known)
         };
         Ok(())
     })
@@ -395,7 +393,7 @@ fn generate(
         tokens: stats.tokens,
         prompt_ms,
         tokens_ms: stats.took.as_secs_f64() * 1e3,
-        finish: stats.finish as i32,
+        finish: finish_code(stats.finish),
     })
 }
 

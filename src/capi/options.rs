@@ -86,15 +86,15 @@ pub struct TablaGenerateOptions {
 }
 
 /// Why a generation ended: `TablaStats.finish`.
-pub const TABLA_FINISH_STOP: i32 = Finish::Stop as i32;
+pub const TABLA_FINISH_STOP: i32 = 0;
 /// `max_tokens` were picked.
-pub const TABLA_FINISH_LENGTH: i32 = Finish::Length as i32;
+pub const TABLA_FINISH_LENGTH: i32 = 1;
 /// The context is full.
-pub const TABLA_FINISH_CONTEXT: i32 = Finish::Context as i32;
+pub const TABLA_FINISH_CONTEXT: i32 = 2;
 /// The callback said so.
-pub const TABLA_FINISH_CALLBACK: i32 = Finish::Callback as i32;
+pub const TABLA_FINISH_CALLBACK: i32 = 3;
 /// Someone called `tabla_cancel`.
-pub const TABLA_FINISH_CANCELLED: i32 = Finish::Cancelled as i32;
+pub const TABLA_FINISH_CANCELLED: i32 = 4;
 
 /// What a generation did.
 #[repr(C)]
@@ -110,6 +110,16 @@ pub struct TablaStats {
     pub tokens_ms: f64,
     /// `TABLA_FINISH_STOP`, ...
     pub finish: i32,
+}
+
+pub(super) fn finish_code(finish: Finish) -> i32 {
+    match finish {
+        Finish::Stop => TABLA_FINISH_STOP,
+        Finish::Length => TABLA_FINISH_LENGTH,
+        Finish::Context => TABLA_FINISH_CONTEXT,
+        Finish::Callback => TABLA_FINISH_CALLBACK,
+        Finish::Cancelled => TABLA_FINISH_CANCELLED,
+    }
 }
 
 /// Reads a struct that may be older (shorter: the rest keeps `defaults`) or newer (longer: the
@@ -146,8 +156,11 @@ pub(super) unsafe fn read_sized<T: Copy>(from: *const T, defaults: T) -> Result<
 }
 
 impl TablaLoadOptions {
+    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
+    const SIZE: u32 = size_of::<Self>() as u32;
+
     pub(super) const DEFAULT: Self = Self {
-        struct_size: size_of::<Self>() as u32,
+        struct_size: Self::SIZE,
         device: TABLA_DEVICE_AUTO,
         precision: TABLA_PRECISION_FAST,
         threads: 0,
@@ -186,6 +199,9 @@ impl TablaLoadOptions {
 }
 
 impl TablaGenerateOptions {
+    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
+    const SIZE: u32 = size_of::<Self>() as u32;
+
     pub(super) fn defaults() -> Self {
         let Generate {
             sampling,
@@ -194,7 +210,7 @@ impl TablaGenerateOptions {
             ignore_stops,
         } = Generate::default();
         Self {
-            struct_size: size_of::<Self>() as u32,
+            struct_size: Self::SIZE,
             max_tokens,
             temperature: sampling.temperature,
             top_k: sampling.top_k,

@@ -7,7 +7,7 @@ use crate::text::Utf8Stream;
 use std::time::{Duration, Instant};
 
 /// What to generate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Generate {
     /// How tokens are picked.
     pub sampling: Sampling,
@@ -22,17 +22,6 @@ pub struct Generate {
 
 /// Someone watches: pieces come at least this often where the device is fast enough.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
-
-impl Default for Generate {
-    fn default() -> Self {
-        Self {
-            sampling: Sampling::default(),
-            max_tokens: 0,
-            chain: 0,
-            ignore_stops: false,
-        }
-    }
-}
 
 /// A piece of the answer: one token.
 #[derive(Clone, Copy, Debug)]
@@ -54,18 +43,17 @@ pub enum Flow {
 
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
 pub enum Finish {
     /// A stop token; it is in the sequence and not in the text.
-    Stop = 0,
+    Stop,
     /// `max_tokens` were picked.
-    Length = 1,
+    Length,
     /// The context is full.
-    Context = 2,
+    Context,
     /// The callback said so.
-    Callback = 3,
+    Callback,
     /// Someone called [`Cancel::cancel`](super::Cancel).
-    Cancelled = 4,
+    Cancelled,
 }
 
 /// What a generation did.

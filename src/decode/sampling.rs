@@ -89,8 +89,7 @@ impl Sampling {
     /// Writes the fields into the step state. Temperature 0 keeps only the largest.
     pub(super) fn write(&self, state: &mut State) {
         let greedy = self.temperature == 0.0;
-        state.seed_lo = (self.seed & u64::from(u32::MAX)) as u32;
-        state.seed_hi = (self.seed >> 32) as u32;
+        [state.seed_lo, state.seed_hi] = bytemuck::cast(self.seed.to_le());
         state.temperature = if greedy { 1.0 } else { self.temperature };
         state.top_k = if greedy { 1 } else { self.top_k };
         state.top_p = self.top_p;

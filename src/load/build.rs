@@ -29,7 +29,7 @@ impl Build {
     /// The tables that have no random numbers: greedy, batch and score.
     pub(super) fn greedy_and_batch(&self) -> Result<[Table; 3]> {
         let greedy = self.table("greedy", 1, LogitRows::Last, |b, vocab| {
-            b.pick_greedy(vocab)
+            b.pick_greedy(vocab);
         })?;
         let batch = self.table("batch", self.chunk, LogitRows::Last, |_, _| {})?;
         let score = self.table("score", SCORE_TOKENS, LogitRows::All, |_, _| {})?;
@@ -39,7 +39,7 @@ impl Build {
     /// The sampled table.
     pub(super) fn sampled(&self) -> Result<Table> {
         self.table("sampled", 1, LogitRows::Last, |b, vocab| {
-            b.pick_sampled(vocab)
+            b.pick_sampled(vocab);
         })
     }
 

@@ -234,7 +234,12 @@ impl<'a> Builder<'a> {
             cols: w.cols,
         };
         let slots = [w.slot, y.slot, self.state];
-        self.emit(Op::Embed, Some(w.dtype), &slots, &params, [w.cols, tokens]);
+        self.emit(
+            (Op::Embed, Some(w.dtype)),
+            &slots,
+            &params,
+            [w.cols, tokens],
+        );
         y
     }
 
@@ -250,7 +255,7 @@ impl<'a> Builder<'a> {
             eps,
         };
         let slots = [x.slot, w.slot, y.slot, self.state];
-        self.emit(Op::RmsNorm, None, &slots, &params, [groups, x.tokens]);
+        self.emit((Op::RmsNorm, None), &slots, &params, [groups, x.tokens]);
         y
     }
 
@@ -273,7 +278,7 @@ impl<'a> Builder<'a> {
             dim: y.cols,
         };
         let slots = [b.slot, y.slot, self.state];
-        self.emit(Op::AddBias, None, &slots, &params, [y.cols, y.tokens]);
+        self.emit((Op::AddBias, None), &slots, &params, [y.cols, y.tokens]);
     }
 
     /// Turns `q` by its position, stores the turned `k` and `v` in the layer's cache.
@@ -295,7 +300,7 @@ impl<'a> Builder<'a> {
         };
         let slots = [k.slot, v.slot, freqs, q.slot, keys, values, self.state];
         let work = [at.heads + at.kv_heads, q.tokens];
-        self.emit(Op::RopeKv, Some(self.shape.cache), &slots, &params, work);
+        self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
     }
 
     /// Attention of `q` over all positions up to its own, `[tokens, heads head_dim]`.
@@ -311,7 +316,12 @@ impl<'a> Builder<'a> {
         };
         let slots = [q.slot, keys, values, y.slot, self.state];
         let work = [at.heads, q.tokens];
-        self.emit(Op::Attention, Some(self.shape.cache), &slots, &params, work);
+        self.emit(
+            (Op::Attention, Some(self.shape.cache)),
+            &slots,
+            &params,
+            work,
+        );
         y
     }
 
@@ -323,7 +333,12 @@ impl<'a> Builder<'a> {
             dim: gate.cols,
         };
         let slots = [gate.slot, up.slot, y.slot, self.state];
-        self.emit(Op::Swiglu, None, &slots, &params, [gate.cols, gate.tokens]);
+        self.emit(
+            (Op::Swiglu, None),
+            &slots,
+            &params,
+            [gate.cols, gate.tokens],
+        );
         y
     }
 
@@ -339,8 +354,7 @@ impl<'a> Builder<'a> {
             dim: h.cols,
         };
         self.emit(
-            Op::LastRow,
-            None,
+            (Op::LastRow, None),
             &[h.slot, y.slot, self.state],
             &params,
             [h.cols, 1],
@@ -374,37 +388,32 @@ impl<'a> Builder<'a> {
         let one = [1, 1];
         let params = shaders::penalize::Params { vocab };
         self.emit(
-            Op::Penalize,
-            None,
+            (Op::Penalize, None),
             &[logits, history, y, self.state],
             &params,
             [vocab, 1],
         );
         let slots = [y, self.state];
         self.emit(
-            Op::TopK,
-            None,
+            (Op::TopK, None),
             &slots,
             &shaders::top_k::Params { vocab },
             one,
         );
         self.emit(
-            Op::TopP,
-            None,
+            (Op::TopP, None),
             &slots,
             &shaders::top_p::Params { vocab },
             one,
         );
         self.emit(
-            Op::MinP,
-            None,
+            (Op::MinP, None),
             &slots,
             &shaders::min_p::Params { vocab },
             one,
         );
         self.emit(
-            Op::Gumbel,
-            None,
+            (Op::Gumbel, None),
             &slots,
             &shaders::gumbel::Params { vocab },
             [vocab, 1],
@@ -415,7 +424,12 @@ impl<'a> Builder<'a> {
     fn argmax(&mut self, x: Slot, vocab: u32) {
         let history = self.history();
         let params = shaders::argmax::Params { vocab };
-        self.emit(Op::Argmax, None, &[x, history, self.state], &params, [1, 1]);
+        self.emit(
+            (Op::Argmax, None),
+            &[x, history, self.state],
+            &params,
+            [1, 1],
+        );
     }
 
     /// A mat-vec for one token, a mat-mat for more.
@@ -430,10 +444,10 @@ impl<'a> Builder<'a> {
         let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);
         if tokens == 1 {
             let params = shaders::gemv::Params { rows, cols };
-            self.emit(one, Some(w.dtype), &slots, &params, [rows, 1]);
+            self.emit((one, Some(w.dtype)), &slots, &params, [rows, 1]);
         } else {
             let params = shaders::gemm::Params { tokens, rows, cols };
-            self.emit(many, Some(w.dtype), &slots, &params, [rows, tokens]);
+            self.emit((many, Some(w.dtype)), &slots, &params, [rows, tokens]);
         }
     }
 
@@ -496,17 +510,14 @@ impl<'a> Builder<'a> {
 
     fn emit<P: bytemuck::Pod>(
         &mut self,
-        op: Op,
-        variant: Option<DType>,
+        (op, variant): (Op, Option<DType>),
         slots: &[Slot],
         params: &P,
         work: [u32; 2],
     ) {
         debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
-        let weight = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
-        let weight = weight
-            .filter(|s| matches!(s.place, Place::Weight(_)))
-            .next();
+        let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
+        let weight = infos.find(|s| matches!(s.place, Place::Weight(_)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
         self.draft.nodes.push(Node {
             op,

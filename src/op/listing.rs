@@ -1,7 +1,7 @@
 //! The listing: a table as text, the main window into the system, and what each command costs.
 
 use super::list::{Access, Op};
-use super::table::{DispatchCmd, Place, Slot, Table};
+use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
 use std::fmt;
 
 /// What one replay of a command moves and computes, with all its tokens live and the context full.
@@ -86,32 +86,32 @@ impl Table {
             })
     }
 
-    /// The names of the operands with this kind of access.
-    fn names(&self, cmd: &DispatchCmd, reads: bool) -> String {
+    /// What a command reads and nothing else, by name. The step state goes without saying.
+    fn read(&self, cmd: &DispatchCmd) -> String {
         let operands = cmd.op.operands().iter().zip(cmd.slots());
-        let named = operands.filter(|(o, s)| {
-            let wanted = if reads {
-                o.access == Access::Read
-            } else {
-                o.access != Access::Read
-            };
-            wanted && (!reads || self.slot(**s).place != Place::State)
+        let read = operands.filter(|(o, _)| o.access == Access::Read);
+        let names = read.map(|(_, slot)| self.slot(*slot));
+        let names = names.filter(|info| info.place != Place::State).map(name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a command writes, by name; `+` marks what it updates in place.
+    fn written(&self, cmd: &DispatchCmd) -> String {
+        let operands = cmd.op.operands().iter().zip(cmd.slots());
+        let written = operands.filter(|(o, _)| o.access != Access::Read);
+        let names = written.map(|(o, slot)| match o.access {
+            Access::Update => format!("{}+", name(self.slot(*slot))),
+            _ => name(self.slot(*slot)),
         });
-        let names: Vec<String> = named
-            .map(|(o, s)| {
-                let info = self.slot(*s);
-                let name = match info.place {
-                    Place::Scratch(n) => format!("{}@{n}", info.name),
-                    _ => info.name.clone(),
-                };
-                if o.access == Access::Update {
-                    format!("{name}+")
-                } else {
-                    name
-                }
-            })
-            .collect();
-        names.join(", ")
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The name of a slot; one of the arena with its place.
+fn name(info: &SlotInfo) -> String {
+    match info.place {
+        Place::Scratch(n) => format!("{}@{n}", info.name),
+        _ => info.name.clone(),
     }
 }
 
@@ -144,8 +144,8 @@ impl fmt::Display for Table {
             let line = format!(
                 "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
                 cmd.kernel.name(),
-                self.names(cmd, false),
-                self.names(cmd, true),
+                self.written(cmd),
+                self.read(cmd),
                 shapes.join(" "),
             );
             writeln!(f, "{}", line.trim_end())?;
