@@ -18,7 +18,7 @@ pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failur
     let start = Instant::now();
     let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
     let mut model = tabla::load(source, options, &mut |progress| {
-        bar.at(progress.ended.into())
+        bar.at(progress.ended.into());
     })?;
     drop(bar);
     let profile = model.parts().0.profile().clone();
