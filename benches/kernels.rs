@@ -357,6 +357,7 @@ fn pick(threads: u32) {
         .collect();
     let bytes: &[u8] = bytemuck::cast_slice(&logits);
     executor.write(Place::Logits, 0, bytes).expect("it fits");
+    // Differences of beginnings: a filter works on what those before it left.
     for (i, name) in names.iter().enumerate() {
         let [_, median] = time(|| {
             start(&mut *executor, 1, 100);

@@ -96,9 +96,15 @@ impl<W: Weight> Format for Decoded<W> {
         let cols = x[0].len();
         let mut acc = [[s.splat(0.0); T]; R];
         for b in 0..cols / BLOCK {
-            let w = w.map(|w| &w[b * W::BYTES..][..W::BYTES]);
-            let x = x.map(|x| &x[b * BLOCK..][..BLOCK]);
-            acc = tile::<S, W, R, T>(s, w, x, acc);
+            let mut block_w = w;
+            for w in &mut block_w {
+                *w = &w[b * W::BYTES..][..W::BYTES];
+            }
+            let mut block_x = x;
+            for x in &mut block_x {
+                *x = &x[b * BLOCK..][..BLOCK];
+            }
+            acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
         }
         let rest = cols % BLOCK;
         if W::PARTS && rest > 0 {
