@@ -5,7 +5,6 @@
 #![expect(
     clippy::print_stdout,
     clippy::cast_precision_loss,
-    missing_docs,
     reason = "a program that prints figures"
 )]
 

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     } = {
         let opened = open::model(&source, &options)?;
         if !args.quiet {
-            opened.notes(&source, &options);
+            opened.notes(&source);
         }
         opened
     };

@@ -316,8 +316,10 @@ pub unsafe extern "C" fn tabla_generate_options_init(
         unsafe { options.cast::<u8>().write_bytes(0, size) };
         // SAFETY: as above, and `known` is at most the size of both.
         unsafe {
-            std::ptr::copy_nonoverlapping((&raw const defaults).cast(), options.cast::<u8>(), known)
-        };
+            (&raw const defaults)
+                .cast::<u8>()
+                .copy_to(options.cast(), known);
+        }
         Ok(())
     })
 }
