@@ -1,1 +1,44 @@
-fn main() {}
+//! `tabla`: tells a story, runs the user's model, and shows what the library makes of a file.
+//!
+//! One file per command. Standard output carries results and nothing else; whatever is said about
+//! them goes to standard error.
+
+mod args;
+mod bench;
+mod devices;
+mod failure;
+mod inspect;
+mod logits;
+mod npy;
+mod open;
+mod probe;
+mod prompt;
+mod run;
+mod table;
+mod terminal;
+mod tokenize;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        None => run::run(&cli.run),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Inspect(args)) => inspect::run(args),
+        Some(Command::Table(args)) => table::run(args),
+        Some(Command::Devices(args)) => devices::run(args),
+        Some(Command::Logits(args)) => logits::run(args),
+        Some(Command::Tokenize(args)) => tokenize::encode(args),
+        Some(Command::Detokenize(args)) => tokenize::decode(args),
+        Some(Command::Bench(args)) => bench::run(args),
+    };
+    // What was written goes out even where something failed behind it.
+    let flushed = terminal::flush();
+    match done.and(flushed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

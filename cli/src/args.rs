@@ -1,0 +1,475 @@
+//! The arguments of every command, and the groups that commands share.
+
+use crate::failure::Failure;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use tabla::text::{Encode, Specials};
+use tabla::{DeviceChoice, Options, Precision, Sampling, Source};
+
+/// Runs language models from the files you have.
+///
+/// Without a command it continues a prompt; without a model it tells a story of its own.
+#[derive(Debug, Parser)]
+#[command(name = "tabla", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Continues a prompt
+    Run(RunArgs),
+    /// Shows what a file holds, what it needs and whether it runs here
+    Inspect(InspectArgs),
+    /// Shows the dispatch tables that a file compiles to
+    Table(TableArgs),
+    /// Lists the devices and what each can do
+    Devices(DevicesArgs),
+    /// Writes the logits after a prompt into an .npy file
+    Logits(LogitsArgs),
+    /// Turns text into token ids
+    Tokenize(TokenizeArgs),
+    /// Turns token ids into text
+    Detokenize(DetokenizeArgs),
+    /// Measures prompt processing and generation
+    Bench(BenchArgs),
+}
+
+/// Which model, as an option.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArg {
+    /// Model file (GGUF); without one, the built-in story model
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<PathBuf>,
+}
+
+/// Which model, by position or as an option.
+#[derive(Args, Debug)]
+pub(crate) struct FileArg {
+    /// Model file (GGUF); without one, the built-in story model
+    #[arg(value_name = "FILE", conflicts_with = "model")]
+    file: Option<PathBuf>,
+    /// The same as FILE
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<PathBuf>,
+}
+
+impl ModelArg {
+    pub(crate) fn source(&self) -> Source {
+        source(self.model.as_deref())
+    }
+}
+
+impl FileArg {
+    pub(crate) fn source(&self) -> Source {
+        source(self.file.as_deref().or(self.model.as_deref()))
+    }
+}
+
+fn source(path: Option<&Path>) -> Source {
+    path.map_or(Source::BuiltIn, |path| Source::Path(path.to_path_buf()))
+}
+
+/// The file's name, for people.
+pub(crate) fn source_name(source: &Source) -> String {
+    match source {
+        Source::Path(path) => path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned(),
+        Source::BuiltIn => "built-in story model".to_string(),
+    }
+}
+
+/// Which device replays the tables, and how.
+#[derive(Args, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Device; auto takes a GPU where there is one, else the CPU
+    #[arg(long, value_enum, default_value_t = Device::Auto)]
+    device: Device,
+    /// Threads on the CPU [default: every core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// exact computes every product in f32 and keeps the KV cache in f32
+    #[arg(long, value_enum, default_value_t = Exactness::Fast)]
+    precision: Exactness,
+    /// Folder whose WGSL files stand in front of the embedded shaders
+    #[arg(long, value_name = "FOLDER")]
+    shaders: Option<PathBuf>,
+}
+
+/// How many positions the KV cache has.
+#[derive(Args, Debug)]
+pub(crate) struct ContextArg {
+    /// Positions of the KV cache [default: what the model was trained for, 4096 at most]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ctx_size: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Device {
+    Auto,
+    Cpu,
+    Gpu,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Exactness {
+    Fast,
+    Exact,
+}
+
+impl DeviceArgs {
+    /// The library's options.
+    pub(crate) fn options(&self, context: u32) -> Result<Options, Failure> {
+        if let Some(folder) = self.shaders.as_deref().filter(|folder| !folder.is_dir()) {
+            let shown = folder.display();
+            return Err(Failure::new(format!("--shaders {shown} is no folder")));
+        }
+        Ok(Options {
+            device: match self.device {
+                Device::Auto => DeviceChoice::Auto,
+                Device::Cpu => DeviceChoice::Cpu,
+                Device::Gpu => DeviceChoice::Gpu,
+            },
+            threads: self.threads.unwrap_or(0),
+            context,
+            precision: match self.precision {
+                Exactness::Fast => Precision::Fast,
+                Exactness::Exact => Precision::Exact,
+            },
+            shader_folder: self.shaders.clone(),
+            ..Options::default()
+        })
+    }
+}
+
+impl ContextArg {
+    /// The library's number: 0 leaves it to the model.
+    pub(crate) fn positions(&self) -> u32 {
+        self.ctx_size.unwrap_or(0)
+    }
+}
+
+/// How the next token is picked.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// Temperature; 0 always takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = between::<0, 100>)]
+    temp: f32,
+    /// Only the K likeliest tokens; 0: all
+    #[arg(long, value_name = "K", default_value_t = Sampling::default().top_k)]
+    top_k: u32,
+    /// Only the likeliest tokens that hold P of the probability; 1: all
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = between::<0, 1>)]
+    top_p: f32,
+    /// Only tokens at least P times as likely as the likeliest; 0: all
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = between::<0, 1>)]
+    min_p: f32,
+    /// Divides the logits of recent tokens; 1: off
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().repeat_penalty, value_parser = penalty)]
+    repeat_penalty: f32,
+    /// How many tokens back the penalty reaches
+    #[arg(long, value_name = "N", default_value_t = Sampling::default().repeat_last, value_parser = clap::value_parser!(u32).range(..=i64::from(Sampling::REPEAT_LAST_MAX)))]
+    repeat_last_n: u32,
+    /// Seed of the random numbers; the same one draws the same tokens [default: a fresh one]
+    #[arg(short, long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl SamplingArgs {
+    /// The library's options, with a fresh seed where none was asked for.
+    pub(crate) fn sampling(&self) -> Sampling {
+        Sampling {
+            repeat_penalty: self.repeat_penalty,
+            repeat_last: self.repeat_last_n,
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            seed: self.seed.unwrap_or_else(fresh_seed),
+        }
+    }
+}
+
+/// A seed from the operating system, short enough to be typed again.
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::time::SystemTime::now()) & u64::from(u32::MAX)
+}
+
+/// A number between whole ones.
+fn between<const MIN: u8, const MAX: u8>(text: &str) -> Result<f32, String> {
+    in_range(text, f32::from(MIN), f32::from(MAX))
+}
+
+/// A factor of the repetition penalty, in the library's range.
+fn penalty(text: &str) -> Result<f32, String> {
+    in_range(text, 0.01, 100.0)
+}
+
+fn in_range(text: &str, min: f32, max: f32) -> Result<f32, String> {
+    let number: f32 = text.parse().map_err(|_| "not a number".to_string())?;
+    // NaN is in no range.
+    if (min..=max).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("{number} is not in {min}..={max}"))
+    }
+}
+
+/// The text to go on from.
+#[derive(Args, Debug)]
+pub(crate) struct PromptArgs {
+    /// The prompt; text on standard input is joined in front of it
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) prompt: Option<String>,
+    /// Reads the prompt from a file, or from standard input for "-"
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Takes special tokens that are spelt out in the prompt for what they are
+    #[arg(long)]
+    special: bool,
+}
+
+impl PromptArgs {
+    /// How the prompt becomes tokens: it begins a text.
+    pub(crate) fn encode(&self) -> Encode {
+        Encode {
+            add_special: true,
+            specials: if self.special {
+                Specials::Tokens
+            } else {
+                Specials::Text
+            },
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Tokens at most; -1 or 0 goes on until the model stops or the context is full
+    #[arg(
+        short,
+        long,
+        visible_alias = "max-tokens",
+        value_name = "N",
+        default_value_t = 256
+    )]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    pub(crate) n_predict: i64,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    /// Goes on after a token that ends the answer
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+    /// Writes one JSON object at the end instead of text as it comes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keeps the prompt off standard error
+    #[arg(long)]
+    pub(crate) no_display_prompt: bool,
+    /// Says nothing on standard error but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Says where loading spent its time
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArg,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct TableArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArg,
+    /// Which table
+    #[arg(long, value_enum, default_value_t = Which::Greedy)]
+    pub(crate) which: Which,
+    /// Writes one JSON array of commands
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Replays the tables command by command on CPU and GPU and names the first that differs
+    #[arg(long, conflicts_with = "which")]
+    pub(crate) compare: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// Which of a model's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Which {
+    /// One token in, the likeliest next token out
+    Greedy,
+    /// One token in, a drawn next token out
+    Sampled,
+    /// A chunk of tokens in, the logits of the last one out
+    Batch,
+    /// A few tokens in, the logits of each out
+    Score,
+    /// Every table
+    All,
+}
+
+impl Which {
+    /// Whether a table of this name is meant.
+    pub(crate) fn takes(self, name: &str) -> bool {
+        let own = self.to_possible_value();
+        self == Self::All || own.is_some_and(|value| value.get_name() == name)
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DevicesArgs {
+    /// Writes one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LogitsArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Token ids instead of text
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub(crate) tokens: Vec<u32>,
+    /// Where to write: float32, [1, vocabulary]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// The logits after every token: [tokens, vocabulary]
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct TokenizeArgs {
+    /// The text; without it, standard input
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Writes one JSON object: ids and the text of each token
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Takes special tokens that are spelt out in the text for what they are
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Leaves out the token that begins a text
+    #[arg(long)]
+    pub(crate) no_bos: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DetokenizeArgs {
+    /// The ids, separated by spaces or commas; without any, standard input
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Spells special tokens out instead of leaving them out
+    #[arg(long)]
+    pub(crate) special: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Lengths of prompts to process; 0: none
+    #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_values_t = [512])]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    pub(crate) n_prompt: Vec<u32>,
+    /// Numbers of tokens to generate; 0: none
+    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [128])]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    pub(crate) n_gen: Vec<u32>,
+    /// How often each test is repeated
+    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repetitions: u32,
+    /// Measures the first repetition cold
+    #[arg(long)]
+    pub(crate) no_warmup: bool,
+    /// Form of the results
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Md)]
+    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// Form of a benchmark's results.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Form {
+    /// A Markdown table
+    Md,
+    /// One JSON array
+    Json,
+    /// A JSON object per line
+    Jsonl,
+    /// Comma-separated values
+    Csv,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_are_held_to_their_range() {
+        assert_eq!(between::<0, 1>("0.95"), Ok(0.95));
+        assert!(between::<0, 1>("1.5").is_err());
+        assert!(between::<0, 100>("NaN").is_err());
+        assert!(between::<0, 100>("-0.1").is_err());
+        assert!(penalty("0").is_err());
+    }
+
+    #[test]
+    fn run_is_what_happens_without_a_command() {
+        let cli = Cli::try_parse_from(["tabla", "-p", "hi", "-n", "-1"]).expect("it parses");
+        assert!(cli.command.is_none());
+        assert_eq!(cli.run.n_predict, -1);
+        assert!(Cli::try_parse_from(["tabla", "-n", "-2"]).is_err());
+    }
+}

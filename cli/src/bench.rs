@@ -1,0 +1,381 @@
+//! `tabla bench`: prompt processing and generation, in the columns of llama-bench, held against
+//! what the memory delivered in the same minutes.
+//!
+//! Repetitions of the tests take turns, with a round of the memory probe in front of each turn, so
+//! that a machine that changes its speed changes it for all of them.
+
+use crate::args::{BenchArgs, Form};
+use crate::failure::Failure;
+use crate::probe::Probe;
+use crate::terminal::{self, Progress};
+use crate::{devices, inspect, open};
+use serde_json::{Map, Value, json};
+use std::time::{Instant, SystemTime};
+use tabla::{DeviceKind, Facts, Generate, Profile, Sampling, Session, Source};
+
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let mut tests = Test::all(args);
+    if tests.is_empty() {
+        let message = "nothing to measure: -p and -n are 0".to_string();
+        return Err(Failure::Usage(message));
+    }
+    let source = args.model.source();
+    let positions = tests.iter().map(Test::positions).max().unwrap_or(1);
+    let options = args.device.options(positions)?;
+    let opened = open::model(&source, &options)?;
+    let profile = opened.profile.clone();
+    let mut session = Session::new(opened.model);
+    let mut probe = match profile.kind {
+        DeviceKind::Cpu => Some(Probe::new(profile.threads, profile.cache_bytes)?),
+        // What the cores can read says nothing about the memory of a GPU.
+        DeviceKind::Gpu => None,
+    };
+    let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
+    let bar = Progress::new("measuring", turns * tests.len() as u64);
+    for turn in 0..turns {
+        probe.iter_mut().for_each(Probe::round);
+        let counts = turn > 0 || args.no_warmup;
+        for test in &mut tests {
+            let seconds = test.measure(&mut session)?;
+            if counts {
+                test.seconds.push(seconds);
+            }
+            bar.at(bar.position() + 1);
+        }
+    }
+    probe.iter_mut().for_each(Probe::round);
+    drop(bar);
+
+    let machine = Machine {
+        facts: session.facts(),
+        model: model_name(&source, session.facts())?,
+        source: &source,
+        profile,
+        bandwidth: probe.map(|probe| probe.best()),
+    };
+    machine.print(&tests, args.output)
+}
+
+/// `llama 3.26 M q8_0`.
+fn model_name(source: &Source, facts: &Facts) -> Result<String, Failure> {
+    let dtype = inspect::main_type(&tabla::open_directory(source)?);
+    let parameters = terminal::count(facts.parameters);
+    Ok(format!("{} {parameters} {dtype}", facts.architecture))
+}
+
+/// A test: a prompt to process, or tokens to generate.
+struct Test {
+    prompt: u32,
+    generate: u32,
+    began: SystemTime,
+    /// How long each repetition took.
+    seconds: Vec<f64>,
+}
+
+impl Test {
+    fn all(args: &BenchArgs) -> Vec<Self> {
+        let test = |prompt, generate| Self {
+            prompt,
+            generate,
+            began: SystemTime::now(),
+            seconds: Vec::new(),
+        };
+        let prompts = args.n_prompt.iter().filter(|n| **n > 0);
+        let answers = args.n_gen.iter().filter(|n| **n > 0);
+        let prompts = prompts.map(|n| test(*n, 0));
+        prompts.chain(answers.map(|n| test(0, *n))).collect()
+    }
+
+    /// As llama-bench has it: `pp512`, `tg128`.
+    fn name(&self) -> String {
+        match self.generate {
+            0 => format!("pp{}", self.prompt),
+            n => format!("tg{n}"),
+        }
+    }
+
+    /// Positions that it needs: generation begins behind one token.
+    fn positions(&self) -> u32 {
+        self.prompt.max(self.generate + 1)
+    }
+
+    /// Runs it once, from an empty sequence; yields seconds.
+    fn measure(&self, session: &mut Session) -> Result<f64, Failure> {
+        session.reset();
+        let vocab = session.facts().vocab;
+        // Reading the logits waits for a GPU that is still at work.
+        let mut logits = vec![0.0; vocab as usize];
+        if self.generate == 0 {
+            let tokens = tokens(self.prompt, vocab);
+            let start = Instant::now();
+            session.prefill(&tokens, &mut |_, _| {})?;
+            session.logits(&mut logits)?;
+            return Ok(start.elapsed().as_secs_f64());
+        }
+        let first = session.tokenizer().bos().unwrap_or(0);
+        session.prefill(&[first], &mut |_, _| {})?;
+        session.logits(&mut logits)?;
+        let generate = Generate {
+            sampling: Sampling::GREEDY,
+            max_tokens: self.generate,
+            ignore_stops: true,
+            ..Generate::default()
+        };
+        let stats = session.generate(&generate, &mut |_| tabla::Flow::Continue)?;
+        if stats.tokens != self.generate {
+            let (found, wanted) = (stats.tokens, self.generate);
+            return Err(Failure::new(format!(
+                "{found} tokens came instead of {wanted}"
+            )));
+        }
+        Ok(stats.took.as_secs_f64())
+    }
+
+    fn rates(&self) -> Vec<f64> {
+        let tokens = f64::from(self.prompt + self.generate);
+        self.seconds
+            .iter()
+            .map(|seconds| tokens / seconds)
+            .collect()
+    }
+}
+
+/// Tokens of a prompt: spread over the vocabulary, the same in every run.
+fn tokens(count: u32, vocab: u32) -> Vec<u32> {
+    // A step that is prime to nearly every size of vocabulary, by the golden ratio.
+    (0..count)
+        .map(|n| n.wrapping_mul(2_654_435_769) % vocab)
+        .collect()
+}
+
+/// Average and standard deviation of a sample.
+fn statistics(sample: &[f64]) -> (f64, f64) {
+    let n = sample.len() as f64;
+    let average = sample.iter().sum::<f64>() / n;
+    if sample.len() < 2 {
+        return (average, 0.0);
+    }
+    let squares = sample.iter().map(|x| (x - average).powi(2));
+    (average, (squares.sum::<f64>() / (n - 1.0)).sqrt())
+}
+
+/// What was measured on.
+struct Machine<'a> {
+    facts: &'a Facts,
+    model: String,
+    source: &'a Source,
+    profile: Profile,
+    /// Bytes per second that every thread together read from memory.
+    bandwidth: Option<f64>,
+}
+
+impl Machine<'_> {
+    fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
+        match form {
+            Form::Md => self.print_markdown(tests),
+            Form::Json => {
+                let objects = tests.iter().map(|test| Value::from(self.object(test)));
+                let text = serde_json::to_string_pretty(&objects.collect::<Vec<_>>());
+                terminal::line(&text.map_err(Failure::new)?)
+            }
+            Form::Jsonl => tests
+                .iter()
+                .try_for_each(|test| terminal::line(&Value::from(self.object(test)).to_string())),
+            Form::Csv => self.print_csv(tests),
+        }
+    }
+
+    /// Bytes per second of weights that a generation read.
+    fn read_rate(&self, test: &Test) -> Option<f64> {
+        let (average, _) = statistics(&test.rates());
+        (test.generate > 0).then_some(average * self.facts.token_bytes as f64)
+    }
+
+    /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
+    /// from a cache.
+    fn share(&self, test: &Test) -> Option<f64> {
+        Some(self.read_rate(test)? / self.bandwidth? * 100.0)
+    }
+
+    fn print_markdown(&self, tests: &[Test]) -> Result<(), Failure> {
+        let number = |x: Option<f64>, unit| x.map_or("-".to_string(), |x| format!("{x:.1}{unit}"));
+        terminal::line(&row([
+            "model", "size", "params", "backend", "threads", "test", "t/s", "GB/s", "memory",
+        ]))?;
+        let rules = COLUMNS.map(|width| {
+            let left = "-".repeat(width.unsigned_abs().saturating_sub(1));
+            if width < 0 {
+                format!("{left}-")
+            } else {
+                format!("{left}:")
+            }
+        });
+        terminal::line(&row(rules.each_ref().map(String::as_str)))?;
+        for test in tests {
+            let (average, deviation) = statistics(&test.rates());
+            let cells = [
+                terminal::one_line(&self.model),
+                terminal::bytes(self.facts.file_bytes),
+                terminal::count(self.facts.parameters),
+                devices::backend(&self.profile),
+                self.profile.threads.to_string(),
+                test.name(),
+                format!("{average:.2} ± {deviation:.2}"),
+                number(self.read_rate(test).map(|rate| rate / 1e9), ""),
+                number(self.share(test), " %"),
+            ];
+            terminal::line(&row(cells.each_ref().map(String::as_str)))?;
+        }
+        if let Some(bandwidth) = self.bandwidth {
+            let threads = self.profile.threads;
+            terminal::note(&format!(
+                "memory: {:.1} GB/s, read by {threads} threads in the same run",
+                bandwidth / 1e9
+            ));
+        }
+        Ok(())
+    }
+
+    fn print_csv(&self, tests: &[Test]) -> Result<(), Failure> {
+        for (at, test) in tests.iter().enumerate() {
+            let mut object = self.object(test);
+            object.retain(|_, value| !value.is_array());
+            if at == 0 {
+                let names: Vec<&str> = object.keys().map(String::as_str).collect();
+                terminal::line(&names.join(","))?;
+            }
+            let cells: Vec<String> = object.values().map(cell).collect();
+            terminal::line(&cells.join(","))?;
+        }
+        Ok(())
+    }
+
+    /// The fields of llama-bench where they mean the same, and the bandwidth.
+    fn object(&self, test: &Test) -> Map<String, Value> {
+        let rates = test.rates();
+        let nanoseconds: Vec<f64> = test.seconds.iter().map(|s| (s * 1e9).round()).collect();
+        let ((average_ns, deviation_ns), (average, deviation)) =
+            (statistics(&nanoseconds), statistics(&rates));
+        let gpu = self.profile.kind == DeviceKind::Gpu;
+        let device = |wanted| {
+            if wanted {
+                self.profile.name.as_str()
+            } else {
+                ""
+            }
+        };
+        let path = match self.source {
+            Source::Path(path) => path.to_string_lossy(),
+            Source::BuiltIn => "built-in".into(),
+        };
+        let object = json!({
+            "build_version": env!("CARGO_PKG_VERSION"),
+            "cpu_info": device(!gpu),
+            "gpu_info": device(gpu),
+            "backends": devices::backend(&self.profile),
+            "device_backend": self.profile.backend,
+            "model_filename": path,
+            "model_type": self.model,
+            "model_size": self.facts.file_bytes,
+            "model_n_params": self.facts.parameters,
+            "n_batch": self.profile.chunk_tokens,
+            "n_threads": self.profile.threads,
+            "n_prompt": test.prompt,
+            "n_gen": test.generate,
+            "n_depth": 0,
+            "test": test.name(),
+            "test_time": utc(test.began),
+            "avg_ns": average_ns,
+            "stddev_ns": deviation_ns,
+            "avg_ts": average,
+            "stddev_ts": deviation,
+            "samples_ns": nanoseconds,
+            "samples_ts": rates,
+            "token_bytes": self.facts.token_bytes,
+            "read_bytes_per_second": self.read_rate(test),
+            "memory_bytes_per_second": self.bandwidth,
+            "memory_share_percent": self.share(test),
+        });
+        match object {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// Widths of the columns as llama-bench has them; negative ones stand to the left.
+const COLUMNS: [isize; 9] = [-30, 10, 10, -10, 7, 15, 20, 8, 8];
+
+/// A row of the table.
+fn row(cells: [&str; 9]) -> String {
+    let mut row = String::from("|");
+    for (cell, width) in cells.into_iter().zip(COLUMNS) {
+        let space = width.unsigned_abs();
+        let cell = if width < 0 {
+            format!(" {cell:<space$} |")
+        } else {
+            format!(" {cell:>space$} |")
+        };
+        row.push_str(&cell);
+    }
+    row
+}
+
+/// A cell of CSV: text in quotes, quotes doubled, numbers as they are.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// `2026-11-21T10:40:00Z`.
+fn utc(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs());
+    let (days, clock) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's `civil_from_days`: eras of 400 years that begin in March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn deviation_is_that_of_a_sample() {
+        assert_eq!(statistics(&[3.0]), (3.0, 0.0));
+        assert_eq!(statistics(&[1.0, 3.0]), (2.0, 2.0_f64.sqrt()));
+    }
+
+    #[test]
+    fn dates_know_leap_years() {
+        let check = |seconds, expected| {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(utc(time), expected);
+        };
+        check(0, "1970-01-01T00:00:00Z");
+        check(951_782_399, "2000-02-28T23:59:59Z");
+        check(951_782_400, "2000-02-29T00:00:00Z");
+        check(4_107_542_400, "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn cells_survive_commas_and_quotes() {
+        assert_eq!(cell(&json!("a \"b\", c")), "\"a \"\"b\"\", c\"");
+        assert_eq!(cell(&json!(1.5)), "1.5");
+        assert_eq!(cell(&Value::Null), "");
+    }
+}

@@ -1,0 +1,353 @@
+//! `tabla inspect`: what a file holds, what it needs, and whether it runs here. Reads no weights.
+
+use crate::args::InspectArgs;
+use crate::failure::Failure;
+use crate::terminal;
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+use tabla::format::{Array, Directory, TensorInfo, Value};
+use tabla::text::Tokenizer;
+use tabla::{Estimate, Options, Source};
+
+/// Where GGUF files keep the template of a chat.
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// Items of an array that JSON shows.
+const ARRAY_SHOWN: usize = 16;
+
+pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let source = args.file.source();
+    let options = args.device.options(args.context.positions())?;
+    let file = File::look(&source, &options)?;
+    if args.json {
+        return terminal::line(&file.json().to_string());
+    }
+    file.say()
+}
+
+/// All that is known of a file without loading it.
+struct File {
+    directory: Directory,
+    tokenizer: tabla::Result<Tokenizer>,
+    /// What it needs, or why it does not run here.
+    estimate: tabla::Result<Estimate>,
+    totals: BTreeMap<&'static str, Total>,
+}
+
+/// The tensors of one type.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    tensors: usize,
+    elements: u64,
+    bytes: u64,
+}
+
+impl Total {
+    fn add(self, other: Self) -> Self {
+        Self {
+            tensors: self.tensors + other.tensors,
+            elements: self.elements.saturating_add(other.elements),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+}
+
+/// The tensors of each type.
+fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
+    let mut totals = BTreeMap::new();
+    for tensor in tensors {
+        let total: &mut Total = totals.entry(tensor.dtype.name()).or_default();
+        *total = total.add(Total {
+            tensors: 1,
+            elements: tensor.elements(),
+            bytes: tensor.bytes,
+        });
+    }
+    totals
+}
+
+/// The type that most bytes of a file have: what people call its quantisation.
+pub(crate) fn main_type(directory: &Directory) -> &'static str {
+    let totals = totals(&directory.tensors);
+    let largest = totals.iter().max_by_key(|(_, total)| total.bytes);
+    largest.map_or("", |(name, _)| name)
+}
+
+impl File {
+    fn look(source: &Source, options: &Options) -> Result<Self, Failure> {
+        let directory = tabla::open_directory(source)?;
+        Ok(Self {
+            totals: totals(&directory.tensors),
+            directory,
+            tokenizer: tabla::load_tokenizer(source),
+            estimate: tabla::estimate(source, options),
+        })
+    }
+
+    fn all(&self) -> Total {
+        self.totals
+            .values()
+            .fold(Total::default(), |a, b| a.add(*b))
+    }
+
+    /// Bytes of the chat template, where there is one.
+    fn template(&self) -> Option<&[u8]> {
+        match self.directory.metadata.get(TEMPLATE) {
+            Some(Value::String(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn say(&self) -> Result<(), Failure> {
+        let Self { directory, .. } = self;
+        let name = terminal::one_line(&directory.name());
+        let kind = format!("{:?}", directory.kind).to_uppercase();
+        let size = terminal::bytes(directory.file_bytes());
+        terminal::line(&format!(
+            "{name}: {kind} version {}, {size}",
+            directory.version
+        ))?;
+        let files = directory.paths().count();
+        if files > 1 {
+            terminal::line(&format!("a set of {files} files"))?;
+        }
+        self.say_metadata()?;
+        self.say_tensors()?;
+        terminal::line("")?;
+        terminal::line(&format!("tokenizer  {}", self.tokenizer_line()))?;
+        let template = match self.template() {
+            Some(bytes) => format!("{} bytes", bytes.len()),
+            None => "none: the file is for completion".to_string(),
+        };
+        terminal::line(&format!("template   {template}"))?;
+        self.say_verdict()
+    }
+
+    fn say_metadata(&self) -> Result<(), Failure> {
+        let metadata = &self.directory.metadata;
+        terminal::line(&format!("\nmetadata: {} keys", metadata.len()))?;
+        let longest = metadata.iter().map(|(key, _)| key.chars().count()).max();
+        let width = longest.unwrap_or(0).min(48);
+        for (key, value) in metadata.iter() {
+            let key = terminal::one_line(key);
+            let kind = value.kind().name();
+            let value = terminal::one_line(&value.to_string());
+            terminal::line(&format!("  {key:<width$}  {kind:<6}  {value}"))?;
+        }
+        Ok(())
+    }
+
+    fn say_tensors(&self) -> Result<(), Failure> {
+        let tensors = &self.directory.tensors;
+        terminal::line(&format!("\ntensors: {}", tensors.len()))?;
+        let longest = tensors.iter().map(|t| t.name.chars().count()).max();
+        let width = longest.unwrap_or(0).clamp(4, 48);
+        let several = self.directory.paths().count() > 1;
+        let file = |shard: String| {
+            if several {
+                format!("  {shard:>4}")
+            } else {
+                String::new()
+            }
+        };
+        let head = format!(
+            "  {:<width$}  {:<7}  {:<20}  {:>14}  {:>14}{}",
+            "name",
+            "type",
+            "shape",
+            "offset",
+            "bytes",
+            file("file".to_string())
+        );
+        terminal::line(&head)?;
+        for tensor in tensors {
+            let name = terminal::one_line(&tensor.name);
+            let line = format!(
+                "  {name:<width$}  {:<7}  {:<20}  {:>14}  {:>14}{}",
+                tensor.dtype.name(),
+                shape(tensor),
+                tensor.offset,
+                tensor.bytes,
+                file((tensor.shard + 1).to_string())
+            );
+            terminal::line(&line)?;
+        }
+        terminal::line("\ntotals")?;
+        let all = self.all();
+        for (name, total) in self.totals.iter().chain([(&"all", &all)]) {
+            let line = format!(
+                "  {name:<7}  {:>6} tensors  {:>10} elements  {:>11}",
+                total.tensors,
+                terminal::count(total.elements),
+                terminal::bytes(total.bytes)
+            );
+            terminal::line(&line)?;
+        }
+        Ok(())
+    }
+
+    fn tokenizer_line(&self) -> String {
+        let tokenizer = match &self.tokenizer {
+            Ok(tokenizer) => tokenizer,
+            Err(error) => return format!("none: {}", terminal::one_line(error.message())),
+        };
+        let id = |id: Option<u32>| id.map_or("none".to_string(), |id| id.to_string());
+        let stops: Vec<String> = tokenizer.stops().iter().map(u32::to_string).collect();
+        format!(
+            "{}{}, {} tokens, BOS {}{}, EOS {}, stops at {}",
+            kind(tokenizer),
+            tokenizer
+                .pre()
+                .map_or(String::new(), |pre| format!(" {pre}")),
+            tokenizer.vocab_size(),
+            id(tokenizer.bos()),
+            if tokenizer.adds_bos() {
+                " in front"
+            } else {
+                " not added"
+            },
+            id(tokenizer.eos()),
+            if stops.is_empty() {
+                "nothing".to_string()
+            } else {
+                stops.join(", ")
+            }
+        )
+    }
+
+    fn say_verdict(&self) -> Result<(), Failure> {
+        let lines = match &self.estimate {
+            Ok(estimate) => vec![
+                format!(
+                    "memory     {}: weights {}, KV cache of {} positions {}, working memory {}",
+                    terminal::bytes(total_bytes(estimate)),
+                    terminal::bytes(estimate.weight_bytes),
+                    estimate.context,
+                    terminal::bytes(estimate.cache_bytes),
+                    terminal::bytes(estimate.scratch_bytes)
+                ),
+                "verdict    runs here".to_string(),
+            ],
+            Err(error) => {
+                let reason = terminal::one_line(error.message());
+                vec![format!("verdict    does not run here: {reason}")]
+            }
+        };
+        lines.iter().try_for_each(|line| terminal::line(line))
+    }
+
+    fn json(&self) -> Json {
+        let Self { directory, .. } = self;
+        let metadata = directory.metadata.iter();
+        let metadata: Map<String, Json> = metadata
+            .map(|(key, value)| {
+                (
+                    key.to_string(),
+                    json!({ "type": value.kind().name(), "value": plain(value) }),
+                )
+            })
+            .collect();
+        let paths: Vec<_> = directory
+            .paths()
+            .map(|path| path.to_string_lossy())
+            .collect();
+        let tensors: Vec<Json> = directory.tensors.iter().map(tensor).collect();
+        let totals: Map<String, Json> = self
+            .totals
+            .iter()
+            .map(|(name, total)| ((*name).to_string(), total_json(total)))
+            .collect();
+        json!({
+            "files": paths,
+            "format": format!("{:?}", directory.kind).to_lowercase(),
+            "version": directory.version,
+            "file_bytes": directory.file_bytes(),
+            "metadata": metadata,
+            "tensors": tensors,
+            "totals": totals,
+            "total": total_json(&self.all()),
+            "tokenizer": self.tokenizer_json(),
+            "chat_template": self.template().map(String::from_utf8_lossy),
+            "memory": self.estimate.as_ref().ok().map(|estimate| json!({
+                "context": estimate.context,
+                "weight_bytes": estimate.weight_bytes,
+                "cache_bytes": estimate.cache_bytes,
+                "scratch_bytes": estimate.scratch_bytes,
+                "total_bytes": total_bytes(estimate),
+            })),
+            "runs": self.estimate.is_ok(),
+            "reason": self.estimate.as_ref().err().map(|error| error.message()),
+        })
+    }
+
+    fn tokenizer_json(&self) -> Json {
+        match &self.tokenizer {
+            Ok(tokenizer) => json!({
+                "kind": kind(tokenizer),
+                "pre": tokenizer.pre(),
+                "tokens": tokenizer.vocab_size(),
+                "bos": tokenizer.bos(),
+                "adds_bos": tokenizer.adds_bos(),
+                "eos": tokenizer.eos(),
+                "stops": tokenizer.stops(),
+            }),
+            Err(error) => json!({ "error": error.message() }),
+        }
+    }
+}
+
+/// The family of a vocabulary, as GGUF files name it.
+fn kind(tokenizer: &Tokenizer) -> String {
+    format!("{:?}", tokenizer.kind()).to_lowercase()
+}
+
+fn total_bytes(estimate: &Estimate) -> u64 {
+    let parts = [
+        estimate.weight_bytes,
+        estimate.cache_bytes,
+        estimate.scratch_bytes,
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// `1024 x 576`: rows first, as listings of tables have it; the file counts the other way round.
+fn shape(tensor: &TensorInfo) -> String {
+    let dims: Vec<String> = tensor.dims.iter().rev().map(u64::to_string).collect();
+    dims.join(" x ")
+}
+
+fn tensor(tensor: &TensorInfo) -> Json {
+    json!({
+        "name": tensor.name,
+        "type": tensor.dtype.name(),
+        "shape": tensor.dims.iter().rev().collect::<Vec<_>>(),
+        "file": tensor.shard,
+        "offset": tensor.offset,
+        "bytes": tensor.bytes,
+    })
+}
+
+fn total_json(total: &Total) -> Json {
+    json!({ "tensors": total.tensors, "elements": total.elements, "bytes": total.bytes })
+}
+
+/// A value of the metadata; of an array its length and its first items.
+fn plain(value: Value<'_>) -> Json {
+    match value {
+        Value::String(bytes) => String::from_utf8_lossy(bytes).into(),
+        Value::Bool(value) => value.into(),
+        Value::F32(value) => f64::from(value).into(),
+        Value::F64(value) => value.into(),
+        Value::Array(items) => array(items),
+        // Every other type is an integer of 64 bits at most.
+        _ => match (value.integer::<i64>(), value.integer::<u64>()) {
+            (Some(value), _) => value.into(),
+            (None, value) => value.into(),
+        },
+    }
+}
+
+fn array(items: Array<'_>) -> Json {
+    let first: Vec<Json> = items.iter().take(ARRAY_SHOWN).map(plain).collect();
+    json!({ "type": items.kind().name(), "length": items.len(), "first": first })
+}

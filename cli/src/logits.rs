@@ -1,0 +1,57 @@
+//! `tabla logits`: the logits after a prompt, as an `.npy` file.
+
+use crate::args::LogitsArgs;
+use crate::failure::Failure;
+use crate::terminal;
+use crate::{npy, open, prompt, run};
+use tabla::Session;
+
+pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
+    let source = args.model.source();
+    let options = args.device.options(args.context.positions())?;
+    let text = if args.tokens.is_empty() {
+        Some(prompt::read(&args.prompt, None)?)
+    } else {
+        None
+    };
+    let opened = open::model(&source, &options)?;
+    opened.notes(&source, &options);
+    let tokens = match text {
+        Some(text) => opened
+            .model
+            .tokenizer()
+            .encode(&text, args.prompt.encode())?,
+        None => args.tokens.clone(),
+    };
+    run::check_length(&tokens, opened.model.facts().context)?;
+
+    let mut session = Session::new(opened.model);
+    terminal::catch_interrupt(session.canceller())?;
+    run::prefill(&mut session, &tokens)?;
+    let cols = session.facts().vocab as usize;
+    let rows = if args.all { tokens.len() } else { 1 };
+    let mut logits = zeros(rows, cols)?;
+    if args.all {
+        session.logits_all(&mut logits)?;
+    } else {
+        session.logits(&mut logits)?;
+    }
+    npy::write(&args.out, [rows, cols], &logits)?;
+    let shown = args.out.display().to_string();
+    terminal::note(&format!("{}: [{rows}, {cols}]", terminal::one_line(&shown)));
+    Ok(())
+}
+
+/// Room for the logits, which are large for long prompts.
+fn zeros(rows: usize, cols: usize) -> Result<Vec<f32>, Failure> {
+    let mut logits = Vec::new();
+    let len = rows.saturating_mul(cols);
+    logits.try_reserve_exact(len).map_err(|_| {
+        let bytes = terminal::bytes((len as u64).saturating_mul(4));
+        Failure::new(format!(
+            "logits of {rows} tokens take {bytes}, which could not be had"
+        ))
+    })?;
+    logits.resize(len, 0.0);
+    Ok(logits)
+}

@@ -1,0 +1,53 @@
+//! Loads a model: a bar for those who wait, and a line for what they should know.
+
+use crate::args::source_name;
+use crate::failure::Failure;
+use crate::terminal::{self, Progress};
+use std::time::{Duration, Instant};
+use tabla::{DeviceChoice, DeviceKind, Model, Options, Profile, STAGES, Source};
+
+/// A loaded model and what loading found.
+pub(crate) struct Opened {
+    pub(crate) model: Model,
+    pub(crate) profile: Profile,
+    pub(crate) took: Duration,
+}
+
+/// Loads a model, with a bar.
+pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failure> {
+    let start = Instant::now();
+    let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
+    let mut model = tabla::load(source, options, &mut |progress| {
+        bar.at(progress.ended.into())
+    })?;
+    drop(bar);
+    let profile = model.parts().0.profile().clone();
+    Ok(Opened {
+        model,
+        profile,
+        took: start.elapsed(),
+    })
+}
+
+impl Opened {
+    /// Says what the user did not ask for and got.
+    pub(crate) fn notes(&self, source: &Source, options: &Options) {
+        let facts = self.model.facts();
+        if matches!(source, Source::BuiltIn) {
+            let megabytes = facts.file_bytes as f64 / 1e6;
+            terminal::note(&format!(
+                "built-in story model ({megabytes:.1} MB); -m FILE takes another"
+            ));
+        }
+        if options.device == DeviceChoice::Auto && self.profile.kind == DeviceKind::Cpu {
+            let device = terminal::one_line(&facts.device);
+            terminal::note(&format!("no GPU found: running on the CPU: {device}"));
+        }
+        if facts.context > facts.context_trained {
+            terminal::note(&format!(
+                "a context of {} positions is over the {} that the model was trained for",
+                facts.context, facts.context_trained
+            ));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! `tabla run`: goes on from a prompt, as text while it comes or as one JSON object.
+
+use crate::args::{RunArgs, source_name};
+use crate::failure::Failure;
+use crate::open::{self, Opened};
+use crate::prompt;
+use crate::terminal::{self, DIM, PLAIN, Progress};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tabla::{Finish, Flow, Generate, Piece, Sampling, Session, Source, Stats};
+
+/// What the built-in model begins with when nobody says anything.
+const STORY: &str = "Once upon a time";
+
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let source = args.model.source();
+    let built_in = matches!(source, Source::BuiltIn);
+    let options = args.device.options(args.context.positions())?;
+    let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
+    let Opened {
+        model,
+        profile,
+        took: load,
+    } = {
+        let opened = open::model(&source, &options)?;
+        if !args.quiet {
+            opened.notes(&source, &options);
+        }
+        opened
+    };
+    let tokens = model.tokenizer().encode(&prompt, args.prompt.encode())?;
+    check_length(&tokens, model.facts().context)?;
+
+    let mut session = Session::new(model);
+    terminal::catch_interrupt(session.canceller())?;
+    let start = Instant::now();
+    prefill(&mut session, &tokens)?;
+    let prefilled = start.elapsed();
+    if args.shows_prompt(&source) {
+        show_prompt(&prompt);
+    }
+    let sampling = args.sampling.sampling();
+    let generate = Generate {
+        sampling,
+        max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
+        ignore_stops: args.ignore_eos,
+        ..Generate::default()
+    };
+    let mut answer = Answer::new(args);
+    let stats = session.generate(&generate, &mut |piece| answer.take(piece));
+    let stats = answer.end(stats)?;
+
+    let report = Report {
+        source: &source,
+        session: &session,
+        device: profile.to_string(),
+        sampling,
+        load,
+        prompt_tokens: tokens.len(),
+        prefill: prefilled,
+        stats,
+    };
+    if args.json {
+        terminal::line(&report.json(&answer.text).to_string())?;
+    } else if !args.quiet {
+        report.say(args);
+    }
+    match report.stats.finish {
+        Finish::Cancelled => Err(Failure::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+impl RunArgs {
+    /// Whether the prompt stands in front of the answer. The story reads whole even in a log.
+    fn shows_prompt(&self, source: &Source) -> bool {
+        let wanted = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();
+        wanted && !self.no_display_prompt && !self.quiet && !self.json
+    }
+}
+
+/// Holds a prompt against the context before the library does, to name the option that helps.
+pub(crate) fn check_length(tokens: &[u32], context: u32) -> Result<(), Failure> {
+    if tokens.is_empty() {
+        return Err(Failure::Usage("the prompt is empty".to_string()));
+    }
+    if tokens.len() > context as usize {
+        return Err(Failure::new(format!(
+            "the prompt has {} tokens, the context {context} positions; -c takes more",
+            tokens.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Prefills with a bar, to the end: a GPU is still at work when [`Session::prefill`] returns, and
+/// reading something back waits for it.
+pub(crate) fn prefill(session: &mut Session, tokens: &[u32]) -> Result<(), Failure> {
+    let bar = Progress::new("reading the prompt", tokens.len() as u64);
+    session.prefill(tokens, &mut |done, _| bar.at(done as u64))?;
+    let mut logits = vec![0.0; session.facts().vocab as usize];
+    session.logits(&mut logits)?;
+    if terminal::interrupted() {
+        return Err(Failure::Interrupted);
+    }
+    Ok(())
+}
+
+/// The prompt, dim, on standard error: standard output is the model's.
+fn show_prompt(prompt: &str) {
+    let prompt = terminal::printable(prompt);
+    // Where the answer goes elsewhere, the prompt is a line of its own.
+    let end = if terminal::stderr_is_terminal() && !terminal::stdout_is_terminal() {
+        "\n"
+    } else {
+        ""
+    };
+    terminal::aside(&format!("{DIM}{prompt}{PLAIN}{end}"));
+}
+
+/// Where the answer goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sink {
+    /// Into one object at the end.
+    Json,
+    /// To someone who reads along, through a terminal that obeys escape sequences.
+    Terminal,
+    /// To a file or another program, byte for byte.
+    Pipe,
+}
+
+/// The answer while it comes.
+struct Answer {
+    sink: Sink,
+    /// The text so far, for JSON.
+    text: String,
+    /// Whether the last line that was written has no end yet.
+    open_line: bool,
+    failure: Option<Failure>,
+}
+
+impl Answer {
+    fn new(args: &RunArgs) -> Self {
+        let sink = match (args.json, terminal::stdout_is_terminal()) {
+            (true, _) => Sink::Json,
+            (false, true) => Sink::Terminal,
+            (false, false) => Sink::Pipe,
+        };
+        Self {
+            sink,
+            text: String::new(),
+            open_line: false,
+            failure: None,
+        }
+    }
+
+    fn take(&mut self, piece: Piece<'_>) -> Flow {
+        if terminal::interrupted() {
+            return Flow::Stop;
+        }
+        match self.write(piece.text) {
+            Ok(()) => Flow::Continue,
+            Err(failure) => {
+                self.failure = Some(failure);
+                Flow::Stop
+            }
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        match self.sink {
+            Sink::Json => {
+                self.text.push_str(text);
+                return Ok(());
+            }
+            Sink::Terminal => terminal::write(&terminal::printable(text))?,
+            Sink::Pipe => terminal::write(text)?,
+        }
+        self.open_line = !text.ends_with('\n');
+        terminal::flush()
+    }
+
+    /// Ends the line that the answer stands on, without adding to a file that it goes to.
+    fn end(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        match self.sink {
+            Sink::Terminal if self.open_line => terminal::line("")?,
+            // Both streams may go to one log.
+            Sink::Pipe if self.open_line && !terminal::stderr_is_terminal() => {
+                terminal::aside("\n");
+            }
+            _ => {}
+        }
+        terminal::flush()?;
+        let mut stats = stats?;
+        if terminal::interrupted() {
+            stats.finish = Finish::Cancelled;
+        }
+        Ok(stats)
+    }
+}
+
+/// What a run did.
+struct Report<'a> {
+    source: &'a Source,
+    session: &'a Session,
+    device: String,
+    sampling: Sampling,
+    load: Duration,
+    prompt_tokens: usize,
+    prefill: Duration,
+    stats: Stats,
+}
+
+impl Report<'_> {
+    fn say(&self, args: &RunArgs) {
+        let facts = self.session.facts();
+        let model = format!(
+            "{}, {}, {} parameters",
+            terminal::one_line(&source_name(self.source)),
+            facts.architecture,
+            terminal::count(facts.parameters)
+        );
+        let [load, prefill, generate] =
+            [self.load, self.prefill, self.stats.took].map(milliseconds);
+        let tokens = self.stats.tokens;
+        let prompt_rate = rate(self.prompt_tokens, self.prefill);
+        let rate = rate(tokens as usize, self.stats.took);
+        let finish = match self.stats.finish {
+            Finish::Stop => "end of text",
+            Finish::Length => "limit of -n",
+            Finish::Context => "context full",
+            Finish::Callback | Finish::Cancelled => "interrupted",
+        };
+        let seed = if self.sampling.temperature == 0.0 {
+            "none needed at temperature 0".to_string()
+        } else {
+            format!("{0} (-s {0} repeats this)", self.sampling.seed)
+        };
+        let prompt_tokens = self.prompt_tokens;
+        let mut lines = vec![
+            String::new(),
+            format!("load      {load:9.1} ms  {model}"),
+            format!("prompt    {prefill:9.1} ms  {prompt_tokens} tokens, {prompt_rate:.1} tok/s"),
+            format!("generated {generate:9.1} ms  {tokens} tokens, {rate:.1} tok/s, {finish}"),
+            format!("device    {}", terminal::one_line(&self.device)),
+            format!("seed      {seed}"),
+        ];
+        if args.verbose {
+            let stages = facts.stages.iter();
+            lines.extend(
+                stages.map(|(name, took)| {
+                    format!("  stage {name:<14} {:9.3} ms", milliseconds(*took))
+                }),
+            );
+        }
+        for line in lines {
+            terminal::note(&format!("{DIM}{line}{PLAIN}"));
+        }
+    }
+
+    fn json(&self, text: &str) -> Value {
+        let facts = self.session.facts();
+        let finish = match self.stats.finish {
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+            Finish::Context => "context",
+            Finish::Callback | Finish::Cancelled => "cancelled",
+        };
+        let (prompt, generated) = self.session.tokens().split_at(self.prompt_tokens);
+        let stages = facts.stages.iter();
+        let stages: serde_json::Map<String, Value> = stages
+            .map(|(name, took)| ((*name).to_string(), json!(milliseconds(*took))))
+            .collect();
+        json!({
+            "model": source_name(self.source),
+            "device": self.device,
+            "text": text,
+            "prompt_tokens": prompt,
+            "tokens": generated,
+            "finish": finish,
+            "seed": self.sampling.seed,
+            "timings": {
+                "load_ms": milliseconds(self.load),
+                "stages_ms": stages,
+                "prompt_ms": milliseconds(self.prefill),
+                "prompt_n": self.prompt_tokens,
+                "prompt_per_second": rate(self.prompt_tokens, self.prefill),
+                "predicted_ms": milliseconds(self.stats.took),
+                "predicted_n": self.stats.tokens,
+                "predicted_per_second": rate(self.stats.tokens as usize, self.stats.took),
+            },
+        })
+    }
+}
+
+fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}
+
+/// Tokens per second; 0 for no time at all.
+fn rate(tokens: usize, took: Duration) -> f64 {
+    let seconds = took.as_secs_f64();
+    if seconds > 0.0 {
+        tokens as f64 / seconds
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,391 @@
+//! The program as a user meets it: what it prints where, and with which exit code.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What a run left behind.
+struct Ran {
+    code: Option<i32>,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+impl Ran {
+    fn text(&self) -> &str {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        std::str::from_utf8(&self.stdout).expect("standard output is UTF-8")
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(self.text()).expect("standard output is JSON")
+    }
+}
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tabla"));
+    command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn tabla(args: &[&str]) -> Ran {
+    ran(program(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs"))
+}
+
+fn tabla_with_input(args: &[&str], input: &str) -> Ran {
+    let mut child = program(args)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(input.as_bytes()).expect("it listens");
+    drop(stdin);
+    ran(child.wait_with_output().expect("it ends"))
+}
+
+fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A file of this test run, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        Self(folder.join(format!("{}-{name}", std::process::id())))
+    }
+
+    fn holding(name: &str, bytes: &[u8]) -> Self {
+        let file = Self::new(name);
+        std::fs::write(&file.0, bytes).expect("the scratch folder takes files");
+        file
+    }
+
+    fn path(&self) -> &str {
+        self.0
+            .to_str()
+            .expect("the scratch folder has a plain name")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test that made no file has nothing to remove.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const GREEDY: [&str; 6] = ["--device", "cpu", "--temp", "0", "-n", "24"];
+
+#[test]
+fn greedy_tells_the_same_story_twice() {
+    let run = || tabla(&GREEDY);
+    let story = run();
+    assert!(story.text().len() > 24, "{:?}", story.text());
+    assert_eq!(story.text(), run().text());
+    // The prompt and everything else about the story stand elsewhere.
+    assert!(!story.text().contains("Once upon a time"));
+    assert!(
+        story.stderr.contains("Once upon a time"),
+        "{}",
+        story.stderr
+    );
+    assert!(story.stderr.contains("tok/s"), "{}", story.stderr);
+}
+
+#[test]
+fn a_seed_repeats_a_story() {
+    let story = |seed| {
+        let args = ["run", "--device", "cpu", "-n", "24", "-q", "-s", seed];
+        tabla(&args).text().to_string()
+    };
+    assert_eq!(story("7"), story("7"));
+    assert_ne!(story("7"), story("8"));
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let args = ["run", "--device", "cpu", "-n", "4", "-q"];
+    assert_eq!(tabla(&args).stderr, "");
+}
+
+#[test]
+fn json_holds_the_story() {
+    let story = tabla(&GREEDY).text().to_string();
+    let mut args = vec!["run", "--json"];
+    args.extend(GREEDY);
+    let object = tabla(&args).json();
+    assert_eq!(object["text"], story);
+    assert_eq!(object["finish"], "length");
+    assert_eq!(object["tokens"].as_array().map(Vec::len), Some(24));
+    assert!(object["timings"]["predicted_per_second"].as_f64() > Some(0.0));
+    assert!(object["seed"].is_u64());
+}
+
+#[test]
+fn the_prompt_comes_from_where_it_is_given() {
+    let file = Scratch::holding("prompt.txt", b"The little dog\n");
+    let prompt = |args: &[&str], input: &str| {
+        let mut all = vec!["run", "--device", "cpu", "-n", "1", "--json"];
+        all.extend(args);
+        tabla_with_input(&all, input).json()["prompt_tokens"].clone()
+    };
+    let dog = prompt(&["-p", "The little dog"], "");
+    assert_eq!(prompt(&["-f", file.path()], ""), dog);
+    assert_eq!(prompt(&["-f", "-"], "The little dog\n"), dog);
+    assert_eq!(prompt(&[], "The little dog\n"), dog);
+    assert_eq!(prompt(&["-p", "dog"], "The little\n"), dog);
+    assert_eq!(prompt(&[], ""), prompt(&["-p", "Once upon a time"], ""));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut child = program(&["--device", "cpu", "-n", "64", "-q"])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let ran = ran(child.wait_with_output().expect("it ends"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_context_ends_the_story() {
+    let args = [
+        "run",
+        "--device",
+        "cpu",
+        "-n",
+        "-1",
+        "--ignore-eos",
+        "-c",
+        "32",
+        "--json",
+    ];
+    let object = tabla(&args).json();
+    assert_eq!(object["finish"], "context");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_says_what_helps() {
+    let long = "dog ".repeat(200);
+    let ran = tabla(&["run", "--device", "cpu", "-c", "16", "-p", &long]);
+    check_failure(&ran, "-c takes more");
+}
+
+/// One line that begins with `error:` and contains the clue, and exit code 1.
+fn check_failure(ran: &Ran, clue: &str) {
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty());
+    let errors: Vec<&str> = ran
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{}", ran.stderr);
+    assert!(
+        errors[0].contains(clue),
+        "{clue:?} is not in {:?}",
+        errors[0]
+    );
+}
+
+#[test]
+fn bad_files_are_refused_with_their_stage() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let empty = Scratch::holding("empty.gguf", b"");
+    let page = Scratch::holding("page.gguf", b"<!DOCTYPE html><html><body>404</body></html>");
+    let cut = Scratch::holding("cut.gguf", b"GGUF\x03\x00\x00\x00\xff");
+    for path in [
+        "/no/such/model.gguf",
+        folder,
+        empty.path(),
+        page.path(),
+        cut.path(),
+    ] {
+        let ran = tabla(&["run", "--device", "cpu", "-m", path, "-p", "x"]);
+        check_failure(&ran, "stage ");
+        check_failure(&ran, path);
+        check_failure(&tabla(&["inspect", path]), path);
+        check_failure(&tabla(&["tokenize", "-m", path, "x"]), path);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_usage() {
+    for args in [
+        &["run", "-n", "-2"][..],
+        &["run", "--temp", "hot"],
+        &["run", "--top-p", "1.5"],
+        &["run", "-t", "0"],
+        &["bench", "-r", "0"],
+        &["bench", "-p", "0", "-n", "0"],
+        &["detokenize", "x"],
+        &["logits"],
+    ] {
+        let ran = tabla(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn tokens_come_back_as_text() {
+    for text in [
+        "Once upon a time, there was a cat.",
+        "  two  spaces",
+        "日本 \u{1f431}",
+    ] {
+        let ids = tabla(&["tokenize", text]);
+        let back = tabla_with_input(&["detokenize"], ids.text());
+        assert_eq!(back.text(), format!("{text}\n"));
+        let words: Vec<&str> = ids.text().split_whitespace().collect();
+        let mut args = vec!["detokenize"];
+        args.extend(&words);
+        assert_eq!(tabla(&args).text(), back.text());
+        let object = tabla_with_input(&["tokenize", "--json"], &format!("{text}\n")).json();
+        assert_eq!(object["count"], words.len());
+    }
+}
+
+#[test]
+fn logits_are_a_numpy_array() {
+    let file = Scratch::new("logits.npy");
+    let shape = |args: &[&str]| {
+        let mut all = vec!["logits", "--device", "cpu", "-o", file.path()];
+        all.extend(args);
+        let ran = tabla(&all);
+        assert_eq!(ran.text(), "");
+        let bytes = std::fs::read(&file.0).expect("it was written");
+        assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
+        let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        assert_eq!(header % 64, 0);
+        let text = String::from_utf8_lossy(&bytes[10..header]).into_owned();
+        let shape = text.split(['(', ')']).nth(1).expect("a shape");
+        let shape: Vec<usize> = shape
+            .split(", ")
+            .map(|n| n.parse().expect("a number"))
+            .collect();
+        let data = bytes[header..].to_vec();
+        assert_eq!(data.len(), shape.iter().product::<usize>() * 4);
+        let numbers: Vec<f32> = data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b))
+            .collect();
+        assert!(numbers.iter().all(|x| x.is_finite()));
+        (shape, numbers)
+    };
+    let (all_shape, all) = shape(&["--precision", "exact", "--all", "--tokens", "1,2,3"]);
+    let (one_shape, one) = shape(&["--precision", "exact", "--tokens", "1,2,3"]);
+    let vocab = one_shape[1];
+    assert_eq!((all_shape, one_shape), (vec![3, vocab], vec![1, vocab]));
+    let largest = one.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+    for (a, b) in all[2 * vocab..].iter().zip(&one) {
+        assert!((a - b).abs() <= 1e-4 * largest, "{a} {b}");
+    }
+    assert_eq!(shape(&["-p", "Once upon a time"]).0, [1, vocab]);
+}
+
+#[test]
+fn logits_refuse_what_is_not_in_the_vocabulary() {
+    let file = Scratch::new("refused.npy");
+    let args = [
+        "logits",
+        "--device",
+        "cpu",
+        "-o",
+        file.path(),
+        "--tokens",
+        "4000000",
+    ];
+    check_failure(&tabla(&args), "4000000");
+}
+
+#[test]
+fn inspect_shows_the_file() {
+    let text = tabla(&["inspect", "--device", "cpu"]);
+    for clue in [
+        "general.architecture",
+        "token_embd.weight",
+        "tokenizer",
+        "runs here",
+    ] {
+        assert!(text.text().contains(clue), "{clue}");
+    }
+    let object = tabla(&["inspect", "--device", "cpu", "--json", "-c", "64"]).json();
+    assert_eq!(object["runs"], true);
+    assert_eq!(object["memory"]["context"], 64);
+    assert!(object["tensors"].as_array().is_some_and(|t| !t.is_empty()));
+    assert_eq!(object["metadata"]["general.architecture"]["type"], "string");
+}
+
+#[test]
+fn tables_are_listed() {
+    let text = tabla(&["table", "--device", "cpu"]);
+    assert!(text.text().starts_with("; table greedy"), "{}", text.text());
+    assert!(text.text().contains("argmax"));
+    let all = tabla(&["table", "--device", "cpu", "--which", "all"]);
+    for name in ["greedy", "sampled", "batch", "score"] {
+        assert!(all.text().contains(&format!("; table {name}")), "{name}");
+    }
+    let cmds = tabla(&["table", "--device", "cpu", "--json"]).json();
+    let cmds = cmds.as_array().expect("an array");
+    assert_eq!(
+        cmds.len(),
+        text.text().lines().filter(|l| !l.starts_with(';')).count()
+    );
+    for key in ["kernel", "slots", "grid", "bytes", "flops", "label"] {
+        assert!(!cmds[0][key].is_null(), "{key}");
+    }
+}
+
+#[test]
+fn devices_begin_with_the_cpu() {
+    assert!(tabla(&["devices"]).text().contains("threads"));
+    let devices = tabla(&["devices", "--json"]).json();
+    assert!(devices["cpu"]["threads"].as_u64() > Some(0));
+    assert!(devices["gpus"].is_array());
+}
+
+#[test]
+fn benchmarks_come_in_every_form() {
+    let bench = |form| {
+        let args = [
+            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", form,
+        ];
+        tabla(&args)
+    };
+    let table = bench("md");
+    assert!(table.text().contains("pp8") && table.text().contains("tg4"));
+    let width = |line: &str| line.chars().count();
+    let widths: Vec<usize> = table.text().lines().map(width).collect();
+    assert!(widths.iter().all(|w| *w == widths[0]), "{}", table.text());
+
+    let objects = bench("json").json();
+    assert_eq!(objects[0]["n_prompt"], 8);
+    assert_eq!(objects[1]["n_gen"], 4);
+    assert!(objects[1]["avg_ts"].as_f64() > Some(0.0));
+    assert_eq!(objects[1]["samples_ts"].as_array().map(Vec::len), Some(1));
+
+    for line in bench("jsonl").text().lines() {
+        let object: Value = serde_json::from_str(line).expect("a line is an object");
+        assert_eq!(object["backends"], "CPU");
+    }
+    let csv = bench("csv");
+    assert_eq!(csv.text().lines().count(), 3);
+    assert!(csv.text().starts_with("build_version,"));
+}
