@@ -5,6 +5,7 @@
 //! on each device, and compares what it wrote.
 
 use crate::dtype::DType;
+use crate::exec::state::State;
 use crate::op::builder::{Builder, WeightInfo, Weights};
 
 /// One operation on one set of shapes.
@@ -26,6 +27,8 @@ pub struct Case {
     pub weights: &'static [(&'static str, DType, u32, u32)],
     /// Emits the operation; its inputs come from [`Builder::input`].
     pub emit: fn(&mut Builder<'_>),
+    /// Sets what else the operation reads of the step state: sampling, stops.
+    pub state: fn(&mut State),
     /// Greatest difference from the reference, relative to the largest number of the result.
     pub tolerance: f32,
 }

@@ -4,6 +4,7 @@ pub mod case;
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod philox;
 pub mod state;
 
 use crate::device::Profile;

@@ -108,7 +108,7 @@ fn what_is_written_is_read() {
         let z = file.tensor("z").unwrap();
         assert_eq!((z.dtype.name(), z.dtype.known()), ("q5_k", None));
         assert_eq!(file.bytes(z), [2; 176]);
-        assert_eq!(file.bytes(file.tensor("empty").unwrap()), []);
+        assert!(file.bytes(file.tensor("empty").unwrap()).is_empty());
         assert!(file.tensor("w").is_none(), "there is no tensor w");
     }
 }

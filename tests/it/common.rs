@@ -6,7 +6,9 @@ use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session, Sourc
 
 /// `tests/golden/<name>`.
 pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
 }
 
 /// The real models, where `TABLA_TESTDATA` names their folder.
@@ -26,13 +28,25 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
         .into_iter()
         .map(|level| {
             let device = DeviceChoice::Cpu;
-            let options = Options { device, level: Some(level), precision, ..Options::default() };
+            let options = Options {
+                device,
+                level: Some(level),
+                precision,
+                ..Options::default()
+            };
             (format!("cpu {level:?}"), options)
         })
         .collect();
     if has_gpu() {
         let device = DeviceChoice::Gpu;
-        all.push(("gpu".into(), Options { device, precision, ..Options::default() }));
+        all.push((
+            "gpu".into(),
+            Options {
+                device,
+                precision,
+                ..Options::default()
+            },
+        ));
     }
     all
 }
@@ -41,7 +55,10 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
 pub(crate) fn has_gpu() -> bool {
     let found = !tabla::devices().expect("a CPU").gpus.is_empty();
     let required = std::env::var_os("TABLA_REQUIRE_GPU").is_some_and(|v| v == "1");
-    assert!(found || !required, "TABLA_REQUIRE_GPU=1, and no adapter was found");
+    assert!(
+        found || !required,
+        "TABLA_REQUIRE_GPU=1, and no adapter was found"
+    );
     if !found {
         eprintln!("SKIPPED: the GPU's share: no adapter was found");
     }
@@ -56,28 +73,42 @@ pub(crate) fn session(path: &Path, options: &Options) -> Session {
 
 /// A session of the built-in model on the CPU.
 pub(crate) fn story(options: Options) -> Session {
-    let options = Options { device: DeviceChoice::Cpu, ..options };
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        ..options
+    };
     Session::new(tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("the model loads"))
 }
 
 /// The ids that a session picks after `prompt`.
 pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &Generate) -> Vec<u32> {
     session.reset();
-    session.prefill(prompt, &mut |_, _| {}).expect("the prompt fits");
-    session.generate(options, &mut |_| tabla::Flow::Continue).expect("it generates");
+    session
+        .prefill(prompt, &mut |_, _| {})
+        .expect("the prompt fits");
+    session
+        .generate(options, &mut |_| tabla::Flow::Continue)
+        .expect("it generates");
     session.tokens()[prompt.len()..].to_vec()
 }
 
 /// The likeliest token, `max_tokens` times, whatever it is.
 pub(crate) fn greedy(max_tokens: u32) -> Generate {
-    Generate { sampling: Sampling::GREEDY, max_tokens, ignore_stops: true, ..Generate::default() }
+    Generate {
+        sampling: Sampling::GREEDY,
+        max_tokens,
+        ignore_stops: true,
+        ..Generate::default()
+    }
 }
 
 /// The greatest difference of two rows, and where it is.
 pub(crate) fn worst(a: &[f32], b: &[f32]) -> (usize, f32) {
     assert_eq!(a.len(), b.len());
     let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs()).enumerate();
-    differences.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
+    differences
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .unwrap_or_default()
 }
 
 /// The index of the largest number, the first among equals.

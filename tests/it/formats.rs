@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use tabla::{DeviceChoice, Error, ErrorKind, Options, Source};
 
 fn load(path: &Path, options: &Options) -> Result<(), Error> {
-    let options = Options { device: DeviceChoice::Cpu, ..options.clone() };
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        ..options.clone()
+    };
     tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {}).map(drop)
 }
 
@@ -34,13 +37,21 @@ fn refused(name: &str, bytes: &[u8], kind: ErrorKind, words: &[&str]) {
     for word in ["stage "].iter().chain(words) {
         assert!(text.contains(word), "{name}: {word:?} is not in: {text}");
     }
-    assert!(!text.ends_with('.') && !text.contains('\n'), "{name}: {text}");
+    assert!(
+        !text.ends_with('.') && !text.contains('\n'),
+        "{name}: {text}"
+    );
 }
 
 #[test]
 fn what_is_no_model_is_named() {
     refused("empty", b"", ErrorKind::Format, &["format", "empty"]);
-    refused("html.gguf", b"<!DOCTYPE html><html><body>404", ErrorKind::Format, &["HTML"]);
+    refused(
+        "html.gguf",
+        b"<!DOCTYPE html><html><body>404",
+        ErrorKind::Format,
+        &["HTML"],
+    );
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
     refused("pointer.gguf", pointer, ErrorKind::Format, &["LFS"]);
     refused("magic.gguf", &[7; 64], ErrorKind::Format, &["format"]);
@@ -60,7 +71,12 @@ fn what_is_no_file_is_named() {
 /// Where the tensor data begins: the header is what lies before.
 fn header_bytes(path: &Path) -> usize {
     let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("sound");
-    let first = directory.tensors.iter().map(|t| t.offset).min().expect("tensors");
+    let first = directory
+        .tensors
+        .iter()
+        .map(|t| t.offset)
+        .min()
+        .expect("tensors");
     usize::try_from(first).expect("small")
 }
 
@@ -91,7 +107,10 @@ fn every_bit_of_the_header_may_flip() {
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
     let file = Scratch::new("flipped.gguf", b"");
-    let options = Options { context: 64, ..Options::default() };
+    let options = Options {
+        context: 64,
+        ..Options::default()
+    };
     // A prime step keeps it to a few hundred loads over all fields and bits.
     for at in (0..header * 8).step_by(37) {
         bytes[at / 8] ^= 1 << (at % 8);
@@ -123,25 +142,49 @@ fn patched(from: &str, to: &str) -> Vec<u8> {
 #[test]
 fn an_unknown_architecture_is_named() {
     let words = ["architecture", "lhama", "llama"];
-    refused("arch.gguf", &patched("llama", "lhama"), ErrorKind::Unsupported, &words);
+    refused(
+        "arch.gguf",
+        &patched("llama", "lhama"),
+        ErrorKind::Unsupported,
+        &words,
+    );
 }
 
 #[test]
 fn a_missing_tensor_and_a_missing_key_are_named() {
     let bytes = patched("blk.1.ffn_up.weight", "blk.1.ffn_uq.weight");
-    refused("tensor.gguf", &bytes, ErrorKind::Format, &["blk.1.ffn_up.weight", "missing"]);
+    refused(
+        "tensor.gguf",
+        &bytes,
+        ErrorKind::Format,
+        &["blk.1.ffn_up.weight", "missing"],
+    );
     let bytes = patched("llama.block_count", "llama.blokk_count");
-    refused("key.gguf", &bytes, ErrorKind::Format, &["validation", "llama.block_count", "missing"]);
+    refused(
+        "key.gguf",
+        &bytes,
+        ErrorKind::Format,
+        &["validation", "llama.block_count", "missing"],
+    );
 }
 
 #[test]
 fn a_context_over_memory_is_refused() {
     // 128 M positions of two layers of f16 heads: more than any machine that runs this has.
-    let options = Options { context: 1 << 27, ..Options::default() };
+    let options = Options {
+        context: 1 << 27,
+        ..Options::default()
+    };
     let error = load(&golden("llama.gguf"), &options).expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
-    assert!(error.to_string().contains("cache") && error.to_string().contains("MB"), "{error}");
-    let options = Options { context: u32::MAX, ..Options::default() };
+    assert!(
+        error.to_string().contains("cache") && error.to_string().contains("MB"),
+        "{error}"
+    );
+    let options = Options {
+        context: u32::MAX,
+        ..Options::default()
+    };
     let error = load(&golden("llama.gguf"), &options).expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
 }

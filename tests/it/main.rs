@@ -2,6 +2,7 @@
 
 mod common;
 mod formats;
+mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernels;

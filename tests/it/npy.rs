@@ -15,13 +15,23 @@ impl Npy {
         let head = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         let text = std::str::from_utf8(&bytes[10..10 + head]).unwrap();
         assert!(text.contains("'<f4'") && text.contains("False"), "{text}");
-        let shape = text.split_once("'shape': (").and_then(|(_, t)| t.split_once(')')).unwrap().0;
-        let shape: Vec<usize> = shape.split(',').filter_map(|n| n.trim().parse().ok()).collect();
+        let shape = text
+            .split_once("'shape': (")
+            .and_then(|(_, t)| t.split_once(')'))
+            .unwrap()
+            .0;
+        let shape: Vec<usize> = shape
+            .split(',')
+            .filter_map(|n| n.trim().parse().ok())
+            .collect();
         let data: Vec<f32> = bytes[10 + head..]
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
             .collect();
         assert_eq!(data.len(), shape.iter().product::<usize>());
-        Self { cols: shape[shape.len() - 1], data }
+        Self {
+            cols: shape[shape.len() - 1],
+            data,
+        }
     }
 }

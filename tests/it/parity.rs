@@ -19,7 +19,9 @@ fn read(name: &str) -> Golden {
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let ids = |key: &str| -> Vec<u32> {
         let list = json[key].as_array().expect("a list of ids");
-        list.iter().map(|id| u32::try_from(id.as_u64().expect("an id")).expect("an id")).collect()
+        list.iter()
+            .map(|id| u32::try_from(id.as_u64().expect("an id")).expect("an id"))
+            .collect()
     };
     Golden {
         tokens: ids("tokens"),
@@ -40,7 +42,11 @@ fn check(file: &str, reference: &str) {
         let prompt = &golden_data.tokens[..golden_data.prompt];
         let wanted = &golden_data.greedy;
         let count = u32::try_from(wanted.len()).expect("64");
-        assert_eq!(&picks(&mut s, prompt, &greedy(count)), wanted, "{name}: greedy");
+        assert_eq!(
+            &picks(&mut s, prompt, &greedy(count)),
+            wanted,
+            "{name}: greedy"
+        );
     }
 }
 
@@ -48,7 +54,8 @@ fn check_rows(name: &str, s: &mut Session, golden: &Golden) {
     let vocab = golden.logits.cols;
     let rows = golden.logits.data.len() / vocab;
     let mut out = vec![0.0; golden.logits.data.len()];
-    s.prefill(&golden.tokens[..rows], &mut |_, _| {}).expect("it fits");
+    s.prefill(&golden.tokens[..rows], &mut |_, _| {})
+        .expect("it fits");
     s.logits_all(&mut out).expect("the room is right");
     let (at, difference) = worst(&out, &golden.logits.data);
     assert!(
@@ -60,7 +67,10 @@ fn check_rows(name: &str, s: &mut Session, golden: &Golden) {
     let mut last = vec![0.0; vocab];
     s.logits(&mut last).expect("the room is right");
     let (_, difference) = worst(&last, &golden.logits.data[(rows - 1) * vocab..]);
-    assert!(difference <= TOLERANCE, "{name}: last row of prefill: {difference}");
+    assert!(
+        difference <= TOLERANCE,
+        "{name}: last row of prefill: {difference}"
+    );
 }
 
 /// Decode: a token at a time through the decode table, by forcing the sequence.
@@ -69,7 +79,8 @@ fn check_steps(name: &str, s: &mut Session, golden: &Golden) {
     let mut out = vec![0.0; vocab];
     s.reset();
     for (position, row) in golden.logits.data.chunks(vocab).enumerate() {
-        s.force(golden.tokens[position]).expect("a token of the vocabulary");
+        s.force(golden.tokens[position])
+            .expect("a token of the vocabulary");
         s.logits(&mut out).expect("the room is right");
         let (at, difference) = worst(&out, row);
         assert!(
@@ -112,7 +123,10 @@ fn cached_decode_equals_recomputation() {
     for file in ["llama.gguf", "qwen2.gguf", "qwen3.gguf", "quant_q8_0.gguf"] {
         let tokens = read(file.strip_suffix(".gguf").expect("a suffix")).tokens;
         for (device, options) in devices(Precision::Fast) {
-            let options = Options { context: 64, ..options };
+            let options = Options {
+                context: 64,
+                ..options
+            };
             let mut cached = session(&golden(file), &options);
             let mut whole = session(&golden(file), &options);
             let vocab = cached.facts().vocab as usize;
@@ -121,13 +135,21 @@ fn cached_decode_equals_recomputation() {
                 cached.force(token).expect("a token of the vocabulary");
                 cached.logits(&mut a).expect("the room is right");
                 whole.reset();
-                whole.prefill(&tokens[..=position], &mut |_, _| {}).expect("it fits");
+                whole
+                    .prefill(&tokens[..=position], &mut |_, _| {})
+                    .expect("it fits");
                 whole.logits(&mut b).expect("the room is right");
                 let dot = |a: &[f32], b: &[f32]| -> f64 {
-                    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+                    a.iter()
+                        .zip(b)
+                        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                        .sum()
                 };
                 let cosine = dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt();
-                assert!(cosine > 0.99999, "{file} on {device}: {position}: cosine {cosine}");
+                assert!(
+                    cosine > 0.99999,
+                    "{file} on {device}: {position}: cosine {cosine}"
+                );
                 assert_eq!(argmax(&a), argmax(&b), "{file} on {device}: {position}");
             }
         }

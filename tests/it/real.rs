@@ -7,20 +7,33 @@ use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session};
 
 fn ids(json: &Value) -> Vec<u32> {
     let list = json.as_array().expect("a list of ids");
-    list.iter().map(|id| u32::try_from(id.as_u64().expect("an id")).expect("an id")).collect()
+    list.iter()
+        .map(|id| u32::try_from(id.as_u64().expect("an id")).expect("an id"))
+        .collect()
 }
 
 fn cpu(precision: Precision) -> Options {
-    Options { device: DeviceChoice::Cpu, precision, ..Options::default() }
+    Options {
+        device: DeviceChoice::Cpu,
+        precision,
+        ..Options::default()
+    }
 }
 
 fn text(s: &Session, ids: &[u32]) -> String {
-    String::from_utf8(s.tokenizer().decode(ids, Decode::default()).expect("known ids")).expect("whole characters")
+    String::from_utf8(
+        s.tokenizer()
+            .decode(ids, Decode::default())
+            .expect("known ids"),
+    )
+    .expect("whole characters")
 }
 
 /// Greedy ids and text of every case, word for word.
 fn check(model: &str, reference: &str) {
-    let (Some(model), Some(reference)) = (testdata(model), testdata(reference)) else { return };
+    let (Some(model), Some(reference)) = (testdata(model), testdata(reference)) else {
+        return;
+    };
     let json = std::fs::read_to_string(reference).expect("a golden file");
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let cases = json["cases"].as_array().expect("cases");
@@ -30,7 +43,10 @@ fn check(model: &str, reference: &str) {
     for case in cases.iter().filter(|case| case["prompt"].is_string()) {
         let prompt = case["prompt"].as_str().expect("filtered");
         let wanted_ids = ids(&case["ids"]);
-        let encoded = exact.tokenizer().encode(prompt, Encode::PROMPT).expect("text");
+        let encoded = exact
+            .tokenizer()
+            .encode(prompt, Encode::PROMPT)
+            .expect("text");
         assert_eq!(encoded, wanted_ids, "{prompt:?}");
         let wanted = ids(&case["greedy"]);
         let options = Generate {
@@ -40,9 +56,16 @@ fn check(model: &str, reference: &str) {
         };
         let picked = picks(&mut exact, &wanted_ids, &options);
         assert_eq!(picked, wanted, "{prompt:?}: {}", text(&exact, &picked));
-        let options = Generate { max_tokens: 1, ..options };
+        let options = Generate {
+            max_tokens: 1,
+            ..options
+        };
         let first = picks(&mut fast, &wanted_ids, &options);
-        assert_eq!(first, wanted[..1], "{prompt:?}: the first token in fast precision");
+        assert_eq!(
+            first,
+            wanted[..1],
+            "{prompt:?}: the first token in fast precision"
+        );
         check_top(&mut exact, &wanted_ids, &case["top10"]);
         compared += 1;
     }
@@ -61,7 +84,11 @@ fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
         let id = usize::try_from(pair[0].as_u64().expect("an id")).expect("an id");
         let wanted = pair[1].as_f64().expect("a logit");
         let difference = (f64::from(logits[id]) - wanted).abs();
-        assert!(difference < 1e-3, "token {id}: {} instead of {wanted}", logits[id]);
+        assert!(
+            difference < 1e-3,
+            "token {id}: {} instead of {wanted}",
+            logits[id]
+        );
     }
 }
 
@@ -72,7 +99,10 @@ fn stories() {
 
 #[test]
 fn smollm2() {
-    check("gguf/SmolLM2-135M-Instruct.Q4_1.gguf", "golden/smollm2_golden.json");
+    check(
+        "gguf/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "golden/smollm2_golden.json",
+    );
 }
 
 /// The built-in model against PyTorch: `models/make.py` wrote what it should say.
@@ -89,8 +119,11 @@ fn built_in() {
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let wanted = ids(&golden["greedy_ids"]);
         let max_tokens = u32::try_from(wanted.len()).expect("short");
-        let options =
-            Generate { sampling: Sampling::GREEDY, max_tokens, ..Generate::default() };
+        let options = Generate {
+            sampling: Sampling::GREEDY,
+            max_tokens,
+            ..Generate::default()
+        };
         assert_eq!(picks(&mut s, &prompt_ids, &options), wanted, "{prompt:?}");
     }
 }

@@ -5,11 +5,18 @@ use tabla::{DeviceChoice, Options, Precision, Sampling, Session};
 
 /// The probabilities that the filters leave, as the documentation has them.
 fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
-    let scaled: Vec<f64> = logits.iter().map(|x| f64::from(*x / s.temperature)).collect();
+    let scaled: Vec<f64> = logits
+        .iter()
+        .map(|x| f64::from(*x / s.temperature))
+        .collect();
     let mut order: Vec<usize> = (0..scaled.len()).collect();
     order.sort_by(|&a, &b| scaled[b].total_cmp(&scaled[a]));
     let largest = scaled[order[0]];
-    let keep_k = if s.top_k == 0 { order.len() } else { s.top_k as usize };
+    let keep_k = if s.top_k == 0 {
+        order.len()
+    } else {
+        s.top_k as usize
+    };
     order.truncate(keep_k);
     let weight = |i: usize| (scaled[i] - largest).exp();
     let total: f64 = order.iter().map(|&i| weight(i)).sum();
@@ -31,13 +38,17 @@ fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
 /// Draws with one seed after another, and Pearson's statistic against what is expected.
 fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) {
     s.reset();
-    s.prefill(&[1, 17, 93, 40], &mut |_, _| {}).expect("it fits");
+    s.prefill(&[1, 17, 93, 40], &mut |_, _| {})
+        .expect("it fits");
     let mut logits = vec![0.0; s.facts().vocab as usize];
     s.logits(&mut logits).expect("the room is right");
     let expected = expected(&logits, sampling);
     let mut counts = vec![0u32; logits.len()];
     for seed in 0..draws {
-        let sampling = Sampling { seed: u64::from(seed) << 7 | 5, ..*sampling };
+        let sampling = Sampling {
+            seed: u64::from(seed) << 7 | 5,
+            ..*sampling
+        };
         let token = s.draw(&sampling).expect("a token");
         counts[token as usize] += 1;
     }
@@ -45,7 +56,10 @@ fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) 
     let (mut bins, mut rest) = (0, (0.0, 0.0));
     for (&count, &p) in counts.iter().zip(&expected) {
         let wanted = p * f64::from(draws);
-        assert!(p > 0.0 || count == 0, "a filtered token was drawn {count} times");
+        assert!(
+            p > 0.0 || count == 0,
+            "a filtered token was drawn {count} times"
+        );
         // Rare tokens share a bin, as the test asks for at least five expected a bin.
         if wanted < 5.0 {
             rest = (rest.0 + f64::from(count), rest.1 + wanted);
@@ -81,27 +95,51 @@ const OFF: Sampling = Sampling {
 fn check(s: &mut Session, draws: u32) {
     for sampling in [
         OFF,
-        Sampling { temperature: 0.7, top_k: 20, ..OFF },
-        Sampling { temperature: 1.3, top_p: 0.8, ..OFF },
-        Sampling { temperature: 0.9, top_k: 40, top_p: 0.9, min_p: 0.2, ..OFF },
+        Sampling {
+            temperature: 0.7,
+            top_k: 20,
+            ..OFF
+        },
+        Sampling {
+            temperature: 1.3,
+            top_p: 0.8,
+            ..OFF
+        },
+        Sampling {
+            temperature: 0.9,
+            top_k: 40,
+            top_p: 0.9,
+            min_p: 0.2,
+            ..OFF
+        },
     ] {
         let (statistic, freedom) = chi_square(s, &sampling, draws);
         let limit = quantile(freedom);
-        assert!(statistic < limit, "{sampling:?}: {statistic} of {limit}, {freedom} degrees");
+        assert!(
+            statistic < limit,
+            "{sampling:?}: {statistic} of {limit}, {freedom} degrees"
+        );
     }
 }
 
 #[test]
 fn the_cpu_draws_from_the_softmax() {
     let device = DeviceChoice::Cpu;
-    let options = Options { device, precision: Precision::Exact, ..Options::default() };
+    let options = Options {
+        device,
+        precision: Precision::Exact,
+        ..Options::default()
+    };
     check(&mut session(&golden("quant_f16.gguf"), &options), 100_000);
 }
 
 #[test]
 fn the_gpu_draws_from_the_softmax() {
     if has_gpu() {
-        let options = Options { device: DeviceChoice::Gpu, ..Options::default() };
+        let options = Options {
+            device: DeviceChoice::Gpu,
+            ..Options::default()
+        };
         check(&mut session(&golden("quant_f16.gguf"), &options), 2_000);
     }
 }

@@ -17,7 +17,12 @@ const SAMPLING: Sampling = Sampling {
 };
 
 fn sampled(chain: u32) -> Generate {
-    Generate { sampling: SAMPLING, max_tokens: 64, chain, ignore_stops: true }
+    Generate {
+        sampling: SAMPLING,
+        max_tokens: 64,
+        chain,
+        ignore_stops: true,
+    }
 }
 
 fn prompt(s: &Session) -> Vec<u32> {
@@ -35,8 +40,21 @@ fn a_seed_gives_the_same_tokens_again() {
     for run in 1..20 {
         assert_eq!(picks(&mut s, &prompt, &sampled(0)), first, "run {run}");
     }
-    let sampling = Sampling { seed: 8, ..SAMPLING };
-    assert_ne!(picks(&mut s, &prompt, &Generate { sampling, ..sampled(0) }), first);
+    let sampling = Sampling {
+        seed: 8,
+        ..SAMPLING
+    };
+    assert_ne!(
+        picks(
+            &mut s,
+            &prompt,
+            &Generate {
+                sampling,
+                ..sampled(0)
+            }
+        ),
+        first
+    );
 }
 
 #[test]
@@ -47,15 +65,33 @@ fn threads_chains_and_chunks_change_nothing() {
             let prompt = prompt(&s);
             [sampled(0), greedy(64)].map(|how| picks(&mut s, &prompt, &how))
         };
-        let base = Options { precision, threads: 1, ..Options::default() };
+        let base = Options {
+            precision,
+            threads: 1,
+            ..Options::default()
+        };
         let first = reference(base.clone());
         for threads in [2, 3] {
-            let options = Options { threads, ..base.clone() };
-            assert_eq!(reference(options), first, "{precision:?}: {threads} threads");
+            let options = Options {
+                threads,
+                ..base.clone()
+            };
+            assert_eq!(
+                reference(options),
+                first,
+                "{precision:?}: {threads} threads"
+            );
         }
         for chunk_tokens in [1, 2, 3, 7, 32, 500] {
-            let options = Options { chunk_tokens, ..base.clone() };
-            assert_eq!(reference(options), first, "{precision:?}: chunks of {chunk_tokens}");
+            let options = Options {
+                chunk_tokens,
+                ..base.clone()
+            };
+            assert_eq!(
+                reference(options),
+                first,
+                "{precision:?}: chunks of {chunk_tokens}"
+            );
         }
         let mut s = story(base);
         let prompt = prompt(&s);
@@ -71,7 +107,10 @@ fn chains_and_chunks_change_nothing_on_a_gpu() {
     if !has_gpu() {
         return;
     }
-    let gpu = Options { device: DeviceChoice::Gpu, ..Options::default() };
+    let gpu = Options {
+        device: DeviceChoice::Gpu,
+        ..Options::default()
+    };
     let run = |options: Options, chain| {
         let mut s = session(&golden("quant_q8_0.gguf"), &options);
         let prompt: Vec<u32> = (3..40).collect();
@@ -82,7 +121,10 @@ fn chains_and_chunks_change_nothing_on_a_gpu() {
         assert_eq!(run(gpu.clone(), chain), first, "chains of {chain}");
     }
     for chunk_tokens in [1, 2, 3, 7, 32] {
-        let options = Options { chunk_tokens, ..gpu.clone() };
+        let options = Options {
+            chunk_tokens,
+            ..gpu.clone()
+        };
         assert_eq!(run(options, 4), first, "chunks of {chunk_tokens}");
     }
 }
@@ -94,7 +136,9 @@ fn steps_are_a_generation() {
     let wanted = picks(&mut s, &prompt, &sampled(0));
     s.reset();
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-    let steps: Vec<u32> = (0..64).map(|_| s.step(&SAMPLING).expect("a token")).collect();
+    let steps: Vec<u32> = (0..64)
+        .map(|_| s.step(&SAMPLING).expect("a token"))
+        .collect();
     assert_eq!(steps, wanted);
 }
 
@@ -107,7 +151,8 @@ fn a_prompt_in_parts_is_the_prompt() {
     for part in prompt.chunks(5) {
         s.prefill(part, &mut |_, _| {}).expect("it fits");
     }
-    s.generate(&greedy(16), &mut |_| Flow::Continue).expect("it generates");
+    s.generate(&greedy(16), &mut |_| Flow::Continue)
+        .expect("it generates");
     assert_eq!(&s.tokens()[prompt.len()..], wanted);
 }
 
@@ -120,24 +165,37 @@ fn generation_goes_on_where_it_stopped() {
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     // A callback that stops in the middle of a chain must leave no trace of the rest.
     let mut seen = 0;
-    let options = Generate { chain: 8, ..greedy(40) };
+    let options = Generate {
+        chain: 8,
+        ..greedy(40)
+    };
     let stats = s
         .generate(&options, &mut |_| {
             seen += 1;
-            if seen == 11 { Flow::Stop } else { Flow::Continue }
+            if seen == 11 {
+                Flow::Stop
+            } else {
+                Flow::Continue
+            }
         })
         .expect("it generates");
     assert_eq!((stats.finish, stats.tokens), (Finish::Callback, 11));
-    s.generate(&greedy(29), &mut |_| Flow::Continue).expect("it generates");
+    s.generate(&greedy(29), &mut |_| Flow::Continue)
+        .expect("it generates");
     assert_eq!(&s.tokens()[prompt.len()..], wanted);
 }
 
 #[test]
 fn cancellation_ends_generation_and_prefill() {
-    let mut s = story(Options { chunk_tokens: 4, ..Options::default() });
+    let mut s = story(Options {
+        chunk_tokens: 4,
+        ..Options::default()
+    });
     let prompt = prompt(&s);
     let cancel = s.canceller();
-    let error = s.prefill(&prompt, &mut |_, _| cancel.cancel()).expect_err("cancelled");
+    let error = s
+        .prefill(&prompt, &mut |_, _| cancel.cancel())
+        .expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert_eq!(s.tokens(), &prompt[..4], "the chunk that was done stays");
     s.prefill(&prompt[4..], &mut |_, _| {}).expect("it goes on");
@@ -153,13 +211,18 @@ fn cancellation_ends_generation_and_prefill() {
 
 #[test]
 fn the_context_is_a_limit() {
-    let mut s = story(Options { context: 24, ..Options::default() });
+    let mut s = story(Options {
+        context: 24,
+        ..Options::default()
+    });
     let prompt: Vec<u32> = prompt(&s)[..20].to_vec();
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     let error = s.prefill(&[5; 5], &mut |_, _| {}).expect_err("25 tokens");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(s.tokens(), prompt, "nothing is appended");
-    let stats = s.generate(&greedy(100), &mut |_| Flow::Continue).expect("it generates");
+    let stats = s
+        .generate(&greedy(100), &mut |_| Flow::Continue)
+        .expect("it generates");
     // 24 positions feed 24 tokens, and the 25th is picked from the last one's logits.
     assert_eq!((stats.finish, stats.tokens), (Finish::Context, 5));
     let error = s.step(&Sampling::GREEDY).expect_err("full");
@@ -170,7 +233,11 @@ fn the_context_is_a_limit() {
 fn a_stop_token_ends_the_answer() {
     let mut s = story(Options::default());
     let prompt = prompt(&s);
-    let options = Generate { sampling: Sampling::GREEDY, max_tokens: 450, ..Generate::default() };
+    let options = Generate {
+        sampling: Sampling::GREEDY,
+        max_tokens: 450,
+        ..Generate::default()
+    };
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     let mut text = String::new();
     let stats = s
@@ -189,20 +256,57 @@ fn a_stop_token_ends_the_answer() {
 fn bad_arguments_are_errors() {
     let mut s = story(Options::default());
     let kind = |e: tabla::Error| e.kind();
-    assert_eq!(s.step(&Sampling::GREEDY).map_err(kind), Err(ErrorKind::State));
-    assert_eq!(s.prefill(&[u32::MAX], &mut |_, _| {}).map_err(kind), Err(ErrorKind::Argument));
-    assert_eq!(s.prefill(&[], &mut |_, _| {}).map_err(kind), Err(ErrorKind::State));
+    assert_eq!(
+        s.step(&Sampling::GREEDY).map_err(kind),
+        Err(ErrorKind::State)
+    );
+    assert_eq!(
+        s.prefill(&[u32::MAX], &mut |_, _| {}).map_err(kind),
+        Err(ErrorKind::Argument)
+    );
+    assert_eq!(
+        s.prefill(&[], &mut |_, _| {}).map_err(kind),
+        Err(ErrorKind::State)
+    );
     s.prefill(&[1], &mut |_, _| {}).expect("a token");
     for bad in [
-        Sampling { temperature: f32::NAN, ..SAMPLING },
-        Sampling { temperature: -1.0, ..SAMPLING },
-        Sampling { top_p: 1.5, ..SAMPLING },
-        Sampling { min_p: -0.1, ..SAMPLING },
-        Sampling { repeat_penalty: 0.0, ..SAMPLING },
-        Sampling { repeat_last: 5000, ..SAMPLING },
+        Sampling {
+            temperature: f32::NAN,
+            ..SAMPLING
+        },
+        Sampling {
+            temperature: -1.0,
+            ..SAMPLING
+        },
+        Sampling {
+            top_p: 1.5,
+            ..SAMPLING
+        },
+        Sampling {
+            min_p: -0.1,
+            ..SAMPLING
+        },
+        Sampling {
+            repeat_penalty: 0.0,
+            ..SAMPLING
+        },
+        Sampling {
+            repeat_last: 5000,
+            ..SAMPLING
+        },
     ] {
-        assert_eq!(s.step(&bad).map_err(kind), Err(ErrorKind::Argument), "{bad:?}");
+        assert_eq!(
+            s.step(&bad).map_err(kind),
+            Err(ErrorKind::Argument),
+            "{bad:?}"
+        );
     }
-    assert_eq!(s.logits(&mut [0.0; 3]).map_err(kind), Err(ErrorKind::Argument));
-    assert_eq!(s.logits_all(&mut [0.0; 3]).map_err(kind), Err(ErrorKind::Argument));
+    assert_eq!(
+        s.logits(&mut [0.0; 3]).map_err(kind),
+        Err(ErrorKind::Argument)
+    );
+    assert_eq!(
+        s.logits_all(&mut [0.0; 3]).map_err(kind),
+        Err(ErrorKind::Argument)
+    );
 }

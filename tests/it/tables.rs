@@ -5,7 +5,11 @@ use tabla::{DeviceChoice, Options, Source};
 
 /// Compares the tables of a model with their listing; `BLESS=1` writes it anew.
 fn check(name: &str) {
-    let options = Options { device: DeviceChoice::Cpu, context: 64, ..Options::default() };
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        context: 64,
+        ..Options::default()
+    };
     let source = Source::Path(golden(&format!("{name}.gguf")));
     let tables = tabla::compile(&source, &options).expect("it compiles");
     // Batch sizes suit the machine; the commands of one are those of another.
@@ -49,7 +53,15 @@ fn two_devices_agree_command_by_command() {
     sources.push(Source::BuiltIn);
     for source in sources {
         let comparison = tabla::compare(&source, &Options::default()).expect("both devices run");
-        assert!(comparison.first.is_none(), "{source:?}: {:?}", comparison.first);
-        assert!(comparison.commands > 50, "{source:?}: {} commands", comparison.commands);
+        assert!(
+            comparison.first.is_none(),
+            "{source:?}: {:?}",
+            comparison.first
+        );
+        assert!(
+            comparison.commands > 50,
+            "{source:?}: {} commands",
+            comparison.commands
+        );
     }
 }

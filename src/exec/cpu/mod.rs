@@ -1,1 +1,195 @@
-//! CPU.
+//! The CPU: tables linked to kernels of the processor's own instruction set.
+//!
+//! Link resolves every command once: which kernel at which level, where its operands lie, how
+//! its work is cut among the threads, before which commands the threads wait for each other.
+//! `run` walks what is left, an array of calls. It allocates nothing and decides nothing.
+
+mod kernel;
+mod link;
+mod memory;
+mod pool;
+mod simd;
+mod step;
+
+use crate::device::{DeviceKind, Precision, Profile};
+use crate::error::{Result, bail};
+use crate::exec::case::Case;
+use crate::exec::{Executor, Program};
+use crate::op::list::Op;
+use crate::op::table::Place;
+use link::Target;
+use memory::Operand;
+use pool::Pool;
+use simd::Isa;
+pub use simd::Level;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use step::Steps;
+
+/// How tables are linked to the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads that replay a table; 0: one for each core that the process may use.
+    pub threads: u32,
+    /// The instruction set; `None`: what [`Level::best`] gives.
+    pub level: Option<Level>,
+    /// Whether activations may go to int8 before a quantised product.
+    pub precision: Precision,
+}
+
+/// Threads at most: beyond any machine's cores a number is a mistake.
+const THREADS_MAX: usize = 1024;
+
+/// Workgroups in one dimension, as on GPUs, so that listings agree.
+const GRID_MAX: u32 = 65_535;
+
+/// Tokens of a prefill chunk: its activations stay in the second-level cache.
+const CHUNK_TOKENS: u32 = 256;
+
+/// Tokens of the longest chain.
+const CHAIN_TOKENS: u32 = 32;
+
+impl Options {
+    fn level(&self) -> Result<Level> {
+        self.level.map_or_else(Level::best, Ok)
+    }
+
+    fn threads(&self) -> Result<usize> {
+        let threads = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n as usize,
+        };
+        if threads > THREADS_MAX {
+            bail!(
+                Argument,
+                "{threads} threads are over the limit of {THREADS_MAX}"
+            );
+        }
+        Ok(threads)
+    }
+}
+
+/// The facts of this machine that planning may use.
+///
+/// # Errors
+///
+/// As [`Level::best`], and `Argument` for too many threads.
+pub fn profile(options: &Options) -> Result<Profile> {
+    let threads = u32::try_from(options.threads()?).expect("far below 2^32");
+    Ok(Profile {
+        kind: DeviceKind::Cpu,
+        name: name(),
+        backend: options.level()?.name().to_string(),
+        threads,
+        cache_bytes: cache_bytes(),
+        grid_max: GRID_MAX,
+        binding_bytes_max: u64::MAX,
+        bindings_max: 8,
+        subgroup_size: 0,
+        f16: false,
+        vendor: 0,
+        chunk_tokens: CHUNK_TOKENS,
+        chain_tokens: CHAIN_TOKENS,
+    })
+}
+
+/// Links a program to the CPU.
+///
+/// # Errors
+///
+/// `Argument` and `Unsupported` for options that this machine cannot follow, `Memory` where
+/// places or threads cannot be had, `Internal` for tables that contradict themselves.
+pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
+    let target = Target {
+        isa: Isa::of(options.level()?)?,
+        precision: options.precision,
+        threads: options.threads()?,
+    };
+    let linked = link::link(program, target)?;
+    Ok(Box::new(Cpu {
+        profile: profile(options)?,
+        places: linked.places,
+        pool: Pool::new(linked.tables, target.threads)?,
+    }))
+}
+
+/// The cases that hold an operation's kernels, on every device, to its formula.
+pub fn cases(op: Op) -> &'static [Case] {
+    kernel::cases(op)
+}
+
+/// Linked tables and the threads that walk them.
+#[derive(Debug)]
+struct Cpu {
+    profile: Profile,
+    places: BTreeMap<Place, Operand>,
+    pool: Pool,
+}
+
+impl Cpu {
+    /// Bytes of a place.
+    fn bytes(&mut self, place: Place, offset: usize, len: usize) -> Result<&mut [u8]> {
+        let Some(operand) = self.places.get(&place) else {
+            bail!(Argument, "{place:?} is no place of these tables");
+        };
+        let bytes = memory::between_runs(*operand, &mut self.pool);
+        let all = bytes.len();
+        match offset
+            .checked_add(len)
+            .and_then(|end| bytes.get_mut(offset..end))
+        {
+            Some(bytes) => Ok(bytes),
+            None => bail!(
+                Argument,
+                "{place:?}: {len} bytes from {offset} leave its {all}"
+            ),
+        }
+    }
+}
+
+impl Executor for Cpu {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+        let tables = self.pool.tables();
+        let Some(count) = tables.get(table).map(Steps::cmds) else {
+            bail!(Argument, "table {table} of {}", tables.len());
+        };
+        if cmds.start > cmds.end || cmds.end > count {
+            bail!(Argument, "commands {cmds:?} of {count}");
+        }
+        self.pool.run(table, cmds, times)
+    }
+
+    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.bytes(place, offset, bytes.len())?
+            .copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        bytes.copy_from_slice(self.bytes(place, offset, bytes.len())?);
+        Ok(())
+    }
+}
+
+/// The processor's name, where the system tells it.
+fn name() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|l| l.starts_with("model name"));
+    let name = line.and_then(|l| l.split_once(':')).map(|(_, n)| n.trim());
+    name.unwrap_or(std::env::consts::ARCH).to_string()
+}
+
+/// Size of the last-level data cache, where the system tells it.
+fn cache_bytes() -> u64 {
+    let index = |i| format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
+    (0..8)
+        .filter_map(|i| std::fs::read_to_string(index(i)).ok())
+        .filter_map(|text| text.trim().strip_suffix('K')?.parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+        .max()
+        .unwrap_or(0)
+}

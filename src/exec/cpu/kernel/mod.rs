@@ -1,0 +1,117 @@
+//! One file per operation of the list: its kernel, and the cases that hold it to the formula.
+
+mod decode;
+mod product;
+pub(super) mod quantise;
+
+use super::simd::{Entry, Isa, Kernel};
+use super::step::Split;
+use crate::device::Precision;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::exec::case::Case;
+use crate::for_each_op;
+use crate::op::list::Op;
+use crate::op::table::SlotInfo;
+use bytemuck::Pod;
+
+/// What link asks of an operation.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// The level.
+    pub(super) isa: Isa,
+    /// How exactly products are computed.
+    pub(super) precision: Precision,
+    /// The storage type among the operation's kernels.
+    pub(super) variant: Option<DType>,
+    /// The bytes of its `Params`.
+    pub(super) params: &'a [u8],
+    /// The operands.
+    pub(super) slots: &'a [&'a SlotInfo],
+}
+
+impl Request<'_> {
+    fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(self.params)
+    }
+
+    fn launch<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
+        Launch {
+            entry: self.isa.entry::<K>(),
+            split,
+            alone: false,
+            tokens: tokens as usize,
+            scratch: 0,
+            quantise: None,
+        }
+    }
+
+    /// A kernel that one thread runs for the one row that picks a token.
+    fn alone<K: Kernel>(&self) -> Launch {
+        Launch {
+            alone: true,
+            ..self.launch::<K>(Split::Units(1), 1)
+        }
+    }
+}
+
+/// How an operation is run.
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// The kernel.
+    pub(super) entry: Entry,
+    /// How its work is shared.
+    pub(super) split: Split,
+    /// Whether the first thread does all of it.
+    pub(super) alone: bool,
+    /// Live rows at most.
+    pub(super) tokens: usize,
+    /// Bytes of scratch for each thread, as one more operand.
+    pub(super) scratch: usize,
+    /// Where the activations go to int8 first: their shape; they are one more operand.
+    pub(super) quantise: Option<quantise::Shape>,
+}
+
+/// Elements below which work is not worth sharing: a few microseconds.
+const SHARE_MIN: usize = 4096;
+
+impl Launch {
+    /// Leaves the work to one thread where all rows together have few elements.
+    fn of_elements(self, elements: usize) -> Self {
+        Self {
+            alone: elements < SHARE_MIN,
+            ..self
+        }
+    }
+}
+
+/// A case with the facts that most cases share.
+const PLAIN: Case = Case {
+    name: "",
+    tokens: 1,
+    live: 1,
+    position: 0,
+    context: 16,
+    cache: DType::F32,
+    weights: &[],
+    emit: |_| {},
+    state: |_| {},
+    tolerance: 1e-5,
+};
+
+macro_rules! kernels {
+    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
+        $(mod $stem;)+
+
+        /// The cases of an operation.
+        pub(super) fn cases(op: Op) -> &'static [Case] {
+            match op { $(Op::$op => $stem::CASES,)+ }
+        }
+
+        /// The kernel of an operation.
+        pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
+            match op { $(Op::$op => $stem::link(request),)+ }
+        }
+    };
+}
+for_each_op!(kernels);

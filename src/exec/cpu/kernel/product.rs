@@ -1,0 +1,322 @@
+//! Products of a matrix and activations: what gemv, gemm and their adding twins share.
+//!
+//! A tile is some rows by some tokens; each of its sums runs along the columns in one order,
+//! whatever the tile. So a token's result is the same bits alone, in a batch of any size, and
+//! on any number of threads.
+
+use super::decode::{BLOCK, Weight};
+use super::quantise::{Rows, Shape};
+use super::{Launch, Request};
+use crate::device::Precision;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::exec::cpu::memory::{Args, Out};
+use crate::exec::cpu::simd::{Kernel, PREFETCH_BYTES, Quantised, Simd};
+use crate::exec::cpu::step::Split;
+use crate::op::shaders;
+use std::marker::PhantomData;
+
+/// The shape of a product, from the parameters of either shader.
+trait Sizes {
+    fn sizes(args: &Args<'_>) -> [usize; 2];
+}
+
+/// One token.
+pub(super) struct One;
+
+impl Sizes for One {
+    fn sizes(args: &Args<'_>) -> [usize; 2] {
+        let p: shaders::gemv::Params = args.params();
+        [p.rows as usize, p.cols as usize]
+    }
+}
+
+/// Many tokens.
+pub(super) struct Many;
+
+impl Sizes for Many {
+    fn sizes(args: &Args<'_>) -> [usize; 2] {
+        let p: shaders::gemm::Params = args.params();
+        [p.rows as usize, p.cols as usize]
+    }
+}
+
+/// Weights, activations, and the product of a tile of them.
+trait Format {
+    /// All rows of activations.
+    type Activations<'a>: Copy;
+    /// A row of activations.
+    type Row<'a>: Copy;
+
+    fn row_bytes(cols: usize) -> usize;
+    /// Bytes of a row of activations, which say how many rows a core's cache holds.
+    fn activation_bytes(cols: usize) -> usize;
+    fn activations<'a>(args: &Args<'a>, cols: usize) -> Self::Activations<'a>;
+    /// Row `t`. The clause is what makes the lifetimes of trait and implementations agree.
+    fn row<'a>(x: Self::Activations<'a>, t: usize) -> Self::Row<'a>
+    where
+        'a: 'a;
+    fn dot<S: Simd, const R: usize, const T: usize>(
+        s: S,
+        w: [&[u8]; R],
+        x: [Self::Row<'_>; T],
+    ) -> [[f32; T]; R];
+}
+
+/// f32 activations, decoded weights.
+struct Decoded<W>(PhantomData<W>);
+
+impl<W: Weight> Format for Decoded<W> {
+    type Activations<'a> = (&'a [f32], usize);
+    type Row<'a> = &'a [f32];
+
+    fn row_bytes(cols: usize) -> usize {
+        W::row_bytes(cols)
+    }
+    fn activation_bytes(cols: usize) -> usize {
+        cols * size_of::<f32>()
+    }
+    fn activations<'a>(args: &Args<'a>, cols: usize) -> (&'a [f32], usize) {
+        (args.f32s(1), cols)
+    }
+    #[inline(always)]
+    fn row<'a>((x, cols): (&'a [f32], usize), t: usize) -> &'a [f32]
+    where
+        'a: 'a,
+    {
+        &x[t * cols..][..cols]
+    }
+
+    #[inline(always)]
+    fn dot<S: Simd, const R: usize, const T: usize>(
+        s: S,
+        w: [&[u8]; R],
+        x: [&[f32]; T],
+    ) -> [[f32; T]; R] {
+        let cols = x[0].len();
+        let mut acc = [[s.splat(0.0); T]; R];
+        for b in 0..cols / BLOCK {
+            let w = w.map(|w| &w[b * W::BYTES..][..W::BYTES]);
+            let x = x.map(|x| &x[b * BLOCK..][..BLOCK]);
+            acc = tile::<S, W, R, T>(s, w, x, acc);
+        }
+        let rest = cols % BLOCK;
+        if W::PARTS && rest > 0 {
+            // Zeros stand behind the end of the rows.
+            let mut wide = [[0u8; 4 * BLOCK]; R];
+            for (wide, w) in wide.iter_mut().zip(w) {
+                let w = &w[cols / BLOCK * W::BYTES..];
+                wide[..w.len()].copy_from_slice(w);
+            }
+            let mut long = [[0.0; BLOCK]; T];
+            for (long, x) in long.iter_mut().zip(x) {
+                long[..rest].copy_from_slice(&x[cols - rest..]);
+            }
+            let w = wide.each_ref().map(|w| &w[..W::BYTES]);
+            acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
+        }
+        acc.map(|row| row.map(|v| s.sum(v)))
+    }
+}
+
+/// Adds the products of one block of columns.
+#[inline(always)]
+fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
+    s: S,
+    w: [&[u8]; R],
+    x: [&[f32]; T],
+    mut acc: [[S::V; T]; R],
+) -> [[S::V; T]; R] {
+    let heads = w.map(|w| W::head(s, w));
+    for w in w {
+        for line in (0..W::BYTES).step_by(64) {
+            s.prefetch(w, PREFETCH_BYTES + line);
+        }
+    }
+    for i in (0..BLOCK).step_by(S::LANES) {
+        let x = x.map(|x| s.load(&x[i..]));
+        for r in 0..R {
+            let v = W::load(s, heads[r], w[r], i);
+            for t in 0..T {
+                acc[r][t] = s.fma(v, x[t], acc[r][t]);
+            }
+        }
+    }
+    acc
+}
+
+macro_rules! int8 {
+    ($name:ident, $weight:ty, $dot:ident) => {
+        /// Activations in int8 blocks, integer products.
+        struct $name;
+
+        impl Format for $name {
+            type Activations<'a> = Rows<'a>;
+            type Row<'a> = Quantised<'a>;
+
+            fn row_bytes(cols: usize) -> usize {
+                <$weight>::row_bytes(cols)
+            }
+            fn activation_bytes(cols: usize) -> usize {
+                cols + cols / 4
+            }
+            fn activations<'a>(args: &Args<'a>, cols: usize) -> Rows<'a> {
+                let cols = u32::try_from(cols).expect("a parameter of 32 bits");
+                Rows::new(args.bytes(4), Shape { tokens: 0, cols })
+            }
+            #[inline(always)]
+            fn row<'a>(x: Rows<'a>, t: usize) -> Quantised<'a>
+            where
+                'a: 'a,
+            {
+                x.row(t)
+            }
+            #[inline(always)]
+            fn dot<S: Simd, const R: usize, const T: usize>(
+                s: S,
+                w: [&[u8]; R],
+                x: [Quantised<'_>; T],
+            ) -> [[f32; T]; R] {
+                s.$dot(w, x)
+            }
+        }
+    };
+}
+int8!(Int8Q8, super::decode::Q8, dot_q8_0);
+int8!(Int8Q4, super::decode::Q4, dot_q4_0);
+int8!(Int8Q4WithMin, super::decode::Q4WithMin, dot_q4_1);
+
+/// Rows of a tile.
+const ROWS: usize = 4;
+
+/// Bytes of activations that stay in a core's cache while the matrix passes by.
+const ACTIVATIONS_BYTES: usize = 192 << 10;
+
+struct Product<F, N, const ADD: bool>(PhantomData<(F, N)>);
+
+impl<F: Format, N: Sizes, const ADD: bool> Kernel for Product<F, N, ADD> {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let mut out = Sums::<ADD> {
+            y: args.open(2),
+            first: args.range().start,
+            rows,
+        };
+        let x = F::activations(&args, cols);
+        let w = args.bytes(0);
+        let bytes = F::row_bytes(cols);
+        let weights = |r: usize| &w[r * bytes..][..bytes];
+        let range = args.range();
+        let block = (ACTIVATIONS_BYTES / F::activation_bytes(cols).max(1)).max(4);
+        for first in (0..args.live()).step_by(block) {
+            let tokens = first..args.live().min(first + block);
+            let whole = range.start + range.len() / ROWS * ROWS;
+            for r in (range.start..whole).step_by(ROWS) {
+                let w: [&[u8]; ROWS] = std::array::from_fn(|i| weights(r + i));
+                let mut t = tokens.start;
+                while t + 4 <= tokens.end && S::LANES > 8 {
+                    let x = std::array::from_fn(|i| F::row(x, t + i));
+                    out.put(r, t, F::dot::<S, ROWS, 4>(s, w, x));
+                    t += 4;
+                }
+                while t + 2 <= tokens.end {
+                    let x = std::array::from_fn(|i| F::row(x, t + i));
+                    out.put(r, t, F::dot::<S, ROWS, 2>(s, w, x));
+                    t += 2;
+                }
+                if t < tokens.end {
+                    out.put(r, t, F::dot::<S, ROWS, 1>(s, w, [F::row(x, t)]));
+                }
+            }
+            for r in whole..range.end {
+                for t in tokens.clone() {
+                    out.put(r, t, F::dot::<S, 1, 1>(s, [weights(r)], [F::row(x, t)]));
+                }
+            }
+        }
+    }
+}
+
+/// Where the sums of tiles go: `y[t, r]`, stored or added.
+struct Sums<'a, const ADD: bool> {
+    y: Out<'a, f32>,
+    first: usize,
+    rows: usize,
+}
+
+impl<const ADD: bool> Sums<'_, ADD> {
+    #[inline(always)]
+    fn put<const R: usize, const T: usize>(&mut self, r: usize, t: usize, sums: [[f32; T]; R]) {
+        for i in 0..T {
+            let y = self.y.columns(t + i, self.rows, 1);
+            for (y, sums) in y[r - self.first..][..R].iter_mut().zip(&sums) {
+                *y = if ADD { *y + sums[i] } else { sums[i] };
+            }
+        }
+    }
+}
+
+/// The kernel of a product of this shape: `[tokens, rows, cols]`.
+#[expect(private_bounds, reason = "`One` and `Many` are all there is")]
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+) -> Result<Launch> {
+    let split = Split::Units(rows as usize);
+    let fast = |launch: Launch| Launch {
+        quantise: Some(Shape { tokens, cols }),
+        ..launch
+    };
+    if request.precision == Precision::Fast {
+        match request.variant {
+            Some(DType::Q8_0) => {
+                let launch = request.launch::<Product<Int8Q8, N, ADD>>(split, tokens);
+                return Ok(fast(launch));
+            }
+            Some(DType::Q4_0) => {
+                let launch = request.launch::<Product<Int8Q4, N, ADD>>(split, tokens);
+                return Ok(fast(launch));
+            }
+            Some(DType::Q4_1) => {
+                let launch = request.launch::<Product<Int8Q4WithMin, N, ADD>>(split, tokens);
+                return Ok(fast(launch));
+            }
+            _ => {}
+        }
+    }
+    super::decode::decoder!(request.variant, W => {
+        Ok(request.launch::<Product<Decoded<W>, N, ADD>>(split, tokens))
+    })
+}
+
+/// The shapes that products are tried on: `mat_cases!(tokens, live, emit)`.
+macro_rules! mat_cases {
+    ($tokens:literal, $live:literal, $emit:ident) => {
+        mat_cases!(@list $tokens, $live, $emit,
+            ("one", F32, 1, 1), ("primes", F32, 7, 37), ("past a block", F32, 5, 129),
+            ("primes", F16, 11, 67), ("wide", F16, 64, 96), ("past a block", Bf16, 6, 33),
+            ("wide", Bf16, 13, 128), ("one block", Q8_0, 3, 32), ("odd blocks", Q8_0, 17, 96),
+            ("even blocks", Q8_0, 64, 256), ("one block", Q4_0, 1, 32),
+            ("odd blocks", Q4_0, 29, 160), ("even blocks", Q4_0, 64, 128),
+            ("one block", Q4_1, 2, 32), ("odd blocks", Q4_1, 19, 96),
+            ("even blocks", Q4_1, 36, 192))
+    };
+    (@list $tokens:literal, $live:literal, $emit:ident,
+     $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
+        &[$($crate::exec::case::Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", $crate::dtype::DType::$dtype, $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $rows, $cols);
+                let x = b.input("x", $cols);
+                let y = b.input("y", $rows);
+                $emit(b, w, x, y);
+            },
+            ..$crate::exec::cpu::kernel::PLAIN
+        }),+]
+    };
+}
+pub(super) use mat_cases;

@@ -1,0 +1,159 @@
+//! `q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v`
+
+use super::{Launch, PLAIN, Request};
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+use crate::exec::case::Case;
+use crate::exec::cpu::memory::Args;
+use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::cpu::step::Split;
+use crate::op::builder::Heads;
+use crate::op::shaders::rope_kv::Params;
+use bytemuck::Pod;
+use half::f16;
+use std::marker::PhantomData;
+
+/// How the cache stores a number.
+trait Stored: Pod {
+    fn of(x: f32) -> Self;
+}
+
+impl Stored for f32 {
+    fn of(x: f32) -> Self {
+        x
+    }
+}
+
+/// The bits of an f16, rounded to nearest even.
+impl Stored for u16 {
+    fn of(x: f32) -> Self {
+        f16::from_f32_const(x).to_bits()
+    }
+}
+
+struct RopeKv<C>(PhantomData<C>);
+
+impl<C: Stored> Kernel for RopeKv<C> {
+    /// A unit is a head of keys and values with its group of query heads: units write apart even
+    /// where two rows have one position.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let head = p.head_dim as usize;
+        let group = (p.heads / p.kv_heads) as usize * head;
+        let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
+        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(6));
+        let mut q = args.open::<f32>(3);
+        let mut keys = args.open::<C>(4);
+        let mut values = args.open::<C>(5);
+        let mine = args.range().start * head..args.range().end * head;
+        let context = args.state(6).context;
+        for (t, row) in rows[..args.live()].iter().enumerate() {
+            let turns = turns(&p, freqs, row.position);
+            let q = q.columns(t, width, group);
+            for (a, b, cos, sin) in turns.clone() {
+                for q in q.chunks_exact_mut(head) {
+                    (q[a], q[b]) = turn(q[a], q[b], [cos, sin]);
+                }
+            }
+            if row.position >= context {
+                continue;
+            }
+            let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
+            let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
+            let position = row.position as usize;
+            for (cache, x) in [(&mut keys, k), (&mut values, v)] {
+                let cache = cache.columns(position, kv_width, head);
+                for (cache, x) in cache.iter_mut().zip(x) {
+                    *cache = C::of(*x);
+                }
+            }
+            let keys = keys.columns(position, kv_width, head);
+            for (a, b, cos, sin) in turns {
+                for (keys, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
+                    let (x, y) = turn(k[a], k[b], [cos, sin]);
+                    (keys[a], keys[b]) = (C::of(x), C::of(y));
+                }
+            }
+        }
+    }
+}
+
+/// The pairs of a head that are turned, with cosine and sine of their angles.
+fn turns<'a>(
+    p: &Params,
+    freqs: &'a [f32],
+    position: u32,
+) -> impl Iterator<Item = (usize, usize, f32, f32)> + Clone + use<'a> {
+    let half = p.rope_dim as usize / 2;
+    let half_split = p.half_split != 0;
+    #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+    let position = position as f32;
+    freqs[..half].iter().enumerate().map(move |(i, freq)| {
+        let (sin, cos) = (position * freq).sin_cos();
+        if half_split {
+            (i, i + half, cos, sin)
+        } else {
+            (2 * i, 2 * i + 1, cos, sin)
+        }
+    })
+}
+
+#[inline(always)]
+fn turn(x: f32, y: f32, [cos, sin]: [f32; 2]) -> (f32, f32) {
+    (x * cos - y * sin, x * sin + y * cos)
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let elements = (p.heads + 2 * p.kv_heads) as usize * p.head_dim as usize;
+    let split = Split::Units(p.kv_heads as usize);
+    let launch = match request.variant {
+        Some(DType::F32) => request.launch::<RopeKv<f32>>(split, p.tokens),
+        Some(DType::F16) => request.launch::<RopeKv<u16>>(split, p.tokens),
+        other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
+    };
+    Ok(launch.of_elements(p.tokens as usize * elements))
+}
+
+macro_rules! case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: $context,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let v = b.input("v", $kv_heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    rope_dim: $rope_dim,
+                    half_split: $half_split,
+                };
+                b.rope_kv(at, q, k, v);
+            },
+            // A rounding of the cache may fall the other way.
+            tolerance: 1e-3,
+            ..PLAIN
+        }
+    };
+}
+
+/// Both pairings, parts of heads, the edge of the context.
+pub(super) const CASES: &[Case] = &[
+    case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
+    case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
+    case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
+    case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
+    case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
+    case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
+    case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
+];

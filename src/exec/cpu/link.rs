@@ -1,0 +1,397 @@
+//! From tables to steps: memory for every place, a kernel for every command, barriers between.
+
+use super::kernel::quantise::{Quantise, Shape};
+use super::kernel::{self, Launch, Request};
+use super::memory::{ALIGN, Arena, Operand};
+use super::pool::Linked;
+use super::simd::Isa;
+use super::step::{Split, Step, Steps};
+use crate::device::Precision;
+use crate::dtype::DType;
+use crate::error::{Context, Error, ErrorKind, Result, bail};
+use crate::exec::Program;
+use crate::exec::state::state_bytes;
+use crate::op::list::Access;
+use crate::op::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, SlotInfo, Table};
+use std::collections::BTreeMap;
+
+/// What commands are linked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// The level.
+    pub(super) isa: Isa,
+    /// How exactly products are computed.
+    pub(super) precision: Precision,
+    /// Threads that share the work.
+    pub(super) threads: usize,
+}
+
+/// What linking yields.
+pub(super) struct Linking {
+    /// For the pool.
+    pub(super) tables: Linked,
+    /// The places that the host may write and read.
+    pub(super) places: BTreeMap<Place, Operand>,
+}
+
+/// Links every table of a program.
+pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
+    let launches = program
+        .tables
+        .iter()
+        .map(|table| launches(table, target))
+        .collect::<Result<Vec<_>>>()?;
+    let layout = Layout::new(&program, &launches, target.threads)?;
+    let mut arena = Arena::new(layout.bytes)?;
+    let mut memory = Memory {
+        operands: BTreeMap::new(),
+        scratch: arena.operand(layout.scratch.clone()),
+        quantised: arena.operand(layout.quantised.clone()),
+    };
+    for (place, range) in &layout.places {
+        let operand = arena.operand(range.clone());
+        if let Some(bytes) = tensor(&program, *place) {
+            arena.fill(range, bytes);
+        }
+        memory.operands.insert(*place, operand);
+    }
+    let mut places = memory.operands.clone();
+    places.retain(|place, _| !matches!(place, Place::Weight(_) | Place::Constant(_)));
+
+    let mut tables = Vec::with_capacity(launches.len());
+    for (table, launches) in program.tables.iter().zip(launches) {
+        tables.push(steps(&program, table, launches, &memory, target)?);
+    }
+    let tables = Linked {
+        tables,
+        _keep: Box::new((arena, program)),
+    };
+    Ok(Linking { tables, places })
+}
+
+/// Memory by what it is for.
+struct Memory {
+    operands: BTreeMap<Place, Operand>,
+    scratch: Operand,
+    quantised: Operand,
+}
+
+/// Which kernel every command of a table calls.
+fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
+    let launch = |cmd: &DispatchCmd| {
+        let slots: Vec<&SlotInfo> = cmd.slots().iter().map(|s| table.slot(*s)).collect();
+        if slots.len() != cmd.op.operands().len() {
+            bail!(Internal, "{} has {} operands", cmd.op.name(), slots.len());
+        }
+        let request = Request {
+            isa: target.isa,
+            precision: target.precision,
+            variant: cmd.kernel.variant(),
+            params: table.params(cmd),
+            slots: &slots,
+        };
+        kernel::link(cmd.op, &request)
+    };
+    table
+        .cmds
+        .iter()
+        .map(|cmd| launch(cmd).context(label(table, cmd)))
+        .collect()
+}
+
+fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
+    table
+        .labels
+        .get(cmd.label as usize)
+        .map_or(cmd.op.name(), String::as_str)
+}
+
+/// The bytes of a tensor's place.
+fn tensor(program: &Program, place: Place) -> Option<&[u8]> {
+    match place {
+        Place::Weight(i) => Some(program.tensors.weight(i)),
+        Place::Constant(i) => Some(program.tensors.constant(i)),
+        _ => None,
+    }
+}
+
+/// The bytes of a slot's tensor, as many as the slot has.
+fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
+    let Some(bytes) = tensor(program, slot.place) else {
+        return Ok(None);
+    };
+    let wanted = usize::try_from(slot.bytes()).ok();
+    match wanted.and_then(|n| bytes.get(..n)) {
+        Some(bytes) => Ok(Some(bytes)),
+        None => bail!(
+            Format,
+            "tensor {} has {} bytes of {}",
+            slot.name,
+            bytes.len(),
+            slot.bytes()
+        ),
+    }
+}
+
+type Bytes = std::ops::Range<usize>;
+
+/// Where everything lies in the arena.
+#[derive(Default)]
+struct Layout {
+    bytes: usize,
+    places: BTreeMap<Place, Bytes>,
+    /// Shared by all commands, a stretch per thread: used within a command only.
+    scratch: Bytes,
+    /// Activations in int8, which several commands may read.
+    quantised: Bytes,
+}
+
+impl Layout {
+    fn new(program: &Program, launches: &[Vec<Launch>], threads: usize) -> Result<Self> {
+        let mut sizes: BTreeMap<Place, u64> = BTreeMap::new();
+        let used = program.tables.iter().flat_map(|table| {
+            let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
+            slots.map(|slot| table.slot(*slot))
+        });
+        for slot in used {
+            let least = match (slot.place, tensor_bytes(program, slot)?) {
+                (Place::State, _) => state_bytes(1) as u64,
+                // Tensors stay where they are, unless f32 lie where f32 cannot.
+                (_, Some(b)) if slot.dtype != DType::F32 || Operand::of(b).suits_f32() => continue,
+                _ => 0,
+            };
+            let size = sizes.entry(slot.place).or_default();
+            *size = slot.bytes().max(least).max(*size);
+        }
+        let mut layout = Self::default();
+        for (place, bytes) in sizes {
+            let range = layout.take(bytes)?;
+            layout.places.insert(place, range);
+        }
+        let all = || launches.iter().flatten();
+        let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
+        layout.scratch = layout.take((scratch.unwrap_or(0) * threads) as u64)?;
+        let copies = |shape: Shape| {
+            let rows = if shape.tokens == 1 {
+                threads
+            } else {
+                shape.tokens as usize
+            };
+            (rows * shape.row_bytes()) as u64
+        };
+        let quantised = all().filter_map(|l| l.quantise).map(copies).max();
+        layout.quantised = layout.take(quantised.unwrap_or(0))?;
+        Ok(layout)
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<Bytes> {
+        let start = self.bytes;
+        let end = usize::try_from(bytes)
+            .ok()
+            .and_then(|n| start.checked_add(n));
+        let next = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
+        match (end, next) {
+            (Some(end), Some(next)) => {
+                self.bytes = next;
+                Ok(start..end)
+            }
+            _ => bail!(Memory, "{bytes} bytes cannot be addressed beside {start}"),
+        }
+    }
+}
+
+/// The steps of a table.
+fn steps(
+    program: &Program,
+    table: &Table,
+    launches: Vec<Launch>,
+    memory: &Memory,
+    target: Target,
+) -> Result<Steps> {
+    let mut steps = Vec::new();
+    let mut first = Vec::with_capacity(table.cmds.len() + 1);
+    let mut hazards = Hazards::default();
+    let mut made: Option<Made> = None;
+    for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
+        first.push(steps.len());
+        let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
+        if let Some(shape) = launch.quantise {
+            let x = table.slot(cmd.slots()[1]).place;
+            let mut before = quantise(&mut step, shape, memory, target.isa);
+            match made {
+                Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
+                _ => {
+                    before.barrier = hazards.meet(&before);
+                    made = Some(Made { x, shape, cmd: at });
+                }
+            }
+            steps.push(before);
+        }
+        step.barrier = hazards.meet(&step);
+        let written = cmd.slots().iter().zip(cmd.op.operands());
+        let mut written = written.filter(|(_, o)| o.access != Access::Read);
+        if made.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
+            made = None;
+        }
+        steps.push(step);
+    }
+    first.push(steps.len());
+    let Some(state) = memory.operands.get(&Place::State).copied() else {
+        bail!(Internal, "table {} has no state", table.name);
+    };
+    Ok(Steps {
+        steps,
+        first,
+        state,
+    })
+}
+
+/// The activations that lie quantised.
+#[derive(Clone, Copy)]
+struct Made {
+    x: Place,
+    shape: Shape,
+    cmd: usize,
+}
+
+fn step(
+    program: &Program,
+    table: &Table,
+    cmd: &DispatchCmd,
+    (launch, memory): (&Launch, &Memory),
+) -> Result<Step> {
+    let mut operands = [Operand::of(&[]); SLOTS_MAX];
+    let mut writes = 0;
+    let mut count = 0;
+    for (slot, operand) in cmd.slots().iter().zip(cmd.op.operands()) {
+        let info = table.slot(*slot);
+        operands[count] = match memory.operands.get(&info.place) {
+            Some(memory) => *memory,
+            None => match tensor_bytes(program, info)? {
+                Some(bytes) => Operand::of(bytes),
+                None => bail!(Internal, "{} has no memory", info.name),
+            },
+        };
+        if operand.access != Access::Read {
+            if tensor(program, info.place).is_some() {
+                bail!(Internal, "{} is a tensor and is written", info.name);
+            }
+            writes |= 1 << count;
+        }
+        count += 1;
+    }
+    if launch.scratch > 0 {
+        let bytes = launch.scratch.next_multiple_of(ALIGN);
+        operands[count] = memory.scratch.per_thread(bytes);
+        writes |= 1 << count;
+        count += 1;
+    }
+    let mut params = [0; PARAMS_BYTES_MAX];
+    let bytes = table.params(cmd);
+    params[..bytes.len()].copy_from_slice(bytes);
+    let step = Step {
+        entry: launch.entry,
+        operands,
+        writes,
+        count,
+        params,
+        tokens: launch.tokens,
+        split: launch.split,
+        alone: launch.alone,
+        barrier: false,
+        made_by: None,
+    };
+    check(&step, cmd)?;
+    Ok(step)
+}
+
+/// Refuses a command that names the memory it writes twice: its threads would meet there.
+fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
+    for i in (0..step.count).filter(|&i| step.writes(i)) {
+        for j in (0..step.count).filter(|&j| j != i) {
+            if step.operands[i].overlaps(step.operands[j]) {
+                let names = cmd.op.operands();
+                let name = |i: usize| names.get(i).map_or("scratch", |o| o.name);
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    format_args!("{} and {} share memory", name(i), name(j)),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The step that quantises a product's activations, which become one more operand of it.
+fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
+    let bytes = shape.row_bytes();
+    // One row is quantised by every thread for itself: cheaper than to wait for another.
+    let alone = shape.tokens == 1;
+    let out = if alone {
+        memory.quantised.per_thread(bytes)
+    } else {
+        memory.quantised
+    };
+    step.operands[step.count] = out;
+    step.count += 1;
+    let mut operands = [Operand::of(&[]); SLOTS_MAX];
+    operands[..2].copy_from_slice(&[step.operands[1], out]);
+    let mut params = [0; PARAMS_BYTES_MAX];
+    let shape_bytes = bytemuck::bytes_of(&shape);
+    params[..shape_bytes.len()].copy_from_slice(shape_bytes);
+    Step {
+        entry: isa.entry::<Quantise>(),
+        operands,
+        writes: 0b10,
+        count: 2,
+        params,
+        tokens: shape.tokens as usize,
+        split: if alone { Split::Each } else { Split::Rows(1) },
+        alone: false,
+        barrier: false,
+        made_by: None,
+    }
+}
+
+/// What was touched since the last barrier.
+#[derive(Default)]
+struct Hazards {
+    touched: Vec<Touch>,
+}
+
+#[derive(Clone, Copy)]
+struct Touch {
+    operand: Operand,
+    written: bool,
+    /// Whether only the first thread did, which keeps its own order.
+    alone: bool,
+}
+
+impl Touch {
+    fn conflicts(self, other: Self) -> bool {
+        (self.written || other.written)
+            && !(self.alone && other.alone)
+            && self.operand.overlaps(other.operand)
+    }
+}
+
+impl Hazards {
+    /// Takes note of a step and says whether the threads must meet before it.
+    fn meet(&mut self, step: &Step) -> bool {
+        let touches = (0..step.count).map(|i| Touch {
+            operand: step.operands[i],
+            written: step.writes(i),
+            alone: step.alone,
+        });
+        // A thread's own copy is nobody else's business.
+        let touches: Vec<Touch> = touches.filter(|t| !t.operand.is_per_thread()).collect();
+        let meet = touches
+            .iter()
+            .any(|t| self.touched.iter().any(|u| t.conflicts(*u)));
+        if meet {
+            self.touched.clear();
+        }
+        self.touched.extend(touches);
+        meet
+    }
+}

@@ -1,0 +1,275 @@
+//! Threads that walk linked tables together: the caller and its workers.
+//!
+//! Every thread walks the same steps and does its part of each; a barrier stands only before a
+//! step that touches what an earlier one wrote. Who waits spins for a while and then parks, so
+//! that neither an idle executor nor an oversubscribed machine burns a core.
+#![expect(unsafe_code, reason = "hands disjoint parts of a step to the threads")]
+
+use super::memory::Args;
+use super::step::{Step, Steps};
+use crate::error::{Error, ErrorKind, Result, bail};
+use std::any::Any;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Looks at the barrier before a thread parks: some 50 us.
+const SPINS: u32 = 4000;
+
+/// The caller's thread and its workers.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    linked: Linked,
+    threads: usize,
+    barrier: Barrier,
+    job: Job,
+    quit: AtomicBool,
+    panicked: AtomicBool,
+}
+
+/// The linked tables, and whatever must live as long as they do.
+pub(super) struct Linked {
+    /// The tables.
+    pub(super) tables: Vec<Steps>,
+    /// Arena and tensors, which the steps point into.
+    pub(super) _keep: Box<dyn Any + Send + Sync>,
+}
+
+/// What to walk; written by the caller while the workers wait.
+#[derive(Default)]
+struct Job {
+    table: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    times: AtomicU32,
+    /// Live rows of this replay and of the next, in turn: a slow thread may still be reading
+    /// one while a fast one tells the other.
+    live: [AtomicUsize; 2],
+}
+
+impl Job {
+    fn live(&self, replay: u32) -> &AtomicUsize {
+        &self.live[replay as usize % 2]
+    }
+}
+
+impl Pool {
+    /// Starts `threads - 1` workers on these tables.
+    pub(super) fn new(linked: Linked, threads: usize) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            linked,
+            threads,
+            barrier: Barrier::new(threads),
+            job: Job::default(),
+            quit: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+        });
+        let mut workers = Vec::with_capacity(threads - 1);
+        for thread in 1..threads {
+            let own = Arc::clone(&shared);
+            let spawned = std::thread::Builder::new()
+                .name(format!("tabla-{thread}"))
+                .spawn(move || own.work(thread));
+            match spawned {
+                Ok(worker) => workers.push(worker),
+                Err(e) => {
+                    shared.barrier.shrink(threads - 1 - workers.len());
+                    drop(Self { shared, workers });
+                    let message = format_args!("thread {} of {threads} cannot start", thread + 1);
+                    return Err(Error::new(ErrorKind::Memory, message).caused_by(e));
+                }
+            }
+        }
+        Ok(Self { shared, workers })
+    }
+
+    /// The tables.
+    pub(super) fn tables(&self) -> &[Steps] {
+        &self.shared.linked.tables
+    }
+
+    /// Walks these commands of a table `times` times, or until no row lives.
+    pub(super) fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+        let shared = &self.shared;
+        if shared.panicked.load(Ordering::Relaxed) {
+            bail!(State, "an earlier run on this executor panicked");
+        }
+        shared.job.table.store(table, Ordering::Relaxed);
+        shared.job.start.store(cmds.start, Ordering::Relaxed);
+        shared.job.end.store(cmds.end, Ordering::Relaxed);
+        shared.job.times.store(times, Ordering::Relaxed);
+        shared.tell_live(&shared.linked.tables[table], 0);
+        if times == 0 {
+            return Ok(());
+        }
+        shared.barrier.wait();
+        shared.walk(0);
+        if shared.panicked.load(Ordering::Relaxed) {
+            bail!(Internal, "a kernel panicked");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.quit.store(true, Ordering::Relaxed);
+        self.shared.barrier.wait();
+        for worker in self.workers.drain(..) {
+            // A worker catches every panic of its kernels, so there is nothing to learn here.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool of {} threads", self.shared.threads)
+    }
+}
+
+impl Shared {
+    /// A worker's life: wait, walk, wait.
+    fn work(&self, thread: usize) {
+        loop {
+            self.barrier.wait();
+            if self.quit.load(Ordering::Relaxed) {
+                return;
+            }
+            self.walk(thread);
+        }
+    }
+
+    /// Walks the job. Every thread takes the same turns: what they depend on, the job and the
+    /// live rows, is told by the first thread and changes only where all of them wait.
+    fn walk(&self, thread: usize) {
+        let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
+        let start = self.job.start.load(Ordering::Relaxed);
+        let range = table.range(start..self.job.end.load(Ordering::Relaxed));
+        for replay in 0..self.job.times.load(Ordering::Relaxed) {
+            let live = self.job.live(replay).load(Ordering::Relaxed);
+            if live == 0 {
+                // Nobody may begin another job while a slow thread reads this one's end.
+                self.barrier.wait();
+                return;
+            }
+            for step in &table.steps[range.clone()] {
+                match step.made_by {
+                    Some(cmd) if cmd >= start => continue,
+                    // What made it lies before the range, so nobody reckoned with this step.
+                    Some(_) => {
+                        self.barrier.wait();
+                        self.part(step, thread, live);
+                        self.barrier.wait();
+                        continue;
+                    }
+                    None => {}
+                }
+                if step.barrier {
+                    self.barrier.wait();
+                }
+                self.part(step, thread, live);
+            }
+            if thread == 0 {
+                self.tell_live(table, replay + 1);
+            }
+            self.barrier.wait();
+        }
+        // Nobody may still be reading the job, its live rows or `quit` when the first thread
+        // goes on to change them.
+        self.barrier.wait();
+    }
+
+    /// Tells all threads how many rows live. Only the first thread may come here: the state is
+    /// written by steps that are its own.
+    fn tell_live(&self, table: &Steps, replay: u32) {
+        // SAFETY: it is the state, and its only writer is this thread.
+        let live = unsafe { table.state.live() };
+        self.job.live(replay).store(live, Ordering::Relaxed);
+    }
+
+    /// Does this thread's part of a step. After a panic steps are passed over, barriers are not.
+    fn part(&self, step: &Step, thread: usize, live: usize) {
+        let live = live.min(step.tokens);
+        let Some(part) = step.part(thread, self.threads, live) else {
+            return;
+        };
+        if self.panicked.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: every thread comes here once for a step, with its own part of the same cut,
+        // and a barrier parts this step from those that it shares written memory with.
+        let args = unsafe { Args::new(step, part, live) };
+        let entry = step.entry;
+        if catch_unwind(AssertUnwindSafe(|| entry(args))).is_err() {
+            self.panicked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A barrier that spins, then parks.
+struct Barrier {
+    threads: AtomicUsize,
+    arrived: AtomicUsize,
+    /// Counts completed barriers.
+    epoch: AtomicU32,
+    parked: Mutex<u32>,
+    wake: Condvar,
+}
+
+impl Barrier {
+    fn new(threads: usize) -> Self {
+        Self {
+            threads: AtomicUsize::new(threads),
+            arrived: AtomicUsize::new(0),
+            epoch: AtomicU32::new(0),
+            parked: Mutex::new(0),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Forgets threads that never started, before any barrier was passed.
+    fn shrink(&self, missing: usize) {
+        self.threads.fetch_sub(missing, Ordering::AcqRel);
+    }
+
+    /// Returns when all threads are here; what they wrote before is seen after.
+    fn wait(&self) {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let threads = self.threads.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            let parked = self.lock();
+            self.epoch.store(epoch.wrapping_add(1), Ordering::Release);
+            if *parked > 0 {
+                self.wake.notify_all();
+            }
+            return;
+        }
+        for _ in 0..SPINS {
+            if self.epoch.load(Ordering::Acquire) != epoch {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut parked = self.lock();
+        *parked += 1;
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            parked = self
+                .wake
+                .wait(parked)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *parked -= 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u32> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

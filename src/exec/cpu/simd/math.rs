@@ -1,0 +1,141 @@
+//! Functions of f32 without branches: loops over them become vectors, and the bits are the same
+//! at every level because nothing is fused or reordered.
+
+/// Adding and taking away this number rounds to the nearest whole one, halves to even.
+const ROUND: f32 = 12_582_912.0;
+
+/// Upper part of ln 2, exact in 12 bits so that its multiples up to 2^11 are exact (Cephes).
+const LN2_HIGH: f32 = 0.693_359_4;
+/// ln 2 less the upper part.
+const LN2_LOW: f32 = -2.121_944_4e-4;
+
+/// `e^x` to about 1e-7 relative; arguments outside [-87, 88] count as the nearest of these.
+#[inline(always)]
+pub(in crate::exec::cpu) fn exp(x: f32) -> f32 {
+    // The comparisons let a NaN pass.
+    let x = if x < -87.0 { -87.0 } else { x };
+    let x = if x > 88.0 { 88.0 } else { x };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = (x - n * LN2_HIGH) - n * LN2_LOW;
+    // Cephes expf: minimax of (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2].
+    let mut p = 1.987_569_1e-4;
+    p = p * r + 1.398_199_9e-3;
+    p = p * r + 8.333_452e-3;
+    p = p * r + 4.166_579_6e-2;
+    p = p * r + 1.666_666_5e-1;
+    p = p * r + 5.000_000_1e-1;
+    let y = p * (r * r) + r + 1.0;
+    // The low bits of `shifted` are n in two's complement; 127 + n is an exponent.
+    let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+    y * power
+}
+
+/// `ln x` to about 1e-7 relative, near 1 too, for normal positive `x`.
+#[inline(always)]
+pub(in crate::exec::cpu) fn ln(x: f32) -> f32 {
+    // Exponent and mantissa such that the mantissa is in [sqrt(1/2), sqrt(2)).
+    const SQRT_HALF: u32 = 0x3f35_04f3;
+    let bits = x.to_bits().wrapping_sub(SQRT_HALF);
+    let e = exponent(bits);
+    let m = f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF));
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let p = z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0))));
+    let double = s + s;
+    e * LN2_HIGH + (double + (double * p + e * LN2_LOW))
+}
+
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "an exponent has 9 bits")]
+fn exponent(bits: u32) -> f32 {
+    (bits.cast_signed() >> 23) as f32
+}
+
+/// Lanes of [`sum`], a multiple of every vector's.
+const LANES: usize = 16;
+
+/// The sum of `f` over `x`, lane by lane and then the lanes pairwise: the same at every level.
+#[inline(always)]
+pub(in crate::exec::cpu) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(*x);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane += f(*x);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// The largest of `x`, NaN aside; negative infinity where there is none.
+#[inline(always)]
+pub(in crate::exec::cpu) fn max(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = if *x > *lane { *x } else { *lane };
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane = if *x > *lane { *x } else { *lane };
+    }
+    lanes
+        .into_iter()
+        .fold(f32::NEG_INFINITY, |m, x| if x > m { x } else { m })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worst(f: fn(f32) -> f32, exact: fn(f64) -> f64, points: impl Iterator<Item = f32>) -> f64 {
+        points
+            .map(|x| {
+                let y = exact(f64::from(x));
+                ((f64::from(f(x)) - y) / y).abs()
+            })
+            .fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn exp_is_close() {
+        let points = (-86_000..88_000).map(|i| i as f32 * 0.001);
+        assert!(worst(exp, f64::exp, points) < 2e-7);
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(f32::NAN).is_nan());
+        assert!(exp(f32::NEG_INFINITY) < 1e-37);
+        assert!(exp(f32::INFINITY).is_finite());
+    }
+
+    #[test]
+    fn ln_is_close_near_one_too() {
+        let points = (1..200_000u32)
+            .map(|i| i as f32 / 65_536.0)
+            .filter(|x| *x != 1.0);
+        assert!(worst(ln, f64::ln, points) < 3e-7);
+        let near = (1..1000u32).map(|i| 1.0 - i as f32 / 16_777_216.0);
+        assert!(worst(ln, f64::ln, near) < 3e-7);
+        let far = (-120..120).map(|i| 1.5f32 * 2f32.powi(i));
+        assert!(worst(ln, f64::ln, far) < 3e-7);
+        assert_eq!(ln(1.0), 0.0);
+    }
+
+    #[test]
+    fn max_passes_over_nan() {
+        assert_eq!(max(&[1.0, f32::NAN, 3.0]), 3.0);
+        assert_eq!(max(&[]), f32::NEG_INFINITY);
+        assert_eq!(sum(&[1.0; 37], |x| x * 2.0), 74.0);
+    }
+}

@@ -1,0 +1,233 @@
+//! Instruction sets: one trait, a proof type per set, and the level that is chosen at link.
+#![expect(
+    unsafe_code,
+    reason = "intrinsics, and calls that enable their instructions"
+)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(super) mod math;
+mod scalar;
+
+use super::memory::Args;
+use crate::error::{Result, bail};
+pub(super) use scalar::Scalar;
+
+/// An instruction set that this build has kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust: the reference that the others are held against.
+    Scalar,
+    /// AVX2, FMA and F16C: x86-64 since 2013.
+    Avx2,
+    /// AVX-512 F, BW, VL and VNNI.
+    Avx512,
+}
+
+impl Level {
+    /// Every level that this machine can run, the fastest last.
+    pub fn available() -> Vec<Self> {
+        [Self::Scalar, Self::Avx2, Self::Avx512]
+            .into_iter()
+            .filter(|level| Isa::detect(*level).is_some())
+            .collect()
+    }
+
+    /// The fastest level, or the one that the environment variable `TABLA_CPU` names.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` where the variable names no level, `Unsupported` where the machine lacks it.
+    pub fn best() -> Result<Self> {
+        let best = Self::available().pop().unwrap_or(Self::Scalar);
+        match std::env::var("TABLA_CPU") {
+            Ok(name) if !name.is_empty() => Self::named(&name),
+            _ => Ok(best),
+        }
+    }
+
+    /// Its name in profiles and in `TABLA_CPU`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    fn named(name: &str) -> Result<Self> {
+        let levels = [Self::Scalar, Self::Avx2, Self::Avx512];
+        let Some(level) = levels.into_iter().find(|l| l.name() == name) else {
+            bail!(Argument, "TABLA_CPU={name}: known are scalar, avx2, avx512");
+        };
+        Isa::of(level)?;
+        Ok(level)
+    }
+}
+
+/// A level that was found on this machine: what a kernel is instantiated by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Isa(Proof);
+
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The proof that this machine has the level.
+    pub(super) fn of(level: Level) -> Result<Self> {
+        match Self::detect(level) {
+            Some(isa) => Ok(isa),
+            None => bail!(Unsupported, "this processor has no {}", level.name()),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn detect(level: Level) -> Option<Self> {
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vnni");
+        match level {
+            Level::Scalar => Some(Self(Proof::Scalar)),
+            Level::Avx2 => avx2.then_some(Self(Proof::Avx2)),
+            Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn detect(level: Level) -> Option<Self> {
+        (level == Level::Scalar).then_some(Self(Proof::Scalar))
+    }
+
+    /// The kernel compiled for this instruction set.
+    pub(super) fn entry<K: Kernel>(self) -> Entry {
+        match self.0 {
+            Proof::Scalar => |args| K::run(Scalar, args),
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::enter::<K>(args) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::enter::<K>(args) }
+            },
+        }
+    }
+}
+
+/// A kernel that is chosen: what a step of a linked table calls.
+pub(super) type Entry = fn(Args<'_>);
+
+/// A kernel, written once for every instruction set. `run` is `#[inline(always)]`, so that its
+/// plain loops too are compiled for the set.
+pub(super) trait Kernel {
+    /// Does one thread's part of the operation.
+    fn run<S: Simd>(s: S, args: Args<'_>);
+}
+
+/// A row of activations in int8 blocks of 32: `x[32 b + i] = d[b] q[32 b + i]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantised<'a> {
+    /// The numbers, `[cols]`, each a signed byte.
+    pub(super) q: &'a [[u8; 32]],
+    /// Scale of each block.
+    pub(super) d: &'a [f32],
+    /// Sum of each block's `q`: what a constant offset of the weights is multiplied by.
+    pub(super) sum: &'a [i32],
+}
+
+/// Vectors of f32 and the block products that deserve instructions of their own.
+///
+/// A value of an implementing type proves that its instructions are there.
+pub(super) trait Simd: Copy {
+    /// Numbers of a vector.
+    const LANES: usize;
+    /// A vector.
+    type V: Copy;
+
+    /// `x` in every lane.
+    fn splat(self, x: f32) -> Self::V;
+    /// The first `LANES` of `x`.
+    fn load(self, x: &[f32]) -> Self::V;
+    /// Into the first `LANES` of `y`.
+    fn store(self, y: &mut [f32], v: Self::V);
+    /// `a * b + c`.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The sum of the lanes, in an order that depends on nothing.
+    fn sum(self, v: Self::V) -> f32;
+
+    /// `LANES` f32 from the front of `bytes`.
+    fn load_f32(self, bytes: &[u8]) -> Self::V;
+    /// `LANES` f16 from the front of `bytes`.
+    fn load_f16(self, bytes: &[u8]) -> Self::V;
+    /// `LANES` bf16 from the front of `bytes`.
+    fn load_bf16(self, bytes: &[u8]) -> Self::V;
+    /// `LANES` signed bytes from the front of `bytes`.
+    fn load_i8(self, bytes: &[u8]) -> Self::V;
+    /// The low nibbles of `LANES` bytes from the front of `bytes`, or the high ones.
+    fn load_u4(self, bytes: &[u8], half: Nibble) -> Self::V;
+    /// One f16.
+    fn f16(self, bits: [u8; 2]) -> f32;
+    /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside.
+    fn prefetch(self, bytes: &[u8], ahead: usize);
+
+    /// `w[r] . x[t]` of `Q8_0` rows.
+    fn dot_q8_0<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R];
+    /// `w[r] . x[t]` of `Q4_0` rows.
+    fn dot_q4_0<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R];
+    /// `w[r] . x[t]` of `Q4_1` rows.
+    fn dot_q4_1<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R];
+}
+
+/// Half of a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nibble {
+    /// Bits 0 to 3.
+    Low,
+    /// Bits 4 to 7.
+    High,
+}
+
+/// How far ahead of its use a byte of weights is asked for. Measured; see `benches/kernels.rs`.
+pub(super) const PREFETCH_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn levels_go_by_their_names() {
+        assert_eq!(Level::named("scalar").expect("always there"), Level::Scalar);
+        let error = Level::named("sse9").expect_err("no such level");
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert_eq!(Level::available()[0], Level::Scalar);
+    }
+}

@@ -1,0 +1,139 @@
+//! The scalar level: every product as its formula reads. The other levels are held against it.
+
+use super::{Nibble, Quantised, Simd};
+use crate::quant::{q4_0, q4_1, q8_0};
+use half::{bf16, f16};
+
+/// Proof of nothing: plain Rust runs anywhere.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Scalar;
+
+fn two(bytes: &[u8]) -> [u8; 2] {
+    [bytes[0], bytes[1]]
+}
+
+/// Integer product of a block: `sum_i w(i) x[i]`.
+#[inline(always)]
+fn product(x: &[u8; 32], w: impl Fn(usize) -> i32) -> i32 {
+    (0..32).map(|i| w(i) * i32::from(x[i].cast_signed())).sum()
+}
+
+fn nibble(bytes: &[u8], i: usize) -> i32 {
+    let byte = bytes[i % 16];
+    i32::from(if i < 16 { byte & 15 } else { byte >> 4 })
+}
+
+/// Every pair of a row and a token, summed block after block.
+#[inline(always)]
+fn pairs<const R: usize, const T: usize, const BYTES: usize>(
+    w: [&[u8]; R],
+    x: [Quantised<'_>; T],
+    block: impl Fn(&[u8; BYTES], &[u8; 32], i32) -> [f32; 2],
+) -> [[f32; T]; R] {
+    w.map(|w| {
+        x.map(|x| {
+            let mut sum = 0.0;
+            for (b, w) in w.as_chunks().0.iter().enumerate() {
+                // [what the scale of x multiplies, an offset that it multiplies too]
+                let [product, offset] = block(w, &x.q[b], x.sum[b]);
+                sum += product * x.d[b] + offset * x.d[b];
+            }
+            sum
+        })
+    })
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a block's product is below 2^24"
+)]
+impl Simd for Scalar {
+    const LANES: usize = 1;
+    type V = f32;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> f32 {
+        x
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> f32 {
+        x[0]
+    }
+    #[inline(always)]
+    fn store(self, y: &mut [f32], v: f32) {
+        y[0] = v;
+    }
+    #[inline(always)]
+    fn fma(self, a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+    #[inline(always)]
+    fn sum(self, v: f32) -> f32 {
+        v
+    }
+    #[inline(always)]
+    fn load_f32(self, bytes: &[u8]) -> f32 {
+        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+    #[inline(always)]
+    fn load_f16(self, bytes: &[u8]) -> f32 {
+        self.f16(two(bytes))
+    }
+    #[inline(always)]
+    fn load_bf16(self, bytes: &[u8]) -> f32 {
+        bf16::from_le_bytes(two(bytes)).to_f32_const()
+    }
+    #[inline(always)]
+    fn load_i8(self, bytes: &[u8]) -> f32 {
+        f32::from(bytes[0].cast_signed())
+    }
+    #[inline(always)]
+    fn load_u4(self, bytes: &[u8], half: Nibble) -> f32 {
+        f32::from(match half {
+            Nibble::Low => bytes[0] & 15,
+            Nibble::High => bytes[0] >> 4,
+        })
+    }
+    #[inline(always)]
+    fn f16(self, bits: [u8; 2]) -> f32 {
+        f16::from_le_bytes(bits).to_f32_const()
+    }
+    #[inline(always)]
+    fn prefetch(self, _: &[u8], _: usize) {}
+
+    fn dot_q8_0<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R] {
+        pairs(w, x, |w: &[u8; q8_0::BYTES], x, _| {
+            let sum = product(x, |i| i32::from(w[2 + i].cast_signed()));
+            [self.f16(two(w)) * sum as f32, 0.0]
+        })
+    }
+
+    fn dot_q4_0<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R] {
+        pairs(w, x, |w: &[u8; q4_0::BYTES], x, _| {
+            let sum = product(x, |i| nibble(&w[2..], i) - 8);
+            [self.f16(two(w)) * sum as f32, 0.0]
+        })
+    }
+
+    fn dot_q4_1<const R: usize, const T: usize>(
+        self,
+        w: [&[u8]; R],
+        x: [Quantised<'_>; T],
+    ) -> [[f32; T]; R] {
+        pairs(w, x, |w: &[u8; q4_1::BYTES], x, total| {
+            let sum = product(x, |i| nibble(&w[4..], i));
+            [
+                self.f16(two(w)) * sum as f32,
+                self.f16(two(&w[2..])) * total as f32,
+            ]
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! `Q4_0`: an f16 scale `d`, then 16 bytes; `x = d (q - 8)` (`block_q4_0` of ggml-common.h).
+//!
+//! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
+
+use super::BLOCK;
+use half::f16;
+
+/// Bytes of a block.
+pub const BYTES: usize = 18;
+
+/// `x[i] = d (q[i] - 8)`.
+pub fn decode(block: &[u8; BYTES]) -> [f32; BLOCK] {
+    let d = f16::from_le_bytes([block[0], block[1]]).to_f32_const();
+    std::array::from_fn(|i| {
+        let byte = block[2 + i % 16];
+        let q = if i < 16 { byte & 15 } else { byte >> 4 };
+        d * (f32::from(q) - 8.0)
+    })
+}
+
+/// `d = m / -8` for the `m` of greatest magnitude, `q = floor(x / d + 8.5)`, as ggml's reference.
+pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
+    let largest = x
+        .iter()
+        .fold(0.0f32, |m, &x| if x.abs() > m.abs() { x } else { m });
+    let d = largest / -8.0;
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let nibble = |x: f32| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 0.5 to 16.5 by the choice of d; the cast is the floor"
+        )]
+        let q = (x * inverse + 8.5) as u8;
+        q.min(15)
+    };
+    let mut block = [0; BYTES];
+    block[..2].copy_from_slice(&f16::from_f32_const(d).to_le_bytes());
+    for i in 0..16 {
+        block[2 + i] = nibble(x[i]) | nibble(x[i + 16]) << 4;
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_worked_by_hand() {
+        // -8 has the greatest magnitude, so d = 1 and q = x + 8.
+        let x: [f32; BLOCK] = std::array::from_fn(|i| (i % 16) as f32 - 8.0);
+        let block = encode(&x);
+        assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
+        assert_eq!(block[2..4], [0x00, 0x11]);
+        assert_eq!(block[17], 0xff);
+        assert_eq!(decode(&block), x);
+    }
+
+    #[test]
+    fn the_sign_of_the_scale_follows_the_largest() {
+        let mut x = [0.0; BLOCK];
+        x[3] = 4.0;
+        let block = encode(&x);
+        assert_eq!(block[..2], [0x00, 0xb8], "-0.5 in f16 is 0xb800");
+        assert_eq!(decode(&block), x);
+        assert_eq!(decode(&encode(&[0.0; BLOCK])), [0.0; BLOCK]);
+    }
+}

@@ -1,0 +1,185 @@
+//! The formulas of the list in f64, straight from their lines: what the scalar level is held to.
+
+use crate::kernels::Outcome;
+use tabla::exec::case::Case;
+use tabla::op::list::Op;
+
+/// What the operation should leave in its operands; empty for those with tests of their own.
+pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
+    let live = case.live.min(case.tokens) as usize;
+    match op {
+        Op::Embed => vec![("y", embed(o, live))],
+        Op::RmsNorm => vec![("y", rms_norm(o, live))],
+        Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
+        Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
+        Op::AddBias => vec![("y", add_bias(o, live))],
+        Op::Swiglu => vec![("y", swiglu(o, live))],
+        Op::Attention => vec![("y", attention(o, live))],
+        Op::LastRow => vec![("y", last_row(o, live))],
+        Op::Penalize => vec![("y", penalize(o))],
+        Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
+        Op::Gumbel | Op::Argmax | Op::RopeKv => Vec::new(),
+    }
+}
+
+/// `y` with the rows below `live` replaced by `row(t, i)`.
+fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Vec<f32> {
+    let mut y = o.numbers("y");
+    let cols = o.slots["y"].cols as usize;
+    for t in 0..live {
+        for i in 0..cols {
+            y[t * cols + i] = row(t, i) as f32;
+        }
+    }
+    y
+}
+
+fn wide(x: f32) -> f64 {
+    f64::from(x)
+}
+
+fn embed(o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, cols) = (o.numbers("w"), o.slots["w"].cols as usize);
+    let tokens = o.rows();
+    rows(o, live, |t, i| {
+        wide(
+            w.get(tokens[t].token as usize * cols + i)
+                .copied()
+                .unwrap_or(0.0),
+        )
+    })
+}
+
+fn rms_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, w) = (o.numbers("x"), o.numbers("w"));
+    let (cols, dim) = (o.slots["x"].cols as usize, w.len());
+    rows(o, live, |t, i| {
+        let group = &x[t * cols + i / dim * dim..][..dim];
+        let mean = group.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / dim as f64;
+        wide(group[i % dim]) / (mean + 1e-5).sqrt() * wide(w[i % dim])
+    })
+}
+
+fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (w, x, y) = (o.numbers("w"), o.numbers("x"), o.numbers("y"));
+    let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
+        let sum: f64 = pairs.map(|(w, x)| wide(*w) * wide(*x)).sum();
+        sum + old * wide(y[t * rows_ + r])
+    })
+}
+
+fn add_bias(o: &Outcome, live: usize) -> Vec<f32> {
+    let (b, y) = (o.numbers("b"), o.numbers("y"));
+    rows(o, live, |t, i| wide(y[t * b.len() + i]) + wide(b[i]))
+}
+
+fn swiglu(o: &Outcome, live: usize) -> Vec<f32> {
+    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| {
+        let g = wide(gate[t * cols + i]);
+        g / (1.0 + (-g).exp()) * wide(up[t * cols + i])
+    })
+}
+
+/// The shapes of heads are not in the slots: they follow from the case's widths as it emits
+/// them, so the scale is the cases' own 0.3 and the head is found by its name.
+fn attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
+    let [width, kv_width] = [o.slots["q"].cols, o.slots["k_cache"].cols].map(|n| n as usize);
+    let head = head_dim(width, kv_width);
+    let group = width / kv_width;
+    let tokens = o.rows();
+    rows(o, live, |t, i| {
+        let h = i / head;
+        let positions = 0..=tokens[t].position as usize;
+        let at = |p: usize| p * kv_width + h / group * head;
+        let dot = |p: usize| {
+            let pairs = q[t * width + h * head..][..head].iter().zip(&k[at(p)..]);
+            0.3f32 as f64 * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        };
+        let scores: Vec<f64> = positions.map(dot).collect();
+        let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let mixed = scores
+            .iter()
+            .enumerate()
+            .map(|(p, s)| (s - max).exp() / sum * wide(v[at(p) + i % head]));
+        mixed.sum()
+    })
+}
+
+/// Elements of a head in the cases of attention, by the widths of q and of the cache.
+fn head_dim(width: usize, kv_width: usize) -> usize {
+    match (width, kv_width) {
+        (1, 1) => 1,
+        (64, 32) => 16,
+        (60, 20) => 10,
+        (18, 18) => 6,
+        (512, 128) => 64,
+        (448, 64) => 32,
+        (288, 96) => 48,
+        (320, 320) => 80,
+        (128, 64) => 16,
+        other => panic!("heads of {other:?}"),
+    }
+}
+
+fn last_row(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let cols = o.slots["x"].cols as usize;
+    x[(live - 1) * cols..][..cols].to_vec()
+}
+
+fn penalize(o: &Outcome) -> Vec<f32> {
+    let (x, state) = (o.numbers("x"), o.state());
+    let history: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["history"]);
+    let known = history.len().min(o.rows()[0].position as usize + 1);
+    let last = known.min(1024).min(state.repeat_last as usize);
+    let penalised = &history[known - last..known];
+    let penalty = wide(state.repeat_penalty);
+    rows(o, 1, |_, i| {
+        let x = wide(x[i]);
+        let y = match penalised.contains(&(i as u32)) {
+            true if x > 0.0 => x / penalty,
+            true => x * penalty,
+            false => x,
+        };
+        y / wide(state.temperature)
+    })
+}
+
+/// Sorted, so that the filters' sets are beginnings.
+fn filter(op: Op, o: &Outcome) -> Vec<f32> {
+    let (y, state) = (o.numbers("y"), o.state());
+    let mut sorted = y.clone();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let threshold = match op {
+        Op::TopK => match state.top_k as usize {
+            0 => f32::NEG_INFINITY,
+            k => sorted.get(k - 1).copied().unwrap_or(f32::NEG_INFINITY),
+        },
+        Op::TopP if state.top_p >= 1.0 => f32::NEG_INFINITY,
+        Op::TopP => {
+            let total: f64 = sorted.iter().map(|y| wide(*y).exp()).sum();
+            let mut mass = 0.0;
+            let last = sorted.iter().find(|y| {
+                mass += wide(**y).exp();
+                mass >= wide(state.top_p) * total
+            });
+            *last.expect("the mass of all is all")
+        }
+        _ => sorted[0] + state.min_p.ln(),
+    };
+    y.iter()
+        .map(|y| {
+            if *y < threshold {
+                f32::NEG_INFINITY
+            } else {
+                *y
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,451 @@
+//! Every operation's cases on every device, held against the scalar reference.
+
+use crate::formulas;
+use half::f16;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tabla::device::{Precision, Profile};
+use tabla::dtype::DType;
+use tabla::error::{ErrorKind, Result};
+use tabla::exec::case::Case;
+use tabla::exec::cpu::{self, Level, Options};
+use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::{Executor, Program, Tensors};
+use tabla::op::builder::{Builder, LogitRows, Shape};
+use tabla::op::list::{Access, Op};
+use tabla::op::table::{Place, SlotInfo, Table};
+use tabla::{plan, quant};
+
+/// Something that links tables.
+pub(crate) struct Device {
+    /// For messages.
+    pub(crate) name: String,
+    /// What tables are planned for.
+    pub(crate) profile: Profile,
+    /// Links them.
+    pub(crate) link: Box<dyn Fn(Program) -> Result<Box<dyn Executor>>>,
+}
+
+/// A CPU at a level.
+pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
+    let options = Options {
+        threads,
+        level: Some(level),
+        precision,
+    };
+    Device {
+        name: format!("{} {precision:?} {threads} threads", level.name()),
+        profile: cpu::profile(&options).expect("an available level"),
+        link: Box::new(move |program| cpu::link(program, &options)),
+    }
+}
+
+/// What a command found and left in its operands, by their names in the list.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What each operand is.
+    pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
+    /// The bytes before.
+    pub(crate) before: BTreeMap<&'static str, Vec<u8>>,
+    /// The bytes after, of what the operation writes.
+    pub(crate) after: BTreeMap<&'static str, Vec<u8>>,
+}
+
+impl Outcome {
+    /// The numbers of an operand before the command.
+    pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
+        numbers(self.slots[name].dtype, &self.before[name])
+    }
+
+    /// The numbers of an operand after it.
+    pub(crate) fn results(&self, name: &str) -> Vec<f32> {
+        numbers(self.slots[name].dtype, &self.after[name])
+    }
+
+    /// Token and position of the rows before.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        bytemuck::pod_collect_to_vec(&self.before["state"][ROWS_OFFSET..])
+    }
+
+    /// The state before.
+    pub(crate) fn state(&self) -> State {
+        bytemuck::pod_read_unaligned(&self.before["state"][..ROWS_OFFSET])
+    }
+}
+
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let facts = dtype.facts();
+    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
+    quant::decode_row(dtype, bytes, &mut row);
+    row
+}
+
+/// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A generator for this name.
+    pub(crate) fn of(name: &str) -> Self {
+        let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self(seed | 1)
+    }
+
+    /// A word.
+    pub(crate) fn word(&mut self) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(self.0 >> 33).expect("31 bits")
+    }
+
+    /// A number in (-2, 2).
+    pub(crate) fn number(&mut self) -> f32 {
+        (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
+    }
+}
+
+/// The tensors of a case.
+struct Filled {
+    weights: Vec<Vec<u8>>,
+    freqs: Vec<u8>,
+}
+
+impl Tensors for Filled {
+    fn weight(&self, index: u32) -> &[u8] {
+        &self.weights[index as usize]
+    }
+    fn constant(&self, _: u32) -> &[u8] {
+        &self.freqs
+    }
+}
+
+fn random_bytes(slot: &SlotInfo, name: &str) -> Vec<u8> {
+    let mut random = Random::of(name);
+    let mut bytes = Vec::new();
+    for _ in 0..slot.rows {
+        if slot.dtype == DType::U32 {
+            let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
+            bytes.extend_from_slice(bytemuck::cast_slice(&row));
+        } else {
+            let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
+            quant::encode_row(slot.dtype, &row, &mut bytes);
+        }
+    }
+    bytes
+}
+
+fn tensors(case: &Case) -> Filled {
+    let weights = case.weights.iter().map(|(name, dtype, rows, cols)| {
+        let slot = SlotInfo {
+            name: (*name).to_string(),
+            dtype: *dtype,
+            rows: *rows,
+            cols: *cols,
+            place: Place::Weight(0),
+        };
+        random_bytes(&slot, name)
+    });
+    let freqs: Vec<f32> = (0..512).map(|i| 0.9f32.powi(i)).collect();
+    Filled {
+        weights: weights.collect(),
+        freqs: bytemuck::cast_slice(&freqs).to_vec(),
+    }
+}
+
+fn state(case: &Case) -> Vec<u8> {
+    let mut state = State {
+        live: case.live,
+        context: case.context,
+        temperature: 1.0,
+        top_p: 1.0,
+        repeat_penalty: 1.0,
+        ..State::default()
+    };
+    (case.state)(&mut state);
+    let mut random = Random::of("tokens");
+    let ids = case.weights.first().map_or(1, |(_, _, rows, _)| 2 * rows);
+    let mut bytes = bytemuck::bytes_of(&state).to_vec();
+    for t in 0..case.tokens {
+        let row = Row {
+            token: random.word() % ids,
+            position: case.position + t,
+        };
+        bytes.extend_from_slice(bytemuck::bytes_of(&row));
+    }
+    bytes
+}
+
+/// The table of a case, planned for a device.
+pub(crate) fn table(case: &Case, device: &Device) -> Table {
+    let shape = Shape {
+        name: "case",
+        tokens: case.tokens,
+        logits: LogitRows::Last,
+        context: case.context,
+        cache: case.cache,
+    };
+    let mut b = Builder::new(case, shape);
+    (case.emit)(&mut b);
+    let draft = b.finish().expect("cases fit their weights");
+    plan::compile(draft, &device.profile).expect("cases have kernels")
+}
+
+/// Runs the command of `op` in a case, after `set` changed what its operands hold.
+pub(crate) fn run_case(
+    op: Op,
+    case: &Case,
+    device: &Device,
+    set: &dyn Fn(&str, &mut Vec<u8>),
+) -> Outcome {
+    let table = table(case, device);
+    let at = table.cmds.iter().position(|c| c.op == op);
+    let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
+    let operands = table.cmds[at].slots().iter().zip(op.operands());
+    let operands: Vec<_> = operands
+        .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
+        .collect();
+    let tensors = Arc::new(tensors(case));
+    let program = Program {
+        tables: Arc::from([table]),
+        tensors: tensors.clone(),
+    };
+    let mut executor = (device.link)(program).expect("cases link");
+    let mut outcome = Outcome {
+        slots: BTreeMap::new(),
+        before: BTreeMap::new(),
+        after: BTreeMap::new(),
+    };
+    for (name, _, slot) in &operands {
+        let bytes = match slot.place {
+            Place::Weight(i) => tensors.weight(i).to_vec(),
+            Place::Constant(i) => tensors.constant(i).to_vec(),
+            _ => {
+                let mut bytes = match slot.place {
+                    Place::State => state(case),
+                    _ => random_bytes(slot, name),
+                };
+                set(name, &mut bytes);
+                executor.write(slot.place, 0, &bytes).expect("it fits");
+                bytes
+            }
+        };
+        outcome.slots.insert(name, slot.clone());
+        outcome.before.insert(name, bytes);
+    }
+    executor.run(0, at..at + 1, 1).expect("it runs");
+    for (name, access, slot) in operands {
+        if access != Access::Read {
+            let mut bytes = vec![0; outcome.before[name].len()];
+            executor.read(slot.place, 0, &mut bytes).expect("it fits");
+            outcome.after.insert(name, bytes);
+        }
+    }
+    outcome
+}
+
+/// Panics unless two outcomes agree within a tolerance relative to the largest number.
+pub(crate) fn compare(what: &str, reference: &Outcome, found: &Outcome, tolerance: f32) {
+    for (name, bytes) in &reference.after {
+        let dtype = reference.slots[name].dtype;
+        if dtype == DType::U32 || tolerance == 0.0 {
+            assert!(bytes == &found.after[name], "{what}: {name} differs");
+            continue;
+        }
+        let [x, y] = [bytes, &found.after[name]].map(|b| numbers(dtype, b));
+        near(&format!("{what}: {name}"), &x, &y, tolerance);
+    }
+}
+
+/// Panics unless numbers agree within a tolerance relative to the largest of them.
+pub(crate) fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) {
+    assert_eq!(x.len(), y.len(), "{what}");
+    let finite = x.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(0.0f32, |m, x| m.max(x.abs()));
+    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+        let agree = x == y || (x - y).abs() <= tolerance * largest;
+        assert!(agree, "{what}[{i}]: {x} and {y}, the largest is {largest}");
+    }
+}
+
+const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
+
+fn every(mut each: impl FnMut(Op, &Case)) {
+    for op in Op::ALL {
+        for case in cpu::cases(*op) {
+            each(*op, case);
+        }
+    }
+}
+
+fn keep(_: &str, _: &mut Vec<u8>) {}
+
+#[test]
+fn the_scalar_level_computes_the_formulas() {
+    let device = cpu(Level::Scalar, Precision::Exact, 1);
+    every(|op, case| {
+        let outcome = run_case(op, case, &device, &keep);
+        for (name, expected) in formulas::of(op, case, &outcome) {
+            let what = format!("{op:?} {}: {name}", case.name);
+            near(
+                &what,
+                &expected,
+                &outcome.results(name),
+                2e-5f32.max(case.tolerance),
+            );
+        }
+    });
+}
+
+#[test]
+fn every_level_agrees_with_the_scalar_one() {
+    for precision in PRECISIONS {
+        every(|op, case| {
+            let scalar = cpu(Level::Scalar, precision, 1);
+            let reference = run_case(op, case, &scalar, &keep);
+            for level in Level::available() {
+                let device = cpu(level, precision, 1);
+                let found = run_case(op, case, &device, &keep);
+                let what = format!("{op:?} {} on {}", case.name, device.name);
+                compare(&what, &reference, &found, case.tolerance);
+            }
+        });
+    }
+}
+
+#[test]
+fn fast_is_near_exact() {
+    every(|op, case| {
+        let [exact, fast] =
+            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &keep));
+        let tolerance = case.tolerance * 2e3;
+        compare(&format!("{op:?} {}", case.name), &exact, &fast, tolerance);
+    });
+}
+
+#[test]
+fn threads_change_no_bit() {
+    for level in Level::available() {
+        for precision in PRECISIONS {
+            every(|op, case| {
+                let one = run_case(op, case, &cpu(level, precision, 1), &keep);
+                for threads in [2, 3] {
+                    let device = cpu(level, precision, threads);
+                    let found = run_case(op, case, &device, &keep);
+                    let what = format!("{op:?} {} on {}", case.name, device.name);
+                    compare(&what, &one, &found, 0.0);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_batch_changes_no_bit() {
+    let pairs = [(Op::Gemv, Op::Gemm), (Op::GemvAdd, Op::GemmAdd)];
+    for level in Level::available() {
+        for precision in PRECISIONS {
+            let device = cpu(level, precision, 2);
+            for (one, many) in pairs {
+                for (alone, batch) in cpu::cases(one).iter().zip(cpu::cases(many)) {
+                    assert_eq!(alone.name, batch.name);
+                    let all = run_case(many, batch, &device, &keep);
+                    for t in 0..batch.live as usize {
+                        let row = |name: &str, bytes: &mut Vec<u8>| {
+                            if name != "state" {
+                                let len = bytes.len();
+                                bytes.copy_from_slice(&all.before[name][t * len..][..len]);
+                            }
+                        };
+                        let single = run_case(one, alone, &device, &row);
+                        let wanted = &single.after["y"];
+                        let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
+                        assert!(found == wanted, "{many:?} {} {}", batch.name, device.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_happens_where_nothing_lives() {
+    for level in Level::available() {
+        every(|op, case| {
+            let device = cpu(level, Precision::Fast, 2);
+            let dead = |name: &str, bytes: &mut Vec<u8>| {
+                if name == "state" {
+                    bytes[..4].fill(0);
+                }
+            };
+            let outcome = run_case(op, case, &device, &dead);
+            for (name, after) in &outcome.after {
+                let same = after == &outcome.before[name];
+                assert!(same, "{op:?} {}: {name} was touched", case.name);
+            }
+        });
+    }
+}
+
+#[test]
+fn places_are_bounded() {
+    let case = &cpu::cases(Op::Argmax)[1];
+    let device = cpu(Level::Scalar, Precision::Exact, 1);
+    let program = Program {
+        tables: Arc::from([table(case, &device)]),
+        tensors: Arc::new(tensors(case)),
+    };
+    let mut executor = (device.link)(program).expect("it links");
+    let mut bytes = [0; 8];
+    for (place, offset) in [
+        (Place::Keys(3), 0),
+        (Place::Weight(0), 0),
+        (Place::History, 4 * 8 - 7),
+        (Place::History, usize::MAX),
+    ] {
+        let error = executor.read(place, offset, &mut bytes);
+        let error = error.expect_err("outside");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+    let error = executor.run(0, 0..2, 1).expect_err("one command");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    let error = executor.run(1, 0..1, 1).expect_err("one table");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+}
+
+#[test]
+fn a_chain_ends_when_it_is_done() {
+    let case = &cpu::cases(Op::Argmax)[1];
+    for threads in [1, 2, 3] {
+        let device = cpu(Level::Scalar, Precision::Exact, threads);
+        let program = Program {
+            tables: Arc::from([table(case, &device)]),
+            tensors: Arc::new(tensors(case)),
+        };
+        let mut executor = (device.link)(program).expect("it links");
+        executor
+            .write(Place::State, 0, &state(case))
+            .expect("it fits");
+        executor.run(0, 0..1, 100).expect("it runs");
+        let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
+        executor.read(Place::State, 0, &mut bytes).expect("it fits");
+        let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+        let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
+        // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.
+        assert_eq!(
+            (found.step, found.live, found.done, row.position),
+            (5, 0, 2, 8)
+        );
+    }
+}
+
+#[test]
+fn f16_is_what_half_says() {
+    // The runner decodes caches by quant; half is what the kernels round with.
+    let x = 0.1f32;
+    let mut bytes = Vec::new();
+    quant::encode_row(DType::F16, &[x], &mut bytes);
+    assert_eq!(bytes, f16::from_f32(x).to_le_bytes());
+}
