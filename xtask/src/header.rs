@@ -2,35 +2,19 @@
 
 use crate::{Result, root};
 use cbindgen::{Builder, Config};
-use std::path::PathBuf;
 
-/// The header.
+/// The header. cbindgen follows the modules of `src/capi/mod.rs` in their order.
 pub(crate) fn header() -> Result<String> {
     let root = root();
     let config = Config::from_file(root.join("cbindgen.toml"))?;
-    let sources = sources()?;
-    let builder = Builder::new().with_config(config);
-    let builder = sources.iter().fold(builder, |b, file| b.with_src(file));
+    let builder = Builder::new()
+        .with_config(config)
+        .with_src(root.join("src/error.rs"))
+        .with_src(root.join("src/capi/mod.rs"));
     let mut bytes = Vec::new();
     builder.generate()?.write(&mut bytes);
     let text = String::from_utf8(bytes)?;
-    Ok(plain_comments(&text))
-}
-
-/// The files that the header is made of, in an order that does not depend on the machine.
-fn sources() -> Result<Vec<PathBuf>> {
-    let root = root();
-    let mut files = vec![root.join("src/error.rs")];
-    let mut own = Vec::new();
-    for entry in std::fs::read_dir(root.join("src/capi"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "rs") {
-            own.push(path);
-        }
-    }
-    own.sort();
-    files.extend(own);
-    Ok(files)
+    Ok(one_line(&plain_comments(&text)))
 }
 
 /// Takes what belongs to Rust out of the comments: the heading over what a caller owes, whose
@@ -54,14 +38,44 @@ fn plain_comments(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Folds a comment of one sentence into one line.
+fn one_line(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let mut ahead = lines.clone();
+        let said = ahead.next().map(str::trim_start).and_then(|l| l.strip_prefix("* "));
+        let ends = ahead.next().is_some_and(|l| l.trim() == "*/");
+        match said {
+            Some(said) if line.trim() == "/**" && ends => {
+                out.push_str(line);
+                out.push(' ');
+                out.push_str(said);
+                out.push_str(" */");
+                lines = ahead;
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::plain_comments;
+    use super::{one_line, plain_comments};
 
     #[test]
     fn a_caller_owes_sentences_and_no_headings() {
         let rust = "/**\n * Writes.\n *\n * # Safety\n *\n * `out` is a place.\n */\nint f(int *out);";
         let c = "/**\n * Writes.\n *\n * `out` is a place.\n */\nint f(int *out);\n";
         assert_eq!(plain_comments(rust), c);
+    }
+
+    #[test]
+    fn a_sentence_takes_a_line() {
+        let long = "    /**\n     * Layers.\n     */\n    int n;\n/**\n * a\n * b\n */\n";
+        let short = "    /** Layers. */\n    int n;\n/**\n * a\n * b\n */\n";
+        assert_eq!(one_line(long), short);
     }
 }
