@@ -346,9 +346,10 @@ TablaStatus tabla_logits(struct TablaModel *model,
                          size_t *count);
 
 /**
- * Writes facts about a model.
+ * Writes facts about a model: as many bytes as `struct_size` says. What this library does not
+ * know yet becomes 0.
  *
- * `info` points to a `TablaModelInfo` whose `struct_size` is set.
+ * `info` points to a struct that begins with its size.
  */
 TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
 
