@@ -41,7 +41,9 @@ fn the_header_is_c_plus_plus_as_well() {
     };
     let header = root().join("include/tabla.h");
     let mut command = Command::new(compiler);
-    command.args(STRICT).args(["-std=c++17", "-fsyntax-only", "-x", "c++"]);
+    command
+        .args(STRICT)
+        .args(["-std=c++17", "-fsyntax-only", "-x", "c++"]);
     run(command.arg(header));
 }
 
@@ -88,7 +90,9 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     run(command.args(link(&libraries())).args(NATIVE));
 
     let arguments = [env!("CARGO_PKG_VERSION").as_ref(), no_model.as_os_str()];
-    let out = run(Command::new(&program).args(arguments).env(NO_DRIVERS.0, NO_DRIVERS.1));
+    let out = run(Command::new(&program)
+        .args(arguments)
+        .env(NO_DRIVERS.0, NO_DRIVERS.1));
     assert!(
         text(&out.stdout).ends_with(" checks held, 0 failed\n") && out.stderr.is_empty(),
         "the library prints: {}{}",
@@ -103,7 +107,10 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     };
     let mut command = Command::new(valgrind);
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-    command.args(["--errors-for-leak-kinds=definite,indirect", "--show-leak-kinds=definite"]);
+    command.args([
+        "--errors-for-leak-kinds=definite,indirect",
+        "--show-leak-kinds=definite",
+    ]);
     command.arg(&program).args(arguments);
     run(command.env(NO_DRIVERS.0, NO_DRIVERS.1));
 }
@@ -111,7 +118,10 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
 /// The folder of `libtabla.so` and `libtabla.a`: cargo makes them beside this test.
 fn libraries() -> PathBuf {
     let this = std::env::current_exe().expect("a test has a path");
-    let beside = this.parent().expect("a file lies in a folder").to_path_buf();
+    let beside = this
+        .parent()
+        .expect("a file lies in a folder")
+        .to_path_buf();
     if beside.join("libtabla.a").exists() {
         return beside;
     }
@@ -121,7 +131,10 @@ fn libraries() -> PathBuf {
         command.arg("--release");
     }
     run(&mut command);
-    beside.parent().expect("deps lies in a folder").to_path_buf()
+    beside
+        .parent()
+        .expect("deps lies in a folder")
+        .to_path_buf()
 }
 
 /// The program that an environment variable names, or the usual one, if it runs.
@@ -132,7 +145,9 @@ fn tool(variable: &str, usual: &str) -> Option<String> {
 }
 
 fn run(command: &mut Command) -> Output {
-    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let out = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
         out.status.success(),
         "{command:?}: {}\n{}{}",

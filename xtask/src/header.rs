@@ -23,7 +23,10 @@ fn plain_comments(text: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut after_heading = false;
     for line in text.lines() {
-        let said = line.trim().trim_start_matches("/**").trim_start_matches('*');
+        let said = line
+            .trim()
+            .trim_start_matches("/**")
+            .trim_start_matches('*');
         if said.trim() == "# Safety" {
             after_heading = true;
             continue;
@@ -44,7 +47,10 @@ fn one_line(text: &str) -> String {
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         let mut ahead = lines.clone();
-        let said = ahead.next().map(str::trim_start).and_then(|l| l.strip_prefix("* "));
+        let said = ahead
+            .next()
+            .map(str::trim_start)
+            .and_then(|l| l.strip_prefix("* "));
         let ends = ahead.next().is_some_and(|l| l.trim() == "*/");
         match said {
             Some(said) if line.trim() == "/**" && ends => {
@@ -67,7 +73,8 @@ mod tests {
 
     #[test]
     fn a_caller_owes_sentences_and_no_headings() {
-        let rust = "/**\n * Writes.\n *\n * # Safety\n *\n * `out` is a place.\n */\nint f(int *out);";
+        let rust =
+            "/**\n * Writes.\n *\n * # Safety\n *\n * `out` is a place.\n */\nint f(int *out);";
         let c = "/**\n * Writes.\n *\n * `out` is a place.\n */\nint f(int *out);\n";
         assert_eq!(plain_comments(rust), c);
     }

@@ -30,7 +30,11 @@ pub fn size() -> Result<String> {
         writeln!(said, "{folder:<24} {files:>5} files {lines:>7} lines")?;
         (files_all, lines_all) = (files_all + files, lines_all + lines);
     }
-    writeln!(said, "{:<24} {files_all:>5} files {lines_all:>7} lines", "together")?;
+    writeln!(
+        said,
+        "{:<24} {files_all:>5} files {lines_all:>7} lines",
+        "together"
+    )?;
     Ok(said)
 }
 
@@ -45,7 +49,10 @@ fn count(folder: &Path, name: &str, rows: &mut BTreeMap<String, (usize, usize)>)
                 name.to_string()
             };
             count(&path, &name, rows)?;
-        } else if KINDS.iter().any(|k| path.extension().is_some_and(|e| e == *k)) {
+        } else if KINDS
+            .iter()
+            .any(|k| path.extension().is_some_and(|e| e == *k))
+        {
             let row = rows.entry(name.to_string()).or_default();
             row.0 += 1;
             row.1 += std::fs::read_to_string(&path)?.lines().count();
