@@ -1,7 +1,8 @@
 """Makes the built-in story model: text, tokenizer, training and the GGUF file.
 
-    python make.py --work DIR [--steps N]      # everything; leaves story.gguf, story.json, loss.csv here
-    python make.py --work DIR --export-only    # only write the files, from the best checkpoint in DIR
+    python make.py --work DIR --steps 2400 --compile    # everything; leaves story.gguf, story.json, loss.csv here
+    python make.py --work DIR --more 600 --compile      # train on from the best checkpoint in DIR, on unseen text
+    python make.py --work DIR --export-only             # only write the files, from the best checkpoint in DIR
 
 Needs torch, numpy, tokenizers and gguf. Nothing is downloaded: grammar.py writes the text.
 """
@@ -26,7 +27,8 @@ END = "<|endoftext|>"  # begins every story and so ends the one before
 VOCAB = 1280
 ROW, ROWS = 512, 4  # tokens in a row, rows in a step
 STORIES, HELD = 40000, 400
-PEAK, FLOOR, WARMUP, DECAY = 3e-3, 1e-4, 60, 0.1
+PEAK, AGAIN, FLOOR, WARMUP, DECAY = 3e-3, 1.5e-3, 1e-4, 60, 0.1  # learning rates, steps, weight decay
+COLUMNS = ("step", "train_loss", "held_out_loss", "seconds")
 PROMPTS = ["Once upon a time", "One day, a curious fox", "Deep in the forest, there lived"]
 
 
@@ -76,32 +78,33 @@ def evaluate(model, rows):
     return sum(loss_of(model, part).item() * len(part) for part in rows.split(8)) / len(rows)
 
 
-def train(model, rows, held, steps, work, speed_up):
-    """One pass over fresh text, AdamW, warm-up then cosine; keeps the best checkpoint."""
+def train(model, rows, held, peak, log, work, speed_up):
+    """One pass over `rows`: AdamW, warm-up then cosine; adds to `log` and keeps the best checkpoint."""
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}],
                                   betas=(0.9, 0.95))
     run = torch.compile(model) if speed_up else model
-    log, best, total, start = [], math.inf, 0.0, time.time()
-    assert steps * ROWS <= len(rows), "not enough text for one pass"
+    before, spent = (log[-1][0], log[-1][3]) if log else (0, 0.0)
+    best = min((entry[2] for entry in log), default=math.inf)
+    steps, losses, start = len(rows) // ROWS, [], time.time()
     for step in range(1, steps + 1):
         cosine = (1 + math.cos(math.pi * step / steps)) / 2
         for group in optimizer.param_groups:
-            group["lr"] = min(step / WARMUP, 1) * (FLOOR + (PEAK - FLOOR) * cosine)
+            group["lr"] = min(step / WARMUP, 1) * (FLOOR + (peak - FLOOR) * cosine)
         loss = loss_of(run, rows[(step - 1) * ROWS : step * ROWS])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        total += loss.item()
+        losses.append(loss.item())
         if step % 100 == 0 or step == steps:
-            count = step - (log[-1][0] if log else 0)
-            log.append((step, round(total / count, 4), round(evaluate(model, held[:32]), 4), round(time.time() - start, 1)))
-            total = 0.0
+            log.append((before + step, round(sum(losses) / len(losses), 4), round(evaluate(model, held[:32]), 4),
+                        round(spent + time.time() - start, 1)))
+            losses.clear()
             print(*log[-1], flush=True)
             with open(work / "loss.csv", "w", newline="") as f:
-                csv.writer(f, lineterminator="\n").writerows([("step", "train_loss", "held_out_loss", "seconds"), *log])
+                csv.writer(f, lineterminator="\n").writerows([COLUMNS, *log])
             if log[-1][2] < best:
                 best = log[-1][2]
                 torch.save(model.state_dict(), work / "best.part")
@@ -180,6 +183,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--work", type=Path, required=True)
     args.add_argument("--steps", type=int, default=2400)
+    args.add_argument("--more", type=int, default=0)
     args.add_argument("--threads", type=int, default=1)
     args.add_argument("--compile", action="store_true")
     args.add_argument("--export-only", action="store_true")
@@ -188,17 +192,26 @@ def main():
     torch.manual_seed(1)
     args.work.mkdir(parents=True, exist_ok=True)
     stories, held, bits = write_text()
-    tokenizer = train_tokenizer(stories, args.work / "tokenizer.json")
+    saved = args.work / "tokenizer.json"
+    again = args.more or args.export_only
+    tokenizer = Tokenizer.from_file(str(saved)) if again else train_tokenizer(stories, saved)
     model = Model(Config(vocab=tokenizer.get_vocab_size()))
     held = pack(tokenizer, held)
     if not args.export_only:
+        log = []
+        if args.more:
+            with open(args.work / "loss.csv") as f:
+                log = [(int(step), *map(float, rest)) for step, *rest in list(csv.reader(f))[1:]]
+            model.load_state_dict(torch.load(args.work / "best.pt"))
         per_story = sum(len(encode(tokenizer, s)) for s in stories[:2000]) / 2000
         print(f"{sum(p.numel() for p in model.parameters())} parameters, vocabulary {model.c.vocab}, {per_story:.1f} tokens "
               f"and {bits:.1f} bits a story, floor {bits * math.log(2) / per_story:.4f} nats a token")
-        # 2.3 stories fill a row or more, so only as many are encoded as the steps need.
-        rows = pack(tokenizer, stories[: args.steps * ROWS * 4])
-        print(f"{len(rows)} rows, {len(held)} held out", flush=True)
-        train(model, rows, held, args.steps, args.work, args.compile)
+        # Each step has rows of its own, so no story is seen twice.
+        first = log[-1][0] * ROWS if log else 0
+        count = (args.more or args.steps) * ROWS
+        rows = pack(tokenizer, stories)[first : first + count]
+        assert len(rows) == count, "not enough text for one pass"
+        train(model, rows, held, AGAIN if args.more else PEAK, log, args.work, args.compile)
     export(model, tokenizer, held, args.work)
 
 

@@ -1,5 +1,6 @@
 //! What loading yields and decoding uses: linked tables, a tokenizer, facts.
 
+use crate::device::Profile;
 use crate::exec::Executor;
 use crate::op::table::Table;
 use crate::text::Tokenizer;
@@ -57,6 +58,8 @@ pub struct Facts {
     pub scratch_bytes: u64,
     /// The device, in words.
     pub device: String,
+    /// Why the CPU replays although a GPU would have been taken.
+    pub fallback: Option<String>,
     /// Where loading spent its time.
     pub stages: Vec<(&'static str, Duration)>,
 }
@@ -82,6 +85,11 @@ impl Model {
     /// Text to tokens and back.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The facts of its device.
+    pub fn profile(&self) -> &Profile {
+        self.executor.profile()
     }
 
     /// One of its tables.

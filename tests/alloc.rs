@@ -1,6 +1,10 @@
 //! Nothing on the token path allocates: a counting allocator proves it.
 //!
 //! On a GPU wgpu allocates on its own; every allocation there is traced to the crate that asked.
+#![expect(
+    clippy::print_stdout,
+    reason = "the figures are what one runs this for"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;

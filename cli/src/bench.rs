@@ -232,6 +232,10 @@ impl Machine<'_> {
                 "memory: {:.1} GB/s, read by {threads} threads in the same run",
                 bandwidth / 1e9
             ));
+            if self.facts.token_bytes < self.profile.cache_bytes {
+                let cache = terminal::bytes(self.profile.cache_bytes);
+                terminal::note(&format!("the weights fit a cache of {cache}"));
+            }
         }
         Ok(())
     }

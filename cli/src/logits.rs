@@ -15,7 +15,7 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
         None
     };
     let opened = open::model(&source, &options)?;
-    opened.notes(&source, &options);
+    opened.notes(&source);
     let tokens = match text {
         Some(text) => opened
             .model

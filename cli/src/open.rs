@@ -4,7 +4,7 @@ use crate::args::source_name;
 use crate::failure::Failure;
 use crate::terminal::{self, Progress};
 use std::time::{Duration, Instant};
-use tabla::{DeviceChoice, DeviceKind, Model, Options, Profile, STAGES, Source};
+use tabla::{Model, Options, Profile, STAGES, Source};
 
 /// A loaded model and what loading found.
 pub(crate) struct Opened {
@@ -17,11 +17,11 @@ pub(crate) struct Opened {
 pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failure> {
     let start = Instant::now();
     let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
-    let mut model = tabla::load(source, options, &mut |progress| {
-        bar.at(progress.ended.into())
+    let model = tabla::load(source, options, &mut |progress| {
+        bar.at(progress.ended.into());
     })?;
     drop(bar);
-    let profile = model.parts().0.profile().clone();
+    let profile = model.profile().clone();
     Ok(Opened {
         model,
         profile,
@@ -31,7 +31,7 @@ pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failur
 
 impl Opened {
     /// Says what the user did not ask for and got.
-    pub(crate) fn notes(&self, source: &Source, options: &Options) {
+    pub(crate) fn notes(&self, source: &Source) {
         let facts = self.model.facts();
         if matches!(source, Source::BuiltIn) {
             let megabytes = facts.file_bytes as f64 / 1e6;
@@ -39,9 +39,9 @@ impl Opened {
                 "built-in story model ({megabytes:.1} MB); -m FILE takes another"
             ));
         }
-        if options.device == DeviceChoice::Auto && self.profile.kind == DeviceKind::Cpu {
-            let device = terminal::one_line(&facts.device);
-            terminal::note(&format!("no GPU found: running on the CPU: {device}"));
+        if let Some(why) = &facts.fallback {
+            let (why, device) = (terminal::one_line(why), terminal::one_line(&facts.device));
+            terminal::note(&format!("{why}: running on the CPU: {device}"));
         }
         if facts.context > facts.context_trained {
             terminal::note(&format!(

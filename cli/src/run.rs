@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     } = {
         let opened = open::model(&source, &options)?;
         if !args.quiet {
-            opened.notes(&source, &options);
+            opened.notes(&source);
         }
         opened
     };
@@ -63,6 +63,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.json {
         terminal::line(&report.json(&answer.text).to_string())?;
     } else if !args.quiet {
+        if answer.shares_line() {
+            terminal::aside("\n");
+        }
         report.say(args);
     }
     match report.stats.finish {
@@ -183,18 +186,19 @@ impl Answer {
         terminal::flush()
     }
 
+    /// Whether what comes next on standard error would stand on the answer's line: both streams
+    /// may go to one log.
+    fn shares_line(&self) -> bool {
+        self.open_line && self.sink == Sink::Pipe && !terminal::stderr_is_terminal()
+    }
+
     /// Ends the line that the answer stands on, without adding to a file that it goes to.
     fn end(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        match self.sink {
-            Sink::Terminal if self.open_line => terminal::line("")?,
-            // Both streams may go to one log.
-            Sink::Pipe if self.open_line && !terminal::stderr_is_terminal() => {
-                terminal::aside("\n");
-            }
-            _ => {}
+        if self.open_line && self.sink == Sink::Terminal {
+            terminal::line("")?;
         }
         terminal::flush()?;
         let mut stats = stats?;

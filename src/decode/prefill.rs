@@ -98,6 +98,10 @@ impl Session {
                 live,
                 if last { end } else { head },
             )?;
+            // A device works on while its host goes on: wait, so that progress is true and an
+            // error is this chunk's.
+            let mut state = [0; size_of::<u32>()];
+            self.model.executor.read(Place::State, 0, &mut state)?;
             self.fed += live;
             progress(self.fed - from, total - from);
         }

@@ -1,6 +1,7 @@
 //! A session: the tokens of one sequence, and how many of them the KV cache holds.
 
 use super::Sampling;
+use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
@@ -55,6 +56,11 @@ impl Session {
     /// Text to tokens and back.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.model.tokenizer
+    }
+
+    /// The facts of the device.
+    pub fn profile(&self) -> &Profile {
+        self.model.profile()
     }
 
     /// The model, for tests that look inside.

@@ -23,6 +23,7 @@ pub trait Tensors: Send + Sync {
 
 /// What is linked: tables that share places, and the tensors they read.
 #[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "it holds a trait object")]
 pub struct Program {
     /// The tables; an executor knows them by their index.
     pub tables: Arc<[Table]>,

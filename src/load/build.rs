@@ -99,6 +99,7 @@ impl Build {
             cache_bytes: cache.bytes,
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
+            fallback: None,
             stages: Vec::new(),
         }
     }

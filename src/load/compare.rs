@@ -8,12 +8,12 @@ use crate::error::Result;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::op::list::Access;
-use crate::op::table::{DispatchCmd, Place, SlotInfo, Table};
+use crate::op::table::{Place, SlotInfo, Table};
 use std::sync::Arc;
 
 /// Greatest difference of a number, relative to the largest of its buffer: f32 sums in another
 /// order, and transcendental functions of another library.
-const TOLERANCE: f32 = 1e-4;
+const TOLERANCE: f64 = 1e-4;
 
 /// Tokens that are replayed with each table.
 const TOKENS: u32 = 4;
@@ -29,7 +29,7 @@ pub struct Comparison {
     /// Commands that were replayed on both.
     pub commands: usize,
     /// The greatest difference, relative to the largest number of its buffer.
-    pub worst: f32,
+    pub worst: f64,
     /// The command of the greatest difference.
     pub worst_at: String,
     /// The first command that differs beyond tolerance.
@@ -46,9 +46,9 @@ pub struct Difference {
     /// The element that differs most.
     pub element: usize,
     /// What the CPU has there.
-    pub cpu: f32,
+    pub cpu: f64,
     /// What the GPU has there.
-    pub gpu: f32,
+    pub gpu: f64,
 }
 
 /// Replays the greedy and the sampled table of a model command by command on the CPU and on a
@@ -92,8 +92,8 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     for (id, table) in tables.iter().enumerate() {
         pair.begin()?;
         for _ in 0..TOKENS {
-            for (at, cmd) in table.cmds.iter().enumerate() {
-                pair.step(id, at, table, cmd, &mut comparison)?;
+            for at in 0..table.cmds.len() {
+                pair.step(id, at, table, &mut comparison)?;
                 if comparison.first.is_some() {
                     return Ok(comparison);
                 }
@@ -140,9 +140,9 @@ impl Pair {
         id: usize,
         at: usize,
         table: &Table,
-        cmd: &DispatchCmd,
         comparison: &mut Comparison,
     ) -> Result<()> {
+        let cmd = &table.cmds[at];
         self.cpu.run(id, at..at + 1, 1)?;
         self.gpu.run(id, at..at + 1, 1)?;
         comparison.commands += 1;
@@ -164,27 +164,22 @@ impl Pair {
 
 impl Comparison {
     /// Compares one buffer.
-    fn add(&mut self, command: &str, info: &SlotInfo, cpu: &[f32], gpu: &[f32]) {
-        let largest = cpu
-            .iter()
-            .filter(|x| x.is_finite())
-            .fold(0.0f32, |m, x| m.max(x.abs()));
-        let scale = if info.dtype == DType::U32 {
-            1.0
-        } else {
-            largest.max(1e-6)
+    fn add(&mut self, command: &str, info: &SlotInfo, cpu: &[f64], gpu: &[f64]) {
+        let finite = cpu.iter().filter(|x| x.is_finite());
+        let largest = finite.fold(0.0f64, |m, x| m.max(x.abs()));
+        let exact = info.dtype == DType::U32;
+        let scale = if exact { 1.0 } else { largest.max(1e-6) };
+        let difference = |(a, b): (&f64, &f64)| {
+            let difference = if a == b { 0.0 } else { (a - b).abs() / scale };
+            // NaN where one is infinite and the other not: it counts as the greatest.
+            if difference.is_nan() {
+                f64::INFINITY
+            } else {
+                difference
+            }
         };
-        let difference = |(a, b): (&f32, &f32)| {
-            if a == b { 0.0 } else { (a - b).abs() / scale }
-        };
-        let differences = cpu.iter().zip(gpu).map(difference);
-        // NaN where one is infinite and the other not: it counts as the greatest.
-        let key = |x: f32| if x.is_nan() { f32::INFINITY } else { x };
-        let worst = differences
-            .map(key)
-            .enumerate()
-            .max_by(|a, b| a.1.total_cmp(&b.1));
-        let Some((element, worst)) = worst else {
+        let differences = cpu.iter().zip(gpu).map(difference).enumerate();
+        let Some((element, worst)) = differences.max_by(|a, b| a.1.total_cmp(&b.1)) else {
             return;
         };
         if worst > self.worst {
@@ -203,15 +198,15 @@ impl Comparison {
     }
 }
 
-/// A buffer as numbers; integers bit for bit are compared as their values.
-fn numbers(info: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
+/// A buffer as numbers.
+fn numbers(info: &SlotInfo, bytes: &[u8]) -> Vec<f64> {
     let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]);
+    let halves = bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
     match info.dtype {
-        DType::U32 => words.map(|b| u32::from_le_bytes(b) as f32).collect(),
-        DType::F16 => bytes
-            .chunks_exact(2)
-            .map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32())
+        DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
+        DType::F16 => halves
+            .map(|b| half::f16::from_le_bytes(b).to_f64())
             .collect(),
-        _ => words.map(f32::from_le_bytes).collect(),
+        _ => words.map(|b| f64::from(f32::from_le_bytes(b))).collect(),
     }
 }

@@ -21,7 +21,8 @@ pub enum DeviceChoice {
 
 /// A device before tables are linked to it.
 pub(super) enum Device {
-    Cpu(cpu::Options),
+    /// With the reason why no GPU was taken, where one would have been.
+    Cpu(cpu::Options, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
 }
@@ -29,15 +30,16 @@ pub(super) enum Device {
 impl Device {
     /// Stage 1.
     pub(super) fn choose(options: &Options) -> Result<Self> {
-        let cpu = || {
-            Self::Cpu(cpu::Options {
+        let cpu = |fallback| {
+            let options = cpu::Options {
                 threads: options.threads,
                 level: options.level,
                 precision: options.precision,
-            })
+            };
+            Ok(Self::Cpu(options, fallback))
         };
         match options.device {
-            DeviceChoice::Cpu => Ok(cpu()),
+            DeviceChoice::Cpu => cpu(None),
             #[cfg(feature = "gpu")]
             choice => {
                 // An adapter that is itself software is taken only by who asks for a GPU.
@@ -50,15 +52,13 @@ impl Device {
                 match gpu::open(&wanted) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
                     Ok(None) if allow_software => bail!(Device, "there is no GPU adapter"),
+                    Ok(None) => cpu(Some("no GPU was found".into())),
                     Err(error) if allow_software => Err(error),
-                    other => {
-                        tracing::info!(error = ?other.err(), "no GPU: the CPU replays");
-                        Ok(cpu())
-                    }
+                    Err(error) => cpu(Some(error.to_string())),
                 }
             }
             #[cfg(not(feature = "gpu"))]
-            DeviceChoice::Auto => Ok(cpu()),
+            DeviceChoice::Auto => cpu(Some("this build has no GPU support".into())),
             #[cfg(not(feature = "gpu"))]
             DeviceChoice::Gpu => bail!(Unsupported, "this build has no GPU support"),
         }
@@ -73,10 +73,19 @@ impl Device {
         Ok(self)
     }
 
+    /// Why no GPU was taken, where one would have been.
+    pub(super) fn fallback(&self) -> Option<String> {
+        match self {
+            Self::Cpu(_, fallback) => fallback.clone(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(_) => None,
+        }
+    }
+
     /// Stage 7.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
-            Self::Cpu(options) => cpu::profile(options),
+            Self::Cpu(options, _) => cpu::profile(options),
             #[cfg(feature = "gpu")]
             Self::Gpu(device) => Ok(device.profile().clone()),
         }
@@ -85,7 +94,7 @@ impl Device {
     /// Stage 16.
     pub(super) fn link(self, program: Program) -> Result<Box<dyn Executor>> {
         match self {
-            Self::Cpu(options) => cpu::link(program, &options),
+            Self::Cpu(options, _) => cpu::link(program, &options),
             #[cfg(feature = "gpu")]
             Self::Gpu(device) => gpu::link(device, program),
         }

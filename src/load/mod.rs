@@ -106,6 +106,7 @@ pub fn load(
     let sampled = s.run(Stage::Sampled, || build.sampled())?;
     let tables: Arc<[Table]> = [greedy, sampled, batch, score].into();
     let mut facts = build.facts(&tables);
+    facts.fallback = device.fallback();
     let Build {
         catalog, profile, ..
     } = build;
@@ -116,6 +117,7 @@ pub fn load(
     let mut executor = s.run(Stage::Buffers, || device.link(program))?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables, &profile))?;
     s.run(Stage::Handle, || Ok(()))?;
+    facts.device = executor.profile().to_string();
     facts.stages = s.took;
     Ok(Model {
         executor,

@@ -104,7 +104,7 @@ impl<'a> Stages<'a> {
         let start = Instant::now();
         let out = work().context(format_args!("stage {} {}", stage as u32, stage.name()))?;
         let took = start.elapsed();
-        tracing::debug!(took_us = took.as_micros() as u64, "ended");
+        tracing::debug!(took = ?took, "ended");
         self.took.push((stage.name(), took));
         let ended = u32::try_from(self.took.len()).unwrap_or(STAGES);
         (self.report)(&Progress { stage, took, ended });

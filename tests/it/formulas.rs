@@ -1,4 +1,8 @@
 //! The formulas of the list in f64, straight from their lines: what the scalar level is held to.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "references are rounded to f32"
+)]
 
 use crate::kernels::Outcome;
 use tabla::exec::case::Case;

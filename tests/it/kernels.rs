@@ -1,4 +1,8 @@
 //! Every operation's cases on every device, held against the scalar reference.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "references are rounded to f32"
+)]
 
 use crate::formulas;
 use half::f16;

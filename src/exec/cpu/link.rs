@@ -5,7 +5,7 @@ use super::kernel::{self, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand};
 use super::pool::Linked;
 use super::simd::Isa;
-use super::step::{Split, Step, Steps};
+use super::step::{By, Split, Step, Steps};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
@@ -297,7 +297,7 @@ fn step(
         params,
         tokens: launch.tokens,
         split: launch.split,
-        alone: launch.alone,
+        by: launch.by,
         barrier: false,
         made_by: None,
     };
@@ -347,7 +347,7 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
         params,
         tokens: shape.tokens as usize,
         split: if alone { Split::Each } else { Split::Rows(1) },
-        alone: false,
+        by: By::All,
         barrier: false,
         made_by: None,
     }
@@ -363,14 +363,14 @@ struct Hazards {
 struct Touch {
     operand: Operand,
     written: bool,
-    /// Whether only the first thread did, which keeps its own order.
-    alone: bool,
+    /// The first thread keeps its own order.
+    by: By,
 }
 
 impl Touch {
     fn conflicts(self, other: Self) -> bool {
         (self.written || other.written)
-            && !(self.alone && other.alone)
+            && [self.by, other.by] != [By::First; 2]
             && self.operand.overlaps(other.operand)
     }
 }
@@ -381,7 +381,7 @@ impl Hazards {
         let touches = (0..step.count).map(|i| Touch {
             operand: step.operands[i],
             written: step.writes(i),
-            alone: step.alone,
+            by: step.by,
         });
         // A thread's own copy is nobody else's business.
         let touches: Vec<Touch> = touches.filter(|t| !t.operand.is_per_thread()).collect();

@@ -12,7 +12,7 @@
 )]
 
 use super::pool::Pool;
-use super::step::Step;
+use super::step::{By, Step};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State};
 use bytemuck::Pod;
@@ -275,7 +275,7 @@ impl<'a> Args<'a> {
             at: at.cast(),
             len: operand.bytes / size_of::<T>(),
             part: self.part,
-            alone: operand.stride != 0 || self.step.alone,
+            alone: operand.stride != 0 || self.step.by == By::First,
             life: PhantomData,
         }
     }

@@ -29,7 +29,8 @@ use step::Steps;
 /// How tables are linked to the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Threads that replay a table; 0: one for each core that the process may use.
+    /// Threads that replay a table; 0: one for each core that the process may use, and one alone
+    /// where a token is less work than waiting for others.
     pub threads: u32,
     /// The instruction set; `None`: what [`Level::best`] gives.
     pub level: Option<Level>,
@@ -39,6 +40,10 @@ pub struct Options {
 
 /// Threads at most: beyond any machine's cores a number is a mistake.
 const THREADS_MAX: usize = 1024;
+
+/// A token of fewer bytes is left to one thread: its commands take about as long as the barriers
+/// between them, and far less than a barrier on a machine whose cores are busy elsewhere.
+const SHARE_BYTES_MIN: u64 = 8 << 20;
 
 /// Workgroups in one dimension, as on GPUs, so that listings agree.
 const GRID_MAX: u32 = 65_535;
@@ -100,6 +105,10 @@ pub fn profile(options: &Options) -> Result<Profile> {
 /// `Argument` and `Unsupported` for options that this machine cannot follow, `Memory` where
 /// places or threads cannot be had, `Internal` for tables that contradict themselves.
 pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
+    let mut options = *options;
+    if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
+        options.threads = 1;
+    }
     let target = Target {
         isa: Isa::of(options.level()?)?,
         precision: options.precision,
@@ -107,10 +116,17 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     };
     let linked = link::link(program, target)?;
     Ok(Box::new(Cpu {
-        profile: profile(options)?,
+        profile: profile(&options)?,
         places: linked.places,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
+}
+
+/// What the heaviest table, which is the one for single tokens, moves per token.
+fn token_bytes(program: &Program) -> u64 {
+    let tables = program.tables.iter();
+    let bytes = tables.map(|t| t.total().bytes / u64::from(t.tokens.max(1)));
+    bytes.max().unwrap_or(0)
 }
 
 /// The cases that hold an operation's kernels, on every device, to its formula.

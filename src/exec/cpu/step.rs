@@ -5,7 +5,16 @@ use super::simd::Entry;
 use crate::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use std::ops::Range;
 
-/// How the work of a step is shared.
+/// Who does the work of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The first thread: where the work is too small to share.
+    First,
+    /// Every thread its part.
+    All,
+}
+
+/// How the work of a step is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
     /// Every thread does all of it, into memory of its own.
@@ -35,8 +44,8 @@ pub(super) struct Step {
     pub(super) tokens: usize,
     /// How its work is shared.
     pub(super) split: Split,
-    /// Whether the first thread does all of it.
-    pub(super) alone: bool,
+    /// Who does it.
+    pub(super) by: By,
     /// Whether all threads must have finished what comes before.
     pub(super) barrier: bool,
     /// Where what this step computes was computed already: the first command that did so.
@@ -51,10 +60,11 @@ impl Step {
 
     /// The part of a thread, if it has one.
     pub(super) fn part(&self, thread: usize, threads: usize, live: usize) -> Option<Part> {
-        if self.alone && thread > 0 {
-            return None;
-        }
-        let threads = if self.alone { 1 } else { threads };
+        let threads = match self.by {
+            By::First if thread > 0 => return None,
+            By::First => 1,
+            By::All => threads,
+        };
         let part = match self.split {
             Split::Each => Part::whole(thread, 1),
             Split::Units(units) => Part::of(thread, threads, units),

@@ -154,7 +154,11 @@ fn dots<S: Simd, C: Stored, const N: usize>(
             *acc = s.fma(s.load(&q[i..]), k, *acc);
         }
     }
-    acc.map(|v| s.sum(v))
+    let mut dots = [0.0; N];
+    for (dot, acc) in dots.iter_mut().zip(acc) {
+        *dot = s.sum(acc);
+    }
+    dots
 }
 
 /// `x = e^(x - max) / sum`.
@@ -200,10 +204,17 @@ fn columns<S: Simd, C: Stored, const N: usize, const J: usize>(
 ) {
     let head = y.len() / N;
     let at = |h: usize, j: usize| h * head + i + j * S::LANES;
-    let mut acc: [[S::V; J]; N] =
-        std::array::from_fn(|h| std::array::from_fn(|j| s.load(&y[at(h, j)..])));
+    let mut acc = [[s.splat(0.0); J]; N];
+    for h in 0..N {
+        for j in 0..J {
+            acc[h][j] = s.load(&y[at(h, j)..]);
+        }
+    }
     for p in 0..weights[0].len() {
-        let v: [S::V; J] = std::array::from_fn(|j| values.load(s, from + p, i + j * S::LANES));
+        let mut v = [s.splat(0.0); J];
+        for (j, v) in v.iter_mut().enumerate() {
+            *v = values.load(s, from + p, i + j * S::LANES);
+        }
         for (acc, weights) in acc.iter_mut().zip(weights) {
             let weight = s.splat(weights[p]);
             for (acc, v) in acc.iter_mut().zip(v) {

@@ -13,7 +13,7 @@ pub(super) trait Weight {
     /// Whether rows may end within a block.
     const PARTS: bool;
     /// What a block's elements share.
-    type Head: Copy;
+    type Head: Copy + Default;
 
     /// Reads the head of a block.
     fn head<S: Simd>(s: S, block: &[u8]) -> Self::Head;

@@ -47,10 +47,10 @@ impl Kernel for Gumbel {
 fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; DRAWS * LANES] {
     let first = u32::try_from(start / LANES).expect("ids have 32 bits");
     let mut words = [[0; DRAWS]; LANES];
-    for draw in 0..DRAWS as u32 {
-        let counter = [first + draw, position, 0, 0];
+    for (draw, block) in (0..DRAWS).zip(first..) {
+        let counter = [block, position, 0, 0];
         for (lane, word) in philox(key, counter).into_iter().enumerate() {
-            words[lane][draw as usize] = word;
+            words[lane][draw] = word;
         }
     }
     let mut noise = [0.0; DRAWS * LANES];

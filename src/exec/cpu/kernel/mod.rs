@@ -5,7 +5,7 @@ mod product;
 pub(super) mod quantise;
 
 use super::simd::{Entry, Isa, Kernel};
-use super::step::Split;
+use super::step::{By, Split};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -39,7 +39,7 @@ impl Request<'_> {
         Launch {
             entry: self.isa.entry::<K>(),
             split,
-            alone: false,
+            by: By::All,
             tokens: tokens as usize,
             scratch: 0,
             quantise: None,
@@ -49,7 +49,7 @@ impl Request<'_> {
     /// A kernel that one thread runs for the one row that picks a token.
     fn alone<K: Kernel>(&self) -> Launch {
         Launch {
-            alone: true,
+            by: By::First,
             ..self.launch::<K>(Split::Units(1), 1)
         }
     }
@@ -62,8 +62,8 @@ pub(super) struct Launch {
     pub(super) entry: Entry,
     /// How its work is shared.
     pub(super) split: Split,
-    /// Whether the first thread does all of it.
-    pub(super) alone: bool,
+    /// Who does it.
+    pub(super) by: By,
     /// Live rows at most.
     pub(super) tokens: usize,
     /// Bytes of scratch for each thread, as one more operand.
@@ -78,8 +78,9 @@ const SHARE_MIN: usize = 4096;
 impl Launch {
     /// Leaves the work to one thread where all rows together have few elements.
     fn of_elements(self, elements: usize) -> Self {
+        let small = elements < SHARE_MIN;
         Self {
-            alone: elements < SHARE_MIN,
+            by: if small { By::First } else { By::All },
             ..self
         }
     }

@@ -96,9 +96,15 @@ impl<W: Weight> Format for Decoded<W> {
         let cols = x[0].len();
         let mut acc = [[s.splat(0.0); T]; R];
         for b in 0..cols / BLOCK {
-            let w = w.map(|w| &w[b * W::BYTES..][..W::BYTES]);
-            let x = x.map(|x| &x[b * BLOCK..][..BLOCK]);
-            acc = tile::<S, W, R, T>(s, w, x, acc);
+            let mut block_w = w;
+            for w in &mut block_w {
+                *w = &w[b * W::BYTES..][..W::BYTES];
+            }
+            let mut block_x = x;
+            for x in &mut block_x {
+                *x = &x[b * BLOCK..][..BLOCK];
+            }
+            acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
         }
         let rest = cols % BLOCK;
         if W::PARTS && rest > 0 {
@@ -115,7 +121,13 @@ impl<W: Weight> Format for Decoded<W> {
             let w = wide.each_ref().map(|w| &w[..W::BYTES]);
             acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
         }
-        acc.map(|row| row.map(|v| s.sum(v)))
+        let mut sums = [[0.0; T]; R];
+        for r in 0..R {
+            for t in 0..T {
+                sums[r][t] = s.sum(acc[r][t]);
+            }
+        }
+        sums
     }
 }
 
@@ -127,18 +139,26 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     x: [&[f32]; T],
     mut acc: [[S::V; T]; R],
 ) -> [[S::V; T]; R] {
-    let heads = w.map(|w| W::head(s, w));
+    // Loops, not `map`: a closure is its own function, which lacks the level's instructions
+    // where it is not inlined.
+    let mut heads = [W::Head::default(); R];
+    for r in 0..R {
+        heads[r] = W::head(s, w[r]);
+    }
     for w in w {
         for line in (0..W::BYTES).step_by(64) {
             s.prefetch(w, PREFETCH_BYTES + line);
         }
     }
     for i in (0..BLOCK).step_by(S::LANES) {
-        let x = x.map(|x| s.load(&x[i..]));
+        let mut block_x = [s.splat(0.0); T];
+        for t in 0..T {
+            block_x[t] = s.load(&x[t][i..]);
+        }
         for r in 0..R {
             let v = W::load(s, heads[r], w[r], i);
             for t in 0..T {
-                acc[r][t] = s.fma(v, x[t], acc[r][t]);
+                acc[r][t] = s.fma(v, block_x[t], acc[r][t]);
             }
         }
     }

@@ -112,21 +112,38 @@ fn pairs<B: Block<BYTES>, const BYTES: usize, const R: usize, const T: usize>(
     let w = w.map(|w| &w.as_chunks::<BYTES>().0[..blocks]);
     let x = x.map(|x| (&x.q[..blocks], &x.d[..blocks], &x.sum[..blocks]));
     let mut acc = [[s.splat(0.0); T]; R];
+    let zero = s.bytes(&[0; 32]);
     for b in 0..blocks {
-        let x = x.map(|(q, d, sum)| Activations {
-            q: s.bytes(&q[b]),
-            d: d[b],
-            sum: sum[b],
-        });
+        // Loops, not `map`: a closure is its own function, which lacks the level's instructions
+        // where it is not inlined.
+        let mut block_x = [Activations {
+            q: zero,
+            d: 0.0,
+            sum: 0,
+        }; T];
+        for t in 0..T {
+            let (q, d, sum) = x[t];
+            block_x[t] = Activations {
+                q: s.bytes(&q[b]),
+                d: d[b],
+                sum: sum[b],
+            };
+        }
         for r in 0..R {
             s.prefetch(&w[r][b], PREFETCH_BYTES);
             let block = B::unpack(s, &w[r][b]);
             for t in 0..T {
-                acc[r][t] = B::add(s, block, x[t], acc[r][t]);
+                acc[r][t] = B::add(s, block, block_x[t], acc[r][t]);
             }
         }
     }
-    acc.map(|row| row.map(|v| s.sum(v)))
+    let mut sums = [[0.0; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = s.sum(acc[r][t]);
+        }
+    }
+    sums
 }
 
 struct Q8;

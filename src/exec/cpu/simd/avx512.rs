@@ -148,13 +148,24 @@ fn pairs<B: Block<BYTES>, const BYTES: usize, const R: usize, const T: usize>(
     let w = w.map(|w| &w.as_chunks::<BYTES>().0[..blocks]);
     let x = x.map(|x| (&x.q[..blocks], &x.d[..blocks], &x.sum[..blocks]));
     let mut acc = [[s.splat(0.0); T]; R];
+    let zeros = s.half(&[0; 32]);
     for b in 0..blocks / 2 {
         let (i, j) = (2 * b, 2 * b + 1);
-        let x = x.map(|(q, d, sum)| Activations {
-            q: s.join(s.half(&q[i]), s.half(&q[j])),
-            d: [d[i], d[j]],
-            sum: [sum[i], sum[j]],
-        });
+        // Loops, not `map`: a closure is its own function, which lacks the level's instructions
+        // where it is not inlined.
+        let mut pair_x = [Activations {
+            q: s.join(zeros, zeros),
+            d: [0.0; 2],
+            sum: [0; 2],
+        }; T];
+        for t in 0..T {
+            let (q, d, sum) = x[t];
+            pair_x[t] = Activations {
+                q: s.join(s.half(&q[i]), s.half(&q[j])),
+                d: [d[i], d[j]],
+                sum: [sum[i], sum[j]],
+            };
+        }
         for r in 0..R {
             s.prefetch(&w[r][i], PREFETCH_BYTES);
             let (low, [d0, m0]) = B::unpack(s, &w[r][i]);
@@ -165,13 +176,12 @@ fn pairs<B: Block<BYTES>, const BYTES: usize, const R: usize, const T: usize>(
                 m: [m0, m1],
             };
             for t in 0..T {
-                acc[r][t] = B::add(s, block, x[t], acc[r][t]);
+                acc[r][t] = B::add(s, block, pair_x[t], acc[r][t]);
             }
         }
     }
     if blocks % 2 == 1 {
         let i = blocks - 1;
-        let zeros = s.half(&[0; 32]);
         for (r, w) in w.iter().enumerate() {
             let (low, [d, m]) = B::unpack(s, &w[i]);
             let block = Weights {
@@ -189,7 +199,13 @@ fn pairs<B: Block<BYTES>, const BYTES: usize, const R: usize, const T: usize>(
             }
         }
     }
-    acc.map(|row| row.map(|v| s.sum(v)))
+    let mut sums = [[0.0; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = s.sum(acc[r][t]);
+        }
+    }
+    sums
 }
 
 struct Q8;

@@ -5,7 +5,7 @@
 const ROUND: f32 = 12_582_912.0;
 
 /// Upper part of ln 2, exact in 12 bits so that its multiples up to 2^11 are exact (Cephes).
-const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
 /// ln 2 less the upper part.
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
@@ -24,7 +24,7 @@ pub(in crate::exec::cpu) fn exp(x: f32) -> f32 {
     p = p * r + 8.333_452e-3;
     p = p * r + 4.166_579_6e-2;
     p = p * r + 1.666_666_5e-1;
-    p = p * r + 5.000_000_1e-1;
+    p = p * r + 0.5;
     let y = p * (r * r) + r + 1.0;
     // The low bits of `shifted` are n in two's complement; 127 + n is an exponent.
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);

@@ -1,0 +1,371 @@
+//! Speed of the CPU: mat-vecs against the memory's own bandwidth, and decoding as a whole.
+//!
+//! Every figure stands beside a probe of the memory taken just before it: on shared machines the
+//! bandwidth changes within minutes. Arguments: threads, then filters by name.
+#![expect(
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a program that prints figures"
+)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tabla::device::Precision;
+use tabla::dtype::DType;
+use tabla::exec::cpu::{self, Level, Options};
+use tabla::exec::state::{Row, State};
+use tabla::exec::{Executor, Program, Tensors};
+use tabla::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::table::{Place, Table};
+use tabla::{plan, quant};
+
+/// How long a figure is measured.
+const MEASURED: Duration = Duration::from_millis(600);
+
+fn main() {
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    let threads = args.first().and_then(|a| a.parse().ok()).unwrap_or(2);
+    let wanted = |name: &str| args.len() < 2 || args[1..].iter().any(|a| name.contains(a.as_str()));
+    for level in Level::available() {
+        for dtype in [
+            DType::Q8_0,
+            DType::Q4_0,
+            DType::Q4_1,
+            DType::F16,
+            DType::Bf16,
+            DType::F32,
+        ] {
+            for precision in [Precision::Fast, Precision::Exact] {
+                let quantised = matches!(dtype, DType::Q8_0 | DType::Q4_0 | DType::Q4_1);
+                let name = format!("{} {dtype} {precision:?}", level.name());
+                if (quantised || precision == Precision::Fast) && wanted(&name) {
+                    let options = Options {
+                        threads,
+                        level: Some(level),
+                        precision,
+                    };
+                    gemv(&name, dtype, &options);
+                    gemm(&name, dtype, &options);
+                }
+            }
+        }
+    }
+    for dtype in [DType::Q4_0, DType::Q8_0] {
+        if wanted("decode") {
+            decode(dtype, threads);
+        }
+    }
+    if wanted("pick") {
+        pick(threads);
+    }
+}
+
+/// Weights of a program: one row, repeated.
+#[derive(Default)]
+struct Model {
+    tensors: Vec<(String, WeightInfo, Vec<u8>)>,
+    freqs: Vec<u8>,
+}
+
+impl Model {
+    fn add(&mut self, name: &str, dtype: DType, rows: u32, cols: u32) {
+        let index = u32::try_from(self.tensors.len()).expect("a few hundred");
+        let row: Vec<f32> = (0..cols)
+            .map(|i| (i * 37 % 101) as f32 * 0.002 - 0.1)
+            .collect();
+        let mut bytes = Vec::new();
+        quant::encode_row(dtype, &row, &mut bytes);
+        let info = WeightInfo {
+            index,
+            dtype,
+            rows,
+            cols,
+        };
+        self.tensors
+            .push((name.to_string(), info, bytes.repeat(rows as usize)));
+    }
+}
+
+impl Weights for Model {
+    fn find(&self, name: &str) -> Option<WeightInfo> {
+        self.tensors.iter().find(|t| t.0 == name).map(|t| t.1)
+    }
+}
+
+impl Tensors for Model {
+    fn weight(&self, index: u32) -> &[u8] {
+        &self.tensors[index as usize].2
+    }
+    fn constant(&self, _: u32) -> &[u8] {
+        &self.freqs
+    }
+}
+
+fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor> {
+    let program = Program {
+        tables: Arc::from([table]),
+        tensors: model.clone(),
+    };
+    cpu::link(program, options).expect("it links")
+}
+
+fn compile(
+    model: &Model,
+    tokens: u32,
+    options: &Options,
+    emit: impl Fn(&mut Builder<'_>),
+) -> Table {
+    let shape = Shape {
+        name: "bench",
+        tokens,
+        logits: LogitRows::Last,
+        context: 4096,
+        cache: DType::F16,
+    };
+    let mut b = Builder::new(model, shape);
+    emit(&mut b);
+    let profile = cpu::profile(options).expect("an available level");
+    plan::compile(b.finish().expect("it fits"), &profile).expect("kernels are there")
+}
+
+fn start(executor: &mut dyn Executor, live: u32, position: u32) {
+    let state = State {
+        live,
+        context: 4096,
+        temperature: 0.8,
+        top_p: 0.95,
+        top_k: 40,
+        min_p: 0.05,
+        repeat_penalty: 1.1,
+        repeat_last: 64,
+        ..State::default()
+    };
+    let mut bytes = bytemuck::bytes_of(&state).to_vec();
+    for t in 0..live {
+        let row = Row {
+            token: t,
+            position: position + t,
+        };
+        bytes.extend_from_slice(bytemuck::bytes_of(&row));
+    }
+    executor.write(Place::State, 0, &bytes).expect("it fits");
+}
+
+/// Seconds of the clock; with `TABLA_CPU_TIME` those of this thread on a core, which a busy
+/// machine does not stretch, but which say nothing of other threads.
+fn now() -> f64 {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    let clock = || START.elapsed().as_secs_f64();
+    if std::env::var_os("TABLA_CPU_TIME").is_none() {
+        return clock();
+    }
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|n| n.parse::<f64>().ok());
+    nanoseconds.map_or_else(clock, |n| n * 1e-9)
+}
+
+/// The shortest of many runs, and the median.
+fn time(mut run: impl FnMut()) -> [f64; 2] {
+    run();
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    while begin.elapsed() < MEASURED || times.len() < 5 {
+        let one = now();
+        run();
+        times.push(now() - one);
+    }
+    times.sort_by(f64::total_cmp);
+    [times[0], times[times.len() / 2]]
+}
+
+/// GB/s of reading these bytes with all threads.
+fn probe(bytes: &[u8], threads: u32) -> [f64; 2] {
+    let (words, _) = bytes.as_chunks::<8>();
+    let part = words.len().div_ceil(threads.max(1) as usize);
+    let read = |words: &[[u8; 8]]| {
+        let mut sums = [0u64; 16];
+        for chunk in words.as_chunks::<16>().0 {
+            for (sum, word) in sums.iter_mut().zip(chunk) {
+                *sum ^= u64::from_le_bytes(*word);
+            }
+        }
+        sums.iter().fold(0, |a, b| a ^ b)
+    };
+    let times = time(|| {
+        if threads == 1 {
+            black_box(read(words));
+            return;
+        }
+        std::thread::scope(|scope| {
+            for words in words.chunks(part) {
+                scope.spawn(move || black_box(read(words)));
+            }
+        });
+    });
+    times.map(|t| bytes.len() as f64 / t / 1e9)
+}
+
+fn gemv(name: &str, dtype: DType, options: &Options) {
+    let (rows, cols) = (98_304, 2048);
+    let mut model = Model::default();
+    model.add("w", dtype, rows, cols);
+    let table = compile(&model, 1, options, |b| {
+        let w = b.weight("w", rows, cols);
+        let x = b.input("x", cols);
+        b.mat("y", w, x);
+    });
+    let model = Arc::new(model);
+    let mut executor = link(&model, table, options);
+    start(&mut *executor, 1, 0);
+    let bytes = model.weight(0);
+    let [best_probe, probe] = probe(bytes, options.threads);
+    let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
+    let [best, median] = times.map(|t| bytes.len() as f64 / t / 1e9);
+    println!(
+        "gemv {name:24} {median:6.1} GB/s (best {best:5.1}), memory {probe:5.1} (best {best_probe:5.1})"
+    );
+}
+
+fn gemm(name: &str, dtype: DType, options: &Options) {
+    let (rows, cols, tokens) = (2048, 2048, 128);
+    let mut model = Model::default();
+    model.add("w", dtype, rows, cols);
+    let table = compile(&model, tokens, options, |b| {
+        let w = b.weight("w", rows, cols);
+        let x = b.input("x", cols);
+        b.mat("y", w, x);
+    });
+    let mut executor = link(&Arc::new(model), table, options);
+    start(&mut *executor, tokens, 0);
+    let operations = 2.0 * f64::from(rows) * f64::from(cols) * f64::from(tokens);
+    let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
+    let [best, median] = times.map(|t| operations / t / 1e9);
+    println!("gemm {name:24} {median:6.0} GOP/s (best {best:.0}), {tokens} tokens");
+}
+
+/// Shape of Llama-3.2-1B.
+const VOCAB: u32 = 128_256;
+const DIM: u32 = 2048;
+const FFN: u32 = 8192;
+const LAYERS: u32 = 16;
+const KV: u32 = 512;
+
+fn llama(dtype: DType) -> Model {
+    let mut model = Model::default();
+    model.add("embd", dtype, VOCAB, DIM);
+    model.add("norm", DType::F32, 1, DIM);
+    for l in 0..LAYERS {
+        for (name, rows, cols) in [
+            ("q", DIM, DIM),
+            ("k", KV, DIM),
+            ("v", KV, DIM),
+            ("o", DIM, DIM),
+            ("gate", FFN, DIM),
+            ("up", FFN, DIM),
+            ("down", DIM, FFN),
+        ] {
+            model.add(&format!("{name}.{l}"), dtype, rows, cols);
+        }
+    }
+    let freqs: Vec<f32> = (0..32).map(|i| 5e5f32.powf(-i as f32 / 32.0)).collect();
+    model.freqs = bytemuck::cast_slice(&freqs).to_vec();
+    model
+}
+
+fn forward(b: &mut Builder<'_>) {
+    let embd = b.weight("embd", VOCAB, DIM);
+    let norm = b.vector("norm", DIM);
+    let h = b.embed(embd);
+    for l in 0..LAYERS {
+        let heads = Heads {
+            layer: l,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 64,
+            rope_dim: 64,
+            half_split: false,
+        };
+        let mut w = |name: &str, rows, cols| b.weight(&format!("{name}.{l}"), rows, cols);
+        let (q, k, v) = (w("q", DIM, DIM), w("k", KV, DIM), w("v", KV, DIM));
+        let (o, gate) = (w("o", DIM, DIM), w("gate", FFN, DIM));
+        let (up, down) = (w("up", FFN, DIM), w("down", DIM, FFN));
+        let n = b.rms_norm(h, norm, 1e-5);
+        let (q, k, v) = (b.mat("q", q, n), b.mat("k", k, n), b.mat("v", v, n));
+        b.rope_kv(heads, q, k, v);
+        let a = b.attention(heads, q, 0.125);
+        b.mat_add(o, a, h);
+        let n = b.rms_norm(h, norm, 1e-5);
+        let (gate, up) = (b.mat("gate", gate, n), b.mat("up", up, n));
+        let f = b.swiglu(gate, up);
+        b.mat_add(down, f, h);
+    }
+    let n = b.rms_norm(h, norm, 1e-5);
+    let last = b.logit_rows(n);
+    b.logits(embd, last);
+}
+
+fn decode(dtype: DType, threads: u32) {
+    let options = Options {
+        threads,
+        ..Options::default()
+    };
+    let model = llama(dtype);
+    let single = compile(&model, 1, &options, |b| {
+        forward(b);
+        b.pick_greedy(VOCAB);
+    });
+    let batch = compile(&model, 128, &options, forward);
+    let read: usize = model.tensors.iter().map(|t| t.2.len()).sum();
+    let model = Arc::new(model);
+    let [best_probe, probe] = probe(model.weight(0), threads);
+    let cmds = single.cmds.len();
+    let mut executor = link(&model, single, &options);
+    for depth in [0, 1024, 3000] {
+        start(&mut *executor, 1, depth);
+        let times = time(|| executor.run(0, 0..cmds, 1).expect("it runs"));
+        let [best, median] = times.map(|t| 1.0 / t);
+        let gbs = read as f64 * median / 1e9;
+        println!(
+            "decode {dtype} at {depth}: {median:.1} tok/s (best {best:.1}), {gbs:.1} GB/s, memory {probe:.1} (best {best_probe:.1})"
+        );
+    }
+    let cmds = batch.cmds.len();
+    let mut executor = link(&model, batch, &options);
+    start(&mut *executor, 128, 0);
+    let [best, median] = time(|| executor.run(0, 0..cmds, 1).expect("it runs")).map(|t| 128.0 / t);
+    println!("prefill {dtype}: {median:.0} tok/s (best {best:.0}) in chunks of 128");
+}
+
+/// The tail that draws a token from 150,000 logits, command by command.
+fn pick(threads: u32) {
+    let options = Options {
+        threads,
+        ..Options::default()
+    };
+    let vocab = 150_000;
+    let model = Model::default();
+    let table = compile(&model, 1, &options, |b| b.pick_sampled(vocab));
+    let names: Vec<_> = table.cmds.iter().map(|c| c.op.name()).collect();
+    let mut executor = link(&Arc::new(model), table, &options);
+    let logits: Vec<f32> = (0..vocab)
+        .map(|i| (i * 7919 % vocab) as f32 * 1e-4)
+        .collect();
+    let bytes: &[u8] = bytemuck::cast_slice(&logits);
+    executor.write(Place::Logits, 0, bytes).expect("it fits");
+    // Differences of beginnings: a filter works on what those before it left.
+    for (i, name) in names.iter().enumerate() {
+        let [_, median] = time(|| {
+            start(&mut *executor, 1, 100);
+            executor.run(0, 0..i, 1).expect("it runs");
+        });
+        let [_, with] = time(|| {
+            start(&mut *executor, 1, 100);
+            executor.run(0, 0..i + 1, 1).expect("it runs");
+        });
+        println!("pick {name}: {:.0} us", (with - median) * 1e6);
+    }
+}

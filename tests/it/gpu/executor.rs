@@ -1,0 +1,190 @@
+//! What the executor promises: chains, reads and writes, errors, a lost device.
+
+use super::pick::{greedy, sampler};
+use super::rig::{Given, Rig, Weight, floats, live, shape};
+use super::{device, software};
+use std::sync::Arc;
+use tabla::dtype::DType;
+use tabla::error::ErrorKind;
+use tabla::exec::Program;
+use tabla::exec::gpu::{self, Device, Options};
+use tabla::exec::state::{FULL, State};
+use tabla::op::builder::{Builder, W};
+use tabla::op::table::Place;
+use tabla::plan;
+
+#[test]
+fn a_lost_device_is_an_error_from_then_on() {
+    let Some(device) = device(1) else { return };
+    let mut rig = Rig::new(&device, shape(1), vec![], |b| {
+        let x = b.input("x", 8);
+        b.swiglu(x, x);
+    });
+    rig.run();
+    device.destroy();
+    let lost = |result: tabla::error::Result<()>| {
+        assert_eq!(
+            result.expect_err("it is lost").kind(),
+            ErrorKind::DeviceLost
+        );
+    };
+    let mut bytes = [0; 4];
+    lost(rig.executor.run(0, 0..1, 1));
+    lost(rig.executor.read(Place::State, 0, &mut bytes));
+    lost(rig.executor.write(Place::State, 0, &bytes));
+}
+
+#[test]
+fn adapters_are_listed_and_named() {
+    if device(1).is_none() {
+        return;
+    }
+    let adapters = gpu::adapters();
+    let first = &adapters[0];
+    assert!(first.lacks.is_empty(), "{first:?}");
+    let by = |adapter: &str, allow_software| {
+        gpu::open(&Options {
+            adapter: Some(adapter.to_string()),
+            allow_software,
+            shader_folder: None,
+        })
+    };
+    assert!(by("0", true).expect("it is there").is_some());
+    assert!(
+        by(&first.name.to_uppercase(), true)
+            .expect("it is there")
+            .is_some()
+    );
+    let error = by("no such adapter", true).expect_err("it is not there");
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    if first.kind == "software" {
+        let error = by("0", false).expect_err("software is not wanted");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}
+
+pub(super) fn chain(device: &Device) -> f64 {
+    let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
+    rig.state(live(1), &[(0, 505)]);
+    rig.executor.run(0, 0..1, 4).unwrap();
+    let (state, row) = rig.state_now();
+    assert_eq!((state.step, row.position, state.done), (4, 509, 0));
+    rig.executor.run(0, 0..1, 30).unwrap();
+    let (state, row) = rig.state_now();
+    assert_eq!((state.step, row.position, state.done), (7, 512, FULL));
+    let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
+    assert_eq!((history[505], &history[506..]), (0, &[1; 6][..]));
+    0.0
+}
+
+pub(super) fn dead(device: &Device) -> f64 {
+    let x = floats(18, 1000);
+    let mut rig = sampler(device, 1000, &x);
+    let state = State {
+        top_k: 3,
+        top_p: 0.5,
+        min_p: 0.5,
+        temperature: 0.5,
+        ..live(0)
+    };
+    rig.state(state, &[(5, 6)]);
+    rig.run();
+    assert_eq!(rig.get("s"), x);
+    let (after, row) = rig.state_now();
+    assert_eq!((after, row.token, row.position), (state, 5, 6));
+    0.0
+}
+
+pub(super) fn read_write(device: &Device) -> f64 {
+    let mut rig = Rig::new(device, shape(1), vec![], |b| {
+        let x = b.input("x", 500_000);
+        b.swiglu(x, x);
+    });
+    let x = floats(19, 500_000);
+    rig.put("x", &x);
+    assert_eq!(rig.get("x"), x, "more than the staging buffer holds");
+    let (place, bytes) = rig.place("x");
+    let all: &[u8] = bytemuck::cast_slice(&x);
+    for (at, n) in [(0, 1), (3, 2), (5, 1_500_001), (bytes - 1, 1), (7, 0)] {
+        let mut out = vec![0; n];
+        rig.executor.read(place, at, &mut out).unwrap();
+        assert_eq!(out, all[at..at + n], "{n} at {at}");
+    }
+    let argument = |result: tabla::error::Result<()>| {
+        assert_eq!(result.expect_err("refused").kind(), ErrorKind::Argument);
+    };
+    argument(rig.executor.read(place, bytes, &mut [0]));
+    argument(rig.executor.read(place, usize::MAX, &mut [0]));
+    argument(rig.executor.write(place, 2, &[0; 4]));
+    argument(rig.executor.write(place, 4, &[0; 3]));
+    argument(rig.executor.write(Place::Keys(3), 0, &[0; 4]));
+    argument(rig.executor.run(1, 0..1, 1));
+    argument(rig.executor.run(0, 0..2, 1));
+    0.0
+}
+
+pub(super) fn too_large(device: &Device) -> f64 {
+    // Refused before its bytes are asked for.
+    let limit = device.profile().binding_bytes_max;
+    let cols = u32::try_from(limit / 4 / 1024 + 1)
+        .unwrap()
+        .next_multiple_of(8);
+    let w = Weight {
+        name: "token_embd.weight",
+        dtype: DType::F32,
+        rows: 1024,
+        cols,
+        bytes: vec![],
+    };
+    let given = Arc::new(Given(vec![w]));
+    let mut builder = Builder::new(&*given, shape(1));
+    let w: W = builder.weight("token_embd.weight", 1024, cols);
+    builder.embed(w);
+    let table = plan::compile(builder.finish().unwrap(), device.profile()).unwrap();
+    let program = Program {
+        tables: Arc::new([table]),
+        tensors: given.clone(),
+    };
+    let error = gpu::link(device.clone(), program)
+        .err()
+        .expect("it is too large");
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("token_embd.weight"), "{error}");
+    assert!(error.message().contains(&limit.to_string()), "{error}");
+    0.0
+}
+
+pub(super) fn shader_folder(_: &Device) -> f64 {
+    let folder = std::env::temp_dir().join(format!("tabla-shaders-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = include_str!("../../../shaders/swiglu.wgsl");
+    let open = |text: String| {
+        std::fs::write(folder.join("swiglu.wgsl"), text).unwrap();
+        let options = Options {
+            shader_folder: Some(folder.clone()),
+            ..software()
+        };
+        gpu::open(&options).unwrap().expect("there is one")
+    };
+    let device = open(source.replace("* up[at]", "+ up[at]"));
+    gpu::shaders(&device).unwrap();
+    let mut rig = Rig::new(&device, shape(1), vec![], |b| {
+        let (gate, up) = (b.input("gate", 2), b.input("up", 2));
+        b.swiglu(gate, up);
+    });
+    rig.put("gate", &[0.0, 0.0]);
+    rig.put("up", &[3.0, 4.0]);
+    rig.run();
+    assert_eq!(rig.get("f"), [3.0, 4.0]);
+    for broken in [
+        source.replace("let at", "let at = nothing; let"),
+        source.replace("const UNITS = 256u", "const UNITS = 128u"),
+        source.replace("#import grid", "#import nowhere"),
+    ] {
+        let error = gpu::shaders(&open(broken)).expect_err("it is broken");
+        assert_eq!(error.kind(), ErrorKind::Format);
+        assert!(error.message().contains("swiglu.wgsl"), "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    0.0
+}

@@ -1,0 +1,472 @@
+//! The operations of a forward pass against their formulas in f64.
+
+use super::rig::{
+    Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
+};
+use half::f16;
+use tabla::device::Profile;
+use tabla::dtype::DType;
+use tabla::exec::gpu::Device;
+use tabla::exec::state::State;
+use tabla::op::builder::{Heads, Shape};
+use tabla::op::table::SlotInfo;
+
+const DTYPES: [DType; 6] = [
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_1,
+];
+
+/// Columns worth trying: tails where the type allows them, and more than a workgroup takes at once.
+fn odd_cols(dtype: DType) -> &'static [u32] {
+    if dtype.facts().block == 1 {
+        &[1, 13, 40, 517]
+    } else {
+        &[32, 96, 1056]
+    }
+}
+
+pub(super) fn embed(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for dtype in DTYPES {
+        for &cols in odd_cols(dtype) {
+            let w = weight("w", dtype, 5, cols);
+            let mut rig = Rig::new(device, shape(4), vec![w.clone()], |b| {
+                let w = b.weight("w", 5, cols);
+                b.embed(w);
+            });
+            rig.state(live(3), &[(4, 0), (9, 0), (1, 0), (2, 0)]);
+            rig.put("h", &vec![UNTOUCHED; 4 * cols as usize]);
+            rig.run();
+            let rows = decode(dtype, &w.bytes);
+            let row = |t: usize| rows[t * cols as usize..][..cols as usize].to_vec();
+            let wanted = [row(4), vec![0.0; cols as usize], row(1)].concat();
+            let wanted = then_untouched(wanted, 4 * cols as usize);
+            let what = format!("embed {dtype} {cols}");
+            worst = close(&what, &rig.get("h"), &wanted, 1e-6).max(worst);
+        }
+    }
+    worst
+}
+
+pub(super) fn rms_norm(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for (groups, dim) in [(1, 5), (3, 130), (2, 1000)] {
+        let w = weight("w", DType::F32, 1, dim);
+        let mut rig = Rig::new(device, shape(3), vec![w.clone()], |b| {
+            let (x, w) = (b.input("x", groups * dim), b.vector("w", dim));
+            b.rms_norm(x, w, 1e-5);
+        });
+        let (n, dim) = ((3 * groups * dim) as usize, dim as usize);
+        let (x, w) = (floats(1, n), decode(DType::F32, &w.bytes));
+        rig.state(live(2), &[(0, 0); 3]);
+        rig.put("x", &x);
+        rig.put("n", &vec![UNTOUCHED; n]);
+        rig.run();
+        let wanted = wide(&x[..n / 3 * 2]);
+        let wanted = wanted.chunks(dim).flat_map(|x| {
+            let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+            let scale = 1.0 / (mean + 1e-5).sqrt();
+            x.iter()
+                .zip(&w)
+                .map(|(x, w)| x * scale * w)
+                .collect::<Vec<_>>()
+        });
+        let wanted = then_untouched(wanted.collect(), n);
+        worst = close("rms_norm", &rig.get("n"), &wanted, 1e-6).max(worst);
+    }
+    worst
+}
+
+/// `W x` for `live` of `tokens`, plain and added to what is there.
+fn mat(device: &Device, dtype: DType, [rows, cols]: [u32; 2], [tokens, alive]: [u32; 2]) -> f64 {
+    let w = weight("w", dtype, rows, cols);
+    let mut rig = Rig::new(device, shape(tokens), vec![w.clone()], |b| {
+        let (w, x, sum) = (
+            b.weight("w", rows, cols),
+            b.input("x", cols),
+            b.input("sum", rows),
+        );
+        b.mat("y", w, x);
+        b.mat_add(w, x, sum);
+    });
+    rig.state(live(alive), &vec![(0, 0); tokens as usize]);
+    let (r, c) = (rows as usize, cols as usize);
+    let (x, n) = (floats(2, c * tokens as usize), r * tokens as usize);
+    rig.put("x", &x);
+    rig.put("y", &vec![UNTOUCHED; n]);
+    rig.put("sum", &vec![UNTOUCHED; n]);
+    rig.run();
+    let decoded = decode(dtype, &w.bytes);
+    let x = wide(&x[..c * alive as usize]);
+    let product = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
+    let y: Vec<_> = x
+        .chunks(c)
+        .flat_map(|x| decoded.chunks(c).map(|w| product(x, w)).collect::<Vec<_>>())
+        .collect();
+    let sum = y.iter().map(|y| y + f64::from(UNTOUCHED)).collect();
+    let what = format!("mat {dtype} [{rows}, {cols}] {alive} of {tokens}");
+    // Terms cancel, the more so the fewer rows there are to be large: their sum sets the scale.
+    let size = y.iter().fold(1e-30, |m: f64, y| m.max(y.abs()));
+    let tolerance = 3e-6 * (f64::from(cols) / 4.0 / size).max(1.0);
+    let plain = close(&what, &rig.get("y"), &then_untouched(y, n), tolerance);
+    let added = close(&what, &rig.get("sum"), &then_untouched(sum, n), tolerance);
+    plain.max(added)
+}
+
+pub(super) fn gemv(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for dtype in DTYPES {
+        for &cols in odd_cols(dtype) {
+            for rows in [1, 7] {
+                worst = mat(device, dtype, [rows, cols], [1, 1]).max(worst);
+            }
+        }
+    }
+    worst
+}
+
+/// A row of x that is not whole octets, in memory where NaN lay beside it.
+pub(super) fn gemv_tail(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for cols in [1, 4, 13, 31] {
+            let w = weight("w", dtype, 3, cols);
+            let mut rig = Rig::new(device, shape(1), vec![w.clone()], |b| {
+                let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
+                let (gate, up) = (b.input("gate", cols), b.input("up", cols));
+                b.swiglu(old, old);
+                let x = b.swiglu(gate, up);
+                b.mat("y", w, x);
+            });
+            let x = rig.table.cmds[2].slots()[1];
+            assert_eq!(rig.table.slot(x).cols, cols);
+            let reused = |s: &&SlotInfo| s.place == rig.table.slot(x).place && s.cols == 64;
+            assert!(
+                rig.table.slots.iter().any(|s| reused(&s)),
+                "{}",
+                rig.table.name
+            );
+            rig.put("old", &[f32::NAN; 64]);
+            let (gate, up) = (vec![1.0; cols as usize], floats(20, cols as usize));
+            rig.put("gate", &gate);
+            rig.put("up", &up);
+            rig.run();
+            let silu = 1.0 / (1.0 + (-1.0_f64).exp());
+            let w = decode(dtype, &w.bytes);
+            let dot = |w: &[f64]| {
+                w.iter()
+                    .zip(&up)
+                    .map(|(w, &u)| w * silu * f64::from(u))
+                    .sum()
+            };
+            let wanted: Vec<f64> = w.chunks(cols as usize).map(dot).collect();
+            let error = close(&format!("{dtype} {cols}"), &rig.get("y"), &wanted, 1e-5);
+            worst = error.max(worst);
+        }
+    }
+    worst
+}
+
+pub(super) fn gemm(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for dtype in DTYPES {
+        for &cols in odd_cols(dtype) {
+            worst = mat(device, dtype, [67, cols], [5, 3]).max(worst);
+        }
+        worst = mat(device, dtype, [133, 64], [70, 69]).max(worst);
+    }
+    worst
+}
+
+pub(super) fn gemm_bits(device: &Device) -> f64 {
+    let (rows, cols, tokens) = (67, 544, 70);
+    let w = weight("w", DType::Q4_0, rows, cols);
+    let mut rig = Rig::new(device, shape(tokens), vec![w], |b| {
+        let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
+        b.mat("y", w, x);
+    });
+    let x = floats(3, (tokens * cols) as usize);
+    let mut alone = |first: u32, alive: u32| {
+        rig.state(live(alive), &[]);
+        rig.put("x", &x[(first * cols) as usize..]);
+        rig.run();
+        rig.get("y")[..(alive * rows) as usize].to_vec()
+    };
+    let together = alone(0, 70);
+    for first in [0, 3, 68] {
+        let row = (first * rows) as usize;
+        assert_eq!(
+            alone(first, 2),
+            together[row..row + 2 * rows as usize],
+            "from {first}"
+        );
+    }
+    0.0
+}
+
+pub(super) fn wide_grid(device: &Device) -> f64 {
+    let profile = Profile {
+        grid_max: 7,
+        ..device.profile().clone()
+    };
+    let (rows, cols) = (150, 32);
+    let w = weight("w", DType::Q8_0, rows, cols);
+    let mut rig = Rig::with(device, &profile, shape(1), vec![w.clone()], |b| {
+        let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
+        b.mat("y", w, x);
+    });
+    assert_eq!(rig.table.cmds[0].grid, [7, 1, 6]);
+    let x = floats(4, cols as usize);
+    rig.put("x", &x);
+    rig.run();
+    let (w, x) = (decode(DType::Q8_0, &w.bytes), wide(&x));
+    let wanted = w
+        .chunks(32)
+        .map(|w| w.iter().zip(&x).map(|(w, x)| w * x).sum());
+    close(
+        "wide grid",
+        &rig.get("y"),
+        &wanted.collect::<Vec<f64>>(),
+        1e-6,
+    )
+}
+
+pub(super) fn add_bias(device: &Device) -> f64 {
+    let w = weight("b", DType::F32, 1, 300);
+    let mut rig = Rig::new(device, shape(3), vec![w.clone()], |b| {
+        let (y, w) = (b.input("y", 300), b.vector("b", 300));
+        b.add_bias(w, y);
+    });
+    let y = floats(5, 900);
+    rig.state(live(2), &[(0, 0); 3]);
+    rig.put("y", &y);
+    rig.run();
+    let bias = decode(DType::F32, &w.bytes);
+    let added = |i: usize| if i < 600 { bias[i % 300] } else { 0.0 };
+    let wanted: Vec<_> = (0..900).map(|i| f64::from(y[i]) + added(i)).collect();
+    close("add_bias", &rig.get("y"), &wanted, 1e-6)
+}
+
+pub(super) fn swiglu(device: &Device) -> f64 {
+    let mut rig = Rig::new(device, shape(3), vec![], |b| {
+        let (gate, up) = (b.input("gate", 300), b.input("up", 300));
+        b.swiglu(gate, up);
+    });
+    let gate: Vec<_> = floats(6, 900).iter().map(|v| v * v * v * 100.0).collect();
+    let up = floats(7, 900);
+    rig.state(live(2), &[(0, 0); 3]);
+    rig.put("gate", &gate);
+    rig.put("up", &up);
+    rig.put("f", &[UNTOUCHED; 900]);
+    rig.run();
+    let silu = |g: f64| g / (1.0 + (-g).exp());
+    let wanted = wide(&gate[..600]);
+    let wanted = wanted.iter().zip(wide(&up)).map(|(&g, u)| silu(g) * u);
+    close(
+        "swiglu",
+        &rig.get("f"),
+        &then_untouched(wanted.collect(), 900),
+        1e-6,
+    )
+}
+
+pub(super) fn last_row(device: &Device) -> f64 {
+    let mut rig = Rig::new(device, shape(4), vec![], |b| {
+        let h = b.input("h", 300);
+        b.logit_rows(h);
+    });
+    let h = floats(8, 1200);
+    rig.put("h", &h);
+    rig.state(live(3), &[]);
+    rig.run();
+    close("last_row", &rig.get("last"), &wide(&h[600..900]), 0.0)
+}
+
+pub(super) fn rope_kv(device: &Device) -> f64 {
+    // head_dim, rope_dim, first position; positions and angles up to a million.
+    let shapes = [
+        (12, 12, 0),
+        (12, 8, 500),
+        (10, 6, 3),
+        (64, 64, 70_000),
+        (2, 2, 999_990),
+    ];
+    let mut worst = 0.0;
+    for (head_dim, rope_dim, position) in shapes {
+        for half_split in [false, true] {
+            for cache in [DType::F32, DType::F16] {
+                let at = Heads {
+                    layer: 0,
+                    heads: 4,
+                    kv_heads: 2,
+                    head_dim,
+                    rope_dim,
+                    half_split,
+                };
+                worst = rope_kv_case(device, at, position, cache).max(worst);
+            }
+        }
+    }
+    worst
+}
+
+/// A row of heads, turned by its position.
+fn turned(at: Heads, freqs: &[f64], x: &[f32], position: u32) -> Vec<f64> {
+    let mut out = wide(x);
+    for (i, freq) in freqs.iter().enumerate() {
+        let (a, b) = if at.half_split {
+            (i, i + freqs.len())
+        } else {
+            (2 * i, 2 * i + 1)
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the angle is f32")]
+        let (sin, cos) = f64::from((f64::from(position) * freq) as f32).sin_cos();
+        for head in out.chunks_mut(at.head_dim as usize) {
+            let (x, y) = (head[a], head[b]);
+            (head[a], head[b]) = (x * cos - y * sin, x * sin + y * cos);
+        }
+    }
+    out
+}
+
+fn rope_kv_case(device: &Device, at: Heads, position: u32, cache: DType) -> f64 {
+    let freqs = Weight {
+        bytes: (0..at.rope_dim / 2)
+            .flat_map(|i| (0.5_f32).powi(i.cast_signed()).to_le_bytes())
+            .collect(),
+        ..weight("freqs", DType::F32, 1, at.rope_dim / 2)
+    };
+    let (d, heads, kv_heads) = (
+        at.head_dim as usize,
+        at.heads as usize,
+        at.kv_heads as usize,
+    );
+    // The third of four rows is outside the context, the fourth is not live.
+    let shape = Shape {
+        context: position + 2,
+        cache,
+        ..shape(4)
+    };
+    let mut rig = Rig::new(device, shape, vec![freqs.clone()], |b| {
+        let (q, k) = (
+            b.input("q", at.heads * at.head_dim),
+            b.input("k", at.kv_heads * at.head_dim),
+        );
+        let v = b.input("v", at.kv_heads * at.head_dim);
+        b.rope_kv(at, q, k, v);
+    });
+    let state = State {
+        context: position + 2,
+        ..live(3)
+    };
+    rig.state(
+        state,
+        &[
+            (0, position),
+            (0, position + 1),
+            (0, position + 2),
+            (0, position),
+        ],
+    );
+    let [q, k, v] = [(9, heads), (10, kv_heads), (11, kv_heads)].map(|(s, n)| floats(s, 4 * n * d));
+    rig.put("q", &q);
+    rig.put("k", &k);
+    rig.put("v", &v);
+    rig.run();
+    let freqs = decode(DType::F32, &freqs.bytes);
+    let rows = |x: &[f32]| {
+        let (first, second) = x[..x.len() / 2].split_at(x.len() / 4);
+        let first = turned(at, &freqs, first, position);
+        [first, turned(at, &freqs, second, position + 1)].concat()
+    };
+    let what = format!("{at:?} at {position}, {cache}");
+    let wanted = [rows(&q), wide(&q[q.len() / 2..])].concat();
+    let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
+    let tolerance = if cache == DType::F16 { 1e-3 } else { 1e-6 };
+    for (name, wanted) in [("k.0", rows(&k)), ("v.0", wide(&v[..v.len() / 2]))] {
+        let found = rig.cached(name, cache);
+        let (before, rows) = found.split_at(found.len() - wanted.len());
+        assert!(
+            before.iter().all(|&x| x == 0.0),
+            "{what}: {name} is written elsewhere"
+        );
+        #[expect(clippy::cast_possible_truncation, reason = "these were f16 or f32")]
+        let rows: Vec<f32> = rows.iter().map(|&x| x as f32).collect();
+        close(&format!("{what}: {name}"), &rows, &wanted, tolerance);
+    }
+    worst
+}
+
+pub(super) fn attention(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for (head_dim, position) in [(12, 0), (2, 5), (64, 126), (256, 300), (100, 261)] {
+        for cache in [DType::F32, DType::F16] {
+            worst = attention_case(device, head_dim, position, cache).max(worst);
+        }
+    }
+    worst
+}
+
+fn attention_case(device: &Device, head_dim: u32, position: u32, cache: DType) -> f64 {
+    let at = Heads {
+        layer: 0,
+        heads: 6,
+        kv_heads: 2,
+        head_dim,
+        rope_dim: 0,
+        half_split: false,
+    };
+    let mut rig = Rig::new(device, Shape { cache, ..shape(4) }, vec![], |b| {
+        let q = b.input("q", at.heads * head_dim);
+        b.attention(at, q, 0.7);
+    });
+    let d = head_dim as usize;
+    rig.state(
+        live(3),
+        &[(0, position), (0, position + 1), (0, position + 2), (0, 0)],
+    );
+    let q = floats(12, 4 * 6 * d);
+    rig.put("q", &q);
+    rig.put("a", &vec![UNTOUCHED; q.len()]);
+    let n = 512 * 2 * d;
+    let mut fill = |name, seed| {
+        // What an earlier text left beyond the last position may be anything.
+        let mut values = floats(seed, n);
+        values[(position as usize + 3) * 2 * d..].fill(f32::NAN);
+        let bytes = match cache {
+            DType::F16 => values
+                .iter()
+                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                .collect(),
+            _ => bytemuck::cast_slice(&values).to_vec(),
+        };
+        let (place, _) = rig.place(name);
+        rig.executor.write(place, 0, &bytes).unwrap();
+        decode(cache, &bytes)
+    };
+    let (k, v) = (fill("k.0", 13), fill("v.0", 14));
+    rig.run();
+    let q = wide(&q);
+    let mut wanted = Vec::new();
+    for (i, q) in q.chunks(d).take(3 * 6).enumerate() {
+        let (token, head) = (i / 6, i % 6);
+        let count = position as usize + token + 1;
+        let row = |x: &[f64], p: usize| x[(p * 2 + head / 3) * d..][..d].to_vec();
+        let score = |p| row(&k, p).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
+        let weights: Vec<_> = (0..count).map(|p| score(p).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let sum = |e: usize| (0..count).map(|p| weights[p] * row(&v, p)[e]).sum::<f64>() / total;
+        wanted.extend((0..d).map(sum));
+    }
+    let wanted = then_untouched(wanted, 4 * 6 * d);
+    close(
+        &format!("attention {head_dim} at {position}, {cache}"),
+        &rig.get("a"),
+        &wanted,
+        2e-6,
+    )
+}

@@ -1,0 +1,84 @@
+//! Every kernel of the GPU against its formula in f64, over odd shapes; and what the executor
+//! promises beside: chains, errors, a lost device.
+//!
+//! Runs on any adapter, software too (lavapipe). Without one it skips loudly, or fails where
+//! `TABLA_REQUIRE_GPU=1`.
+
+#![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
+
+mod executor;
+mod forward;
+mod pick;
+mod rig;
+
+use executor::{chain, dead, read_write, shader_folder, too_large};
+use forward::{
+    add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
+    swiglu, wide_grid,
+};
+use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
+use std::io::Write as _;
+use tabla::exec::gpu::{self, Device, Options};
+
+/// A check gives the greatest error it found, relative to the largest number of the result.
+type Check = fn(&Device) -> f64;
+
+const CHECKS: &[(&str, Check)] = &[
+    ("embed", embed),
+    ("rms_norm", rms_norm),
+    ("gemv", gemv),
+    ("gemv beside NaN", gemv_tail),
+    ("gemm", gemm),
+    ("gemm, the same bits in any company", gemm_bits),
+    ("grids that go on in z", wide_grid),
+    ("add_bias", add_bias),
+    ("rope_kv", rope_kv),
+    ("attention", attention),
+    ("swiglu", swiglu),
+    ("last_row", last_row),
+    ("penalize", penalize),
+    ("top_k", top_k),
+    ("top_p", top_p),
+    ("min_p", min_p),
+    ("gumbel", gumbel),
+    ("argmax", argmax),
+    ("chain", chain),
+    ("a dead state", dead),
+    ("read and write", read_write),
+    ("too large", too_large),
+    ("shader folder", shader_folder),
+];
+
+fn software() -> Options {
+    Options {
+        allow_software: true,
+        ..Options::default()
+    }
+}
+
+fn say(line: std::fmt::Arguments<'_>) {
+    writeln!(std::io::stderr(), "gpu: {line}").expect("stderr is open");
+}
+
+/// The device, or `None` after saying what is skipped.
+fn device(cases: usize) -> Option<Device> {
+    let device = gpu::open(&software()).expect("the driver opens its device");
+    if device.is_none() {
+        let required = std::env::var("TABLA_REQUIRE_GPU").is_ok_and(|v| v == "1");
+        assert!(!required, "0 adapters, and TABLA_REQUIRE_GPU=1");
+        say(format_args!("0 ADAPTERS: {cases} GPU CASES SKIPPED"));
+    }
+    device
+}
+
+#[test]
+fn kernels_follow_their_formulas() {
+    let Some(device) = device(CHECKS.len()) else {
+        return;
+    };
+    say(format_args!("{}", device.profile()));
+    for (name, check) in CHECKS {
+        let error = check(&device);
+        say(format_args!("{name}: error {error:.1e}"));
+    }
+}

@@ -1,0 +1,229 @@
+//! The operations that pick a token against their formulas in f64.
+
+use super::rig::{Rig, close, floats, live, random, shape, wide};
+use tabla::exec::gpu::Device;
+use tabla::exec::state::{FULL, STOPPED, State};
+use tabla::op::list::Op;
+use tabla::op::table::Place;
+
+pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
+
+/// The sampled tail; `logits` and `s` hold `x`.
+pub(super) fn sampler(device: &Device, vocab: u32, x: &[f32]) -> Rig {
+    let mut rig = Rig::new(device, shape(1), vec![], |b| b.pick_sampled(vocab));
+    rig.put("logits", x);
+    rig.put("s", x);
+    rig
+}
+
+/// Runs one filter over random logits, some equal and one -inf, with a change to the state.
+pub(super) fn filtered(
+    device: &Device,
+    op: Op,
+    vocab: u32,
+    change: impl Fn(&mut State),
+) -> [Vec<f64>; 2] {
+    let mut x: Vec<_> = floats(15, vocab as usize).iter().map(|v| v * 8.0).collect();
+    if vocab > 4 {
+        (x[1], x[3], x[4]) = (x[2], f32::NEG_INFINITY, -0.0);
+    }
+    let mut rig = sampler(device, vocab, &x);
+    let mut state = live(1);
+    change(&mut state);
+    rig.state(state, &[(0, 3)]);
+    rig.run_op(op);
+    [wide(&x), wide(&rig.get("s"))]
+}
+
+/// What stays of `x` where `keeps` says so.
+pub(super) fn kept(x: &[f64], keeps: impl Fn(f64) -> bool) -> Vec<f64> {
+    let keep = |&x: &f64| if keeps(x) { x } else { f64::NEG_INFINITY };
+    x.iter().map(keep).collect()
+}
+
+pub(super) fn descending(x: &[f64]) -> Vec<f64> {
+    let mut x = x.to_vec();
+    x.sort_by(|a, b| b.total_cmp(a));
+    x
+}
+
+pub(super) fn top_k(device: &Device) -> f64 {
+    for vocab in VOCABS {
+        for k in [0, 1, 2, 40, vocab - 1, vocab, vocab + 1] {
+            let [x, y] = filtered(device, Op::TopK, vocab, |s| s.top_k = k);
+            let off = k == 0 || k >= vocab;
+            let least = if off {
+                f64::NEG_INFINITY
+            } else {
+                descending(&x)[k as usize - 1]
+            };
+            assert_eq!(y, kept(&x, |x| x >= least), "{k} of {vocab}");
+        }
+    }
+    0.0
+}
+
+pub(super) fn top_p(device: &Device) -> f64 {
+    for vocab in VOCABS {
+        for p in [0.0, 0.1, 0.5, 0.9, 0.999, 1.0_f32] {
+            let [x, y] = filtered(device, Op::TopP, vocab, |s| s.top_p = p);
+            let sorted = descending(&x);
+            let mass = |x: f64| (x - sorted[0]).exp();
+            let total: f64 = x.iter().map(|&x| mass(x)).sum();
+            let mut sum = 0.0;
+            let reached = sorted.iter().find(|&&x| {
+                sum += mass(x);
+                sum >= f64::from(p) * total
+            });
+            let off = p >= 1.0;
+            let least = if off {
+                f64::NEG_INFINITY
+            } else {
+                *reached.expect("p is under 1")
+            };
+            assert_eq!(y, kept(&x, |x| x >= least), "{p} of {vocab}");
+        }
+    }
+    0.0
+}
+
+pub(super) fn min_p(device: &Device) -> f64 {
+    for vocab in VOCABS {
+        for p in [0.0, 0.001, 0.05, 0.5, 1.0_f32] {
+            let [x, y] = filtered(device, Op::MinP, vocab, |s| s.min_p = p);
+            let least = descending(&x)[0] + f64::from(p).ln();
+            assert_eq!(y, kept(&x, |x| x >= least), "{p} of {vocab}");
+        }
+    }
+    0.0
+}
+
+pub(super) fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let ([mut a, mut b, mut c, mut d], [mut k0, mut k1]) = (counter, key);
+    let halves = |a: u32, b: u32| {
+        let p = u64::from(a) * u64::from(b);
+        [u32::try_from(p >> 32).unwrap(), a.wrapping_mul(b)]
+    };
+    for _ in 0..10 {
+        let ([h0, l0], [h1, l1]) = (halves(0xd251_1f53, a), halves(0xcd9e_8d57, c));
+        (a, b, c, d) = (h1 ^ b ^ k0, l1, h0 ^ d ^ k1, l0);
+        (k0, k1) = (k0.wrapping_add(0x9e37_79b9), k1.wrapping_add(0xbb67_ae85));
+    }
+    [a, b, c, d]
+}
+
+pub(super) fn gumbel(device: &Device) -> f64 {
+    // The first known answer of Random123.
+    let known = [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
+    assert_eq!(philox([0; 4], [0; 2]), known);
+    let mut worst = 0.0;
+    for vocab in VOCABS {
+        let [x, y] = filtered(device, Op::Gumbel, vocab, |s| {
+            (s.seed_lo, s.seed_hi) = (0xdead_beef, 17);
+        });
+        let noise = |i: u32| {
+            let word = philox([i / 4, 4, 0, 0], [0xdead_beef, 17])[i as usize % 4];
+            let u = (f64::from(word >> 9) + 0.5) / f64::from(1 << 23);
+            -(-u.ln()).ln()
+        };
+        let wanted: Vec<_> = (0..).zip(&x).map(|(i, x)| x + noise(i)).collect();
+        let finite = |v: &f64| v.is_finite() || *v == f64::NEG_INFINITY;
+        assert!(y.iter().all(finite), "{y:?}");
+        #[expect(clippy::cast_possible_truncation, reason = "these were f32")]
+        let y: Vec<_> = y.iter().map(|&y| y as f32).collect();
+        worst = close("gumbel", &y, &wanted, 1e-6).max(worst);
+    }
+    worst
+}
+
+pub(super) fn penalize(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for (vocab, last, position) in [(5, 3, 10), (1000, 64, 20), (4099, 5000, 511), (1000, 0, 7)] {
+        let x = floats(16, vocab as usize);
+        let mut rig = sampler(device, vocab, &x);
+        let mut next = random(17);
+        let history: Vec<_> = (0..512)
+            .map(|_| u32::try_from(next() % u64::from(vocab)).unwrap())
+            .collect();
+        let bytes = bytemuck::cast_slice(&history);
+        rig.executor.write(Place::History, 0, bytes).unwrap();
+        let state = State {
+            repeat_penalty: 1.3,
+            repeat_last: last,
+            temperature: 0.7,
+            ..live(1)
+        };
+        rig.state(state, &[(0, position)]);
+        rig.run_op(Op::Penalize);
+        let end = position as usize + 1;
+        let recent = &history[end - end.min(last as usize).min(1024)..end];
+        let wanted = (0..).zip(wide(&x)).map(|(i, x)| {
+            let penalty = f64::from(if recent.contains(&i) { 1.3_f32 } else { 1.0 });
+            let x = if x > 0.0 { x / penalty } else { x * penalty };
+            x / f64::from(0.7_f32)
+        });
+        let wanted: Vec<_> = wanted.collect();
+        worst = close("penalize", &rig.get("s"), &wanted, 1e-6).max(worst);
+    }
+    worst
+}
+
+pub(super) fn greedy(device: &Device, x: &[f32]) -> Rig {
+    let vocab = u32::try_from(x.len()).unwrap();
+    let mut rig = Rig::new(device, shape(1), vec![], |b| b.pick_greedy(vocab));
+    rig.put("logits", x);
+    rig
+}
+
+pub(super) fn argmax(device: &Device) -> f64 {
+    let inf = f32::NEG_INFINITY;
+    let mut ties = vec![0.5; 4099];
+    (ties[700], ties[300], ties[4098]) = (2.0, 2.0, 2.0);
+    let nan = [f32::NAN, -3.0, f32::NAN, -2.0, -2.0];
+    let picks: [(&[f32], u32); 5] = [
+        (&[-1.0], 0),
+        (&ties, 300),
+        (&nan, 3),
+        (&[inf, inf], 0),
+        (&[f32::NAN, inf, f32::NAN], 1),
+    ];
+    for (x, wanted) in picks {
+        let mut rig = greedy(device, x);
+        rig.state(live(1), &[(9, 6)]);
+        rig.run();
+        let (state, row) = rig.state_now();
+        assert_eq!((row.token, row.position), (wanted, 7), "{x:?}");
+        assert_eq!((state.live, state.step, state.done), (1, 1, 0));
+        let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
+        assert_eq!(history[7], wanted);
+    }
+    let mut rig = greedy(device, &ties);
+    let mut stops = [0; 32];
+    stops[1] = 300;
+    rig.state(
+        State {
+            stop_count: 1,
+            stops,
+            ..live(1)
+        },
+        &[(0, 0)],
+    );
+    rig.run();
+    assert_eq!(rig.state_now().0.done, 0, "the second stop does not count");
+    rig.state(
+        State {
+            stop_count: 2,
+            stops,
+            ..live(1)
+        },
+        &[(0, 0)],
+    );
+    rig.run();
+    let (state, _) = rig.state_now();
+    assert_eq!((state.done, state.live), (STOPPED, 0));
+    rig.state(live(1), &[(0, 511)]);
+    rig.run();
+    let (state, row) = rig.state_now();
+    assert_eq!((state.done, state.live, row.position), (FULL, 0, 512));
+    0.0
+}

@@ -1,0 +1,285 @@
+//! A rig: one small table on the device, what goes in and what should come out.
+
+use half::{bf16, f16};
+use std::sync::Arc;
+use tabla::device::Profile;
+use tabla::dtype::DType;
+use tabla::exec::gpu::{self, Device};
+use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::{Executor, Program, Tensors};
+use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::list::Op;
+use tabla::op::table::{Place, Table};
+use tabla::plan;
+
+pub(super) struct Rig {
+    pub(super) executor: Box<dyn Executor>,
+    pub(super) table: Table,
+}
+
+#[derive(Clone)]
+pub(super) struct Weight {
+    pub(super) name: &'static str,
+    pub(super) dtype: DType,
+    pub(super) rows: u32,
+    pub(super) cols: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) struct Given(pub(super) Vec<Weight>);
+
+impl Weights for Given {
+    fn find(&self, name: &str) -> Option<WeightInfo> {
+        let i = self.0.iter().position(|w| w.name == name)?;
+        let w = &self.0[i];
+        Some(WeightInfo {
+            index: u32::try_from(i).unwrap(),
+            dtype: w.dtype,
+            rows: w.rows,
+            cols: w.cols,
+        })
+    }
+}
+
+/// Constant 0 is the weight named `freqs`.
+impl Tensors for Given {
+    fn weight(&self, index: u32) -> &[u8] {
+        &self.0[index as usize].bytes
+    }
+    fn constant(&self, _: u32) -> &[u8] {
+        &self
+            .0
+            .iter()
+            .find(|w| w.name == "freqs")
+            .expect("given")
+            .bytes
+    }
+}
+
+pub(super) fn shape(tokens: u32) -> Shape {
+    Shape {
+        name: "test",
+        tokens,
+        logits: LogitRows::Last,
+        context: 512,
+        cache: DType::F32,
+    }
+}
+
+impl Rig {
+    pub(super) fn new(
+        device: &Device,
+        shape: Shape,
+        w: Vec<Weight>,
+        emit: impl Fn(&mut Builder<'_>),
+    ) -> Self {
+        Self::with(device, device.profile(), shape, w, emit)
+    }
+
+    pub(super) fn with(
+        device: &Device,
+        profile: &Profile,
+        shape: Shape,
+        weights: Vec<Weight>,
+        emit: impl Fn(&mut Builder<'_>),
+    ) -> Self {
+        let given = Arc::new(Given(weights));
+        let mut builder = Builder::new(&*given, shape);
+        emit(&mut builder);
+        let table = plan::compile(builder.finish().unwrap(), profile).unwrap();
+        let program = Program {
+            tables: Arc::new([table.clone()]),
+            tensors: given.clone(),
+        };
+        let executor = gpu::link(device.clone(), program).unwrap();
+        let mut rig = Self { executor, table };
+        rig.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
+        rig
+    }
+
+    pub(super) fn place(&self, name: &str) -> (Place, usize) {
+        let slot = self.table.slots.iter().find(|s| s.name == name);
+        let slot = slot.unwrap_or_else(|| panic!("{name} in {:?}", self.table.slots));
+        (slot.place, usize::try_from(slot.bytes()).unwrap())
+    }
+
+    pub(super) fn put(&mut self, name: &str, values: &[f32]) {
+        let (place, _) = self.place(name);
+        let bytes = bytemuck::cast_slice(values);
+        self.executor.write(place, 0, bytes).unwrap();
+    }
+
+    pub(super) fn bytes(&mut self, name: &str) -> Vec<u8> {
+        let (place, bytes) = self.place(name);
+        let mut out = vec![0; bytes];
+        self.executor.read(place, 0, &mut out).unwrap();
+        out
+    }
+
+    pub(super) fn get(&mut self, name: &str) -> Vec<f32> {
+        bytemuck::pod_collect_to_vec(&self.bytes(name))
+    }
+
+    pub(super) fn cached(&mut self, name: &str, dtype: DType) -> Vec<f64> {
+        decode(dtype, &self.bytes(name))
+    }
+
+    /// Step state and the (token, position) of its rows.
+    pub(super) fn state(&mut self, state: State, rows: &[(u32, u32)]) {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|&(token, position)| Row { token, position })
+            .collect();
+        let write = |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(Place::State, at, bytes);
+        write(&mut self.executor, 0, bytemuck::bytes_of(&state)).unwrap();
+        write(&mut self.executor, ROWS_OFFSET, bytemuck::cast_slice(&rows)).unwrap();
+    }
+
+    pub(super) fn state_now(&mut self) -> (State, Row) {
+        let bytes = self.bytes("state");
+        let row = &bytes[ROWS_OFFSET..ROWS_OFFSET + size_of::<Row>()];
+        let head = &bytes[..ROWS_OFFSET];
+        (
+            bytemuck::pod_read_unaligned(head),
+            bytemuck::pod_read_unaligned(row),
+        )
+    }
+
+    pub(super) fn run(&mut self) {
+        let all = 0..self.table.cmds.len();
+        self.executor.run(0, all, 1).unwrap();
+    }
+
+    pub(super) fn run_op(&mut self, op: Op) {
+        let at = self.table.cmds.iter().position(|c| c.op == op).unwrap();
+        self.executor.run(0, at..at + 1, 1).unwrap();
+    }
+}
+
+pub(super) fn live(live: u32) -> State {
+    State {
+        live,
+        context: 512,
+        temperature: 1.0,
+        top_p: 1.0,
+        repeat_penalty: 1.0,
+        ..State::default()
+    }
+}
+
+/// What rows that are not live hold before and after.
+pub(super) const UNTOUCHED: f32 = 7.25;
+
+/// Splitmix64.
+pub(super) fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut s = seed;
+    move || {
+        s = s.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (s ^ (s >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Numbers in -1..1.
+pub(super) fn floats(seed: u64, n: usize) -> Vec<f32> {
+    let mut next = random(seed);
+    let unit = |r: u64| f64::from(u32::try_from(r >> 40).unwrap()) / f64::from(1 << 23) - 1.0;
+    #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
+    (0..n).map(|_| unit(next()) as f32).collect()
+}
+
+/// A random weight in a storage type.
+pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Weight {
+    let n = rows as usize * cols as usize;
+    let seed = u64::from(rows) << 32 | u64::from(cols);
+    let values = floats(seed, n);
+    let half = |v: f32| f16::from_f32(v).to_le_bytes();
+    let facts = dtype.facts();
+    let mut next = random(seed ^ 1);
+    let mut block = |header: &[f32]| {
+        let mut bytes: Vec<u8> = header.iter().flat_map(|&v| half(v)).collect();
+        while bytes.len() < facts.bytes {
+            bytes.push(next().to_le_bytes()[3]);
+        }
+        bytes
+    };
+    let bytes = match dtype {
+        DType::F16 => values.iter().flat_map(|&v| half(v)).collect(),
+        DType::Bf16 => values
+            .iter()
+            .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+            .collect(),
+        DType::Q4_1 => (0..n / 32).flat_map(|b| block(&values[b..b + 2])).collect(),
+        DType::Q4_0 | DType::Q8_0 => (0..n / 32).flat_map(|b| block(&values[b..=b])).collect(),
+        _ => bytemuck::cast_slice(&values).to_vec(),
+    };
+    Weight {
+        name,
+        dtype,
+        rows,
+        cols,
+        bytes,
+    }
+}
+
+/// What bytes of a file stand for.
+pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let facts = dtype.facts();
+    let half = |b: &[u8]| f16::from_le_bytes([b[0], b[1]]).to_f64();
+    let nibbles = |b: &[u8]| {
+        let (low, high) = (b.iter().map(|n| n & 15), b.iter().map(|n| n >> 4));
+        low.chain(high).map(f64::from).collect::<Vec<_>>()
+    };
+    let block = |b: &[u8]| match dtype {
+        DType::F16 => vec![half(b)],
+        DType::Bf16 => vec![bf16::from_le_bytes([b[0], b[1]]).to_f64()],
+        DType::Q8_0 => b[2..]
+            .iter()
+            .map(|&q| half(b) * f64::from(q.cast_signed()))
+            .collect(),
+        DType::Q4_0 => nibbles(&b[2..])
+            .iter()
+            .map(|q| half(b) * (q - 8.0))
+            .collect(),
+        DType::Q4_1 => nibbles(&b[4..])
+            .iter()
+            .map(|q| half(b) * q + half(&b[2..]))
+            .collect(),
+        _ => vec![f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]))],
+    };
+    bytes.chunks_exact(facts.bytes).flat_map(block).collect()
+}
+
+/// Holds `found` against `wanted`, and gives the error.
+pub(super) fn close(what: &str, found: &[f32], wanted: &[f64], tolerance: f64) -> f64 {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    let size = wanted
+        .iter()
+        .filter(|w| w.is_finite())
+        .fold(1e-30, |m, w| w.abs().max(m));
+    let mut worst = 0.0;
+    for (i, (&f, &w)) in found.iter().zip(wanted).enumerate() {
+        let error = if f64::from(f) == w {
+            0.0
+        } else {
+            (f64::from(f) - w).abs() / size
+        };
+        assert!(
+            error <= tolerance,
+            "{what}: [{i}] is {f}, not {w}; error {error:.1e}"
+        );
+        worst = error.max(worst);
+    }
+    worst
+}
+
+pub(super) fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
+
+/// `rows` of `wanted`, then rows that were not to be touched.
+pub(super) fn then_untouched(mut wanted: Vec<f64>, len: usize) -> Vec<f64> {
+    wanted.resize(len, f64::from(UNTOUCHED));
+    wanted
+}
