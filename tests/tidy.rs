@@ -43,6 +43,18 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
         "the library ends nobody's process",
     ),
     (
+        &["env::var", "env::var_os"],
+        &[
+            "src/exec/cpu/simd/mod.rs",
+            "cli/",
+            "xtask/",
+            "build.rs",
+            "tests/",
+            "benches/",
+        ],
+        "the environment changes nothing but TABLA_CPU",
+    ),
+    (
         &["wgpu::"],
         &["src/exec/gpu/", "tests/"],
         "graphics stay in src/exec/gpu",
