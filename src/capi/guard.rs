@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub type TablaStatus = i32;
 
 /// The call did what it says.
-pub const TABLA_OK: TablaStatus = 0;
+pub const TABLA_OK: i32 = 0;
 
 /// The last error of a thread.
 #[derive(Default)]

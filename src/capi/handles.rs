@@ -30,6 +30,9 @@ static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 const INDEX_BITS: u32 = 16;
 const MARK: usize = 1;
 
+/// Generations that a handle has bits for. A place that had them all is not given out again.
+const GENERATIONS: usize = usize::MAX >> (INDEX_BITS + 1);
+
 fn encode(index: usize, generation: usize) -> *mut TablaModel {
     let bits = (generation << INDEX_BITS | index) << 1 | MARK;
     std::ptr::without_provenance_mut(bits)
@@ -56,7 +59,7 @@ pub(super) fn insert(session: Session) -> Result<*mut TablaModel> {
     let mut table = TABLE.lock();
     let index = table
         .iter()
-        .position(|e| e.model.is_none())
+        .position(|e| e.model.is_none() && e.generation < GENERATIONS)
         .unwrap_or(table.len());
     if index >> INDEX_BITS != 0 {
         bail!(TooLarge, "{index} models are loaded, which is the limit");
@@ -88,7 +91,7 @@ fn resolve(handle: *const TablaModel) -> Result<Arc<TablaModel>> {
 /// Forgets a handle. A call that is inside the model ends first, on its own thread.
 pub(super) fn remove(handle: *const TablaModel) -> Result<()> {
     let model = resolve(handle)?;
-    model.cancel.cancel();
+    model.cancel.close();
     let mut table = TABLE.lock();
     let entry = decode(handle).and_then(|(index, _)| table.get_mut(index));
     let Some(entry) = entry.filter(|e| e.model.as_ref().is_some_and(|m| Arc::ptr_eq(m, &model)))
@@ -96,7 +99,6 @@ pub(super) fn remove(handle: *const TablaModel) -> Result<()> {
         bail!(Handle, "the model was freed by another thread");
     };
     entry.model = None;
-    // A generation that would repeat retires the place instead.
     entry.generation += 1;
     drop(table);
     Ok(())
@@ -138,6 +140,8 @@ pub(super) fn cancel(handle: *const TablaModel) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capi::guard::guard;
+    use crate::load::{DeviceChoice, Options, Source, load};
 
     #[test]
     fn handles_are_odd_and_come_back() {
@@ -147,5 +151,34 @@ mod tests {
             assert_eq!(decode(handle), Some((index, generation)));
         }
         assert!(decode(std::ptr::without_provenance(0x7f00_0000_1000)).is_none());
+    }
+
+    #[test]
+    fn a_panic_poisons_its_model_and_no_other() {
+        let load = || {
+            let options = Options {
+                device: DeviceChoice::Cpu,
+                context: 16,
+                ..Options::default()
+            };
+            let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+            insert(Session::new(model)).expect("there is room")
+        };
+        let (bad, good) = (load(), load());
+        let call = |handle| {
+            guard(|| {
+                with(handle, |session| {
+                    session.reset();
+                    Ok(())
+                })
+            })
+        };
+        let panics = || with(bad, |_| -> Result<()> { panic!("at once") });
+        assert_eq!(guard(panics), ErrorKind::Panic as i32);
+        assert_eq!(call(bad), ErrorKind::State as i32);
+        assert_eq!(call(good), 0);
+        assert_eq!(guard(|| remove(bad)), 0);
+        assert_eq!(guard(|| remove(good)), 0);
+        assert_eq!(call(bad), ErrorKind::Handle as i32);
     }
 }

@@ -3,7 +3,10 @@
 
 use super::guard::{TablaStatus, guard, guard_value, prepare_process};
 use super::handles::{self, TablaModel};
-use super::options::{TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized};
+use super::options::{
+    STRUCT_BYTES_MAX, TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized,
+    write_sized,
+};
 use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
@@ -262,29 +265,33 @@ pub unsafe extern "C" fn tabla_logits(
     })
 }
 
-/// Writes facts about a model.
+/// Writes facts about a model: as many bytes as `struct_size` says. What this library does not
+/// know yet becomes 0.
 ///
 /// # Safety
 ///
-/// `info` points to a `TablaModelInfo` whose `struct_size` is set.
+/// `info` points to a struct that begins with its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_model_info(
     model: *const TablaModel,
     info: *mut TablaModelInfo,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { out_of(info, "info") }?;
-        let size = out.struct_size as usize;
-        if size < size_of::<TablaModelInfo>() {
+        if info.is_null() {
+            bail!(Argument, "info is NULL");
+        }
+        // SAFETY: the caller's struct begins with its size.
+        let given = unsafe { info.cast::<u32>().read() };
+        let size = given as usize;
+        if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
             bail!(
                 Argument,
                 "struct_size is {size}: set it to sizeof(TablaModelInfo)"
             );
         }
-        *out = handles::with(model, |session| {
-            Ok(TablaModelInfo::of(session, out.struct_size))
-        })?;
+        let facts = handles::with(model, |session| Ok(TablaModelInfo::of(session, given)))?;
+        // SAFETY: the caller's struct holds `size` bytes.
+        unsafe { write_sized(&facts, info, size) };
         Ok(())
     })
 }
@@ -303,23 +310,16 @@ pub unsafe extern "C" fn tabla_generate_options_init(
         if options.is_null() {
             bail!(Argument, "options is NULL");
         }
-        if size < size_of::<u32>() || size > 4096 {
+        if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
             bail!(
                 Argument,
                 "size is {size}: pass sizeof(TablaGenerateOptions)"
             );
         }
         let mut defaults = TablaGenerateOptions::defaults();
-        defaults.struct_size = u32::try_from(size).expect("at most 4096");
-        let known = size.min(size_of::<TablaGenerateOptions>());
+        defaults.struct_size = u32::try_from(size).expect("a small number");
         // SAFETY: the caller's room holds `size` bytes.
-        unsafe { options.cast::<u8>().write_bytes(0, size) };
-        // SAFETY: as above, and `known` is at most the size of both.
-        unsafe {
-            (&raw const defaults)
-                .cast::<u8>()
-                .copy_to(options.cast(), known);
-        }
+        unsafe { write_sized(&defaults, options, size) };
         Ok(())
     })
 }

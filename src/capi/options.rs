@@ -122,6 +122,9 @@ pub(super) fn finish_code(finish: Finish) -> i32 {
     }
 }
 
+/// Bytes of a struct with a size at most: what is over it was never set.
+pub(super) const STRUCT_BYTES_MAX: usize = 4096;
+
 /// Reads a struct that may be older (shorter: the rest keeps `defaults`) or newer (longer: the
 /// rest must be 0) than this build's.
 ///
@@ -134,7 +137,7 @@ pub(super) unsafe fn read_sized<T: Copy>(from: *const T, defaults: T) -> Result<
     }
     // SAFETY: the caller's struct begins with its size.
     let size = unsafe { from.cast::<u32>().read() } as usize;
-    if size < size_of::<u32>() || size > 4096 {
+    if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
         bail!(
             Argument,
             "struct_size is {size}: set it to sizeof the struct"
@@ -153,6 +156,20 @@ pub(super) unsafe fn read_sized<T: Copy>(from: *const T, defaults: T) -> Result<
     // SAFETY: both spans hold `known` bytes and `out` is a plain C struct of ours.
     unsafe { std::ptr::copy_nonoverlapping(given.as_ptr(), (&raw mut out).cast(), known) };
     Ok(out)
+}
+
+/// Writes a struct into a caller's, which may be older (shorter) or newer (longer: the rest
+/// becomes 0).
+///
+/// # Safety
+///
+/// `to` points to `size` bytes.
+pub(super) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<u8>().write_bytes(0, size) };
+    // SAFETY: both spans hold `known` bytes, and no `T` of ours overlaps the caller's.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const *from).cast(), to.cast::<u8>(), known) };
 }
 
 impl TablaLoadOptions {

@@ -8,7 +8,7 @@ use crate::model::{Facts, Model, TableId};
 use crate::op::table::Place;
 use crate::text::Tokenizer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// One sequence of a model: text goes in, text comes out.
 #[derive(Debug)]
@@ -25,12 +25,24 @@ pub struct Session {
 
 /// Stops what a session does, from any thread.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<AtomicU8>);
+
+/// Nobody asked to stop.
+const GO_ON: u8 = 0;
+/// Someone asked; the next call forgets it.
+const CANCELLED: u8 = 1;
+/// The session is going away: nothing forgets it.
+const CLOSED: u8 = 2;
 
 impl Cancel {
     /// Asks the session to stop at the next token or chunk.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.fetch_max(CANCELLED, Ordering::Relaxed);
+    }
+
+    /// Asks the session to stop for good.
+    pub(crate) fn close(&self) {
+        self.0.store(CLOSED, Ordering::Relaxed);
     }
 }
 
@@ -152,7 +164,9 @@ impl Session {
 
     /// Checks that there is a sequence to go on from, and forgets an old cancellation.
     pub(super) fn begin(&mut self) -> Result<()> {
-        self.cancel.0.store(false, Ordering::Relaxed);
+        let flag = &self.cancel.0;
+        // Another value than `CANCELLED` stays what it is.
+        _ = flag.compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
         if self.tokens.is_empty() {
             bail!(State, "the sequence is empty: prefill a prompt first");
         }
@@ -161,7 +175,7 @@ impl Session {
 
     /// Whether someone asked to stop.
     pub(super) fn cancelled(&self) -> bool {
-        self.cancel.0.load(Ordering::Relaxed)
+        self.cancel.0.load(Ordering::Relaxed) != GO_ON
     }
 
     /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.

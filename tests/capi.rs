@@ -1,0 +1,172 @@
+//! The C ABI as a C program sees it: `tests/capi/smoke.c` against the header and both libraries.
+//!
+//! Needs a C compiler; where there is none, or no valgrind, it says so and skips. With
+//! `TABLA_REQUIRE_VALGRIND=1` a missing valgrind fails.
+#![cfg(unix)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+/// What Rust's standard library needs beside the static library.
+const NATIVE: &[&str] = &["-lpthread", "-ldl", "-lm"];
+
+/// Leaves the drivers of the machine out: what runs here is the CPU, and what leaks is ours.
+const NO_DRIVERS: (&str, &str) = ("VK_ICD_FILENAMES", "/dev/null");
+
+#[test]
+fn a_c_program_links_the_dynamic_library() {
+    smoke("dynamic", |libraries| {
+        let folder = libraries.display();
+        vec![
+            format!("-L{folder}"),
+            "-ltabla".to_string(),
+            format!("-Wl,-rpath,{folder}"),
+        ]
+    });
+}
+
+#[test]
+fn a_c_program_links_the_static_library() {
+    smoke("static", |libraries| {
+        vec![libraries.join("libtabla.a").display().to_string()]
+    });
+}
+
+#[test]
+fn the_header_is_c_plus_plus_as_well() {
+    let Some(compiler) = tool("CXX", "c++") else {
+        return skip("no C++ compiler: the header is not tried in C++");
+    };
+    let header = root().join("include/tabla.h");
+    let mut command = Command::new(compiler);
+    command
+        .args(STRICT)
+        .args(["-std=c++17", "-fsyntax-only", "-x", "c++"]);
+    run(command.arg(header));
+}
+
+#[test]
+fn the_library_exports_what_it_should() {
+    let Some(nm) = tool("NM", "nm") else {
+        return skip("no nm: the exports are not compared");
+    };
+    let library = libraries().join("libtabla.so");
+    if !library.exists() {
+        return skip("no libtabla.so on this system: the exports are not compared");
+    }
+    let out = run(Command::new(nm).args(["-D", "--defined-only"]).arg(library));
+    let mut found: Vec<_> = text(&out.stdout)
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(|name| name.split('@').next().unwrap_or_default().to_string())
+        .collect();
+    found.sort();
+    let list = std::fs::read_to_string(root().join("include/exports.txt")).unwrap_or_default();
+    let wanted: Vec<_> = list.lines().map(str::to_string).collect();
+    assert_eq!(
+        found, wanted,
+        "the library's exports (left) are not those of include/exports.txt (right)"
+    );
+}
+
+/// Compiles the program, runs it, and runs it under valgrind.
+fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
+    let Some(compiler) = tool("CC", "cc") else {
+        return skip("no C compiler: the C ABI is not tried");
+    };
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
+    std::fs::create_dir_all(&scratch).expect("the target folder takes folders");
+    let no_model = scratch.join("no-model.gguf");
+    std::fs::write(&no_model, "This is no model.").expect("the target folder takes files");
+    let program = scratch.join("smoke");
+
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(["-std=c99", "-O1", "-g"]);
+    command.arg("-I").arg(root().join("include"));
+    command.arg(root().join("tests/capi/smoke.c"));
+    command.arg("-o").arg(&program);
+    run(command.args(link(&libraries())).args(NATIVE));
+
+    let arguments = [env!("CARGO_PKG_VERSION").as_ref(), no_model.as_os_str()];
+    let out = run(Command::new(&program)
+        .args(arguments)
+        .env(NO_DRIVERS.0, NO_DRIVERS.1));
+    assert!(
+        text(&out.stdout).ends_with(" checks held, 0 failed\n") && out.stderr.is_empty(),
+        "the library prints: {}{}",
+        text(&out.stdout),
+        text(&out.stderr)
+    );
+
+    let Some(valgrind) = tool("VALGRIND", "valgrind") else {
+        let required = std::env::var_os("TABLA_REQUIRE_VALGRIND").is_some_and(|v| v == "1");
+        assert!(!required, "valgrind is required and not there");
+        return skip("no valgrind: leaks and bad memory accesses are not looked for");
+    };
+    let mut command = Command::new(valgrind);
+    command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+    command.args([
+        "--errors-for-leak-kinds=definite,indirect",
+        "--show-leak-kinds=definite",
+    ]);
+    command.arg(&program).args(arguments);
+    run(command.env(NO_DRIVERS.0, NO_DRIVERS.1));
+}
+
+/// The folder of `libtabla.so` and `libtabla.a`: cargo makes them beside this test.
+fn libraries() -> PathBuf {
+    let this = std::env::current_exe().expect("a test has a path");
+    let beside = this
+        .parent()
+        .expect("a file lies in a folder")
+        .to_path_buf();
+    if beside.join("libtabla.a").exists() {
+        return beside;
+    }
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--lib"]).current_dir(root());
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    run(&mut command);
+    beside
+        .parent()
+        .expect("deps lies in a folder")
+        .to_path_buf()
+}
+
+/// The program that an environment variable names, or the usual one, if it runs.
+fn tool(variable: &str, usual: &str) -> Option<String> {
+    let name = std::env::var(variable).unwrap_or_else(|_| usual.to_string());
+    let runs = Command::new(&name).arg("--version").output();
+    runs.is_ok_and(|out| out.status.success()).then_some(name)
+}
+
+fn run(command: &mut Command) -> Output {
+    let out = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        out.status.success(),
+        "{command:?}: {}\n{}{}",
+        out.status,
+        text(&out.stdout),
+        text(&out.stderr)
+    );
+    out
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn skip(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,574 @@
+/*
+ * Every exported function, and every sentence of the contract at the top of tabla.h that a
+ * program can see. Says how many checks held; each that fails is a line with its place.
+ *
+ *     smoke <version> <a file that is no model>
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tabla.h"
+#include "tabla.h" /* twice does no harm */
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int held, failed;
+
+static void check(int truth, const char *what, int line) {
+    if (truth) {
+        held++;
+        return;
+    }
+    failed++;
+    printf("tests/capi/smoke.c:%d: %s does not hold; the last error: %d %s\n", line, what,
+           (int)tabla_last_error_code(), tabla_last_error());
+}
+
+#define CHECK(what) check((what), #what, __LINE__)
+
+/* The call fails with this code, and says so in both ways. */
+#define FAILS(call, code)                                                                          \
+    do {                                                                                           \
+        CHECK((call) == (code));                                                                   \
+        CHECK(tabla_last_error_code() == (code));                                                  \
+        CHECK(tabla_last_error()[0] != '\0');                                                      \
+    } while (0)
+
+static TablaLoadOptions on_cpu(void) {
+    TablaLoadOptions options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.device = TABLA_DEVICE_CPU;
+    options.precision = TABLA_PRECISION_EXACT;
+    options.threads = 2;
+    options.max_context = 48;
+    return options;
+}
+
+/* The built-in model, on two threads. */
+static TablaModel *load(void) {
+    TablaLoadOptions options = on_cpu();
+    TablaModel *model = tabla_load_model_with(NULL, &options);
+    CHECK(model != NULL);
+    if (model == NULL) {
+        exit(1);
+    }
+    return model;
+}
+
+static TablaGenerateOptions likeliest(uint32_t max_tokens) {
+    TablaGenerateOptions options;
+    CHECK(tabla_generate_options_init(&options, sizeof options) == TABLA_OK);
+    options.temperature = 0;
+    options.max_tokens = max_tokens;
+    options.ignore_stops = 1;
+    return options;
+}
+
+static const char STORY[] = "Once upon a time";
+
+static size_t story(TablaModel *model, uint32_t tokens[64]) {
+    size_t count = 0;
+    CHECK(tabla_encode(model, STORY, strlen(STORY), TABLA_ENCODE_ADD_SPECIAL, tokens, 64, &count) ==
+          TABLA_OK);
+    CHECK(count > 0 && count <= 64);
+    return count;
+}
+
+struct stages {
+    uint32_t calls;
+    float done;
+    pthread_t thread;
+    int elsewhere, unnamed;
+};
+
+static void stage_ended(uint32_t stage, const char *name, double milliseconds, float done,
+                        void *user_data) {
+    struct stages *s = user_data;
+    s->calls++;
+    s->done = done;
+    s->elsewhere += !pthread_equal(s->thread, pthread_self());
+    s->unnamed += stage < 1 || stage > 18 || name[0] == '\0' || milliseconds < 0;
+}
+
+static void loading(const char *version) {
+    struct stages seen = {0, 0, pthread_self(), 0, 0};
+    TablaLoadOptions options = on_cpu();
+    TablaModelInfo info;
+    TablaModel *model;
+
+    CHECK(strcmp(tabla_version(), version) == 0);
+    CHECK(tabla_abi_version() == TABLA_ABI_VERSION);
+
+    options.progress = stage_ended;
+    options.user_data = &seen;
+    model = tabla_load_model_with(NULL, &options);
+    CHECK(model != NULL);
+    CHECK(tabla_last_error_code() == TABLA_OK);
+    CHECK(seen.calls == 18 && seen.done == 1.0f);
+    CHECK(seen.elsewhere == 0 && seen.unnamed == 0);
+
+    memset(&info, 0x55, sizeof info);
+    info.struct_size = sizeof info;
+    CHECK(tabla_model_info(model, &info) == TABLA_OK);
+    CHECK(info.struct_size == sizeof info);
+    CHECK(info.layers > 0 && info.dim > 0 && info.heads > 0 && info.kv_heads > 0);
+    CHECK(info.head_dim > 0 && info.ffn > 0 && info.vocab > 0 && info.parameters > 0);
+    CHECK(info.context == 48 && info.context_trained > 0);
+    CHECK(info.file_bytes > 0 && info.cache_bytes > 0 && info.scratch_bytes > 0);
+    CHECK(info.architecture[0] != '\0' && info.device[0] != '\0');
+
+    /* A struct of an older program, which knows the first four fields. */
+    memset(&info, 0x55, sizeof info);
+    info.struct_size = 4 * sizeof(uint32_t);
+    CHECK(tabla_model_info(model, &info) == TABLA_OK);
+    CHECK(info.heads > 0 && info.heads != 0x55555555 && info.kv_heads == 0x55555555);
+    info.struct_size = 0;
+    FAILS(tabla_model_info(model, &info), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_info(model, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+}
+
+static void bad_files(const char *no_model) {
+    TablaLoadOptions options = on_cpu();
+    CHECK(tabla_load_model_with(no_model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
+    CHECK(strstr(tabla_last_error(), "stage 3") != NULL);
+    CHECK(tabla_load_model_with("there/is/no/such.gguf", &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
+    CHECK(tabla_load_model_with(".", &options) == NULL);
+    CHECK(tabla_last_error_code() != TABLA_OK && tabla_last_error()[0] != '\0');
+    CHECK(tabla_load_model("there/is/no/such.gguf", NULL, 0) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
+}
+
+static void sizes(void) {
+    struct {
+        TablaLoadOptions known;
+        char newer[16];
+    } grown;
+    struct {
+        TablaGenerateOptions known;
+        char newer[16];
+    } asked;
+    TablaLoadOptions options = on_cpu();
+    TablaGenerateOptions defaults, part;
+    uint32_t tokens[64], token = 77;
+    TablaModel *model;
+    size_t count;
+
+    options.struct_size = 0;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options.struct_size = 1u << 30;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = on_cpu();
+    options.device = 99;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = on_cpu();
+    options.precision = -1;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+
+    memset(&grown, 0, sizeof grown);
+    grown.known = on_cpu();
+    grown.known.struct_size = sizeof grown;
+    grown.newer[15] = 1;
+    CHECK(tabla_load_model_with(NULL, &grown.known) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    grown.newer[15] = 0;
+    model = tabla_load_model_with(NULL, &grown.known);
+    CHECK(model != NULL);
+
+    FAILS(tabla_generate_options_init(NULL, sizeof defaults), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate_options_init(&defaults, 0), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_generate_options_init(&defaults, sizeof defaults) == TABLA_OK);
+    CHECK(defaults.struct_size == sizeof defaults && defaults.temperature > 0);
+    memset(&part, 0x55, sizeof part);
+    CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
+    CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
+
+    count = story(model, tokens);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* the rest keeps its defaults */
+    CHECK(token != 77);
+    memset(&asked, 0, sizeof asked);
+    CHECK(tabla_generate_options_init(&asked.known, sizeof asked) == TABLA_OK);
+    CHECK(asked.known.struct_size == sizeof asked);
+    CHECK(tabla_step(model, &asked.known, &token) == TABLA_OK);
+    asked.newer[0] = 1;
+    token = 77;
+    FAILS(tabla_step(model, &asked.known, &token), TABLA_ERROR_ARGUMENT);
+    defaults.top_p = NAN;
+    FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
+    CHECK(token == 77);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+}
+
+static void text(TablaModel *model) {
+    uint32_t tokens[64];
+    char back[256];
+    size_t count, bytes, sentinel = 4711;
+
+    CHECK(tabla_encode(model, STORY, strlen(STORY), 0, NULL, 0, &count) == TABLA_OK);
+    CHECK(count > 0 && count <= 64);
+    memset(tokens, 0x55, sizeof tokens);
+    FAILS(tabla_encode(model, STORY, strlen(STORY), 0, tokens, count - 1, &sentinel),
+          TABLA_ERROR_TOO_LARGE);
+    CHECK(sentinel == 4711 && tokens[0] == 0x55555555);
+    CHECK(tabla_encode(model, STORY, strlen(STORY), 0, tokens, 64, &bytes) == TABLA_OK);
+    CHECK(bytes == count && tokens[count] == 0x55555555);
+    CHECK(tabla_encode(model, NULL, 0, 0, tokens, 64, &count) == TABLA_OK);
+
+    count = story(model, tokens);
+    CHECK(tabla_decode(model, tokens, count, NULL, 0, &bytes) == TABLA_OK);
+    CHECK(bytes >= strlen(STORY) && bytes < sizeof back);
+    CHECK(tabla_decode(model, tokens, count, back, sizeof back, &bytes) == TABLA_OK);
+    back[bytes] = '\0';
+    CHECK(strstr(back, STORY) != NULL);
+    FAILS(tabla_decode(model, tokens, count, back, 1, &sentinel), TABLA_ERROR_TOO_LARGE);
+
+    FAILS(tabla_encode(model, "\xff\xfe", 2, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, NULL, 5, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, STORY, (size_t)-1, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, STORY, 4, 1u << 31, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, STORY, 4, 0, tokens, 64, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_decode(model, NULL, 3, back, sizeof back, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_decode(model, tokens, (size_t)-1 / 4, back, sizeof back, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_decode(model, tokens, count, back, sizeof back, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+}
+
+static uint32_t argmax(const float *row, size_t count) {
+    size_t best = 0, i;
+    for (i = 1; i < count; i++) {
+        if (row[i] > row[best]) {
+            best = i;
+        }
+    }
+    return (uint32_t)best;
+}
+
+static void numbers(TablaModel *model) {
+    TablaGenerateOptions options = likeliest(0);
+    TablaModelInfo info;
+    uint32_t tokens[64], token = 77, again;
+    size_t count, vocab = 0, all = 0, sentinel = 4711, i;
+    float *last, *rows;
+    double apart = 0, large = 0;
+
+    info.struct_size = sizeof info;
+    CHECK(tabla_model_info(model, &info) == TABLA_OK);
+    FAILS(tabla_step(model, &options, &token), TABLA_ERROR_STATE);
+    FAILS(tabla_generate(model, NULL, &options, NULL, NULL, NULL), TABLA_ERROR_STATE);
+    CHECK(token == 77);
+
+    count = story(model, tokens);
+    again = info.vocab;
+    FAILS(tabla_prefill(model, &again, 1), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_prefill(model, NULL, 1), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_prefill(model, tokens, (size_t)-1), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+
+    CHECK(tabla_logits(model, TABLA_LOGITS_LAST, NULL, 0, &vocab) == TABLA_OK);
+    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK);
+    CHECK(vocab == info.vocab && all == count * vocab);
+    last = malloc(vocab * sizeof *last);
+    rows = malloc(all * sizeof *rows);
+    if (last == NULL || rows == NULL) {
+        exit(1);
+    }
+    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab - 1, &sentinel),
+          TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_logits(model, 7, last, vocab, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+    CHECK(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, &vocab) == TABLA_OK);
+    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, rows, all, &all) == TABLA_OK);
+    for (i = 0; i < vocab; i++) {
+        double a = last[i], b = rows[all - vocab + i];
+        apart = fmax(apart, fabs(a - b));
+        large = fmax(large, fabs(a));
+    }
+    CHECK(isfinite(large) && large > 0 && apart <= 1e-4 * large);
+
+    FAILS(tabla_step(model, &options, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_step(model, &options, &token) == TABLA_OK);
+    CHECK(token == argmax(last, vocab));
+    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK && all == 0);
+    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, &sentinel), TABLA_ERROR_STATE);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_step(model, &options, &again) == TABLA_OK);
+    CHECK(again == token);
+    CHECK(tabla_step(model, NULL, &again) == TABLA_OK);
+    CHECK(again < vocab);
+    free(last);
+    free(rows);
+    CHECK(tabla_reset(model) == TABLA_OK);
+}
+
+enum meanwhile { NOTHING, STOP, CALL, CANCEL_FROM_OUTSIDE, FREE_FROM_OUTSIDE, FREE_FROM_INSIDE };
+
+struct listener {
+    TablaModel *model;
+    enum meanwhile meanwhile;
+    pthread_t thread;
+    uint32_t calls;
+    size_t bytes;
+    int elsewhere, unended;
+};
+
+static void *cancel_from_outside(void *model) {
+    FAILS(tabla_reset(model), TABLA_ERROR_STATE); /* busy, and no wait */
+    CHECK(tabla_cancel(model) == TABLA_OK);
+    return NULL;
+}
+
+static void *free_from_outside(void *model) {
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    FAILS(tabla_free_model(model), TABLA_ERROR_HANDLE);
+    return NULL;
+}
+
+/* Runs something on a thread of its own, to its end. */
+static void elsewhere(void *(*what)(void *), void *with) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, what, with) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_data) {
+    struct listener *me = user_data;
+    (void)token;
+    me->calls++;
+    me->bytes += bytes;
+    me->elsewhere += !pthread_equal(me->thread, pthread_self());
+    me->unended += piece[bytes] != '\0';
+    if (me->calls != 1) {
+        return me->meanwhile == STOP && me->calls == 3;
+    }
+    switch (me->meanwhile) {
+    case CALL: {
+        size_t count = 4711;
+        FAILS(tabla_reset(me->model), TABLA_ERROR_STATE);
+        FAILS(tabla_prefill(me->model, &token, 1), TABLA_ERROR_STATE);
+        FAILS(tabla_encode(me->model, "a", 1, 0, NULL, 0, &count), TABLA_ERROR_STATE);
+        FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_STATE);
+        CHECK(count == 4711);
+        break;
+    }
+    case CANCEL_FROM_OUTSIDE:
+        elsewhere(cancel_from_outside, me->model);
+        break;
+    case FREE_FROM_OUTSIDE:
+        elsewhere(free_from_outside, me->model);
+        break;
+    case FREE_FROM_INSIDE:
+        CHECK(tabla_free_model(me->model) == TABLA_OK);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+static void generating(TablaModel *model, enum meanwhile meanwhile) {
+    TablaGenerateOptions options = likeliest(8);
+    struct listener me = {NULL, NOTHING, pthread_self(), 0, 0, 0, 0};
+    TablaStats stats, untouched;
+    int freed = meanwhile == FREE_FROM_OUTSIDE || meanwhile == FREE_FROM_INSIDE;
+
+    me.model = model;
+    me.meanwhile = meanwhile;
+    memset(&stats, 0x55, sizeof stats);
+    untouched = stats;
+    options.temperature = -1;
+    FAILS(tabla_generate(model, STORY, &options, hear, &me, &stats), TABLA_ERROR_ARGUMENT);
+    CHECK(memcmp(&stats, &untouched, sizeof stats) == 0 && me.calls == 0);
+    options.temperature = 0;
+
+    CHECK(tabla_generate(model, STORY, &options, hear, &me, &stats) == TABLA_OK);
+    CHECK(stats.prompt_tokens > 0 && stats.prompt_ms >= 0 && stats.tokens_ms >= 0);
+    CHECK(me.elsewhere == 0 && me.unended == 0);
+    switch (meanwhile) {
+    case NOTHING:
+    case CALL:
+        CHECK(stats.finish == TABLA_FINISH_LENGTH);
+        CHECK(stats.tokens == 8 && me.calls >= 8 && me.bytes > 0);
+        break;
+    case STOP:
+        CHECK(stats.finish == TABLA_FINISH_CALLBACK && me.calls >= 3 && stats.tokens == 3);
+        break;
+    default:
+        CHECK(stats.finish == TABLA_FINISH_CANCELLED && stats.tokens < 8);
+    }
+    if (freed) {
+        FAILS(tabla_reset(model), TABLA_ERROR_HANDLE);
+        return;
+    }
+    if (meanwhile == CALL) {
+        /* The model goes on, also without a callback and to the end of the context. */
+        options.max_tokens = 0;
+        CHECK(tabla_generate(model, NULL, &options, NULL, NULL, &stats) == TABLA_OK);
+        CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.prompt_tokens == 0);
+        FAILS(tabla_step(model, &options, &me.calls), TABLA_ERROR_STATE);
+    }
+    CHECK(tabla_reset(model) == TABLA_OK);
+}
+
+/* Every function that takes a model refuses this one. */
+static void refused(TablaModel *handle) {
+    TablaModelInfo info;
+    uint32_t token = 77;
+    size_t count = 4711;
+    float row[1] = {0.5f};
+    char piece[4] = "abc";
+
+    info.struct_size = sizeof info;
+    info.layers = 4711;
+    FAILS(tabla_free_model(handle), TABLA_ERROR_HANDLE);
+    FAILS(tabla_cancel(handle), TABLA_ERROR_HANDLE);
+    FAILS(tabla_reset(handle), TABLA_ERROR_HANDLE);
+    FAILS(tabla_prefill(handle, &token, 1), TABLA_ERROR_HANDLE);
+    FAILS(tabla_step(handle, NULL, &token), TABLA_ERROR_HANDLE);
+    FAILS(tabla_generate(handle, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
+    FAILS(tabla_logits(handle, TABLA_LOGITS_LAST, row, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_info(handle, &info), TABLA_ERROR_HANDLE);
+    FAILS(tabla_encode(handle, "a", 1, 0, &token, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
+    CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
+    CHECK(strcmp(piece, "abc") == 0);
+}
+
+static void handles(TablaModel *second) {
+    int local = 0;
+    void *memory = malloc(64);
+    TablaModel *first = load();
+    TablaModel *third;
+
+    CHECK(first != second);
+    refused(NULL);
+    refused((TablaModel *)(void *)&local);
+    refused((TablaModel *)memory);
+    refused((TablaModel *)(uintptr_t)1000001);
+    refused((TablaModel *)(uintptr_t)-1);
+    CHECK(tabla_free_model(first) == TABLA_OK);
+    refused(first);
+    third = load(); /* in the place of the first */
+    CHECK(third != first && third != second);
+    refused(first);
+    CHECK(tabla_reset(second) == TABLA_OK && tabla_reset(third) == TABLA_OK);
+    CHECK(tabla_last_error_code() == TABLA_OK);
+    CHECK(tabla_free_model(third) == TABLA_OK);
+    free(memory);
+}
+
+static void *other_error(void *nothing) {
+    (void)nothing;
+    CHECK(tabla_last_error_code() == TABLA_OK);
+    CHECK(tabla_last_error()[0] == '\0');
+    FAILS(tabla_generate_options_init(NULL, 0), TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "options") != NULL);
+    return NULL;
+}
+
+static void threads(void) {
+    const char *text;
+    FAILS(tabla_reset(NULL), TABLA_ERROR_HANDLE);
+    text = tabla_last_error();
+    elsewhere(other_error, NULL);
+    CHECK(text == tabla_last_error() && strstr(text, "NULL") != NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+}
+
+/* What a child of fork gets: errors, at once. Returns how much is wrong. */
+static char child(TablaModel *model) {
+    struct timespec start, end;
+    uint32_t token = 77;
+    char wrong = 0;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    wrong += tabla_step(model, NULL, &token) != TABLA_ERROR_STATE;
+    wrong += tabla_last_error()[0] == '\0' || token != 77;
+    wrong += tabla_load_model_with(NULL, NULL) != NULL;
+    wrong += tabla_last_error_code() != TABLA_ERROR_STATE;
+    wrong += tabla_free_model(model) != TABLA_ERROR_STATE;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    wrong += end.tv_sec - start.tv_sec > 1;
+    return wrong;
+}
+
+static void forking(TablaModel *model) {
+    uint32_t tokens[64], token;
+    size_t count = story(model, tokens);
+    char wrong = 77;
+    int status = 0, ends[2];
+    pid_t pid;
+
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(pipe(ends) == 0);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        wrong = child(model);
+        status = write(ends[1], &wrong, 1) != 1;
+        /* Without the threads that held it, the parent's memory would look lost to valgrind. */
+        raise(SIGKILL);
+    }
+    CHECK(pid > 0);
+    close(ends[1]);
+    CHECK(read(ends[0], &wrong, 1) == 1 && wrong == 0);
+    close(ends[0]);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(tabla_step(model, NULL, &token) == TABLA_OK);
+    CHECK(tabla_reset(model) == TABLA_OK);
+}
+
+/* No signal has a handler but those that had one before. */
+static void signals(void) {
+    const int all[] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof *all; i++) {
+        struct sigaction found;
+        CHECK(sigaction(all[i], NULL, &found) == 0);
+        CHECK(found.sa_handler == SIG_DFL);
+    }
+}
+
+int main(int argc, char **argv) {
+    TablaModel *model;
+    if (argc != 3) {
+        return 2;
+    }
+    threads(); /* before anything is loaded */
+    loading(argv[1]);
+    bad_files(argv[2]);
+    sizes();
+    model = load();
+    text(model);
+    numbers(model);
+    generating(model, NOTHING);
+    generating(model, STOP);
+    generating(model, CALL);
+    generating(model, CANCEL_FROM_OUTSIDE);
+    generating(load(), FREE_FROM_OUTSIDE);
+    generating(load(), FREE_FROM_INSIDE);
+    handles(model);
+    threads();
+    forking(model);
+    signals();
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    printf("%d checks held, %d failed\n", held, failed);
+    return failed != 0;
+}

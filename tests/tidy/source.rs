@@ -1,0 +1,78 @@
+//! Rust as text: what is a comment, what is a literal, where a word stands alone.
+
+/// Blanks for comments, and for literals as well if wanted. Every byte keeps its place.
+pub(super) fn blank(text: &str, literals: bool) -> String {
+    let from = text.as_bytes();
+    let mut out = from.to_vec();
+    let mut at = 0;
+    while at < from.len() {
+        let rest = &text[at..];
+        let (len, wipe) = if rest.starts_with("//") {
+            (rest.find('\n').unwrap_or(rest.len()), true)
+        } else if rest.starts_with("/*") {
+            (rest.find("*/").map_or(rest.len(), |end| end + 2), true)
+        } else if rest.starts_with('"') {
+            (string(&text[..at], rest), literals)
+        } else if rest.starts_with('\'') {
+            (character(rest), literals)
+        } else {
+            (rest.chars().next().map_or(1, char::len_utf8), false)
+        };
+        if wipe {
+            out[at..at + len]
+                .iter_mut()
+                .filter(|b| **b != b'\n')
+                .for_each(|b| *b = b' ');
+        }
+        at += len;
+    }
+    String::from_utf8(out).expect("whole characters become blanks")
+}
+
+/// Bytes of a string literal that begins here, raw if what stands before says so.
+fn string(before: &str, rest: &str) -> usize {
+    let bare = before.trim_end_matches('#');
+    if bare.ends_with('r') {
+        let end = format!("\"{}", "#".repeat(before.len() - bare.len()));
+        return rest[1..]
+            .find(&end)
+            .map_or(rest.len(), |at| 1 + at + end.len());
+    }
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            '"' if !escaped => return at + 1,
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    rest.len()
+}
+
+/// Bytes of a character literal, or of the tick of a lifetime.
+fn character(rest: &str) -> usize {
+    let mut chars = rest.char_indices().skip(1);
+    match chars.next() {
+        Some((_, '\\')) => rest[2..].find('\'').map_or(1, |at| {
+            // The escaped character may itself be a tick.
+            if at == 0 { 4 } else { at + 3 }
+        }),
+        Some(_) if chars.next().is_some_and(|(_, c)| c == '\'') => {
+            rest[1..].find('\'').map_or(1, |at| at + 2)
+        }
+        _ => 1,
+    }
+}
+
+/// Where a word stands alone.
+pub(super) fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    text.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |at| {
+            let open = word.starts_with(|c: char| c.is_alphanumeric());
+            let close = word.ends_with(|c: char| c.is_alphanumeric());
+            let before = text[..*at].chars().next_back();
+            let behind = text[at + word.len()..].chars().next();
+            !(open && part(before)) && !(close && part(behind))
+        })
+}
