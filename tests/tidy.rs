@@ -8,7 +8,7 @@ mod examples;
 #[path = "tidy/source.rs"]
 mod source;
 
-use source::{blank, find};
+use source::{Keep, blank, find};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
@@ -152,8 +152,8 @@ impl File {
         Self {
             path: path.to_string(),
             text: text.to_string(),
-            words: blank(text, false),
-            code: blank(text, true),
+            words: blank(text, Keep::Literals),
+            code: blank(text, Keep::Code),
         }
     }
 

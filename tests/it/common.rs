@@ -1,5 +1,6 @@
 //! What tests share: golden files, devices, sessions.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use tabla::exec::cpu::Level;
 use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session, Source};
@@ -11,10 +12,17 @@ pub(crate) fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// Says what is not tested, past the capture of the test runner.
+pub(crate) fn skip(what: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what}");
+}
+
 /// The real models, where `TABLA_TESTDATA` names their folder.
 pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("TABLA_TESTDATA") else {
-        eprintln!("SKIPPED: {path}: TABLA_TESTDATA names no folder of real models");
+        skip(&format!(
+            "{path}: TABLA_TESTDATA names no folder of real models"
+        ));
         return None;
     };
     let path = Path::new(&folder).join(path);
@@ -60,7 +68,7 @@ pub(crate) fn has_gpu() -> bool {
         "TABLA_REQUIRE_GPU=1, and no adapter was found"
     );
     if !found {
-        eprintln!("SKIPPED: the GPU's share: no adapter was found");
+        skip("the GPU's share: no adapter was found");
     }
     found
 }

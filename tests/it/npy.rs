@@ -13,13 +13,10 @@ impl Npy {
         let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00", "{}", path.display());
         let head = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-        let text = std::str::from_utf8(&bytes[10..10 + head]).unwrap();
+        let text = std::str::from_utf8(&bytes[10..10 + head]).expect("ASCII");
         assert!(text.contains("'<f4'") && text.contains("False"), "{text}");
-        let shape = text
-            .split_once("'shape': (")
-            .and_then(|(_, t)| t.split_once(')'))
-            .unwrap()
-            .0;
+        let shape = text.split_once("'shape': (").expect("a shape").1;
+        let shape = shape.split_once(')').expect("a shape").0;
         let shape: Vec<usize> = shape
             .split(',')
             .filter_map(|n| n.trim().parse().ok())

@@ -2,25 +2,11 @@
 //!
 //! Needs `TABLA_TESTDATA`, the folder that its README describes; without it the tests say so and pass.
 
+use crate::common::{skip, testdata};
 use serde_json::Value;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tabla::text::{Decode, Encode, Specials, Tokenizer};
-
-/// Says why nothing was tested, past the capture of the test runner.
-fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "SKIPPED tokenizer vectors: {why}");
-}
-
-/// The folder of test data.
-fn testdata() -> Option<PathBuf> {
-    let folder = std::env::var_os("TABLA_TESTDATA");
-    if folder.is_none() {
-        skip("TABLA_TESTDATA is not set");
-    }
-    folder.map(PathBuf::from)
-}
 
 /// A file as it is, or unpacked from `.xz` beside it.
 fn unpacked(path: &Path) -> Option<PathBuf> {
@@ -82,7 +68,7 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
 
 #[test]
 fn vectors_of_llama_cpp() {
-    let Some(folder) = testdata() else {
+    let Some(folder) = testdata("") else {
         return;
     };
     let mut tested = 0;
@@ -112,7 +98,7 @@ fn ids(value: &Value) -> Vec<u32> {
 /// Prompts, and one chat as its template rendered it, in whole models.
 #[test]
 fn prompts_of_whole_models() {
-    let Some(folder) = testdata() else {
+    let Some(folder) = testdata("") else {
         return;
     };
     for (model, golden) in [

@@ -20,10 +20,13 @@ fn check(rule: fn(&[File]) -> Vec<String>, files: &[(&str, &str)], wanted: &[&st
 #[test]
 fn comments_and_literals_become_blanks() {
     let text = "a // b\n/* c */ \"d \\\" // e\" f r#\"g\"h\"# 'i' '\\'' '\"' &'static j";
-    let code = blank(text, true);
+    let code = blank(text, Keep::Code);
     assert_eq!(code.len(), text.len());
     assert_eq!(code.split_whitespace().collect::<String>(), "afr#&staticj");
-    assert!(blank(text, false).contains("// e"), "literals may stay");
+    assert!(
+        blank(text, Keep::Literals).contains("// e"),
+        "literals may stay"
+    );
 }
 
 #[test]

@@ -1,7 +1,17 @@
 //! Rust as text: what is a comment, what is a literal, where a word stands alone.
 
+/// What stays of a text besides code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Strings and characters.
+    Literals,
+    /// Nothing.
+    Code,
+}
+
 /// Blanks for comments, and for literals as well if wanted. Every byte keeps its place.
-pub(super) fn blank(text: &str, literals: bool) -> String {
+pub(super) fn blank(text: &str, keep: Keep) -> String {
+    let literals = keep == Keep::Code;
     let from = text.as_bytes();
     let mut out = from.to_vec();
     let mut at = 0;
@@ -73,6 +83,7 @@ pub(super) fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usi
             let close = word.ends_with(|c: char| c.is_alphanumeric());
             let before = text[..*at].chars().next_back();
             let behind = text[at + word.len()..].chars().next();
-            !(open && part(before)) && !(close && part(behind))
+            let joined = open && part(before) || close && part(behind);
+            !joined
         })
 }
