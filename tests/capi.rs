@@ -91,9 +91,12 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     run(command.args(link(&libraries())).args(NATIVE));
 
     let arguments = [env!("CARGO_PKG_VERSION").as_ref(), no_model.as_os_str()];
+    // Cargo's own value may name a folder with an older build of the library.
+    let path = ("LD_LIBRARY_PATH", libraries());
     let out = run(Command::new(&program)
         .args(arguments)
-        .env(NO_DRIVERS.0, NO_DRIVERS.1));
+        .env(NO_DRIVERS.0, NO_DRIVERS.1)
+        .env(path.0, &path.1));
     assert!(
         text(&out.stdout).ends_with(" checks held, 0 failed\n") && out.stderr.is_empty(),
         "the library prints: {}{}",
@@ -113,7 +116,7 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
         "--show-leak-kinds=definite",
     ]);
     command.arg(&program).args(arguments);
-    run(command.env(NO_DRIVERS.0, NO_DRIVERS.1));
+    run(command.env(NO_DRIVERS.0, NO_DRIVERS.1).env(path.0, &path.1));
 }
 
 /// The folder of `libtabla.so` and `libtabla.a`: cargo makes them beside this test.
