@@ -33,20 +33,24 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// Runs a call. An error becomes its code, a panic becomes `TABLA_ERROR_PANIC`; both leave their
 /// text for `tabla_last_error`.
 pub(super) fn guard(call: impl FnOnce() -> Result<()>) -> TablaStatus {
-    match guard_value(call) {
-        Some(()) => TABLA_OK,
-        None => LAST.with_borrow(|last| last.code),
+    match run(call) {
+        Ok(()) => TABLA_OK,
+        Err(code) => code,
     }
 }
 
 /// As [`guard`], for calls that return something else than a status: `None` on failure.
 pub(super) fn guard_value<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
+    run(call).ok()
+}
+
+fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
     let outer = GUARDED.replace(true);
     let out = catch_unwind(AssertUnwindSafe(|| {
         if FORKED.load(Ordering::Relaxed) {
             bail!(
                 State,
-                "this process is a fork of the one that loaded the model; load it here"
+                "this process is a fork of one that loaded a model; only a process started anew can load one"
             );
         }
         call()
@@ -54,14 +58,21 @@ pub(super) fn guard_value<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
     GUARDED.set(outer);
     let error = match out {
         Ok(Ok(value)) => {
-            LAST.with_borrow_mut(|last| last.code = TABLA_OK);
-            return Some(value);
+            with_last(|last| last.code = TABLA_OK);
+            return Ok(value);
         }
         Ok(Err(error)) => error,
         Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
     };
+    let code = error.kind() as TablaStatus;
     keep(&error);
-    None
+    Err(code)
+}
+
+/// The last error of this thread; `None` once the thread ends and it is gone: destructors of
+/// thread-local objects may still free a model.
+fn with_last<T>(with: impl FnOnce(&mut Last) -> T) -> Option<T> {
+    LAST.try_with(|last| with(&mut last.borrow_mut())).ok()
 }
 
 /// Keeps an error for `tabla_last_error`: its message and the chain of its causes.
@@ -75,7 +86,7 @@ fn keep(error: &Error) {
     }
     text.retain(|c| c != '\0');
     let text = CString::new(text).unwrap_or_default();
-    LAST.with_borrow_mut(|last| {
+    with_last(|last| {
         *last = Last {
             code: error.kind() as TablaStatus,
             text,
@@ -114,13 +125,13 @@ pub(super) fn prepare_process() {
 /// Empty if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error() -> *const c_char {
-    LAST.with_borrow(|last| last.text.as_ptr())
+    with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The code of the last call of this thread that returns a handle or a status; 0 after success.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error_code() -> TablaStatus {
-    LAST.with_borrow(|last| last.code)
+    with_last(|last| last.code).unwrap_or(TABLA_OK)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::options::{
     STRUCT_BYTES_MAX, TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized,
     write_sized,
 };
-use crate::decode::{Flow, Session};
+use crate::decode::{Flow, Piece, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
 use crate::text::{Encode, Specials};
@@ -389,7 +389,13 @@ fn generate(
         prompt_tokens = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
     }
     let prompt_ms = start.elapsed().as_secs_f64() * 1e3;
-    let stats = session.generate(&options, &mut |piece| each.hear(piece.token, piece.text))?;
+    let mut hear = |piece: Piece<'_>| each.hear(piece.token, piece.text);
+    // Behind a prompt it is still the same call: what cancelled the prompt's last chunk holds.
+    let stats = if prompt.is_empty() {
+        session.generate(&options, &mut hear)?
+    } else {
+        session.go_on(&options, &mut hear)?
+    };
     Ok(TablaStats {
         prompt_tokens,
         tokens: stats.tokens,

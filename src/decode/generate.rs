@@ -14,7 +14,7 @@ pub struct Generate {
     /// Tokens at most; 0 goes on until a stop token or a full context.
     pub max_tokens: u32,
     /// Tokens of one submission; 0 adapts: short at the start, longer as long as pieces keep
-    /// coming at least every [`PIECE_EVERY`].
+    /// coming at least every [`PIECE_EVERY`]. The device's own limit holds, 32 on a CPU.
     pub chain: u32,
     /// Whether stop tokens are ordinary.
     pub ignore_stops: bool,
@@ -81,6 +81,22 @@ impl Session {
     ) -> Result<Stats> {
         options.sampling.check()?;
         self.begin()?;
+        self.go_on(options, each)
+    }
+
+    /// As [`Session::generate`], and heeds a [`Cancel::cancel`](super::Cancel::cancel) that came
+    /// since the call before began: for a prompt and its answer that are one call to the user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::generate`].
+    pub fn go_on(
+        &mut self,
+        options: &Generate,
+        each: &mut dyn FnMut(Piece<'_>) -> Flow,
+    ) -> Result<Stats> {
+        options.sampling.check()?;
+        self.check_sequence()?;
         let start = Instant::now();
         let first = self.tokens.len();
         let mut stream = Utf8Stream::new(self.model.tokenizer.piece_bytes_max());
@@ -188,8 +204,8 @@ impl Chain {
                 fixed: false,
             },
             n => Self {
-                next: n,
-                max: n,
+                next: n.min(max),
+                max,
                 fixed: true,
             },
         }

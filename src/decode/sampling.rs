@@ -23,6 +23,10 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+/// A smaller temperature counts as this one: logits that are divided by it stay finite, and it
+/// leaves the largest alone all the same.
+const TEMPERATURE_MIN: f32 = 1e-20;
+
 impl Default for Sampling {
     /// The field's usual defaults, as llama.cpp has them.
     fn default() -> Self {
@@ -90,7 +94,11 @@ impl Sampling {
     pub(super) fn write(&self, state: &mut State) {
         let greedy = self.temperature == 0.0;
         [state.seed_lo, state.seed_hi] = bytemuck::cast(self.seed.to_le());
-        state.temperature = if greedy { 1.0 } else { self.temperature };
+        state.temperature = if greedy {
+            1.0
+        } else {
+            self.temperature.max(TEMPERATURE_MIN)
+        };
         state.top_k = if greedy { 1 } else { self.top_k };
         state.top_p = self.top_p;
         state.min_p = self.min_p;

@@ -167,6 +167,11 @@ impl Session {
         let flag = &self.cancel.0;
         // Another value than `CANCELLED` stays what it is.
         _ = flag.compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
+        self.check_sequence()
+    }
+
+    /// Checks that there is a sequence to go on from.
+    pub(super) fn check_sequence(&self) -> Result<()> {
         if self.tokens.is_empty() {
             bail!(State, "the sequence is empty: prefill a prompt first");
         }

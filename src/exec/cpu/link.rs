@@ -371,6 +371,7 @@ impl Touch {
     fn conflicts(self, other: Self) -> bool {
         (self.written || other.written)
             && [self.by, other.by] != [By::First; 2]
+            && !self.operand.same_copies(other.operand)
             && self.operand.overlaps(other.operand)
     }
 }
@@ -383,8 +384,7 @@ impl Hazards {
             written: step.writes(i),
             by: step.by,
         });
-        // A thread's own copy is nobody else's business.
-        let touches: Vec<Touch> = touches.filter(|t| !t.operand.is_per_thread()).collect();
+        let touches: Vec<Touch> = touches.collect();
         let meet = touches
             .iter()
             .any(|t| self.touched.iter().any(|u| t.conflicts(*u)));

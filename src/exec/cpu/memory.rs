@@ -112,6 +112,8 @@ impl Operand {
     pub(super) fn overlaps(self, other: Self) -> bool {
         let (a, b) = (self.at.addr(), other.at.addr());
         a < b + other.bytes && b < a + self.bytes
+            // Copies of one memory that are cut differently: one thread's meets another's.
+            || a == b && self.stride != other.stride
     }
 
     /// Whether its address suits f32.
@@ -119,9 +121,9 @@ impl Operand {
         self.at.addr().is_multiple_of(align_of::<f32>())
     }
 
-    /// Whether every thread has a copy of its own.
-    pub(super) fn is_per_thread(self) -> bool {
-        self.stride != 0
+    /// Whether the two cut the same memory into the same copies: each thread keeps to its own.
+    pub(super) fn same_copies(self, other: Self) -> bool {
+        self.stride != 0 && (self.at, self.stride) == (other.at, other.stride)
     }
 
     /// `live` of the step state, which this operand must be.

@@ -242,8 +242,9 @@ impl Barrier {
     /// Returns when all threads are here; what they wrote before is seen after.
     fn wait(&self) {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let threads = self.threads.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == threads {
+        let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
+        // Read behind the arrival: who comes after the one that shrank it sees the new number.
+        if arrived == self.threads.load(Ordering::Acquire) {
             self.arrived.store(0, Ordering::Relaxed);
             let parked = self.lock();
             self.epoch.store(epoch.wrapping_add(1), Ordering::Release);
