@@ -26,7 +26,8 @@ HERE = Path(__file__).parent
 END = "<|endoftext|>"  # begins every story and so ends the one before
 VOCAB = 1280
 ROW, ROWS = 512, 4  # tokens in a row, rows in a step
-STORIES, HELD = 40000, 400
+STORIES, HELD = 70000, 400
+TOKENIZER_STORIES = 40000
 PEAK, AGAIN, FLOOR, WARMUP, DECAY = 3e-3, 1.5e-3, 1e-4, 60, 0.1  # learning rates, steps, weight decay
 COLUMNS = ("step", "train_loss", "held_out_loss", "seconds")
 PROMPTS = ["Once upon a time", "One day, a curious fox", "Deep in the forest, there lived"]
@@ -194,7 +195,7 @@ def main():
     stories, held, bits = write_text()
     saved = args.work / "tokenizer.json"
     again = args.more or args.export_only
-    tokenizer = Tokenizer.from_file(str(saved)) if again else train_tokenizer(stories, saved)
+    tokenizer = Tokenizer.from_file(str(saved)) if again else train_tokenizer(stories[:TOKENIZER_STORIES], saved)
     model = Model(Config(vocab=tokenizer.get_vocab_size()))
     held = pack(tokenizer, held)
     if not args.export_only:

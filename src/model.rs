@@ -71,7 +71,7 @@ pub struct Model {
     /// The tables, by [`TableId`].
     pub(crate) tables: Arc<[Table]>,
     /// Text to tokens and back.
-    pub(crate) tokenizer: Tokenizer,
+    pub(crate) tokenizer: Arc<Tokenizer>,
     /// What is known of it.
     pub(crate) facts: Facts,
 }

@@ -303,9 +303,11 @@ impl Config {
         let freq = |i: usize| {
             let exponent = 2.0 * i as f64 / f64::from(self.rope_dim);
             let plain = f64::from(self.rope_theta).powf(-exponent);
-            let scaled = match factors {
-                Some(factors) => plain / f64::from(factors[i]),
-                None => self.rope_scaling.apply(plain),
+            // Factors are Llama 3's rule already worked out; a linear scaling stands beside them.
+            let scaled = match (factors, self.rope_scaling) {
+                (Some(factors), RopeScaling::Llama3 { .. }) => plain / f64::from(factors[i]),
+                (Some(factors), scaling) => scaling.apply(plain / f64::from(factors[i])),
+                (None, scaling) => scaling.apply(plain),
             };
             scaled as f32
         };

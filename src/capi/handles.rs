@@ -1,7 +1,9 @@
 //! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
 
+use crate::Facts;
 use crate::decode::{Cancel, Session};
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::text::Tokenizer;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,6 +13,9 @@ use std::thread::ThreadId;
 /// A loaded model. Opaque: its address is a number that only the library understands.
 pub struct TablaModel {
     session: Mutex<Session>,
+    /// What can be asked while the session is busy.
+    tokenizer: Arc<Tokenizer>,
+    facts: Facts,
     /// Who is inside a call, so that a callback's call is told from another thread's.
     inside: Mutex<Option<ThreadId>>,
     cancel: Cancel,
@@ -51,6 +56,8 @@ fn decode(handle: *const TablaModel) -> Option<(usize, usize)> {
 pub(super) fn insert(session: Session) -> Result<*mut TablaModel> {
     let cancel = session.canceller();
     let model = Arc::new(TablaModel {
+        tokenizer: session.shared_tokenizer(),
+        facts: session.facts().clone(),
         session: Mutex::new(session),
         inside: Mutex::new(None),
         cancel,
@@ -123,12 +130,23 @@ pub(super) fn with<T>(
         bail!(State, "the model is busy on another thread");
     };
     *model.inside.lock() = Some(std::thread::current().id());
+    // What came before this call was meant for another.
+    session.forget_cancel();
     let out = catch_unwind(AssertUnwindSafe(|| call(&mut session)));
     *model.inside.lock() = None;
     out.unwrap_or_else(|panic| {
         model.poisoned.store(true, Ordering::Release);
         resume_unwind(panic)
     })
+}
+
+/// Runs a call on what never changes of a model, whatever its session does meanwhile.
+pub(super) fn read<T>(
+    handle: *const TablaModel,
+    call: impl FnOnce(&Tokenizer, &Facts) -> Result<T>,
+) -> Result<T> {
+    let model = resolve(handle)?;
+    call(&model.tokenizer, &model.facts)
 }
 
 /// Stops what a model does, from any thread.

@@ -7,7 +7,8 @@ use super::options::{
     STRUCT_BYTES_MAX, TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized,
     write_sized,
 };
-use crate::decode::{Flow, Piece, Session};
+use crate::Facts;
+use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
 use crate::text::{Encode, Specials};
@@ -289,7 +290,7 @@ pub unsafe extern "C" fn tabla_model_info(
                 "struct_size is {size}: set it to sizeof(TablaModelInfo)"
             );
         }
-        let facts = handles::with(model, |session| Ok(TablaModelInfo::of(session, given)))?;
+        let facts = handles::read(model, |_, facts| Ok(TablaModelInfo::of(facts, given)))?;
         // SAFETY: the caller's struct holds `size` bytes.
         unsafe { write_sized(&facts, info, size) };
         Ok(())
@@ -389,13 +390,7 @@ fn generate(
         prompt_tokens = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
     }
     let prompt_ms = start.elapsed().as_secs_f64() * 1e3;
-    let mut hear = |piece: Piece<'_>| each.hear(piece.token, piece.text);
-    // Behind a prompt it is still the same call: what cancelled the prompt's last chunk holds.
-    let stats = if prompt.is_empty() {
-        session.generate(&options, &mut hear)?
-    } else {
-        session.go_on(&options, &mut hear)?
-    };
+    let stats = session.generate(&options, &mut |piece| each.hear(piece.token, piece.text))?;
     Ok(TablaStats {
         prompt_tokens,
         tokens: stats.tokens,
@@ -426,8 +421,7 @@ fn report(options: &TablaLoadOptions, progress: &Progress) {
 }
 
 impl TablaModelInfo {
-    fn of(session: &Session, struct_size: u32) -> Self {
-        let facts = session.facts();
+    fn of(facts: &Facts, struct_size: u32) -> Self {
         Self {
             struct_size,
             layers: facts.layers,

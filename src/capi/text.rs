@@ -51,7 +51,7 @@ pub unsafe extern "C" fn tabla_encode(
                 _ => Specials::Tokens,
             },
         };
-        let ids = handles::with(model, |session| session.tokenizer().encode(text, encode))?;
+        let ids = handles::read(model, |tokenizer, _| tokenizer.encode(text, encode))?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&ids, tokens, capacity) }?;
         *count = ids.len();
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn tabla_decode(
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
         // SAFETY: the caller's promise.
         let count = unsafe { out_of(count, "count") }?;
-        let bytes = handles::with(model, |session| {
-            session.tokenizer().decode(tokens, Decode::default())
+        let bytes = handles::read(model, |tokenizer, _| {
+            tokenizer.decode(tokens, Decode::default())
         })?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;

@@ -80,22 +80,6 @@ impl Session {
         each: &mut dyn FnMut(Piece<'_>) -> Flow,
     ) -> Result<Stats> {
         options.sampling.check()?;
-        self.begin()?;
-        self.go_on(options, each)
-    }
-
-    /// As [`Session::generate`], and heeds a [`Cancel::cancel`](super::Cancel::cancel) that came
-    /// since the call before began: for a prompt and its answer that are one call to the user.
-    ///
-    /// # Errors
-    ///
-    /// As [`Session::generate`].
-    pub fn go_on(
-        &mut self,
-        options: &Generate,
-        each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Result<Stats> {
-        options.sampling.check()?;
         self.check_sequence()?;
         let start = Instant::now();
         let first = self.tokens.len();

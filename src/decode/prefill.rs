@@ -21,7 +21,7 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         self.append(tokens)?;
-        self.begin()?;
+        self.check_sequence()?;
         self.feed(progress)
     }
 
@@ -31,7 +31,7 @@ impl Session {
     ///
     /// `State` for an empty sequence, `Argument` for a slice of another length.
     pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
-        self.begin()?;
+        self.check_sequence()?;
         let (vocab, total) = (self.model.facts.vocab as usize, self.tokens.len());
         if out.len() != total * vocab {
             bail!(
@@ -47,6 +47,9 @@ impl Session {
         let table = &self.model.tables[TableId::Score as usize];
         let (rows, end) = (table.tokens as usize, table.cmds.len());
         for (at, chunk) in out.chunks_mut(rows * vocab).enumerate() {
+            if self.cancelled() {
+                bail!(Cancelled, "cancelled after {} of {total} tokens", at * rows);
+            }
             let live = chunk.len() / vocab;
             self.pass(TableId::Score, at * rows, live, end)?;
             self.model

@@ -29,13 +29,14 @@ pub struct Cancel(Arc<AtomicU8>);
 
 /// Nobody asked to stop.
 const GO_ON: u8 = 0;
-/// Someone asked; the next call forgets it.
+/// Someone asked; whoever heeds it forgets it.
 const CANCELLED: u8 = 1;
 /// The session is going away: nothing forgets it.
 const CLOSED: u8 = 2;
 
 impl Cancel {
-    /// Asks the session to stop at the next token or chunk.
+    /// Asks the session to stop at the next token or chunk. A session at rest stops at the first
+    /// of what it does next, unless it is told to forget it.
     pub fn cancel(&self) {
         self.0.fetch_max(CANCELLED, Ordering::Relaxed);
     }
@@ -86,6 +87,16 @@ impl Session {
         self.cancel.clone()
     }
 
+    /// Forgets a cancellation that nothing heeded.
+    pub fn forget_cancel(&mut self) {
+        self.cancelled();
+    }
+
+    /// The tokenizer, for who must not wait for the session.
+    pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        Arc::clone(&self.model.tokenizer)
+    }
+
     /// Every token of the sequence: given and picked.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
@@ -104,7 +115,7 @@ impl Session {
     /// `State` for an empty sequence or a full context, `Argument` for options out of range.
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
-        self.begin()?;
+        self.check_sequence()?;
         self.advance(sampling, 1, &[])?;
         self.tokens.last().copied().ok_or_else(unreachable_empty)
     }
@@ -117,7 +128,7 @@ impl Session {
     /// As [`Session::step`].
     pub fn draw(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
-        self.begin()?;
+        self.check_sequence()?;
         self.feed(&mut |_, _| {})?;
         self.advance(sampling, 1, &[])?;
         let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
@@ -147,7 +158,7 @@ impl Session {
     ///
     /// `State` for an empty sequence, `Argument` for a slice of another length.
     pub fn logits(&mut self, out: &mut [f32]) -> Result<()> {
-        self.begin()?;
+        self.check_sequence()?;
         let vocab = self.model.facts.vocab as usize;
         if out.len() != vocab {
             bail!(
@@ -162,14 +173,6 @@ impl Session {
             .read(Place::Logits, 0, bytemuck::cast_slice_mut(out))
     }
 
-    /// Checks that there is a sequence to go on from, and forgets an old cancellation.
-    pub(super) fn begin(&mut self) -> Result<()> {
-        let flag = &self.cancel.0;
-        // Another value than `CANCELLED` stays what it is.
-        _ = flag.compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
-        self.check_sequence()
-    }
-
     /// Checks that there is a sequence to go on from.
     pub(super) fn check_sequence(&self) -> Result<()> {
         if self.tokens.is_empty() {
@@ -178,9 +181,11 @@ impl Session {
         Ok(())
     }
 
-    /// Whether someone asked to stop.
+    /// Whether someone asked to stop; who is told heeds it.
     pub(super) fn cancelled(&self) -> bool {
-        self.cancel.0.load(Ordering::Relaxed) != GO_ON
+        let flag = &self.cancel.0;
+        let heeded = flag.compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
+        heeded.is_ok() || flag.load(Ordering::Relaxed) == CLOSED
     }
 
     /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.

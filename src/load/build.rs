@@ -33,6 +33,7 @@ impl Build {
         })?;
         let batch = self.table("batch", self.chunk, LogitRows::Last, |_, _| {})?;
         let score = self.table("score", SCORE_TOKENS, LogitRows::All, |_, _| {})?;
+        self.catalog.check_all_used(&greedy)?;
         Ok([greedy, batch, score])
     }
 

@@ -6,6 +6,8 @@ use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
+use crate::op::table::{Place, Table};
+use std::collections::HashSet;
 
 /// A file's tensors by name and number, and the constants that loading computed.
 #[derive(Debug)]
@@ -95,6 +97,22 @@ impl Catalog {
             Some(message) => Err(Error::new(ErrorKind::Unsupported, message)),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a layer's tensor that the table leaves out: a bias that the recipe does not know
+    /// would make every answer wrong without a word.
+    pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
+        let used: HashSet<Place> = table.slots.iter().map(|slot| slot.place).collect();
+        for (index, tensor) in (0..).zip(&self.file.tensors) {
+            if tensor.name.starts_with("blk.") && !used.contains(&Place::Weight(index)) {
+                bail!(
+                    Unsupported,
+                    "tensor {} is no part of this architecture as it is built here",
+                    tensor.name
+                );
+            }
+        }
+        Ok(())
     }
 
     /// The file.

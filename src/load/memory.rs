@@ -4,7 +4,7 @@ use super::{CONTEXT_DEFAULT, Options};
 use crate::arch::Config;
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
-use crate::error::{Result, bail};
+use crate::error::{Error, ErrorKind, Result, bail};
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,22 @@ pub(super) fn cache(config: &Config, options: &Options, profile: &Profile) -> Re
             free >> 20
         );
     }
-    let bytes = u64::try_from(bytes).expect("it is under what is free");
+    let layer_bytes = u128::from(row) * u128::from(context);
+    if layer_bytes > u128::from(profile.binding_bytes_max) {
+        bail!(
+            TooLarge,
+            "the keys of a layer for {context} positions take {} MB, the device binds {} MB; \
+             a smaller context would fit",
+            layer_bytes >> 20,
+            profile.binding_bytes_max >> 20
+        );
+    }
+    let bytes = u64::try_from(bytes).map_err(|_| {
+        Error::new(
+            ErrorKind::TooLarge,
+            format_args!("a KV cache for {context} positions"),
+        )
+    })?;
     Ok(Cache {
         context,
         dtype,

@@ -122,7 +122,7 @@ pub fn load(
     Ok(Model {
         executor,
         tables,
-        tokenizer,
+        tokenizer: Arc::new(tokenizer),
         facts,
     })
 }

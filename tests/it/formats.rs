@@ -2,6 +2,7 @@
 
 use crate::common::golden;
 use std::path::{Path, PathBuf};
+use tabla::dtype::DType;
 use tabla::{DeviceChoice, Error, ErrorKind, Options, Source};
 
 fn load(path: &Path, options: &Options) -> Result<(), Error> {
@@ -166,6 +167,23 @@ fn a_missing_tensor_and_a_missing_key_are_named() {
         ErrorKind::Format,
         &["validation", "llama.block_count", "missing"],
     );
+}
+
+#[test]
+fn a_tensor_that_no_recipe_knows_is_named() {
+    let source = Source::Path(golden("quant_q4_0.gguf"));
+    let file = tabla::open_directory(&source).expect("sound");
+    let mut writer = tabla::format::write::Writer::new();
+    for (key, value) in file.metadata.iter() {
+        writer.copy(key, value);
+    }
+    for tensor in &file.tensors {
+        writer.tensor(&tensor.name, tensor.dtype, &tensor.dims, file.bytes(tensor));
+    }
+    writer.tensor("blk.0.attn_q.bias", DType::F32, &[64], vec![0; 256]);
+    let bytes = writer.finish().expect("sizes fit");
+    let words = ["blk.0.attn_q.bias", "no part"];
+    refused("bias.gguf", &bytes, ErrorKind::Unsupported, &words);
 }
 
 #[test]

@@ -210,6 +210,42 @@ fn cancellation_ends_generation_and_prefill() {
 }
 
 #[test]
+fn a_cancel_waits_until_it_is_heeded_or_forgotten() {
+    let mut s = story(Options::default());
+    let prompt = prompt(&s);
+    let cancel = s.canceller();
+    // It comes while the last chunk runs: the answer behind it must not begin.
+    s.prefill(&prompt, &mut |_, _| cancel.cancel())
+        .expect("the last chunk ends");
+    let stats = s
+        .generate(&greedy(8), &mut |_| Flow::Continue)
+        .expect("a cancelled generation is no error");
+    assert_eq!((stats.finish, stats.tokens), (Finish::Cancelled, 0));
+    cancel.cancel();
+    s.forget_cancel();
+    let stats = s
+        .generate(&greedy(8), &mut |_| Flow::Continue)
+        .expect("it generates");
+    assert_eq!((stats.finish, stats.tokens), (Finish::Length, 8));
+}
+
+#[test]
+fn a_temperature_near_zero_is_greedy() {
+    let mut s = story(Options::default());
+    let prompt = prompt(&s);
+    let wanted = picks(&mut s, &prompt, &greedy(16));
+    let sampling = Sampling {
+        temperature: 1e-40,
+        ..Sampling::default()
+    };
+    let options = Generate {
+        sampling,
+        ..greedy(16)
+    };
+    assert_eq!(picks(&mut s, &prompt, &options), wanted);
+}
+
+#[test]
 fn the_context_is_a_limit() {
     let mut s = story(Options {
         context: 24,
