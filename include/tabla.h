@@ -12,8 +12,9 @@
  *     out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same error.
  *  4. A model serves one call at a time, from any thread. A second call at the same time, or a call
  *     from inside one of the model's own callbacks, is TABLA_ERROR_STATE, never a wait.
- *     tabla_cancel() and tabla_free_model() may be called at any time, from any thread, and from
- *     callbacks: the call that is inside ends early, and the memory goes when it has ended.
+ *     tabla_encode(), tabla_decode() and tabla_model_info() may be called at any time. So may
+ *     tabla_cancel() and tabla_free_model(), from any thread and from callbacks: the call that is
+ *     inside ends early, and the memory goes when it has ended.
  *  5. Callbacks run on the thread of the call, during the call. They must return: no exception and
  *     no longjmp may leave one.
  *  6. A struct of options begins with its own size in bytes. A shorter one (of an older program) leaves

@@ -22,6 +22,19 @@ pub struct TablaModel {
     poisoned: AtomicBool,
 }
 
+impl TablaModel {
+    /// Refuses a model that a panic left in an unknown state.
+    fn check_sound(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            bail!(
+                State,
+                "a call on this model panicked; free it and load it again"
+            );
+        }
+        Ok(())
+    }
+}
+
 /// A place in the table; `generation` counts how often it was emptied.
 struct Entry {
     generation: usize,
@@ -117,12 +130,7 @@ pub(super) fn with<T>(
     call: impl FnOnce(&mut Session) -> Result<T>,
 ) -> Result<T> {
     let model = resolve(handle)?;
-    if model.poisoned.load(Ordering::Acquire) {
-        bail!(
-            State,
-            "a call on this model panicked; free it and load it again"
-        );
-    }
+    model.check_sound()?;
     let Some(mut session) = model.session.try_lock() else {
         if *model.inside.lock() == Some(std::thread::current().id()) {
             bail!(State, "a callback calls the model that is calling it");
@@ -146,6 +154,7 @@ pub(super) fn read<T>(
     call: impl FnOnce(&Tokenizer, &Facts) -> Result<T>,
 ) -> Result<T> {
     let model = resolve(handle)?;
+    model.check_sound()?;
     call(&model.tokenizer, &model.facts)
 }
 

@@ -363,9 +363,8 @@ static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_
         size_t count = 4711;
         FAILS(tabla_reset(me->model), TABLA_ERROR_STATE);
         FAILS(tabla_prefill(me->model, &token, 1), TABLA_ERROR_STATE);
-        FAILS(tabla_encode(me->model, "a", 1, 0, NULL, 0, &count), TABLA_ERROR_STATE);
+        CHECK(tabla_encode(me->model, "a", 1, 0, NULL, 0, &count) == TABLA_OK && count == 1);
         FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_STATE);
-        CHECK(count == 4711);
         break;
     }
     case CANCEL_FROM_OUTSIDE:
