@@ -1,8 +1,8 @@
 //! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
 
-use crate::Facts;
 use crate::decode::{Cancel, Session};
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::model::Facts;
 use crate::text::Tokenizer;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -7,10 +7,10 @@ use super::options::{
     STRUCT_BYTES_MAX, TablaGenerateOptions, TablaLoadOptions, TablaStats, finish_code, read_sized,
     write_sized,
 };
-use crate::Facts;
 use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
 use crate::load::{self, Progress, STAGES, Source};
+use crate::model::Facts;
 use crate::text::{Encode, Specials};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
