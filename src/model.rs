@@ -96,12 +96,6 @@ impl Model {
     pub fn table(&self, id: TableId) -> &Table {
         &self.tables[id as usize]
     }
-
-    /// The executor and the tables, for tests that look inside.
-    #[doc(hidden)]
-    pub fn parts(&mut self) -> (&mut dyn Executor, &[Table]) {
-        (&mut *self.executor, &self.tables)
-    }
 }
 
 impl std::fmt::Debug for Model {

@@ -76,12 +76,6 @@ impl Session {
         self.model.profile()
     }
 
-    /// The model, for tests that look inside.
-    #[doc(hidden)]
-    pub fn model_mut(&mut self) -> &mut Model {
-        &mut self.model
-    }
-
     /// A handle that stops this session from any thread.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
