@@ -10,6 +10,7 @@ pub mod state;
 use crate::device::Profile;
 use crate::error::Result;
 use crate::op::table::{Place, Table};
+use crate::quant::Scales;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ use std::sync::Arc;
 pub trait Tensors: Send + Sync {
     /// The bytes of [`Place::Weight`]`(index)`, as the file has them.
     fn weight(&self, index: u32) -> &[u8];
+    /// The scales of [`Place::Weight`]`(index)`, where they lie in tensors of their own.
+    fn scales(&self, _index: u32) -> Option<Scales<'_>> {
+        None
+    }
     /// The bytes of [`Place::Constant`]`(index)`.
     fn constant(&self, index: u32) -> &[u8];
 }

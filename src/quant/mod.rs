@@ -1,19 +1,52 @@
-//! Block formats: layout, reference decode and encode, one file per family.
+//! Storage types: how the numbers of each lie in memory, how they are read, how they are made.
 //!
-//! These are the formulas, written to be read: kernels on every device are held against them,
-//! and nothing on the token path calls them.
+//! One file for each block format. What a format says is written once, as [`Ints::unpack`] or
+//! [`Floats::decode`]: kernels of the CPU compile it for their instruction sets, and shaders are
+//! held against it.
 
+mod codes;
 mod float;
+mod matrix;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q8_0;
+mod read;
 
 use crate::dtype::DType;
+pub use matrix::{Matrix, Scales};
+pub use read::{Floats, Ints, Visit, visit};
 
-/// Elements of a block in every block format here.
+/// Elements of a block of the formats that were first.
 pub const BLOCK: usize = 32;
 
-/// Decodes a row: `row.len()` numbers from `bytes`.
+/// Elements that are read together at most.
+pub const CHUNK: usize = 256;
+
+/// Elements that share a scale at least.
+pub const GROUP: usize = 16;
+
+/// Some neighbouring elements of a row: `x[i] = scale[i / 16] q[i] + min[i / 16]`.
+#[repr(C, align(64))]
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The numbers.
+    pub q: [i8; CHUNK],
+    /// What they are multiplied by.
+    pub scale: [f32; CHUNK / GROUP],
+    /// What is added then; formats without minima leave it alone.
+    pub min: [f32; CHUNK / GROUP],
+}
+
+impl Chunk {
+    /// Zeros.
+    pub const ZERO: Self = Self {
+        q: [0; CHUNK],
+        scale: [0.0; CHUNK / GROUP],
+        min: [0.0; CHUNK / GROUP],
+    };
+}
+
+/// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row.
 ///
 /// # Panics
 ///
@@ -26,15 +59,38 @@ pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
         bytes.len(),
         row.len()
     );
-    match dtype {
-        DType::F32 => float::decode_f32(bytes, row),
-        DType::F16 => float::decode_f16(bytes, row),
-        DType::Bf16 => float::decode_bf16(bytes, row),
-        DType::Q8_0 => blocks(bytes, row, q8_0::decode),
-        DType::Q4_0 => blocks(bytes, row, q4_0::decode),
-        DType::Q4_1 => blocks(bytes, row, q4_1::decode),
-        DType::U32 => panic!("u32 holds no reals"),
+    let matrix = Matrix {
+        bytes,
+        scales: None,
+        rows: 1,
+        cols: row.len(),
+    };
+    decode_row_of(dtype, &matrix, 0, row);
+}
+
+/// Decodes row `row` of a matrix into `out`, whose length is the matrix's columns.
+///
+/// # Panics
+///
+/// Where the matrix has no such row, or the type holds no reals.
+pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f32]) {
+    struct Row<'a>(&'a Matrix<'a>, usize, &'a mut [f32]);
+    impl Visit for Row<'_> {
+        type Out = ();
+        fn ints<T: Ints>(self) {
+            self.floats::<T>();
+        }
+        fn floats<T: Floats>(self) {
+            let Self(matrix, row, out) = self;
+            let mut chunk = [0.0; CHUNK];
+            for (first, out) in (0..).step_by(CHUNK).zip(out.chunks_mut(CHUNK)) {
+                T::decode(matrix, row, first, &mut chunk);
+                out.copy_from_slice(&chunk[..out.len()]);
+            }
+        }
     }
+    assert_eq!(out.len(), matrix.cols, "a row of the matrix");
+    visit(dtype, Row(matrix, row, out)).unwrap_or_else(|| panic!("{dtype} holds no reals"));
 }
 
 /// Encodes a row and appends its bytes.
@@ -52,18 +108,7 @@ pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
         DType::Q8_0 => encode_blocks(row, bytes, q8_0::encode),
         DType::Q4_0 => encode_blocks(row, bytes, q4_0::encode),
         DType::Q4_1 => encode_blocks(row, bytes, q4_1::encode),
-        DType::U32 => panic!("u32 holds no reals"),
-    }
-}
-
-fn blocks<const BYTES: usize>(
-    bytes: &[u8],
-    row: &mut [f32],
-    decode: fn(&[u8; BYTES]) -> [f32; BLOCK],
-) {
-    let (blocks, _) = bytes.as_chunks();
-    for (block, out) in blocks.iter().zip(row.chunks_exact_mut(BLOCK)) {
-        out.copy_from_slice(&decode(block));
+        _ => panic!("{dtype} has no encoder"),
     }
 }
 

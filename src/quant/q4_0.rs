@@ -9,13 +9,13 @@ use half::f16;
 pub const BYTES: usize = 18;
 
 /// `x[i] = d (q[i] - 8)`.
-pub fn decode(block: &[u8; BYTES]) -> [f32; BLOCK] {
-    let d = f16::from_le_bytes([block[0], block[1]]).to_f32_const();
-    std::array::from_fn(|i| {
-        let byte = block[2 + i % 16];
-        let q = if i < 16 { byte & 15 } else { byte >> 4 };
-        d * (f32::from(q) - 8.0)
-    })
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; BLOCK], scale: &mut [f32; 2], _: &mut [f32; 2]) {
+    *scale = [f16::from_le_bytes([block[0], block[1]]).to_f32_const(); 2];
+    for i in 0..16 {
+        q[i] = (block[2 + i] & 15).cast_signed() - 8;
+        q[16 + i] = (block[2 + i] >> 4).cast_signed() - 8;
+    }
 }
 
 /// `d = m / -8` for the `m` of greatest magnitude, `q = floor(x / d + 8.5)`, as ggml's reference.
@@ -46,6 +46,12 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
 mod tests {
     use super::*;
 
+    fn decoded(block: &[u8; BYTES]) -> [f32; BLOCK] {
+        let mut row = [0.0; BLOCK];
+        crate::quant::decode_row(crate::dtype::DType::Q4_0, block, &mut row);
+        row
+    }
+
     #[test]
     fn a_block_worked_by_hand() {
         // -8 has the greatest magnitude, so d = 1 and q = x + 8.
@@ -54,7 +60,7 @@ mod tests {
         assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
         assert_eq!(block[2..4], [0x00, 0x11]);
         assert_eq!(block[17], 0xff);
-        assert_eq!(decode(&block), x);
+        assert_eq!(decoded(&block), x);
     }
 
     #[test]
@@ -63,7 +69,7 @@ mod tests {
         x[3] = 4.0;
         let block = encode(&x);
         assert_eq!(block[..2], [0x00, 0xb8], "-0.5 in f16 is 0xb800");
-        assert_eq!(decode(&block), x);
-        assert_eq!(decode(&encode(&[0.0; BLOCK])), [0.0; BLOCK]);
+        assert_eq!(decoded(&block), x);
+        assert_eq!(decoded(&encode(&[0.0; BLOCK])), [0.0; BLOCK]);
     }
 }

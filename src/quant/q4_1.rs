@@ -10,14 +10,14 @@ use half::f16;
 pub const BYTES: usize = 20;
 
 /// `x[i] = d q[i] + m`.
-pub fn decode(block: &[u8; BYTES]) -> [f32; BLOCK] {
-    let d = f16::from_le_bytes([block[0], block[1]]).to_f32_const();
-    let m = f16::from_le_bytes([block[2], block[3]]).to_f32_const();
-    std::array::from_fn(|i| {
-        let byte = block[4 + i % 16];
-        let q = if i < 16 { byte & 15 } else { byte >> 4 };
-        d * f32::from(q) + m
-    })
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; BLOCK], scale: &mut [f32; 2], min: &mut [f32; 2]) {
+    *scale = [f16::from_le_bytes([block[0], block[1]]).to_f32_const(); 2];
+    *min = [f16::from_le_bytes([block[2], block[3]]).to_f32_const(); 2];
+    for i in 0..16 {
+        q[i] = (block[4 + i] & 15).cast_signed();
+        q[16 + i] = (block[4 + i] >> 4).cast_signed();
+    }
 }
 
 /// `m = min x`, `d = (max x - m) / 15`, `q = floor((x - m) / d + 0.5)`, as ggml's reference.
@@ -48,6 +48,12 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
 mod tests {
     use super::*;
 
+    fn decoded(block: &[u8; BYTES]) -> [f32; BLOCK] {
+        let mut row = [0.0; BLOCK];
+        crate::quant::decode_row(crate::dtype::DType::Q4_1, block, &mut row);
+        row
+    }
+
     #[test]
     fn a_block_worked_by_hand() {
         // From 1 to 8.5: m = 1 and d = 0.5.
@@ -56,11 +62,11 @@ mod tests {
         assert_eq!(block[..4], [0x00, 0x38, 0x00, 0x3c]);
         assert_eq!(block[4..6], [0x00, 0x11]);
         assert_eq!(block[19], 0xff);
-        assert_eq!(decode(&block), x);
+        assert_eq!(decoded(&block), x);
     }
 
     #[test]
     fn equal_numbers_are_their_minimum() {
-        assert_eq!(decode(&encode(&[2.5; BLOCK])), [2.5; BLOCK]);
+        assert_eq!(decoded(&encode(&[2.5; BLOCK])), [2.5; BLOCK]);
     }
 }

@@ -7,9 +7,12 @@ use half::f16;
 pub const BYTES: usize = 34;
 
 /// `x[i] = d q[i]`.
-pub fn decode(block: &[u8; BYTES]) -> [f32; BLOCK] {
-    let d = f16::from_le_bytes([block[0], block[1]]).to_f32_const();
-    std::array::from_fn(|i| d * f32::from(block[2 + i].cast_signed()))
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; BLOCK], scale: &mut [f32; 2], _: &mut [f32; 2]) {
+    *scale = [f16::from_le_bytes([block[0], block[1]]).to_f32_const(); 2];
+    for (q, byte) in q.iter_mut().zip(&block[2..]) {
+        *q = byte.cast_signed();
+    }
 }
 
 /// `d = max |x| / 127`, `q = round(x / d)`, halves away from zero, as ggml's reference.
@@ -34,6 +37,12 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
 mod tests {
     use super::*;
 
+    fn decoded(block: &[u8; BYTES]) -> [f32; BLOCK] {
+        let mut row = [0.0; BLOCK];
+        crate::quant::decode_row(crate::dtype::DType::Q8_0, block, &mut row);
+        row
+    }
+
     #[test]
     fn a_block_worked_by_hand() {
         // The largest is 127 / 64, so d = 1 / 64 exactly.
@@ -44,12 +53,12 @@ mod tests {
         assert_eq!(block[..2], [0x00, 0x24], "1 / 64 in f16 is 0x2400");
         assert_eq!(block[2].cast_signed(), -16);
         assert_eq!(block[33].cast_signed(), 127);
-        assert_eq!(decode(&block), x);
+        assert_eq!(decoded(&block), x);
     }
 
     #[test]
     fn zeros_stay_zeros() {
         assert_eq!(encode(&[0.0; BLOCK]), [0; BYTES]);
-        assert_eq!(decode(&[0; BYTES]), [0.0; BLOCK]);
+        assert_eq!(decoded(&[0; BYTES]), [0.0; BLOCK]);
     }
 }

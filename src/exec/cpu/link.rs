@@ -2,7 +2,7 @@
 
 use super::kernel::quantise::{Quantise, Shape};
 use super::kernel::{self, Launch, Request};
-use super::memory::{ALIGN, Arena, Operand};
+use super::memory::{ALIGN, Arena, Operand, ScalesAt};
 use super::pool::Linked;
 use super::simd::Isa;
 use super::step::{By, Split, Step, Steps};
@@ -286,6 +286,10 @@ fn step(
         writes |= 1 << count;
         count += 1;
     }
+    let scales = match table.slot(cmd.slots()[0]).place {
+        Place::Weight(index) => program.tensors.scales(index),
+        _ => None,
+    };
     let mut params = [0; PARAMS_BYTES_MAX];
     let bytes = table.params(cmd);
     params[..bytes.len()].copy_from_slice(bytes);
@@ -295,6 +299,8 @@ fn step(
         writes,
         count,
         params,
+        read: launch.read,
+        scales: scales.as_ref().map(ScalesAt::of),
         tokens: launch.tokens,
         split: launch.split,
         by: launch.by,
@@ -345,6 +351,8 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
         writes: 0b10,
         count: 2,
         params,
+        read: None,
+        scales: None,
         tokens: shape.tokens as usize,
         split: if alone { Split::Each } else { Split::Rows(1) },
         by: By::All,

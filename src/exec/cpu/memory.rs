@@ -11,10 +11,13 @@
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
+use super::kernel::chunks::Read;
 use super::pool::Pool;
 use super::step::{By, Step};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State};
+use crate::quant::{Matrix, Scales};
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut};
 use std::marker::PhantomData;
@@ -139,6 +142,27 @@ impl Operand {
     }
 }
 
+/// The scales of weights, which commands only read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScalesAt {
+    float: DType,
+    scales: Operand,
+    biases: Operand,
+    group: [usize; 2],
+}
+
+impl ScalesAt {
+    /// As [`Operand::of`]: the tensors must stay for as long as the step.
+    pub(super) fn of(scales: &Scales<'_>) -> Self {
+        Self {
+            float: scales.float,
+            scales: Operand::of(scales.bytes),
+            biases: Operand::of(scales.biases),
+            group: scales.group,
+        }
+    }
+}
+
 /// The memory of an arena's operand while no command runs, which `&mut Pool` proves.
 pub(super) fn between_runs(operand: Operand, _: &mut Pool) -> &mut [u8] {
     // SAFETY: the pool keeps the arena, lends it out here alone, and its threads wait.
@@ -245,6 +269,30 @@ impl<'a> Args<'a> {
         // SAFETY: the operand's memory is alive while the step is; while the step runs nobody
         // writes it, because link refuses commands that write what they read.
         unsafe { std::slice::from_raw_parts(at, operand.bytes) }
+    }
+
+    /// How the weights are read, where the kernel serves many storage types.
+    pub(super) fn read(&self) -> Option<Read> {
+        self.step.read
+    }
+
+    /// The weights, operand 0, as a matrix of this shape.
+    pub(super) fn matrix(&self, rows: usize, cols: usize) -> Matrix<'a> {
+        let bytes = |operand: Operand| {
+            // SAFETY: a tensor, which nobody writes and which is alive while the step is.
+            unsafe { std::slice::from_raw_parts(operand.at.cast_const(), operand.bytes) }
+        };
+        Matrix {
+            bytes: self.bytes(0),
+            scales: self.step.scales.map(|s| Scales {
+                float: s.float,
+                bytes: bytes(s.scales),
+                biases: bytes(s.biases),
+                group: s.group,
+            }),
+            rows,
+            cols,
+        }
     }
 
     /// An operand that the command only reads, as f32.

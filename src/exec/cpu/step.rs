@@ -1,6 +1,7 @@
 //! Linked commands: everything a thread needs to run one, resolved.
 
-use super::memory::{Operand, Part};
+use super::kernel::chunks::Read;
+use super::memory::{Operand, Part, ScalesAt};
 use super::simd::Entry;
 use crate::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use std::ops::Range;
@@ -40,6 +41,10 @@ pub(super) struct Step {
     pub(super) count: usize,
     /// The parameters.
     pub(super) params: [u8; PARAMS_BYTES_MAX],
+    /// How the weights, operand 0, are read where the kernel serves many storage types.
+    pub(super) read: Option<Read>,
+    /// The scales of the weights, where they lie in tensors of their own.
+    pub(super) scales: Option<ScalesAt>,
     /// Live rows at most.
     pub(super) tokens: usize,
     /// How its work is shared.

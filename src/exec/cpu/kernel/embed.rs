@@ -1,6 +1,6 @@
 //! `y[t, :] = W[token[t], :]`
 
-use super::decode::{self, Weight, decoder};
+use super::chunks::{self, Read};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -9,26 +9,31 @@ use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders::embed::Params;
-use std::marker::PhantomData;
+use crate::quant::CHUNK;
 
-struct Embed<W>(PhantomData<W>);
+struct Embed;
 
-impl<W: Weight> Kernel for Embed<W> {
+impl Kernel for Embed {
     #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let cols = p.cols as usize;
-        let bytes = W::row_bytes(cols);
-        let (w, rows) = (args.bytes(0), args.rows(2));
+        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
+        let Some(Read::Floats(decode)) = args.read() else {
+            unreachable!("link chose how rows are decoded")
+        };
         let mut y = args.open::<f32>(1);
+        let mut chunk = [0.0; CHUNK];
         for t in args.units() {
-            let y = y.unit(t, cols);
+            let y = y.unit(t, matrix.cols);
             let token = rows[t].token;
             // Zeros for an id that the model does not have.
-            if token < p.rows {
-                decode::row::<S, W>(s, &w[token as usize * bytes..][..bytes], y);
-            } else {
+            if token >= p.rows {
                 y.fill(0.0);
+                continue;
+            }
+            for (first, y) in (0..).step_by(CHUNK).zip(y.chunks_mut(CHUNK)) {
+                decode(&matrix, token as usize, first, &mut chunk);
+                y.copy_from_slice(&chunk[..y.len()]);
             }
         }
     }
@@ -37,10 +42,11 @@ impl<W: Weight> Kernel for Embed<W> {
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
-    decoder!(request.variant, W => {
-        let launch = request.launch::<Embed<W>>(Split::Rows(1), p.tokens);
-        Ok(launch.of_elements(elements))
-    })
+    let launch = Launch {
+        read: Some(chunks::decoder(request.isa, request.variant)?),
+        ..request.launch::<Embed>(Split::Rows(1), p.tokens)
+    };
+    Ok(launch.of_elements(elements))
 }
 
 macro_rules! case {

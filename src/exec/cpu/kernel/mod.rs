@@ -1,6 +1,6 @@
 //! One file per operation of the list: its kernel, and the cases that hold it to the formula.
 
-mod decode;
+pub(super) mod chunks;
 mod product;
 pub(super) mod quantise;
 
@@ -43,6 +43,7 @@ impl Request<'_> {
             tokens: tokens as usize,
             scratch: 0,
             quantise: None,
+            read: None,
         }
     }
 
@@ -70,6 +71,8 @@ pub(super) struct Launch {
     pub(super) scratch: usize,
     /// Where the activations go to int8 first: their shape; they are one more operand.
     pub(super) quantise: Option<quantise::Shape>,
+    /// How its weights are read, where the kernel serves many storage types.
+    pub(super) read: Option<chunks::Read>,
 }
 
 /// Elements below which work is not worth sharing: a few microseconds.

@@ -4,7 +4,7 @@
 //! whatever the tile. So a token's result is the same bits alone, in a batch of any size, and
 //! on any number of threads.
 
-use super::decode::{BLOCK, Weight};
+use super::chunks;
 use super::quantise::{Rows, Shape};
 use super::{Launch, Request};
 use crate::device::Precision;
@@ -14,10 +14,11 @@ use crate::exec::cpu::memory::{Args, Out};
 use crate::exec::cpu::simd::{Kernel, PREFETCH_BYTES, Quantised, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders;
+use crate::quant::{q4_0, q4_1, q8_0};
 use std::marker::PhantomData;
 
 /// The shape of a product, from the parameters of either shader.
-trait Sizes {
+pub(super) trait Sizes {
     fn sizes(args: &Args<'_>) -> [usize; 2];
 }
 
@@ -63,6 +64,36 @@ trait Format {
     ) -> [[f32; T]; R];
 }
 
+/// Elements of a block: of int8 ones, and of as many floats.
+const BLOCK: usize = 32;
+
+/// A storage type of weights that are floats.
+trait Weight {
+    /// Bytes of [`BLOCK`] elements.
+    const BYTES: usize;
+
+    /// Elements `i..i + LANES` of a block.
+    fn load<S: Simd>(s: S, block: &[u8], i: usize) -> S::V;
+}
+
+macro_rules! float {
+    ($name:ident, $bytes:literal, $load:ident) => {
+        struct $name;
+
+        impl Weight for $name {
+            const BYTES: usize = $bytes * BLOCK;
+
+            #[inline(always)]
+            fn load<S: Simd>(s: S, block: &[u8], i: usize) -> S::V {
+                s.$load(&block[i * $bytes..])
+            }
+        }
+    };
+}
+float!(F32, 4, load_f32);
+float!(F16, 2, load_f16);
+float!(Bf16, 2, load_bf16);
+
 /// f32 activations, decoded weights.
 struct Decoded<W>(PhantomData<W>);
 
@@ -71,7 +102,7 @@ impl<W: Weight> Format for Decoded<W> {
     type Row<'a> = &'a [f32];
 
     fn row_bytes(cols: usize) -> usize {
-        W::row_bytes(cols)
+        cols * W::BYTES / BLOCK
     }
     fn activation_bytes(cols: usize) -> usize {
         cols * size_of::<f32>()
@@ -107,7 +138,7 @@ impl<W: Weight> Format for Decoded<W> {
             acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
         }
         let rest = cols % BLOCK;
-        if W::PARTS && rest > 0 {
+        if rest > 0 {
             // Zeros stand behind the end of the rows.
             let mut wide = [[0u8; 4 * BLOCK]; R];
             for (wide, w) in wide.iter_mut().zip(w) {
@@ -141,10 +172,6 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
 ) -> [[S::V; T]; R] {
     // Loops, not `map`: a closure is its own function, which lacks the level's instructions
     // where it is not inlined.
-    let mut heads = [W::Head::default(); R];
-    for r in 0..R {
-        heads[r] = W::head(s, w[r]);
-    }
     for w in w {
         for line in (0..W::BYTES).step_by(64) {
             s.prefetch(w, PREFETCH_BYTES + line);
@@ -156,7 +183,7 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
             block_x[t] = s.load(&x[t][i..]);
         }
         for r in 0..R {
-            let v = W::load(s, heads[r], w[r], i);
+            let v = W::load(s, w[r], i);
             for t in 0..T {
                 acc[r][t] = s.fma(v, block_x[t], acc[r][t]);
             }
@@ -166,7 +193,7 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
 }
 
 macro_rules! int8 {
-    ($name:ident, $weight:ty, $dot:ident) => {
+    ($name:ident, $bytes:expr, $dot:ident) => {
         /// Activations in int8 blocks, integer products.
         struct $name;
 
@@ -175,7 +202,7 @@ macro_rules! int8 {
             type Row<'a> = Quantised<'a>;
 
             fn row_bytes(cols: usize) -> usize {
-                <$weight>::row_bytes(cols)
+                cols / BLOCK * $bytes
             }
             fn activation_bytes(cols: usize) -> usize {
                 cols + cols / 4
@@ -202,9 +229,9 @@ macro_rules! int8 {
         }
     };
 }
-int8!(Int8Q8, super::decode::Q8, dot_q8_0);
-int8!(Int8Q4, super::decode::Q4, dot_q4_0);
-int8!(Int8Q4WithMin, super::decode::Q4WithMin, dot_q4_1);
+int8!(Int8Q8, q8_0::BYTES, dot_q8_0);
+int8!(Int8Q4, q4_0::BYTES, dot_q4_0);
+int8!(Int8Q4WithMin, q4_1::BYTES, dot_q4_1);
 
 /// Rows of a tile.
 const ROWS: usize = 4;
@@ -218,11 +245,7 @@ impl<F: Format, N: Sizes, const ADD: bool> Kernel for Product<F, N, ADD> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let [rows, cols] = N::sizes(&args);
-        let mut out = Sums::<ADD> {
-            y: args.open(2),
-            first: args.range().start,
-            rows,
-        };
+        let mut out = Sums::<ADD>::open(&mut args, rows);
         let x = F::activations(&args, cols);
         let w = args.bytes(0);
         let bytes = F::row_bytes(cols);
@@ -259,15 +282,28 @@ impl<F: Format, N: Sizes, const ADD: bool> Kernel for Product<F, N, ADD> {
 }
 
 /// Where the sums of tiles go: `y[t, r]`, stored or added.
-struct Sums<'a, const ADD: bool> {
+pub(super) struct Sums<'a, const ADD: bool> {
     y: Out<'a, f32>,
     first: usize,
     rows: usize,
 }
 
-impl<const ADD: bool> Sums<'_, ADD> {
+impl<'a, const ADD: bool> Sums<'a, ADD> {
+    pub(super) fn open(args: &mut Args<'a>, rows: usize) -> Self {
+        Self {
+            y: args.open(2),
+            first: args.range().start,
+            rows,
+        }
+    }
+
     #[inline(always)]
-    fn put<const R: usize, const T: usize>(&mut self, r: usize, t: usize, sums: [[f32; T]; R]) {
+    pub(super) fn put<const R: usize, const T: usize>(
+        &mut self,
+        r: usize,
+        t: usize,
+        sums: [[f32; T]; R],
+    ) {
         for i in 0..T {
             let y = self.y.columns(t + i, self.rows, 1);
             for (y, sums) in y[r - self.first..][..R].iter_mut().zip(&sums) {
@@ -278,7 +314,6 @@ impl<const ADD: bool> Sums<'_, ADD> {
 }
 
 /// The kernel of a product of this shape: `[tokens, rows, cols]`.
-#[expect(private_bounds, reason = "`One` and `Many` are all there is")]
 pub(super) fn link<N: Sizes, const ADD: bool>(
     request: &Request<'_>,
     [tokens, rows, cols]: [u32; 3],
@@ -305,9 +340,13 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
             _ => {}
         }
     }
-    super::decode::decoder!(request.variant, W => {
-        Ok(request.launch::<Product<Decoded<W>, N, ADD>>(split, tokens))
-    })
+    let floats = match request.variant {
+        Some(DType::F32) => request.launch::<Product<Decoded<F32>, N, ADD>>(split, tokens),
+        Some(DType::F16) => request.launch::<Product<Decoded<F16>, N, ADD>>(split, tokens),
+        Some(DType::Bf16) => request.launch::<Product<Decoded<Bf16>, N, ADD>>(split, tokens),
+        _ => return chunks::link::<N, ADD>(request, [tokens, rows, cols]),
+    };
+    Ok(floats)
 }
 
 /// The shapes that products are tried on: `mat_cases!(tokens, live, emit)`.

@@ -2,18 +2,17 @@
 //!
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
-use super::{Args, Kernel, Nibble, PREFETCH_BYTES, Quantised, Simd};
-use crate::quant::{q4_0, q4_1, q8_0};
+use super::{Args, Kernel, PREFETCH_BYTES, Quantised, Simd};
+use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix, q4_0, q4_1, q8_0};
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_ps, _mm_add_ss, _mm_cvtph_ps, _mm_cvtsi32_si128,
-    _mm_cvtsi64_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps,
-    _mm_prefetch, _mm_srli_epi16, _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_castps256_ps128, _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32,
-    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_inserti128_si256, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi8,
-    _mm256_set1_epi16, _mm256_set1_ps, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_storeu_ps,
-    _mm256_zextsi128_si256,
+    _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_srli_epi16,
+    _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_blend_ps, _mm256_castps256_ps128,
+    _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32,
+    _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_inserti128_si256,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
+    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_sign_epi8, _mm256_slli_epi32,
+    _mm256_storeu_ps, _mm256_zextsi128_si256,
 };
 
 /// Proof that the processor has AVX2, FMA and F16C.
@@ -28,6 +27,31 @@ pub(super) struct Avx2(());
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
     K::run(Avx2(()), args);
+}
+
+/// Unpacks a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+    T::unpack(m, row, first, out);
+}
+
+/// Decodes a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn decode<T: Floats>(
+    m: &Matrix<'_>,
+    row: usize,
+    first: usize,
+    out: &mut [f32; CHUNK],
+) {
+    T::decode(m, row, first, out);
 }
 
 /// `f` with the instructions of this level.
@@ -57,6 +81,13 @@ impl Avx2 {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
+    /// One f16.
+    #[inline(always)]
+    fn f16(self, bits: [u8; 2]) -> f32 {
+        let bits = i32::from(u16::from_le_bytes(bits));
+        with!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))))
+    }
+
     /// 16 bytes as 32 nibbles: low ones, then high ones.
     #[inline(always)]
     fn nibbles(self, bytes: &[u8; 16]) -> __m256i {
@@ -66,6 +97,15 @@ impl Avx2 {
             let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(half), high);
             _mm256_and_si256(both, _mm256_set1_epi8(15))
         })
+    }
+
+    /// `a` in the lanes of the first half of a block, `b` in those of the second.
+    #[inline(always)]
+    fn halves(self, [a, b]: [f32; 2]) -> __m256 {
+        with!(
+            self,
+            _mm256_blend_ps::<0xf0>(_mm256_set1_ps(a), _mm256_set1_ps(b))
+        )
     }
 
     /// Products of unsigned `w` and signed `x` in 8 sums. Neighbours must not leave 16 bits.
@@ -257,39 +297,32 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn load_i8(self, bytes: &[u8]) -> __m256 {
-        let eight = i64::from_le_bytes(*front(bytes));
-        with!(self, {
-            let wide = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(eight));
-            _mm256_cvtepi32_ps(wide)
-        })
-    }
-
-    #[inline(always)]
-    fn load_u4(self, bytes: &[u8], half: Nibble) -> __m256 {
-        let eight = u64::from_le_bytes(*front(bytes));
-        let eight = match half {
-            Nibble::Low => eight,
-            Nibble::High => eight >> 4,
-        };
-        let nibbles = (eight & 0x0f0f_0f0f_0f0f_0f0f).cast_signed();
-        with!(self, {
-            let wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(nibbles));
-            _mm256_cvtepi32_ps(wide)
-        })
-    }
-
-    #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        let bits = i32::from(u16::from_le_bytes(bits));
-        with!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))))
-    }
-
-    #[inline(always)]
     fn prefetch(self, bytes: &[u8], ahead: usize) {
         let at = bytes.as_ptr().wrapping_add(ahead);
         // SAFETY: a prefetch of any address is a hint and touches nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+
+    #[inline(always)]
+    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, mut acc: __m256) -> __m256 {
+        let blocks = w.q.as_chunks::<32>().0.iter();
+        for (b, (w_q, x_q)) in blocks.zip(x.q).enumerate() {
+            let (w_q, x_q) = (self.bytes(bytemuck::cast_ref(w_q)), self.bytes(x_q));
+            let d = self.splat(x.d[b]);
+            let scale = self.halves([w.scale[2 * b], w.scale[2 * b + 1]]);
+            // |w| is at most 128 and |x| at most 127: two products stay below 2^15.
+            let (magnitude, signed) =
+                with!(self, (_mm256_abs_epi8(w_q), _mm256_sign_epi8(x_q, w_q)));
+            let scale = with!(self, _mm256_mul_ps(scale, d));
+            acc = self.scaled(self.dot_u8(magnitude, signed), scale, acc);
+            if MIN {
+                let min = self.halves([w.min[2 * b], w.min[2 * b + 1]]);
+                let ones = with!(self, _mm256_set1_epi8(1));
+                let min = with!(self, _mm256_mul_ps(min, d));
+                acc = self.scaled(self.dot_u8(ones, x_q), min, acc);
+            }
+        }
+        acc
     }
 
     #[inline(always)]

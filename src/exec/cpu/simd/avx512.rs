@@ -2,17 +2,18 @@
 //!
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
-use super::{Args, Kernel, Nibble, PREFETCH_BYTES, Quantised, Simd};
-use crate::quant::{q4_0, q4_1, q8_0};
+use super::{Args, Kernel, PREFETCH_BYTES, Quantised, Simd};
+use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix, q4_0, q4_1, q8_0};
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128,
-    _mm_cvtss_f32, _mm_loadu_si128, _mm_prefetch, _mm_set1_epi8, _mm_srli_epi16, _mm256_and_si256,
+    __m128i, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32,
+    _mm_loadu_ps, _mm_loadu_si128, _mm_prefetch, _mm_srli_epi16, _mm256_and_si256,
     _mm256_castsi128_si256, _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_set1_epi8,
-    _mm512_castsi256_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
-    _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
-    _mm512_fmadd_ps, _mm512_inserti64x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_mov_ps,
-    _mm512_mask_set1_epi32, _mm512_maskz_set1_epi32, _mm512_reduce_add_ps, _mm512_set1_epi8,
-    _mm512_set1_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_xor_si512,
+    _mm512_castps128_ps512, _mm512_castsi256_si512, _mm512_castsi512_ps, _mm512_cvtepi32_ps,
+    _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+    _mm512_inserti64x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_mov_ps,
+    _mm512_mask_set1_epi32, _mm512_maskz_set1_epi32, _mm512_mul_ps, _mm512_permutexvar_ps,
+    _mm512_reduce_add_ps, _mm512_set_epi32, _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_epi32, _mm512_xor_si512,
 };
 
 /// Proof that the processor has the AVX-512 sets of this level.
@@ -27,6 +28,31 @@ pub(super) struct Avx512(());
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
     K::run(Avx512(()), args);
+}
+
+/// Unpacks a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+    T::unpack(m, row, first, out);
+}
+
+/// Decodes a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn decode<T: Floats>(
+    m: &Matrix<'_>,
+    row: usize,
+    first: usize,
+    out: &mut [f32; CHUNK],
+) {
+    T::decode(m, row, first, out);
 }
 
 /// `f` with the instructions of this level.
@@ -64,6 +90,13 @@ impl Avx512 {
         )
     }
 
+    /// One f16.
+    #[inline(always)]
+    fn f16(self, bits: [u8; 2]) -> f32 {
+        let bits = i32::from(u16::from_le_bytes(bits));
+        with!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))))
+    }
+
     /// 16 bytes as 32 nibbles: low ones, then high ones.
     #[inline(always)]
     fn nibbles(self, bytes: &[u8; 16]) -> __m256i {
@@ -72,6 +105,17 @@ impl Avx512 {
             let high = _mm_srli_epi16::<4>(half);
             let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(half), high);
             _mm256_and_si256(both, _mm256_set1_epi8(15))
+        })
+    }
+
+    /// Each number in the lanes of its quarter.
+    #[inline(always)]
+    fn quarters(self, four: &[f32; 4]) -> __m512 {
+        // SAFETY: four numbers are there, and the load wants no alignment.
+        let four = unsafe { _mm_loadu_ps(four.as_ptr()) };
+        with!(self, {
+            let lanes = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+            _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(four))
         })
     }
 
@@ -316,37 +360,48 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load_i8(self, bytes: &[u8]) -> __m512 {
-        with!(self, {
-            let wide = _mm512_cvtepi8_epi32(self.quarter(front(bytes)));
-            _mm512_cvtepi32_ps(wide)
-        })
-    }
-
-    #[inline(always)]
-    fn load_u4(self, bytes: &[u8], half: Nibble) -> __m512 {
-        let both = self.quarter(front(bytes));
-        with!(self, {
-            let side = match half {
-                Nibble::Low => both,
-                Nibble::High => _mm_srli_epi16::<4>(both),
-            };
-            let nibbles = _mm_and_si128(side, _mm_set1_epi8(15));
-            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(nibbles))
-        })
-    }
-
-    #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        let bits = i32::from(u16::from_le_bytes(bits));
-        with!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))))
-    }
-
-    #[inline(always)]
     fn prefetch(self, bytes: &[u8], ahead: usize) {
         let at = bytes.as_ptr().wrapping_add(ahead);
         // SAFETY: a prefetch of any address is a hint and touches nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+
+    #[inline(always)]
+    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, mut acc: __m512) -> __m512 {
+        let zeros = self.half(&[0; 32]);
+        let w_pairs = w.q.as_chunks::<64>().0.iter();
+        let scales = w.scale.as_chunks::<4>().0.iter();
+        let mins = w.min.as_chunks::<4>().0;
+        for (p, (x_q, (w_q, scale))) in x.q.chunks(2).zip(w_pairs.zip(scales)).enumerate() {
+            // A block without a second one counts beside zeros.
+            let (second, d) = match x_q {
+                [_, second] => (self.half(second), [x.d[2 * p], x.d[2 * p + 1]]),
+                _ => (zeros, [x.d[2 * p], 0.0]),
+            };
+            let x_q = self.join(self.half(&x_q[0]), second);
+            let d = self.two(d);
+            // SAFETY: the load wants 64 bytes, which the array has, and `self` proves AVX-512.
+            let w_q = unsafe { _mm512_loadu_si512(w_q.as_ptr().cast()) };
+            let scale = with!(self, _mm512_mul_ps(self.quarters(scale), d));
+            with!(self, {
+                // Flipping the sign bit adds 128, which the second product takes away again.
+                let flip = _mm512_set1_epi8(-128);
+                let raised =
+                    _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(w_q, flip), x_q);
+                let offset = _mm512_dpbusd_epi32(_mm512_setzero_si512(), flip, x_q);
+                let ints = _mm512_sub_epi32(raised, offset);
+                acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), scale, acc);
+            });
+            if MIN {
+                let min = with!(self, _mm512_mul_ps(self.quarters(&mins[p]), d));
+                let zero = with!(self, _mm512_setzero_si512());
+                with!(self, {
+                    let sums = _mm512_dpbusd_epi32(zero, _mm512_set1_epi8(1), x_q);
+                    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), min, acc);
+                });
+            }
+        }
+        acc
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ mod scalar;
 
 use super::memory::Args;
 use crate::error::{Result, bail};
+use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 pub(super) use scalar::Scalar;
 
 /// An instruction set that this build has kernels for.
@@ -128,10 +129,50 @@ impl Isa {
             },
         }
     }
+
+    /// How chunks of this storage type become integers, compiled for this instruction set.
+    pub(super) fn unpack<T: Ints>(self) -> Unpack {
+        match self.0 {
+            Proof::Scalar => T::unpack,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |m, row, first, out| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::unpack::<T>(m, row, first, out) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => |m, row, first, out| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::unpack::<T>(m, row, first, out) }
+            },
+        }
+    }
+
+    /// How chunks of this storage type become floats, compiled for this instruction set.
+    pub(super) fn decode<T: Floats>(self) -> Decode {
+        match self.0 {
+            Proof::Scalar => T::decode,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |m, row, first, out| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::decode::<T>(m, row, first, out) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => |m, row, first, out| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::decode::<T>(m, row, first, out) }
+            },
+        }
+    }
 }
 
 /// A kernel that is chosen: what a step of a linked table calls.
 pub(super) type Entry = fn(Args<'_>);
+
+/// Turns the chunk of a row that begins at an element into integers.
+pub(super) type Unpack = fn(&Matrix<'_>, usize, usize, &mut Chunk);
+
+/// Turns the chunk of a row that begins at an element into floats.
+pub(super) type Decode = fn(&Matrix<'_>, usize, usize, &mut [f32; CHUNK]);
 
 /// A kernel, written once for every instruction set. `run` is `#[inline(always)]`, so that its
 /// plain loops too are compiled for the set.
@@ -149,6 +190,18 @@ pub(super) struct Quantised<'a> {
     pub(super) d: &'a [f32],
     /// Sum of each block's `q`: what a constant offset of the weights is multiplied by.
     pub(super) sum: &'a [i32],
+}
+
+impl<'a> Quantised<'a> {
+    /// `count` blocks from block `first` on.
+    #[inline(always)]
+    pub(super) fn blocks(self, first: usize, count: usize) -> Self {
+        Self {
+            q: &self.q[first..][..count],
+            d: &self.d[first..][..count],
+            sum: &self.sum[first..][..count],
+        }
+    }
 }
 
 /// Vectors of f32 and the block products that deserve instructions of their own.
@@ -177,15 +230,12 @@ pub(super) trait Simd: Copy {
     fn load_f16(self, bytes: &[u8]) -> Self::V;
     /// `LANES` bf16 from the front of `bytes`.
     fn load_bf16(self, bytes: &[u8]) -> Self::V;
-    /// `LANES` signed bytes from the front of `bytes`.
-    fn load_i8(self, bytes: &[u8]) -> Self::V;
-    /// The low nibbles of `LANES` bytes from the front of `bytes`, or the high ones.
-    fn load_u4(self, bytes: &[u8], half: Nibble) -> Self::V;
-    /// One f16.
-    fn f16(self, bits: [u8; 2]) -> f32;
     /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside.
     fn prefetch(self, bytes: &[u8], ahead: usize);
 
+    /// `acc + w . x`, where `x` has as many blocks as count of the chunk; the minima of `w` count
+    /// if `MIN`.
+    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, acc: Self::V) -> Self::V;
     /// `w[r] . x[t]` of `Q8_0` rows.
     fn dot_q8_0<const R: usize, const T: usize>(
         self,
@@ -204,15 +254,6 @@ pub(super) trait Simd: Copy {
         w: [&[u8]; R],
         x: [Quantised<'_>; T],
     ) -> [[f32; T]; R];
-}
-
-/// Half of a byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nibble {
-    /// Bits 0 to 3.
-    Low,
-    /// Bits 4 to 7.
-    High,
 }
 
 /// How far ahead of its use a byte of weights is asked for. Measured; see `benches/kernels.rs`.

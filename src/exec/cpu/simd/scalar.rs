@@ -1,7 +1,7 @@
 //! The scalar level: every product as its formula reads. The other levels are held against it.
 
-use super::{Nibble, Quantised, Simd};
-use crate::quant::{q4_0, q4_1, q8_0};
+use super::{Quantised, Simd};
+use crate::quant::{Chunk, GROUP, q4_0, q4_1, q8_0};
 use half::{bf16, f16};
 
 /// Proof of nothing: plain Rust runs anywhere.
@@ -16,6 +16,10 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 #[inline(always)]
 fn product(x: &[u8; 32], w: impl Fn(usize) -> i32) -> i32 {
     (0..32).map(|i| w(i) * i32::from(x[i].cast_signed())).sum()
+}
+
+fn f16_at(bits: [u8; 2]) -> f32 {
+    f16::from_le_bytes(bits).to_f32_const()
 }
 
 fn nibble(bytes: &[u8], i: usize) -> i32 {
@@ -77,29 +81,30 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> f32 {
-        self.f16(two(bytes))
+        f16::from_le_bytes(two(bytes)).to_f32_const()
     }
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> f32 {
         bf16::from_le_bytes(two(bytes)).to_f32_const()
     }
     #[inline(always)]
-    fn load_i8(self, bytes: &[u8]) -> f32 {
-        f32::from(bytes[0].cast_signed())
-    }
-    #[inline(always)]
-    fn load_u4(self, bytes: &[u8], half: Nibble) -> f32 {
-        f32::from(match half {
-            Nibble::Low => bytes[0] & 15,
-            Nibble::High => bytes[0] >> 4,
-        })
-    }
-    #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        f16::from_le_bytes(bits).to_f32_const()
-    }
-    #[inline(always)]
     fn prefetch(self, _: &[u8], _: usize) {}
+
+    #[inline(always)]
+    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, mut acc: f32) -> f32 {
+        for (g, w_q) in w.q.chunks_exact(GROUP).enumerate().take(2 * x.q.len()) {
+            let block = g / 2;
+            let x_q = &x.q[block][g % 2 * GROUP..][..GROUP];
+            let product = |w: i8, x: u8| i32::from(w) * i32::from(x.cast_signed());
+            let ints: i32 = w_q.iter().zip(x_q).map(|(w, x)| product(*w, *x)).sum();
+            acc += w.scale[g] * x.d[block] * ints as f32;
+            if MIN {
+                let sum: i32 = x_q.iter().map(|x| product(1, *x)).sum();
+                acc += w.min[g] * x.d[block] * sum as f32;
+            }
+        }
+        acc
+    }
 
     fn dot_q8_0<const R: usize, const T: usize>(
         self,
@@ -108,7 +113,7 @@ impl Simd for Scalar {
     ) -> [[f32; T]; R] {
         pairs(w, x, |w: &[u8; q8_0::BYTES], x, _| {
             let sum = product(x, |i| i32::from(w[2 + i].cast_signed()));
-            [self.f16(two(w)) * sum as f32, 0.0]
+            [f16_at(two(w)) * sum as f32, 0.0]
         })
     }
 
@@ -119,7 +124,7 @@ impl Simd for Scalar {
     ) -> [[f32; T]; R] {
         pairs(w, x, |w: &[u8; q4_0::BYTES], x, _| {
             let sum = product(x, |i| nibble(&w[2..], i) - 8);
-            [self.f16(two(w)) * sum as f32, 0.0]
+            [f16_at(two(w)) * sum as f32, 0.0]
         })
     }
 
@@ -131,8 +136,8 @@ impl Simd for Scalar {
         pairs(w, x, |w: &[u8; q4_1::BYTES], x, total| {
             let sum = product(x, |i| nibble(&w[4..], i));
             [
-                self.f16(two(w)) * sum as f32,
-                self.f16(two(&w[2..])) * total as f32,
+                f16_at(two(w)) * sum as f32,
+                f16_at(two(&w[2..])) * total as f32,
             ]
         })
     }

@@ -1,0 +1,121 @@
+//! A matrix as its file holds it, and the one way in which any kernel reads its rows.
+
+use super::{CHUNK, Chunk};
+use crate::dtype::DType;
+use half::{bf16, f16};
+
+/// Scales that lie in a tensor of their own, as safetensors checkpoints have them: a scale, and
+/// for affine codes a bias, for every `group` of elements.
+///
+/// Element `(row, col)` of a matrix with `cols` columns has entry
+/// `row / group[0] * cols.div_ceil(group[1]) + col / group[1]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales<'a> {
+    /// How scales and biases are stored: `F32`, `F16`, `Bf16`, `E8m0` or `E4m3`.
+    pub float: DType,
+    /// The scales.
+    pub bytes: &'a [u8],
+    /// The biases, in the same order; empty where there are none.
+    pub biases: &'a [u8],
+    /// Rows and columns that share a scale; columns in multiples of [`super::GROUP`].
+    pub group: [usize; 2],
+}
+
+impl Scales<'_> {
+    /// Scale and bias of the group of an element of a matrix with `cols` columns.
+    #[inline(always)]
+    pub fn at(&self, row: usize, col: usize, cols: usize) -> [f32; 2] {
+        let i = row / self.group[0] * cols.div_ceil(self.group[1]) + col / self.group[1];
+        let bias = if self.biases.is_empty() {
+            0.0
+        } else {
+            number(self.float, self.biases, i)
+        };
+        [number(self.float, self.bytes, i), bias]
+    }
+
+    /// Bytes of all scales of a matrix of this shape; `None` where their type is no float.
+    pub fn bytes_of(float: DType, group: [usize; 2], rows: usize, cols: usize) -> Option<usize> {
+        let bytes = match float {
+            DType::F32 | DType::F16 | DType::Bf16 | DType::E8m0 | DType::E4m3 => {
+                float.facts().bytes
+            }
+            _ => return None,
+        };
+        let groups = rows
+            .div_ceil(group[0])
+            .checked_mul(cols.div_ceil(group[1]))?;
+        groups.checked_mul(bytes)
+    }
+}
+
+/// Entry `i` of a list of floats.
+#[inline(always)]
+fn number(float: DType, bytes: &[u8], i: usize) -> f32 {
+    match float {
+        DType::F32 => f32::from_le_bytes(bytes.as_chunks().0[i]),
+        DType::F16 => f16::from_le_bytes(bytes.as_chunks().0[i]).to_f32_const(),
+        DType::Bf16 => bf16::from_le_bytes(bytes.as_chunks().0[i]).to_f32_const(),
+        DType::E8m0 => e8m0(bytes[i]),
+        _ => e4m3(bytes[i]),
+    }
+}
+
+/// `2^(e - 127)`, NaN for 255: the scale of the OCP microscaling formats (MX v1.0, 5.4.1).
+#[inline(always)]
+pub(super) fn e8m0(e: u8) -> f32 {
+    match e {
+        // Below the normal numbers of f32.
+        0 => f32::from_bits(0x0040_0000),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(e) << 23),
+    }
+}
+
+/// OCP 8-bit floating point E4M3: sign, four bits of exponent with bias 7, three of mantissa; no
+/// infinity, NaN where all of them are set.
+#[inline(always)]
+pub(super) fn e4m3(byte: u8) -> f32 {
+    let magnitude = u32::from(byte & 0x7f);
+    let value = match magnitude {
+        0x7f => f32::NAN,
+        // Steps of 2^-9.
+        0..=7 => magnitude as f32 * (1.0 / 512.0),
+        _ => f32::from_bits((magnitude << 20) + ((127 - 7) << 23)),
+    };
+    f32::from_bits(value.to_bits() | u32::from(byte & 0x80) << 24)
+}
+
+/// A matrix as its file holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// The numbers, or their codes.
+    pub bytes: &'a [u8],
+    /// The scales of codes.
+    pub scales: Option<Scales<'a>>,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub cols: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The bytes of a row that has whole bytes to itself.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        let bytes = self.bytes.len() / self.rows;
+        &self.bytes[row * bytes..][..bytes]
+    }
+
+    /// Fills in scales and biases of the chunk that begins at `first`.
+    #[inline(always)]
+    pub(super) fn scales_into(&self, row: usize, first: usize, out: &mut Chunk) {
+        let count = CHUNK.min(self.cols - first);
+        for g in 0..count / super::GROUP {
+            [out.scale[g], out.min[g]] = match &self.scales {
+                Some(scales) => scales.at(row, first + g * super::GROUP, self.cols),
+                None => [1.0, 0.0],
+            };
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Reading rows chunk by chunk: what a storage type offers to kernels of any level.
+
+use super::matrix::Matrix;
+use super::{CHUNK, Chunk, GROUP, codes, float};
+use crate::dtype::DType;
+
+/// A storage type whose chunks are small integers times scales.
+pub trait Ints {
+    /// Whether its chunks have minima.
+    const MIN: bool;
+    /// Unpacks the chunk of a row that begins at element `first`, a multiple of [`CHUNK`]; where
+    /// the row ends earlier, the rest of `out` stays as it is.
+    fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk);
+}
+
+/// A storage type whose chunks can be floats: all of them.
+pub trait Floats {
+    /// Decodes the chunk of a row that begins at element `first`, as [`Ints::unpack`].
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]);
+}
+
+impl<T: Ints> Floats for T {
+    #[inline(always)]
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+        let mut chunk = Chunk::ZERO;
+        T::unpack(m, row, first, &mut chunk);
+        let groups = out.as_chunks_mut::<GROUP>().0.iter_mut();
+        let packed = chunk.q.as_chunks::<GROUP>().0.iter().zip(&chunk.scale);
+        for ((out, (q, scale)), min) in groups.zip(packed).zip(&chunk.min) {
+            for (x, q) in out.iter_mut().zip(q) {
+                let product = scale * f32::from(*q);
+                // Without minima nothing is added: the zero of -0.0 keeps its sign.
+                *x = if T::MIN { product + min } else { product };
+            }
+        }
+    }
+}
+
+/// Types of blocks that a row has for itself: `name: file, elements of a block, minima`.
+macro_rules! blocks {
+    ($($name:ident: $file:ident, $elements:literal, $min:literal;)+) => {
+        $(
+            struct $name;
+
+            impl Ints for $name {
+                const MIN: bool = $min;
+
+                #[inline(always)]
+                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+                    const N: usize = $elements;
+                    let bytes = &m.row(row)[first / N * super::$file::BYTES..];
+                    let blocks = bytes.as_chunks::<{ super::$file::BYTES }>().0.iter();
+                    let q = out.q.as_chunks_mut::<N>().0.iter_mut();
+                    let scales = out.scale.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    let mins = out.min.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    for (((block, q), scale), min) in blocks.zip(q).zip(scales).zip(mins) {
+                        super::$file::unpack(block, q, scale, min);
+                    }
+                }
+            }
+        )+
+
+        /// The block format of a storage type, to a visitor.
+        fn visit_blocks<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
+            match dtype {
+                $(DType::$name => Ok(v.ints::<$name>()),)+
+                _ => Err(v),
+            }
+        }
+    };
+}
+blocks! {
+    Q4_0: q4_0, 32, false;
+    Q4_1: q4_1, 32, true;
+    Q8_0: q8_0, 32, false;
+}
+
+/// Types of codes: `name: function, minima`.
+macro_rules! ints {
+    ($($name:ident: $unpack:expr, $min:literal;)+) => {
+        $(
+            struct $name;
+
+            impl Ints for $name {
+                const MIN: bool = $min;
+
+                #[inline(always)]
+                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+                    $unpack(m, row, first, out);
+                }
+            }
+        )+
+
+        fn visit_ints<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
+            match dtype {
+                $(DType::$name => Ok(v.ints::<$name>()),)+
+                _ => Err(v),
+            }
+        }
+    };
+}
+ints! {
+    Affine2: codes::affine::<2>, true;
+    Affine3: codes::affine::<3>, true;
+    Affine4: codes::affine::<4>, true;
+    Affine5: codes::affine::<5>, true;
+    Affine6: codes::affine::<6>, true;
+    Affine8: codes::affine::<8>, true;
+    E2m1: codes::e2m1, false;
+    I8: codes::int8, false;
+    Ternary: codes::ternary, false;
+}
+
+/// Types of floats: `name: function`.
+macro_rules! floats {
+    ($($name:ident: $decode:expr;)+) => {
+        $(
+            struct $name;
+
+            impl Floats for $name {
+                #[inline(always)]
+                fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+                    $decode(m, row, first, out);
+                }
+            }
+        )+
+
+        fn visit_floats<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+            match dtype {
+                $(DType::$name => Some(v.floats::<$name>()),)+
+                _ => None,
+            }
+        }
+    };
+}
+floats! {
+    F32: float::f32;
+    F16: float::f16;
+    Bf16: float::bf16;
+    F64: float::f64;
+    I16: float::i16;
+    I32: float::i32;
+    I64: float::i64;
+    E4m3: codes::e4m3;
+}
+
+/// What wants to know how a storage type is read.
+pub trait Visit {
+    /// What it makes of it.
+    type Out;
+    /// The type can be read as integers.
+    fn ints<T: Ints>(self) -> Self::Out;
+    /// The type can be read as floats only.
+    fn floats<T: Floats>(self) -> Self::Out;
+}
+
+/// Tells a visitor how a storage type is read; `None` for one that holds no reals.
+pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+    match visit_blocks(dtype, v).or_else(|v| visit_ints(dtype, v)) {
+        Ok(out) => Some(out),
+        Err(v) => visit_floats(dtype, v),
+    }
+}
