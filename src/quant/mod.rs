@@ -6,12 +6,44 @@
 mod float;
 pub mod q4_0;
 pub mod q4_1;
+pub mod q4_k;
+pub mod q5_k;
+pub mod q6_k;
 pub mod q8_0;
 
 use crate::dtype::DType;
+use float::{decode, f16, narrow};
 
-/// Elements of a block in every block format here.
-pub const BLOCK: usize = 32;
+/// Elements that are unpacked together at most.
+pub const CHUNK: usize = 256;
+/// Elements that share a scale at least.
+pub const GROUP: usize = 16;
+
+/// Some neighbouring elements of a row, unpacked: `x[i] = scale[i / 16] q[i] + min[i / 16]`.
+///
+/// Every block format has a function `unpack` that writes such parts of a row, exactly. Types
+/// without a minimum leave `min` alone.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Chunk {
+    /// The numbers.
+    pub q: [i8; CHUNK],
+    /// The scale of each group.
+    pub scale: [f32; CHUNK / GROUP],
+    /// What is added to each group.
+    pub min: [f32; CHUNK / GROUP],
+}
+
+impl Default for Chunk {
+    /// Nothing: a minimum of -0 changes no number that it is added to.
+    fn default() -> Self {
+        Self {
+            q: [0; CHUNK],
+            scale: [0.0; CHUNK / GROUP],
+            min: [-0.0; CHUNK / GROUP],
+        }
+    }
+}
 
 /// Decodes a row: `row.len()` numbers from `bytes`.
 ///
@@ -27,13 +59,21 @@ pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
         row.len()
     );
     match dtype {
-        DType::F32 => float::decode_f32(bytes, row),
-        DType::F16 => float::decode_f16(bytes, row),
-        DType::Bf16 => float::decode_bf16(bytes, row),
-        DType::Q8_0 => blocks(bytes, row, q8_0::decode),
-        DType::Q4_0 => blocks(bytes, row, q4_0::decode),
-        DType::Q4_1 => blocks(bytes, row, q4_1::decode),
-        DType::U32 => panic!("u32 holds no reals"),
+        DType::F32 => decode(bytes, row, f32::from_le_bytes),
+        DType::F16 => decode(bytes, row, f16),
+        DType::Bf16 => decode(bytes, row, |[a, b]| f32::from_le_bytes([0, 0, a, b])),
+        DType::F64 => decode(bytes, row, narrow),
+        DType::I8 => decode(bytes, row, |b| f32::from(i8::from_le_bytes(b))),
+        DType::I16 => decode(bytes, row, |b| f32::from(i16::from_le_bytes(b))),
+        DType::I32 => decode(bytes, row, |b| i32::from_le_bytes(b) as f32),
+        DType::I64 => decode(bytes, row, |b| i64::from_le_bytes(b) as f32),
+        DType::Q4_0 => blocks(bytes, row, q4_0::unpack),
+        DType::Q4_1 => blocks(bytes, row, q4_1::unpack),
+        DType::Q8_0 => blocks(bytes, row, q8_0::unpack),
+        DType::Q4K => blocks(bytes, row, q4_k::unpack),
+        DType::Q5K => blocks(bytes, row, q5_k::unpack),
+        DType::Q6K => blocks(bytes, row, q6_k::unpack),
+        other => panic!("{other} holds no reals of its own"),
     }
 }
 
@@ -52,29 +92,63 @@ pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
         DType::Q8_0 => encode_blocks(row, bytes, q8_0::encode),
         DType::Q4_0 => encode_blocks(row, bytes, q4_0::encode),
         DType::Q4_1 => encode_blocks(row, bytes, q4_1::encode),
-        DType::U32 => panic!("u32 holds no reals"),
+        other => panic!("there is no encoder for {other}"),
     }
 }
 
-fn blocks<const BYTES: usize>(
+/// Writes the numbers of a block of `N` elements in `G` groups.
+type Unpack<const BYTES: usize, const N: usize, const G: usize> =
+    fn(&[u8; BYTES], &mut [i8; N], &mut [f32; G], &mut [f32; G]);
+
+fn blocks<const BYTES: usize, const N: usize, const G: usize>(
     bytes: &[u8],
     row: &mut [f32],
-    decode: fn(&[u8; BYTES]) -> [f32; BLOCK],
+    unpack: Unpack<BYTES, N, G>,
 ) {
-    let (blocks, _) = bytes.as_chunks();
-    for (block, out) in blocks.iter().zip(row.chunks_exact_mut(BLOCK)) {
-        out.copy_from_slice(&decode(block));
+    // As in an empty chunk.
+    let (mut q, mut scale, mut min) = ([0; N], [0.0; G], [-0.0; G]);
+    for (block, out) in bytes.as_chunks().0.iter().zip(row.as_chunks_mut().0) {
+        unpack(block, &mut q, &mut scale, &mut min);
+        let out: &mut [f32; N] = out;
+        for (i, (x, q)) in out.iter_mut().zip(q).enumerate() {
+            *x = scale[i / GROUP] * f32::from(q) + min[i / GROUP];
+        }
     }
 }
 
-fn encode_blocks<const BYTES: usize>(
+/// `q[i] = f(a[i])`, as an int8.
+#[inline(always)]
+fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
+    for (q, a) in q.iter_mut().zip(a) {
+        *q = f(*a).cast_signed();
+    }
+}
+
+/// `q[i] = f(a[i], b[i])`, as an int8.
+#[inline(always)]
+fn each2<const N: usize>(q: &mut [i8; N], a: &[u8; N], b: &[u8; N], f: impl Fn(u8, u8) -> u8) {
+    for ((q, a), b) in q.iter_mut().zip(a).zip(b) {
+        *q = f(*a, *b).cast_signed();
+    }
+}
+
+fn encode_blocks<const BYTES: usize, const N: usize>(
     row: &[f32],
     bytes: &mut Vec<u8>,
-    encode: fn(&[f32; BLOCK]) -> [u8; BYTES],
+    encode: fn(&[f32; N]) -> [u8; BYTES],
 ) {
     for block in row.as_chunks().0 {
         bytes.extend_from_slice(&encode(block));
     }
+}
+
+/// The numbers of some blocks.
+#[cfg(test)]
+fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let facts = dtype.facts();
+    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
+    decode_row(dtype, bytes, &mut row);
+    row
 }
 
 #[cfg(test)]
