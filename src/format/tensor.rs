@@ -110,7 +110,7 @@ impl TensorType {
         }
         match self {
             Self::Known(dtype) => dtype.bytes(elements),
-            Self::Other(id) => (elements / block).checked_mul(row(id)?.3),
+            Self::Other(id) => elements.checked_div(block)?.checked_mul(row(id)?.3),
         }
     }
 }

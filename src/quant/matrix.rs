@@ -1,8 +1,7 @@
 //! A matrix as its file holds it, and the one way in which any kernel reads its rows.
 
-use super::{CHUNK, Chunk};
+use super::{CHUNK, Chunk, f16};
 use crate::dtype::DType;
-use half::{bf16, f16};
 
 /// Scales that lie in a tensor of their own, as safetensors checkpoints have them: a scale, and
 /// for affine codes a bias, for every `group` of elements.
@@ -54,8 +53,11 @@ impl Scales<'_> {
 fn number(float: DType, bytes: &[u8], i: usize) -> f32 {
     match float {
         DType::F32 => f32::from_le_bytes(bytes.as_chunks().0[i]),
-        DType::F16 => f16::from_le_bytes(bytes.as_chunks().0[i]).to_f32_const(),
-        DType::Bf16 => bf16::from_le_bytes(bytes.as_chunks().0[i]).to_f32_const(),
+        DType::F16 => f16(bytes.as_chunks().0[i]),
+        DType::Bf16 => {
+            let [a, b] = bytes.as_chunks().0[i];
+            f32::from_le_bytes([0, 0, a, b])
+        }
         DType::E8m0 => e8m0(bytes[i]),
         _ => e4m3(bytes[i]),
     }

@@ -9,15 +9,16 @@ mod float;
 mod matrix;
 pub mod q4_0;
 pub mod q4_1;
+pub mod q4_k;
+pub mod q5_k;
+pub mod q6_k;
 pub mod q8_0;
 mod read;
 
 use crate::dtype::DType;
+use float::f16;
 pub use matrix::{Matrix, Scales};
 pub use read::{Floats, Ints, Visit, visit};
-
-/// Elements of a block of the formats that were first.
-pub const BLOCK: usize = 32;
 
 /// Elements that are read together at most.
 pub const CHUNK: usize = 256;
@@ -108,18 +109,43 @@ pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
         DType::Q8_0 => encode_blocks(row, bytes, q8_0::encode),
         DType::Q4_0 => encode_blocks(row, bytes, q4_0::encode),
         DType::Q4_1 => encode_blocks(row, bytes, q4_1::encode),
-        _ => panic!("{dtype} has no encoder"),
+        other => panic!("there is no encoder for {other}"),
     }
 }
 
-fn encode_blocks<const BYTES: usize>(
+/// `q[i] = f(a[i])`, as an int8.
+#[inline(always)]
+fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
+    for (q, a) in q.iter_mut().zip(a) {
+        *q = f(*a).cast_signed();
+    }
+}
+
+/// `q[i] = f(a[i], b[i])`, as an int8.
+#[inline(always)]
+fn each2<const N: usize>(q: &mut [i8; N], a: &[u8; N], b: &[u8; N], f: impl Fn(u8, u8) -> u8) {
+    for ((q, a), b) in q.iter_mut().zip(a).zip(b) {
+        *q = f(*a, *b).cast_signed();
+    }
+}
+
+fn encode_blocks<const BYTES: usize, const N: usize>(
     row: &[f32],
     bytes: &mut Vec<u8>,
-    encode: fn(&[f32; BLOCK]) -> [u8; BYTES],
+    encode: fn(&[f32; N]) -> [u8; BYTES],
 ) {
     for block in row.as_chunks().0 {
         bytes.extend_from_slice(&encode(block));
     }
+}
+
+/// The numbers of some blocks.
+#[cfg(test)]
+fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let facts = dtype.facts();
+    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
+    decode_row(dtype, bytes, &mut row);
+    row
 }
 
 #[cfg(test)]

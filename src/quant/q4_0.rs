@@ -2,24 +2,33 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::BLOCK;
-use half::f16;
+use super::{each, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
+/// Elements of a block.
+pub const ELEMENTS: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 18;
 
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    qs: [u8; 16],
+}
+
 /// `x[i] = d (q[i] - 8)`.
 #[inline(always)]
-pub fn unpack(block: &[u8; BYTES], q: &mut [i8; BLOCK], scale: &mut [f32; 2], _: &mut [f32; 2]) {
-    *scale = [f16::from_le_bytes([block[0], block[1]]).to_f32_const(); 2];
-    for i in 0..16 {
-        q[i] = (block[2 + i] & 15).cast_signed() - 8;
-        q[16 + i] = (block[2 + i] >> 4).cast_signed() - 8;
-    }
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
+    let Block { d, qs } = from_bytes(block);
+    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
+    each(low, qs, |b| (b & 15).wrapping_sub(8));
+    each(high, qs, |b| (b >> 4).wrapping_sub(8));
+    scale.fill(f16(*d));
 }
 
 /// `d = m / -8` for the `m` of greatest magnitude, `q = floor(x / d + 8.5)`, as ggml's reference.
-pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
+pub fn encode(x: &[f32; ELEMENTS]) -> [u8; BYTES] {
     let largest = x
         .iter()
         .fold(0.0f32, |m, &x| if x.abs() > m.abs() { x } else { m });
@@ -35,7 +44,7 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
         q.min(15)
     };
     let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&f16::from_f32_const(d).to_le_bytes());
+    block[..2].copy_from_slice(&half::f16::from_f32_const(d).to_le_bytes());
     for i in 0..16 {
         block[2 + i] = nibble(x[i]) | nibble(x[i + 16]) << 4;
     }
@@ -45,31 +54,30 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn decoded(block: &[u8; BYTES]) -> [f32; BLOCK] {
-        let mut row = [0.0; BLOCK];
-        crate::quant::decode_row(crate::dtype::DType::Q4_0, block, &mut row);
-        row
-    }
+    use crate::dtype::DType;
+    use crate::quant::decoded;
 
     #[test]
     fn a_block_worked_by_hand() {
         // -8 has the greatest magnitude, so d = 1 and q = x + 8.
-        let x: [f32; BLOCK] = std::array::from_fn(|i| (i % 16) as f32 - 8.0);
+        let x: [f32; ELEMENTS] = std::array::from_fn(|i| (i % 16) as f32 - 8.0);
         let block = encode(&x);
         assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
         assert_eq!(block[2..4], [0x00, 0x11]);
         assert_eq!(block[17], 0xff);
-        assert_eq!(decoded(&block), x);
+        assert_eq!(decoded(DType::Q4_0, &block), x);
     }
 
     #[test]
     fn the_sign_of_the_scale_follows_the_largest() {
-        let mut x = [0.0; BLOCK];
+        let mut x = [0.0; ELEMENTS];
         x[3] = 4.0;
         let block = encode(&x);
         assert_eq!(block[..2], [0x00, 0xb8], "-0.5 in f16 is 0xb800");
-        assert_eq!(decoded(&block), x);
-        assert_eq!(decoded(&encode(&[0.0; BLOCK])), [0.0; BLOCK]);
+        assert_eq!(decoded(DType::Q4_0, &block), x);
+        assert_eq!(
+            decoded(DType::Q4_0, &encode(&[0.0; ELEMENTS])),
+            [0.0; ELEMENTS]
+        );
     }
 }

@@ -3,25 +3,40 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::BLOCK;
-use half::f16;
+use super::{each, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
+/// Elements of a block.
+pub const ELEMENTS: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 20;
 
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    m: [u8; 2],
+    qs: [u8; 16],
+}
+
 /// `x[i] = d q[i] + m`.
 #[inline(always)]
-pub fn unpack(block: &[u8; BYTES], q: &mut [i8; BLOCK], scale: &mut [f32; 2], min: &mut [f32; 2]) {
-    *scale = [f16::from_le_bytes([block[0], block[1]]).to_f32_const(); 2];
-    *min = [f16::from_le_bytes([block[2], block[3]]).to_f32_const(); 2];
-    for i in 0..16 {
-        q[i] = (block[4 + i] & 15).cast_signed();
-        q[16 + i] = (block[4 + i] >> 4).cast_signed();
-    }
+pub fn unpack(
+    block: &[u8; BYTES],
+    q: &mut [i8; ELEMENTS],
+    scale: &mut [f32; 2],
+    min: &mut [f32; 2],
+) {
+    let Block { d, m, qs } = from_bytes(block);
+    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
+    each(low, qs, |b| b & 15);
+    each(high, qs, |b| b >> 4);
+    scale.fill(f16(*d));
+    min.fill(f16(*m));
 }
 
 /// `m = min x`, `d = (max x - m) / 15`, `q = floor((x - m) / d + 0.5)`, as ggml's reference.
-pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
+pub fn encode(x: &[f32; ELEMENTS]) -> [u8; BYTES] {
     let min = x.iter().fold(f32::INFINITY, |m, &x| m.min(x));
     let max = x.iter().fold(f32::NEG_INFINITY, |m, &x| m.max(x));
     let d = (max - min) / 15.0;
@@ -36,8 +51,8 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
         q.min(15)
     };
     let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&f16::from_f32_const(d).to_le_bytes());
-    block[2..4].copy_from_slice(&f16::from_f32_const(min).to_le_bytes());
+    block[..2].copy_from_slice(&half::f16::from_f32_const(d).to_le_bytes());
+    block[2..4].copy_from_slice(&half::f16::from_f32_const(min).to_le_bytes());
     for i in 0..16 {
         block[4 + i] = nibble(x[i]) | nibble(x[i + 16]) << 4;
     }
@@ -47,26 +62,25 @@ pub fn encode(x: &[f32; BLOCK]) -> [u8; BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn decoded(block: &[u8; BYTES]) -> [f32; BLOCK] {
-        let mut row = [0.0; BLOCK];
-        crate::quant::decode_row(crate::dtype::DType::Q4_1, block, &mut row);
-        row
-    }
+    use crate::dtype::DType;
+    use crate::quant::decoded;
 
     #[test]
     fn a_block_worked_by_hand() {
         // From 1 to 8.5: m = 1 and d = 0.5.
-        let x: [f32; BLOCK] = std::array::from_fn(|i| 1.0 + 0.5 * (i % 16) as f32);
+        let x: [f32; ELEMENTS] = std::array::from_fn(|i| 1.0 + 0.5 * (i % 16) as f32);
         let block = encode(&x);
         assert_eq!(block[..4], [0x00, 0x38, 0x00, 0x3c]);
         assert_eq!(block[4..6], [0x00, 0x11]);
         assert_eq!(block[19], 0xff);
-        assert_eq!(decoded(&block), x);
+        assert_eq!(decoded(DType::Q4_1, &block), x);
     }
 
     #[test]
     fn equal_numbers_are_their_minimum() {
-        assert_eq!(decoded(&encode(&[2.5; BLOCK])), [2.5; BLOCK]);
+        assert_eq!(
+            decoded(DType::Q4_1, &encode(&[2.5; ELEMENTS])),
+            [2.5; ELEMENTS]
+        );
     }
 }

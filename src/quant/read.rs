@@ -73,6 +73,9 @@ blocks! {
     Q4_0: q4_0, 32, false;
     Q4_1: q4_1, 32, true;
     Q8_0: q8_0, 32, false;
+    Q4K: q4_k, 256, true;
+    Q5K: q5_k, 256, true;
+    Q6K: q6_k, 256, false;
 }
 
 /// Types of codes: `name: function, minima`.
@@ -111,16 +114,16 @@ ints! {
     Ternary: codes::ternary, false;
 }
 
-/// Types of floats: `name: function`.
-macro_rules! floats {
-    ($($name:ident: $decode:expr;)+) => {
+/// Types of numbers one after the other: `name: one number of its bytes`.
+macro_rules! numbers {
+    ($($name:ident: $number:expr;)+) => {
         $(
             struct $name;
 
             impl Floats for $name {
                 #[inline(always)]
                 fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
-                    $decode(m, row, first, out);
+                    float::decode(m.row(row), first, out, $number);
                 }
             }
         )+
@@ -128,20 +131,29 @@ macro_rules! floats {
         fn visit_floats<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
             match dtype {
                 $(DType::$name => Some(v.floats::<$name>()),)+
+                DType::E4m3 => Some(v.floats::<E4m3>()),
                 _ => None,
             }
         }
     };
 }
-floats! {
-    F32: float::f32;
+numbers! {
+    F32: f32::from_le_bytes;
     F16: float::f16;
-    Bf16: float::bf16;
-    F64: float::f64;
-    I16: float::i16;
-    I32: float::i32;
-    I64: float::i64;
-    E4m3: codes::e4m3;
+    Bf16: |[a, b]| f32::from_le_bytes([0, 0, a, b]);
+    F64: float::narrow;
+    I16: |b| f32::from(i16::from_le_bytes(b));
+    I32: |b| i32::from_le_bytes(b) as f32;
+    I64: |b| i64::from_le_bytes(b) as f32;
+}
+
+struct E4m3;
+
+impl Floats for E4m3 {
+    #[inline(always)]
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+        codes::e4m3(m, row, first, out);
+    }
 }
 
 /// What wants to know how a storage type is read.

@@ -1,0 +1,65 @@
+//! `Q4_K`: 256 nibbles in groups of 32 with 6-bit scales and minima (`block_q4_K` of
+//! ggml-common.h).
+//!
+//! 32 bytes hold 64 elements, the first 32 in their low nibbles.
+
+use super::{CHUNK, each, f16};
+use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 144;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    scales: Scales,
+    qs: [[u8; 32]; 4],
+}
+
+/// Scales and minima of eight groups: `d` and `dmin` times 6 bits each.
+///
+/// Bytes 0 to 3 hold the first four scales, 4 to 7 the first four minima, 8 to 11 the low nibbles
+/// of the others; the top two bits of bytes 0 to 7 are the others' top bits.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Scales {
+    d: [u8; 2],
+    dmin: [u8; 2],
+    packed: [[u8; 4]; 3],
+}
+
+impl Scales {
+    /// Scales and minima as they apply: the minima negative.
+    #[inline(always)]
+    pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
+        let [low, mid, high] = self.packed.map(u32::from_le_bytes);
+        let word = |first: u32, nibbles: u32| {
+            let rest = nibbles & 0x0f0f_0f0f | first >> 2 & 0x3030_3030;
+            [first & 0x3f3f_3f3f, rest].map(u32::to_le_bytes)
+        };
+        let (scales, mins): ([u8; 8], [u8; 8]) =
+            (cast(word(low, high)), cast(word(mid, high >> 4)));
+        let (d, dmin) = (f16(self.d), -f16(self.dmin));
+        for g in 0..8 {
+            scale[2 * g..][..2].fill(d * f32::from(scales[g]));
+            min[2 * g..][..2].fill(dmin * f32::from(mins[g]));
+        }
+    }
+}
+
+/// `x[i] = d s[i / 32] q[i] - dmin m[i / 32]`.
+#[inline(always)]
+pub fn unpack(
+    block: &[u8; BYTES],
+    q: &mut [i8; CHUNK],
+    scale: &mut [f32; 16],
+    min: &mut [f32; 16],
+) {
+    let Block { scales, qs } = from_bytes(block);
+    scales.unpack(scale, min);
+    let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
+    for ([low, high], qs) in q.iter_mut().zip(qs) {
+        each(low, qs, |b| b & 15);
+        each(high, qs, |b| b >> 4);
+    }
+}
