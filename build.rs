@@ -46,7 +46,7 @@ fn main() {
                     }
                 }
             }
-            rows.push_str(&row(&name, stem, variant.as_deref(), &text, &module));
+            rows.push_str(&row(&name, stem, variant.as_deref(), &module));
         }
         let body = params.expect("at least one variant");
         writeln!(
@@ -72,13 +72,12 @@ const HEADER: &str = "
 /// A binding of a kernel: its name and whether the kernel writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding { pub name: &'static str, pub writable: bool }
-/// A kernel: text, interface and tile.
+/// A kernel: interface and tile; its text is expanded from `SOURCES`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shader {
     pub name: &'static str,
     pub stem: &'static str,
     pub variant: Option<&'static str>,
-    pub wgsl: &'static str,
     pub bindings: &'static [Binding],
     /// Units of work, and tokens, that one workgroup does.
     pub units: u32,
@@ -120,7 +119,7 @@ fn validate(name: &str, text: &str) -> Module {
 }
 
 /// One row of `SHADERS`.
-fn row(name: &str, stem: &str, variant: Option<&str>, text: &str, module: &Module) -> String {
+fn row(name: &str, stem: &str, variant: Option<&str>, module: &Module) -> String {
     let mut bindings: Vec<_> = module
         .global_variables
         .iter()
@@ -145,7 +144,7 @@ fn row(name: &str, stem: &str, variant: Option<&str>, text: &str, module: &Modul
         .map(|(_, name, writable)| format!("Binding {{ name: {name:?}, writable: {writable} }}"))
         .collect();
     format!(
-        "    Shader {{ name: {name:?}, stem: {stem:?}, variant: {variant:?}, wgsl: {text:?}, \
+        "    Shader {{ name: {name:?}, stem: {stem:?}, variant: {variant:?}, \
          bindings: &[{}], units: {}, tokens: {}, params_bytes: {} }},\n",
         bindings.join(", "),
         constant(module, "UNITS").unwrap_or_else(|| panic!("{name}: const UNITS is missing")),

@@ -1,6 +1,7 @@
 // w as f16: rows padded with zeros to whole octets, 16 bytes each.
 
 #import octet
+#import dot_octet
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
 
@@ -10,8 +11,4 @@ fn octet(row: u32, i: u32) -> Octet {
         vec4(unpack2x16float(words.x), unpack2x16float(words.y)),
         vec4(unpack2x16float(words.z), unpack2x16float(words.w)),
     );
-}
-
-fn dot_octet(row: u32, i: u32, v: Octet) -> f32 {
-    return dot8(octet(row, i), v);
 }

@@ -63,7 +63,6 @@ pub struct Device {
     pub(super) wgpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) failure: Arc<Failure>,
-    pub(super) texts: Arc<OnceLock<Vec<super::pipelines::Text>>>,
     pub(super) shader_folder: Option<PathBuf>,
     profile: Profile,
 }
@@ -319,7 +318,6 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         wgpu,
         queue,
         failure,
-        texts: Arc::new(OnceLock::new()),
         shader_folder: options.shader_folder.clone(),
     })
 }

@@ -5,7 +5,6 @@ use super::source;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::shaders::{SHADERS, SOURCES, Shader};
 use crate::op::table::{KernelId, Table};
-use std::borrow::Cow;
 use std::path::Path;
 
 /// Lines that a shader may not change: grids and parameters follow the built-in ones.
@@ -13,8 +12,8 @@ const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
 
 /// The whole text of a kernel, and whether it is the built-in one.
 #[derive(Debug)]
-pub(super) struct Text {
-    wgsl: Cow<'static, str>,
+struct Text {
+    wgsl: String,
     built_in: bool,
 }
 
@@ -26,19 +25,23 @@ pub(super) struct Pipeline {
     pub(super) compute: wgpu::ComputePipeline,
 }
 
-/// Gathers and checks the shaders that the device will compile. Once is enough: `link` does it
-/// too, where nobody has.
+/// Checks the shaders of the device's folder, where it has one; the built-in ones were checked
+/// when they were built in.
 ///
 /// # Errors
 ///
 /// `Format` for a file of the shader folder that wgpu refuses or that changes the interface.
 pub fn shaders(device: &Device) -> Result<()> {
-    texts(device).map(|_| ())
+    let Some(folder) = &device.shader_folder else {
+        return Ok(());
+    };
+    SHADERS
+        .iter()
+        .try_for_each(|shader| own_text(device, folder, shader).map(drop))
 }
 
 /// Compiles the kernels that these tables use, side by side.
 pub(super) fn compile(device: &Device, tables: &[Table]) -> Result<Vec<Pipeline>> {
-    let texts = texts(device)?;
     let mut kernels: Vec<KernelId> = tables
         .iter()
         .flat_map(|t| t.cmds.iter().map(|c| c.kernel))
@@ -52,7 +55,7 @@ pub(super) fn compile(device: &Device, tables: &[Table]) -> Result<Vec<Pipeline>
             .chunks(share)
             .map(|some| {
                 scope.spawn(move || -> Result<Vec<Pipeline>> {
-                    some.iter().map(|&k| pipeline(device, texts, k)).collect()
+                    some.iter().map(|&k| pipeline(device, k)).collect()
                 })
             })
             .collect();
@@ -65,32 +68,25 @@ pub(super) fn compile(device: &Device, tables: &[Table]) -> Result<Vec<Pipeline>
     Ok(compiled.into_iter().flatten().collect())
 }
 
-fn texts(device: &Device) -> Result<&[Text]> {
-    if let Some(texts) = device.texts.get() {
-        return Ok(texts);
-    }
-    let gather = |shader| match &device.shader_folder {
-        Some(folder) => own_text(device, folder, shader),
-        None => Ok(built_in(shader)),
-    };
-    let texts = SHADERS.iter().map(gather).collect::<Result<_>>()?;
-    Ok(device.texts.get_or_init(|| texts))
+fn embedded(file: &str) -> Option<String> {
+    let at = SOURCES.binary_search_by_key(&file, |(name, _)| name).ok()?;
+    Some(SOURCES[at].1.to_string())
 }
 
 fn built_in(shader: &Shader) -> Text {
+    let wgsl = source::expand(shader.stem, shader.variant, &embedded);
     Text {
-        wgsl: Cow::Borrowed(shader.wgsl),
+        wgsl: wgsl.expect("the build expanded it"),
         built_in: true,
     }
 }
 
 /// The text of a kernel with the folder's files in front of the built-in ones.
 fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
+    let built_in = built_in(shader);
     let read = |file: &str| {
-        let embedded = || SOURCES.iter().find(|(name, _)| *name == file);
-        std::fs::read_to_string(folder.join(file))
-            .ok()
-            .or_else(|| embedded().map(|(_, text)| (*text).to_string()))
+        let own = std::fs::read_to_string(folder.join(file));
+        own.ok().or_else(|| embedded(file))
     };
     let at = format!(
         "shaders: {}: {}",
@@ -99,15 +95,15 @@ fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
     );
     let wgsl = source::expand(shader.stem, shader.variant, &read)
         .map_err(|e| Error::new(ErrorKind::Format, format_args!("{at}: {e}")))?;
-    if wgsl == shader.wgsl {
-        return Ok(built_in(shader));
+    if wgsl == built_in.wgsl {
+        return Ok(built_in);
     }
     for start in FIXED {
         let line = |text: &str| {
             let found = text.lines().find(|l| l.starts_with(start));
             found.map(str::to_string)
         };
-        if line(&wgsl) != line(shader.wgsl) {
+        if line(&wgsl) != line(&built_in.wgsl) {
             bail!(Format, "{at}: `{start}` is not as built in");
         }
     }
@@ -116,15 +112,18 @@ fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
         bail!(Format, "{at}: {error}");
     }
     Ok(Text {
-        wgsl: Cow::Owned(wgsl),
+        wgsl,
         built_in: false,
     })
 }
 
-fn pipeline(device: &Device, texts: &[Text], kernel: KernelId) -> Result<Pipeline> {
+fn pipeline(device: &Device, kernel: KernelId) -> Result<Pipeline> {
     let shader = &SHADERS[usize::from(kernel.0)];
-    let text = &texts[usize::from(kernel.0)];
-    let ((layout, compute), error) = device.caught(|| create(device, shader, text));
+    let text = match &device.shader_folder {
+        Some(folder) => own_text(device, folder, shader)?,
+        None => built_in(shader),
+    };
+    let ((layout, compute), error) = device.caught(|| create(device, shader, &text));
     match error {
         Some(error) => {
             device.failure.check()?;

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// Reads the file `shaders/variants`: a line per kernel that exists in several storage types.
+/// Reads the file `shaders/variants`: a line per kernel that exists in several storage types. A
+/// word that is the name of an earlier line stands for its list.
 pub fn variants(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
+    let mut lists: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     let lines = text
         .lines()
         .map(|l| l.split('#').next().unwrap_or_default());
-    lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(stem, list)| {
-            let list = list
-                .split_whitespace()
-                .map(|v| Some(v.to_string()))
-                .collect();
-            (stem.trim().to_string(), list)
-        })
-        .collect()
+    for (name, words) in lines.filter_map(|line| line.split_once(':')) {
+        let list = words.split_whitespace().flat_map(|word| {
+            let one = || vec![Some(word.to_string())];
+            lists.get(word).cloned().unwrap_or_else(one)
+        });
+        let list = list.collect();
+        lists.insert(name.trim().to_string(), list);
+    }
+    lists
 }
 
 /// The name of a kernel: `gemv_q4_0`, or the stem alone.
