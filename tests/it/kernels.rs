@@ -4,6 +4,7 @@
     reason = "references are rounded to f32"
 )]
 
+use crate::fill::{Filling, Random};
 use crate::formulas;
 use half::f16;
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape};
 use tabla::op::list::{Access, Op};
 use tabla::op::table::{Place, SlotInfo, Table};
+use tabla::quant::Scales;
 use tabla::{plan, quant};
 
 /// Something that links tables.
@@ -49,6 +51,8 @@ pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
 pub(crate) struct Outcome {
     /// What each operand is.
     pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
+    /// The numbers of each weight.
+    weights: BTreeMap<&'static str, Vec<f32>>,
     /// The bytes before.
     pub(crate) before: BTreeMap<&'static str, Vec<u8>>,
     /// The bytes after, of what the operation writes.
@@ -58,6 +62,9 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The numbers of an operand before the command.
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
+        if let Some(weight) = self.weights.get(name) {
+            return weight.clone();
+        }
         numbers(self.slots[name].dtype, &self.before[name])
     }
 
@@ -84,42 +91,18 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     row
 }
 
-/// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// A generator for this name.
-    pub(crate) fn of(name: &str) -> Self {
-        let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Self(seed | 1)
-    }
-
-    /// A word.
-    pub(crate) fn word(&mut self) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(self.0 >> 33).expect("31 bits")
-    }
-
-    /// A number in (-2, 2).
-    pub(crate) fn number(&mut self) -> f32 {
-        (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
-    }
-}
-
 /// The tensors of a case.
 struct Filled {
-    weights: Vec<Vec<u8>>,
+    weights: Vec<Filling>,
     freqs: Vec<u8>,
 }
 
 impl Tensors for Filled {
     fn weight(&self, index: u32) -> &[u8] {
-        &self.weights[index as usize]
+        &self.weights[index as usize].bytes
+    }
+    fn scales(&self, index: u32) -> Option<Scales<'_>> {
+        self.weights[index as usize].scales()
     }
     fn constant(&self, _: u32) -> &[u8] {
         &self.freqs
@@ -142,16 +125,10 @@ fn random_bytes(slot: &SlotInfo, name: &str) -> Vec<u8> {
 }
 
 fn tensors(case: &Case) -> Filled {
-    let weights = case.weights.iter().map(|(name, dtype, rows, cols)| {
-        let slot = SlotInfo {
-            name: (*name).to_string(),
-            dtype: *dtype,
-            rows: *rows,
-            cols: *cols,
-            place: Place::Weight(0),
-        };
-        random_bytes(&slot, name)
-    });
+    let weights = case
+        .weights
+        .iter()
+        .map(|(name, dtype, rows, cols)| Filling::random(name, *dtype, [*rows, *cols]));
     let freqs: Vec<f32> = (0..512).map(|i| 0.9f32.powi(i)).collect();
     Filled {
         weights: weights.collect(),
@@ -219,12 +196,17 @@ pub(crate) fn run_case(
     let mut executor = (device.link)(program).expect("cases link");
     let mut outcome = Outcome {
         slots: BTreeMap::new(),
+        weights: BTreeMap::new(),
         before: BTreeMap::new(),
         after: BTreeMap::new(),
     };
     for (name, _, slot) in &operands {
         let bytes = match slot.place {
-            Place::Weight(i) => tensors.weight(i).to_vec(),
+            Place::Weight(i) => {
+                let weight = &tensors.weights[i as usize];
+                outcome.weights.insert(name, weight.numbers());
+                weight.bytes.clone()
+            }
             Place::Constant(i) => tensors.constant(i).to_vec(),
             _ => {
                 let mut bytes = match slot.place {

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, so that the library is linked once.
 
 mod common;
+mod fill;
 mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
@@ -13,3 +14,4 @@ mod sampling;
 mod sessions;
 mod tables;
 mod tokenizer;
+mod types;

@@ -359,7 +359,19 @@ macro_rules! mat_cases {
             ("even blocks", Q8_0, 64, 256), ("one block", Q4_0, 1, 32),
             ("odd blocks", Q4_0, 29, 160), ("even blocks", Q4_0, 64, 128),
             ("one block", Q4_1, 2, 32), ("odd blocks", Q4_1, 19, 96),
-            ("even blocks", Q4_1, 36, 192))
+            ("even blocks", Q4_1, 36, 192), ("past a chunk", Q5_0, 5, 352),
+            ("past a chunk", Q5_1, 3, 288), ("chunks", Q2K, 5, 512), ("chunks", Q3K, 3, 768),
+            ("chunks", Q4K, 7, 512), ("chunks", Q5K, 5, 256), ("chunks", Q6K, 3, 512),
+            ("chunks", Q8K, 2, 512), ("past a chunk", Iq4Nl, 6, 352), ("chunks", Iq4Xs, 5, 512),
+            ("chunks", Iq1S, 3, 512), ("chunks", Iq1M, 5, 256), ("chunks", Iq2Xxs, 3, 512),
+            ("chunks", Iq2Xs, 5, 256), ("chunks", Iq2S, 3, 512), ("chunks", Iq3Xxs, 5, 256),
+            ("chunks", Iq3S, 3, 512), ("past a chunk", Mxfp4, 7, 320), ("chunks", Tq1_0, 5, 512),
+            ("chunks", Tq2_0, 3, 512), ("blocks over rows", I2S, 8, 288),
+            ("past a chunk", Affine2, 5, 320), ("past a chunk", Affine3, 3, 288),
+            ("past a chunk", Affine4, 7, 352), ("past a chunk", Affine5, 5, 288),
+            ("past a chunk", Affine6, 3, 320), ("past a chunk", Affine8, 5, 352),
+            ("past a chunk", E2m1, 5, 288), ("past a chunk", E4m3, 3, 352),
+            ("past a chunk", I8, 5, 288), ("quarters", Ternary, 12, 320))
     };
     (@list $tokens:literal, $live:literal, $emit:ident,
      $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {

@@ -1,0 +1,202 @@
+//! Matrices of random numbers in every storage type.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "random numbers are rounded to f32"
+)]
+
+use tabla::dtype::DType;
+use tabla::quant::{self, Matrix, Scales};
+
+/// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A generator for this name.
+    pub(crate) fn of(name: &str) -> Self {
+        let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self(seed | 1)
+    }
+
+    /// A word.
+    pub(crate) fn word(&mut self) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(self.0 >> 33).expect("31 bits")
+    }
+
+    /// A number in (-2, 2).
+    pub(crate) fn number(&mut self) -> f32 {
+        (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
+    }
+}
+
+/// A random matrix.
+pub(crate) struct Filling {
+    dtype: DType,
+    shape: [usize; 2],
+    /// Its numbers, or their codes.
+    pub(crate) bytes: Vec<u8>,
+    scales: Option<OwnScales>,
+}
+
+/// Scales in a tensor of their own.
+struct OwnScales {
+    float: DType,
+    group: [usize; 2],
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+}
+
+/// Where the blocks of a type have their f16 numbers: random bits there would be of any size.
+const F16S: &[(DType, &[usize])] = &[
+    (DType::Q5_0, &[0]),
+    (DType::Q5_1, &[0, 2]),
+    (DType::Q2K, &[80, 82]),
+    (DType::Q3K, &[108]),
+    (DType::Q4K, &[0, 2]),
+    (DType::Q5K, &[0, 2]),
+    (DType::Q6K, &[208]),
+    (DType::Iq4Nl, &[0]),
+    (DType::Iq4Xs, &[0]),
+    (DType::Iq1S, &[0]),
+    (DType::Iq2Xxs, &[0]),
+    (DType::Iq2Xs, &[0]),
+    (DType::Iq2S, &[0]),
+    (DType::Iq3Xxs, &[0]),
+    (DType::Iq3S, &[0]),
+    (DType::Tq1_0, &[52]),
+    (DType::Tq2_0, &[64]),
+];
+
+/// Scales of the types that keep them apart: their type, their group (0 for a whole side), and
+/// whether there are biases.
+const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
+    (DType::Affine2, DType::F16, [1, 32], true),
+    (DType::Affine3, DType::Bf16, [1, 32], true),
+    (DType::Affine4, DType::Bf16, [1, 64], true),
+    (DType::Affine5, DType::F32, [1, 32], true),
+    (DType::Affine6, DType::F16, [1, 128], true),
+    (DType::Affine8, DType::Bf16, [1, 64], true),
+    (DType::E2m1, DType::E4m3, [1, 16], false),
+    (DType::E4m3, DType::F32, [128, 128], false),
+    (DType::I8, DType::Bf16, [1, 0], false),
+    (DType::Ternary, DType::F32, [0, 0], false),
+];
+
+impl Filling {
+    /// Random numbers for a tensor of this name, `[rows, cols]`.
+    pub(crate) fn random(name: &str, dtype: DType, shape: [u32; 2]) -> Self {
+        let mut random = Random::of(name);
+        let shape @ [rows, cols] = shape.map(|n| n as usize);
+        let bytes = match dtype {
+            DType::F32 | DType::F16 | DType::Bf16 | DType::Q8_0 | DType::Q4_0 | DType::Q4_1 => {
+                let row: Vec<f32> = (0..rows * cols).map(|_| random.number()).collect();
+                let mut bytes = Vec::new();
+                let parts = row.chunks_exact(cols);
+                parts.for_each(|row| quant::encode_row(dtype, row, &mut bytes));
+                bytes
+            }
+            _ => codes(&mut random, dtype, rows * cols),
+        };
+        let row = SCALES.iter().find(|row| row.0 == dtype);
+        let scales = row.map(|(_, float, group, biased)| {
+            let group = [0, 1].map(|i| if group[i] == 0 { shape[i] } else { group[i] });
+            let count = rows.div_ceil(group[0]) * cols.div_ceil(group[1]);
+            let mut numbers = || floats(&mut random, *float, count);
+            let scales = numbers();
+            let biases = if *biased { numbers() } else { Vec::new() };
+            OwnScales {
+                float: *float,
+                group,
+                scales,
+                biases,
+            }
+        });
+        Self {
+            dtype,
+            shape,
+            bytes,
+            scales,
+        }
+    }
+
+    /// The scales of its codes.
+    pub(crate) fn scales(&self) -> Option<Scales<'_>> {
+        let own = self.scales.as_ref()?;
+        Some(Scales {
+            float: own.float,
+            bytes: &own.scales,
+            biases: &own.biases,
+            group: own.group,
+        })
+    }
+
+    /// What its numbers are, row after row.
+    pub(crate) fn numbers(&self) -> Vec<f32> {
+        let [rows, cols] = self.shape;
+        let matrix = Matrix {
+            bytes: &self.bytes,
+            scales: self.scales(),
+            rows,
+            cols,
+        };
+        let mut numbers = vec![0.0; rows * cols];
+        for (r, row) in numbers.chunks_exact_mut(cols).enumerate() {
+            quant::decode_row_of(self.dtype, &matrix, r, row);
+        }
+        numbers
+    }
+}
+
+/// Random codes, with scales of a sane size among them.
+fn codes(random: &mut Random, dtype: DType, elements: usize) -> Vec<u8> {
+    let bytes = dtype.bytes(elements as u64).expect("whole blocks") as usize;
+    let mut codes: Vec<u8> = (0..bytes).map(|_| random.word() as u8).collect();
+    let mut small = || half::f16::from_f32(random.number() * 0.05).to_le_bytes();
+    let facts = dtype.facts();
+    if let Some((_, at)) = F16S.iter().find(|row| row.0 == dtype) {
+        for block in codes.chunks_exact_mut(facts.bytes) {
+            at.iter()
+                .for_each(|&at| block[at..at + 2].copy_from_slice(&small()));
+        }
+    }
+    match dtype {
+        // The scale's nibbles are the upper ones of four words; the highest comes last.
+        DType::Iq1M => {
+            let blocks = codes.chunks_exact_mut(facts.bytes);
+            blocks.for_each(|block| block[55] = block[55] & 15 | 0x20);
+        }
+        DType::Mxfp4 => {
+            let blocks = codes.chunks_exact_mut(facts.bytes);
+            blocks.for_each(|block| block[0] = 120 + block[0] % 8);
+        }
+        DType::Q8K => {
+            let blocks = codes.chunks_exact_mut(facts.bytes);
+            blocks.for_each(|block| block[..4].copy_from_slice(&0.01f32.to_le_bytes()));
+        }
+        DType::I2S => {
+            let at = bytes - facts.tail;
+            codes[at..at + 4].copy_from_slice(&0.37f32.to_le_bytes());
+        }
+        // Neither of the two codes that are no number.
+        DType::E4m3 => codes.iter_mut().for_each(|code| *code &= 0xbf),
+        _ => {}
+    }
+    codes
+}
+
+fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        match float {
+            DType::E4m3 => bytes.push(0x20 + random.word() as u8 % 16),
+            DType::E8m0 => bytes.push(120 + random.word() as u8 % 8),
+            _ => quant::encode_row(float, &[random.number() * 0.1], &mut bytes),
+        }
+    }
+    bytes
+}

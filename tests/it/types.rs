@@ -1,0 +1,225 @@
+//! Products of every storage type on the CPU, held against decode-then-multiply in f64.
+
+use crate::fill::{Filling, Random};
+use crate::kernels::{Device, cpu};
+use std::sync::Arc;
+use tabla::device::Precision;
+use tabla::dtype::DType;
+use tabla::exec::cpu::Level;
+use tabla::exec::state::{ROWS_OFFSET, State, state_bytes};
+use tabla::exec::{Program, Tensors};
+use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::table::Place;
+use tabla::plan;
+use tabla::quant::Scales;
+
+/// Tokens and rows of the products.
+const SHAPES: [[u32; 2]; 6] = [[1, 512], [1, 7], [2, 33], [7, 7], [33, 2], [512, 1]];
+
+/// Every storage type of weights.
+pub(crate) const TYPES: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+    DType::Q8K,
+    DType::Iq1S,
+    DType::Iq1M,
+    DType::Iq2Xxs,
+    DType::Iq2Xs,
+    DType::Iq2S,
+    DType::Iq3Xxs,
+    DType::Iq3S,
+    DType::Iq4Nl,
+    DType::Iq4Xs,
+    DType::Mxfp4,
+    DType::Tq1_0,
+    DType::Tq2_0,
+    DType::I2S,
+    DType::Affine2,
+    DType::Affine3,
+    DType::Affine4,
+    DType::Affine5,
+    DType::Affine6,
+    DType::Affine8,
+    DType::E2m1,
+    DType::E4m3,
+    DType::I8,
+    DType::Ternary,
+];
+
+/// Columns that are a multiple of every tile, and columns that are none where the type has such.
+fn columns(dtype: DType) -> [u32; 2] {
+    match dtype.facts().block {
+        256 => [512, 768],
+        1 if matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) => [512, 333],
+        _ => [512, 352],
+    }
+}
+
+/// One matrix.
+struct One {
+    dtype: DType,
+    shape: [u32; 2],
+    filling: Filling,
+}
+
+impl Weights for One {
+    fn find(&self, _: &str) -> Option<WeightInfo> {
+        let [rows, cols] = self.shape;
+        Some(WeightInfo {
+            index: 0,
+            dtype: self.dtype,
+            rows,
+            cols,
+        })
+    }
+}
+
+impl Tensors for One {
+    fn weight(&self, _: u32) -> &[u8] {
+        &self.filling.bytes
+    }
+    fn scales(&self, _: u32) -> Option<Scales<'_>> {
+        self.filling.scales()
+    }
+    fn constant(&self, _: u32) -> &[u8] {
+        &[]
+    }
+}
+
+/// `y[t, r]` of `tokens` rows of `x`.
+pub(crate) fn product(
+    device: &Device,
+    one: &Arc<impl Weights + Tensors + 'static>,
+    x: &[f32],
+    [tokens, rows, cols]: [u32; 3],
+) -> Vec<f32> {
+    let shape = Shape {
+        name: "product",
+        tokens,
+        logits: LogitRows::Last,
+        context: 16,
+        cache: DType::F32,
+    };
+    let mut b = Builder::new(&**one, shape);
+    let w = b.weight("w", rows, cols);
+    let input = b.input("x", cols);
+    b.mat("y", w, input);
+    let draft = b.finish().expect("it fits");
+    let table = plan::compile(draft, &device.profile).expect("there is a kernel");
+    let place = |name: &str| {
+        let slot = table.slots.iter().find(|slot| slot.name == name);
+        slot.expect("the builder named it").place
+    };
+    let (from, to) = (place("x"), place("y"));
+    let program = Program {
+        tables: Arc::from([table]),
+        tensors: one.clone(),
+    };
+    let mut executor = (device.link)(program).expect("it links");
+    let mut state = vec![0; state_bytes(tokens as usize)];
+    let live = State {
+        live: tokens,
+        ..State::default()
+    };
+    state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
+    executor.write(Place::State, 0, &state).expect("it fits");
+    executor
+        .write(from, 0, bytemuck::cast_slice(x))
+        .expect("it fits");
+    executor.run(0, 0..1, 1).expect("it runs");
+    let mut y = vec![0f32; (tokens * rows) as usize];
+    executor
+        .read(to, 0, bytemuck::cast_slice_mut(&mut y))
+        .expect("it fits");
+    y
+}
+
+/// Holds a product against the sums in f64. Each may be off by `1e-5` of what its terms add up
+/// to without their signs and, where activations go to int8 in blocks of 32, by half a step of
+/// each (1/254 of the block's largest) times its weight.
+fn check(what: &str, y: &[f32], w: &[f32], x: &[f32], cols: usize, fast: bool) {
+    let (tokens, rows) = (x.len() / cols, w.len() / cols);
+    for t in 0..tokens {
+        let x = &x[t * cols..][..cols];
+        for r in 0..rows {
+            let w = &w[r * cols..][..cols];
+            let (mut sum, mut bound) = (0.0, 0.0);
+            for (w, x) in w.chunks(32).zip(x.chunks(32)) {
+                let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                let step = if fast {
+                    f64::from(largest) / 254.0
+                } else {
+                    0.0
+                };
+                for (w, x) in w.iter().zip(x) {
+                    let (w, x) = (f64::from(*w), f64::from(*x));
+                    sum += w * x;
+                    bound += w.abs() * (1e-5 * x.abs() + 1.001 * step);
+                }
+            }
+            let y = f64::from(y[t * rows + r]);
+            let error = (y - sum).abs();
+            assert!(
+                error <= bound,
+                "{what} [{t}, {r}]: {y} for {sum}, {error} over {bound}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_type_multiplies_as_it_decodes() {
+    for &dtype in TYPES {
+        for cols in columns(dtype) {
+            for [tokens, rows] in SHAPES {
+                // Four rows share a byte.
+                let rows = if dtype == DType::Ternary {
+                    rows.next_multiple_of(4)
+                } else {
+                    rows
+                };
+                // Ternary blocks run over the whole matrix.
+                let rows = if dtype == DType::I2S {
+                    rows.next_multiple_of(4)
+                } else {
+                    rows
+                };
+                let filling = Filling::random("w", dtype, [rows, cols]);
+                let w = filling.numbers();
+                let one = Arc::new(One {
+                    dtype,
+                    shape: [rows, cols],
+                    filling,
+                });
+                let mut random = Random::of("x");
+                let x: Vec<f32> = (0..tokens * cols).map(|_| random.number()).collect();
+                for level in Level::available() {
+                    for precision in [Precision::Exact, Precision::Fast] {
+                        let device = cpu(level, precision, 2);
+                        let y = product(&device, &one, &x, [tokens, rows, cols]);
+                        let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
+                        check(
+                            &what,
+                            &y,
+                            &w,
+                            &x,
+                            cols as usize,
+                            precision == Precision::Fast,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
