@@ -4,12 +4,31 @@
 //! and nothing on the token path calls them.
 
 mod float;
+pub mod i2_s;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod iq_grids;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod q8_k;
+pub mod tq1_0;
+pub mod tq2_0;
 
 use crate::dtype::DType;
 use float::{decode, f16, narrow};
@@ -45,7 +64,7 @@ impl Default for Chunk {
     }
 }
 
-/// Decodes a row: `row.len()` numbers from `bytes`.
+/// Decodes a row: `row.len()` numbers from `bytes`. Of `I2_S`, the row is a whole tensor.
 ///
 /// # Panics
 ///
@@ -69,11 +88,39 @@ pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
         DType::I64 => decode(bytes, row, |b| i64::from_le_bytes(b) as f32),
         DType::Q4_0 => blocks(bytes, row, q4_0::unpack),
         DType::Q4_1 => blocks(bytes, row, q4_1::unpack),
+        DType::Q5_0 => blocks(bytes, row, q5_0::unpack),
+        DType::Q5_1 => blocks(bytes, row, q5_1::unpack),
         DType::Q8_0 => blocks(bytes, row, q8_0::unpack),
+        DType::Q2K => blocks(bytes, row, q2_k::unpack),
+        DType::Q3K => blocks(bytes, row, q3_k::unpack),
         DType::Q4K => blocks(bytes, row, q4_k::unpack),
         DType::Q5K => blocks(bytes, row, q5_k::unpack),
         DType::Q6K => blocks(bytes, row, q6_k::unpack),
-        other => panic!("{other} holds no reals of its own"),
+        DType::Q8K => blocks(bytes, row, q8_k::unpack),
+        DType::Iq2Xxs => blocks(bytes, row, iq2_xxs::unpack),
+        DType::Iq2Xs => blocks(bytes, row, iq2_xs::unpack),
+        DType::Iq2S => blocks(bytes, row, iq2_s::unpack),
+        DType::Iq3Xxs => blocks(bytes, row, iq3_xxs::unpack),
+        DType::Iq3S => blocks(bytes, row, iq3_s::unpack),
+        DType::Iq1S => blocks(bytes, row, iq1_s::unpack),
+        DType::Iq1M => blocks(bytes, row, iq1_m::unpack),
+        DType::Iq4Nl => blocks(bytes, row, iq4_nl::unpack),
+        DType::Iq4Xs => blocks(bytes, row, iq4_xs::unpack),
+        DType::Mxfp4 => blocks(bytes, row, mxfp4::unpack),
+        DType::Tq1_0 => blocks(bytes, row, tq1_0::unpack),
+        DType::Tq2_0 => blocks(bytes, row, tq2_0::unpack),
+        DType::I2S => i2_s::decode(bytes, 0, row),
+        DType::U32
+        | DType::Affine2
+        | DType::Affine3
+        | DType::Affine4
+        | DType::Affine5
+        | DType::Affine6
+        | DType::Affine8
+        | DType::E2m1
+        | DType::E4m3
+        | DType::E8m0
+        | DType::Ternary => panic!("{dtype} holds no reals of its own"),
     }
 }
 
