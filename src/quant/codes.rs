@@ -1,5 +1,6 @@
 //! Codes whose scales lie in a tensor of their own, as safetensors checkpoints store them.
 
+use super::mxfp4::doubled;
 use super::{CHUNK, Chunk, Matrix};
 
 /// Codes of a block.
@@ -36,9 +37,6 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
     }
 }
 
-/// Twice the values of the 4-bit float E2M1 (MX v1.0, 5.3.3).
-const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-
 /// Floats of 4 bits, the first of a pair in the low half of its byte: MLX's modes `mxfp4` and
 /// `nvfp4`.
 #[inline(always)]
@@ -50,7 +48,7 @@ pub(super) fn e2m1(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let count = CHUNK.min(m.cols - first);
     let bytes = &m.row(row)[first / 2..][..count / 2];
     for (pair, byte) in out.q.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [E2M1[usize::from(byte & 15)], E2M1[usize::from(byte >> 4)]];
+        *pair = [byte & 15, byte >> 4].map(|nibble| doubled(nibble).cast_signed());
     }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Matrix<'a> {
     #[inline(always)]
     pub(super) fn scales_into(&self, row: usize, first: usize, out: &mut Chunk) {
         let count = CHUNK.min(self.cols - first);
-        for g in 0..count / super::GROUP {
+        for g in 0..count.div_ceil(super::GROUP) {
             [out.scale[g], out.min[g]] = match &self.scales {
                 Some(scales) => scales.at(row, first + g * super::GROUP, self.cols),
                 None => [1.0, 0.0],

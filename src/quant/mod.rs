@@ -6,14 +6,33 @@
 
 mod codes;
 mod float;
+pub mod i2_s;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod iq_grids;
 mod matrix;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod q8_k;
 mod read;
+pub mod tq1_0;
+pub mod tq2_0;
 
 use crate::dtype::DType;
 use float::f16;
@@ -47,7 +66,8 @@ impl Chunk {
     };
 }
 
-/// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row.
+/// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row; of
+/// `I2_S`, of a tensor.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! Reading rows chunk by chunk: what a storage type offers to kernels of any level.
 
 use super::matrix::Matrix;
-use super::{CHUNK, Chunk, GROUP, codes, float};
+use super::{CHUNK, Chunk, GROUP, codes, float, i2_s};
 use crate::dtype::DType;
 
 /// A storage type whose chunks are small integers times scales.
@@ -72,13 +72,30 @@ macro_rules! blocks {
 blocks! {
     Q4_0: q4_0, 32, false;
     Q4_1: q4_1, 32, true;
+    Q5_0: q5_0, 32, false;
+    Q5_1: q5_1, 32, true;
     Q8_0: q8_0, 32, false;
+    Q2K: q2_k, 256, true;
+    Q3K: q3_k, 256, false;
     Q4K: q4_k, 256, true;
     Q5K: q5_k, 256, true;
     Q6K: q6_k, 256, false;
+    Q8K: q8_k, 256, false;
+    Iq1S: iq1_s, 256, false;
+    Iq1M: iq1_m, 256, false;
+    Iq2Xxs: iq2_xxs, 256, false;
+    Iq2Xs: iq2_xs, 256, false;
+    Iq2S: iq2_s, 256, false;
+    Iq3Xxs: iq3_xxs, 256, false;
+    Iq3S: iq3_s, 256, false;
+    Iq4Nl: iq4_nl, 32, false;
+    Iq4Xs: iq4_xs, 256, false;
+    Mxfp4: mxfp4, 32, false;
+    Tq1_0: tq1_0, 256, false;
+    Tq2_0: tq2_0, 256, false;
 }
 
-/// Types of codes: `name: function, minima`.
+/// Types that are no rows of blocks: `name: function, minima`.
 macro_rules! ints {
     ($($name:ident: $unpack:expr, $min:literal;)+) => {
         $(
@@ -103,6 +120,7 @@ macro_rules! ints {
     };
 }
 ints! {
+    I2S: i2_s::unpack, false;
     Affine2: codes::affine::<2>, true;
     Affine3: codes::affine::<3>, true;
     Affine4: codes::affine::<4>, true;

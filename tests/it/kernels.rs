@@ -1,9 +1,4 @@
 //! Every operation's cases on every device, held against the scalar reference.
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "references are rounded to f32"
-)]
-
 use crate::fill::{Filling, Random};
 use crate::formulas;
 use half::f16;

@@ -148,7 +148,7 @@ pub(crate) fn product(
 /// Holds a product against the sums in f64. Each may be off by `1e-5` of what its terms add up
 /// to without their signs and, where activations go to int8 in blocks of 32, by half a step of
 /// each (1/254 of the block's largest) times its weight.
-fn check(what: &str, y: &[f32], w: &[f32], x: &[f32], cols: usize, fast: bool) {
+fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision: Precision) {
     let (tokens, rows) = (x.len() / cols, w.len() / cols);
     for t in 0..tokens {
         let x = &x[t * cols..][..cols];
@@ -157,10 +157,9 @@ fn check(what: &str, y: &[f32], w: &[f32], x: &[f32], cols: usize, fast: bool) {
             let (mut sum, mut bound) = (0.0, 0.0);
             for (w, x) in w.chunks(32).zip(x.chunks(32)) {
                 let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-                let step = if fast {
-                    f64::from(largest) / 254.0
-                } else {
-                    0.0
+                let step = match precision {
+                    Precision::Fast => f64::from(largest) / 254.0,
+                    Precision::Exact => 0.0,
                 };
                 for (w, x) in w.iter().zip(x) {
                     let (w, x) = (f64::from(*w), f64::from(*x));
@@ -209,14 +208,7 @@ fn every_type_multiplies_as_it_decodes() {
                         let device = cpu(level, precision, 2);
                         let y = product(&device, &one, &x, [tokens, rows, cols]);
                         let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
-                        check(
-                            &what,
-                            &y,
-                            &w,
-                            &x,
-                            cols as usize,
-                            precision == Precision::Fast,
-                        );
+                        check(&what, &y, (&w, &x), cols as usize, precision);
                     }
                 }
             }

@@ -1,0 +1,159 @@
+//! `I2_S`: ternary digits of 2 bits over the whole tensor, and behind them one f32 scale
+//! (`quantize_i2_s` of `BitNet`'s ggml-bitnet-mad.cpp).
+//!
+//! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
+//! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
+
+use super::{CHUNK, Chunk, GROUP, Matrix, each};
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+
+/// Elements of a block.
+pub const ELEMENTS: usize = 128;
+/// Bytes of a block.
+pub const BYTES: usize = 32;
+/// Bytes behind the blocks.
+pub const TAIL_BYTES: usize = 32;
+
+/// `x[i] = scale q[i]`, where q is -1, 0 or 1 (a code of 3 is no digit and becomes 2).
+///
+/// Rows are multiples of 32.
+#[inline(always)]
+pub fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+    let count = CHUNK.min(m.cols - first);
+    let at = row * m.cols + first;
+    for (i, q) in (at..).step_by(32).zip(out.q[..count].as_chunks_mut().0) {
+        let (byte, shift) = Layout::Blocks128.place(i, 0);
+        let codes: &[u8; 32] = m.bytes[byte..].first_chunk().expect("blocks are whole");
+        each(q, codes, |code| (code >> shift & 3).wrapping_sub(1));
+    }
+    let tail = &m.bytes[m.bytes.len() - TAIL_BYTES..];
+    out.scale = [f32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]); CHUNK / GROUP];
+}
+
+/// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
+/// the others come from builds of bitnet.cpp with other settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// 128 elements in 32 bytes.
+    Blocks128,
+    /// 64 elements in 16 bytes: builds for ARM since November 2025.
+    Blocks64,
+    /// One column of four rows in a byte: builds for x86 without `ACT_PARALLEL`.
+    Rows4,
+}
+
+impl Layout {
+    /// The layout of this name: `128`, `64` or `1x4`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "128" => Some(Self::Blocks128),
+            "64" => Some(Self::Blocks64),
+            "1x4" => Some(Self::Rows4),
+            _ => None,
+        }
+    }
+
+    /// Byte and shift of an element of a tensor with rows of `cols`.
+    fn place(self, i: usize, cols: usize) -> (usize, usize) {
+        // Four elements at this distance share a byte.
+        let distance = match self {
+            Self::Blocks128 => 32,
+            Self::Blocks64 => 16,
+            Self::Rows4 => cols,
+        };
+        let (block, part) = (i / (4 * distance), i % (4 * distance));
+        (
+            block * distance + part % distance,
+            6 - 2 * (part / distance),
+        )
+    }
+
+    /// A tensor of this layout as one of [`Layout::Blocks128`].
+    ///
+    /// # Errors
+    ///
+    /// `Format` where the bytes are not those of whole blocks, or of four whole rows in
+    /// [`Layout::Rows4`].
+    pub fn canonical(self, tensor: &[u8], cols: usize) -> Result<Vec<u8>> {
+        let elements = tensor.len().saturating_sub(TAIL_BYTES) * 4;
+        if DType::I2S.bytes(elements as u64) != Some(tensor.len() as u64) {
+            bail!(Format, "i2_s: {} bytes are no whole blocks", tensor.len());
+        }
+        if self == Self::Rows4 && (cols == 0 || !elements.is_multiple_of(4 * cols)) {
+            bail!(
+                Format,
+                "i2_s: {elements} elements are no four rows of {cols}"
+            );
+        }
+        let (codes, tail) = tensor.split_at(elements / 4);
+        let mut out = vec![0; codes.len()];
+        for i in 0..elements {
+            let (from, right) = self.place(i, cols);
+            let (to, left) = Self::Blocks128.place(i, cols);
+            out[to] |= (codes[from] >> right & 3) << left;
+        }
+        out.extend_from_slice(tail);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::decode_row_of;
+
+    /// 2 blocks: code `i` is `i * i % 3`, packed by the formulas of each layout.
+    fn tensor(byte: impl Fn(usize, usize) -> usize) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        for (n, b) in bytes.iter_mut().enumerate() {
+            for k in 0..4 {
+                let i = byte(n, k);
+                *b = *b << 2 | u8::try_from(i * i % 3).unwrap();
+            }
+        }
+        bytes.extend(0.5f32.to_le_bytes());
+        bytes.resize(64 + TAIL_BYTES, 0xaa);
+        bytes
+    }
+
+    #[test]
+    fn layouts_agree() {
+        let usual = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
+        let layouts = [
+            ("128", usual.clone()),
+            ("64", tensor(|n, k| n / 16 * 64 + 16 * k + n % 16)),
+            ("1x4", tensor(|n, k| (n / 8 * 4 + k) * 8 + n % 8)),
+        ];
+        for (name, bytes) in layouts {
+            let layout = Layout::from_name(name).unwrap();
+            assert_eq!(layout.canonical(&bytes, 8).unwrap(), usual, "{name}");
+        }
+        // Rows of 32 begin within blocks.
+        let matrix = Matrix {
+            bytes: &usual,
+            scales: None,
+            rows: 8,
+            cols: 32,
+        };
+        let mut row = [0.0; 32];
+        decode_row_of(DType::I2S, &matrix, 3, &mut row);
+        let number = |i: usize| ((i * i % 3) as f32 - 1.0) * 0.5;
+        assert_eq!(row, std::array::from_fn(|i| number(96 + i)));
+    }
+
+    #[test]
+    fn what_is_no_tensor_is_refused() {
+        for (layout, bytes, cols) in [
+            (Layout::Blocks64, 31, 128),
+            (Layout::Blocks64, 32 + 16, 64),
+            (Layout::Rows4, 64, 0),
+            (Layout::Rows4, 64, 64),
+        ] {
+            assert!(
+                layout.canonical(&vec![0; bytes], cols).is_err(),
+                "{layout:?} {bytes}"
+            );
+        }
+    }
+}

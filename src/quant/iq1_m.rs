@@ -1,0 +1,41 @@
+//! `IQ1_M`: ternary eights from a grid of 2048 with offsets of plus or minus 1/8, in groups of 16
+//! with 3-bit scales (`block_iq1_m` of ggml-common.h).
+//!
+//! The lower eight bits of indices fill `qs`; a nibble of `qh` has the upper three bits and the
+//! sign of the offset of each. 16 bits of `scales` hold four scales and, on top, a nibble of the
+//! f16 `d`, the lowest first.
+
+use super::iq_grids::ternary;
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 56;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    qs: [[u8; 2]; 16],
+    qh: [u8; 16],
+    scales: [[u8; 2]; 4],
+}
+
+/// `x[i] = d (2 s[i / 16] + 1) / 8 q[i]`, where `q` is eight times the digit, plus or minus 1.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { qs, qh, scales } = from_bytes(block);
+    let q: &mut [[[i8; 8]; 2]; 16] = cast_mut(q);
+    for (([a, b], [i, j]), qh) in q.iter_mut().zip(qs).zip(qh) {
+        let qh = u16::from(*qh);
+        *a = ternary(u16::from(*i) | qh << 8 & 0x700, qh >> 3 & 1);
+        *b = ternary(u16::from(*j) | qh << 4 & 0x700, qh >> 7);
+    }
+    let scales = scales.map(u16::from_le_bytes);
+    let d = scales.iter().rev().fold(0, |d, s| d << 4 | s >> 12);
+    let d = f16(d.to_le_bytes());
+    for (scale, s) in scale.as_chunks_mut::<4>().0.iter_mut().zip(scales) {
+        for (k, scale) in scale.iter_mut().enumerate() {
+            *scale = d * f32::from(2 * (s >> (3 * k) & 7) + 1) * 0.125;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `IQ1_S`: ternary eights from a grid of 2048, in groups of 32 with 3-bit scales and an offset of
+//! plus or minus 1/8 (`block_iq1_s` of ggml-common.h).
+//!
+//! The lower eight bits of indices fill `qs`. 16 bits of `qh` belong to a group: three upper bits
+//! of each of its four indices, the scale, and the sign of the offset.
+
+use super::iq_grids::ternary;
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 50;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    qs: [[u8; 4]; 8],
+    qh: [[u8; 2]; 8],
+}
+
+/// `x[i] = d (2 s[i / 32] + 1) / 8 q[i]`, where `q` is eight times the digit, plus or minus 1.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { d, qs, qh } = from_bytes(block);
+    let d = f16(*d);
+    let q: &mut [[[i8; 8]; 4]; 8] = cast_mut(q);
+    let groups = qs.iter().zip(qh);
+    for ((q, scale), (qs, qh)) in q.iter_mut().zip(scale.as_chunks_mut::<2>().0).zip(groups) {
+        let bits = u16::from_le_bytes(*qh);
+        for (k, (q, i)) in q.iter_mut().zip(qs).enumerate() {
+            *q = ternary(u16::from(*i) | bits >> (3 * k) << 8 & 0x700, bits >> 15);
+        }
+        scale.fill(d * f32::from(2 * (bits >> 12 & 7) + 1) * 0.125);
+    }
+}

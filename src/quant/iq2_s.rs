@@ -1,0 +1,42 @@
+//! `IQ2_S`: eights from a grid of 1024 with signs, in groups of 16 with 4-bit scales
+//! (`block_iq2_s` of ggml-common.h).
+//!
+//! The lower eight bits of indices and the signs fill a byte for each eight; a byte of `qh` has the
+//! upper two bits of four indices. A byte of `scales` has the scales of two groups, the first in
+//! its low nibble.
+
+use super::iq_grids::{IQ2_S, SIGNS, signed};
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 82;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    qs: [[u8; 4]; 8],
+    signs: [[u8; 4]; 8],
+    qh: [u8; 8],
+    scales: [u8; 8],
+}
+
+/// `x[i] = d (s[i / 16] + 1/2) / 4 q[i]`.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let block: &Block = from_bytes(block);
+    let q: &mut [[[i8; 8]; 4]; 8] = cast_mut(q);
+    let indices = block.qs.iter().zip(block.qh);
+    for ((q, (qs, qh)), signs) in q.iter_mut().zip(indices).zip(&block.signs) {
+        for (k, ((q, i), signs)) in q.iter_mut().zip(qs).zip(signs).enumerate() {
+            let i = usize::from(*i) | usize::from(qh >> (2 * k) & 3) << 8;
+            *q = signed(IQ2_S[i], SIGNS[usize::from(*signs)]);
+        }
+    }
+    let d = f16(block.d);
+    for ([first, second], s) in scale.as_chunks_mut().0.iter_mut().zip(block.scales) {
+        *first = d * (0.5 + f32::from(s & 15)) * 0.25;
+        *second = d * (0.5 + f32::from(s >> 4)) * 0.25;
+    }
+}

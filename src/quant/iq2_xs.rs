@@ -1,0 +1,36 @@
+//! `IQ2_XS`: eights from a grid of 512 with signs, in groups of 16 with 4-bit scales
+//! (`block_iq2_xs` of ggml-common.h).
+//!
+//! 16 bits for each eight: nine of index, then seven signs, whose number is even. A byte of
+//! `scales` has the scales of two groups, the first in its low nibble.
+
+use super::iq_grids::{EVEN_SIGNS, IQ2_XS, signed};
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 74;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    qs: [[u8; 2]; 32],
+    scales: [u8; 8],
+}
+
+/// `x[i] = d (s[i / 16] + 1/2) / 4 q[i]`.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { d, qs, scales } = from_bytes(block);
+    let q: &mut [[i8; 8]; 32] = cast_mut(q);
+    for (q, bits) in q.iter_mut().zip(qs) {
+        let bits = usize::from(u16::from_le_bytes(*bits));
+        *q = signed(IQ2_XS[bits & 511], EVEN_SIGNS[bits >> 9]);
+    }
+    let d = f16(*d);
+    for ([first, second], s) in scale.as_chunks_mut().0.iter_mut().zip(scales) {
+        *first = d * (0.5 + f32::from(s & 15)) * 0.25;
+        *second = d * (0.5 + f32::from(s >> 4)) * 0.25;
+    }
+}

@@ -1,0 +1,35 @@
+//! `IQ2_XXS`: eights from a grid of 256 with signs, in groups of 32 with 4-bit scales
+//! (`block_iq2_xxs` of ggml-common.h).
+//!
+//! A group is four indices, then 32 bits: seven signs for each eight, whose number is even, and the
+//! scale on top.
+
+use super::iq_grids::{EVEN_SIGNS, IQ2_XXS, signed};
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 66;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    groups: [[[u8; 4]; 2]; 8],
+}
+
+/// `x[i] = d (s[i / 32] + 1/2) / 4 q[i]`.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { d, groups } = from_bytes(block);
+    let d = f16(*d);
+    let q: &mut [[[i8; 8]; 4]; 8] = cast_mut(q);
+    for ((q, scale), [index, bits]) in q.iter_mut().zip(scale.as_chunks_mut::<2>().0).zip(groups) {
+        let bits = u32::from_le_bytes(*bits);
+        for (k, (q, i)) in q.iter_mut().zip(index).enumerate() {
+            let signs = EVEN_SIGNS[(bits >> (7 * k) & 127) as usize];
+            *q = signed(IQ2_XXS[usize::from(*i)], signs);
+        }
+        scale.fill(d * (0.5 + (bits >> 28) as f32) * 0.25);
+    }
+}

@@ -1,0 +1,38 @@
+//! `IQ3_XXS`: fours from a grid of 256 with signs, in groups of 32 with 4-bit scales
+//! (`block_iq3_xxs` of ggml-common.h).
+//!
+//! A byte of `qs` is the index of four elements. 32 bits of `bits` belong to a group: seven signs
+//! for each eight, whose number is even, and the scale on top.
+
+use super::iq_grids::{EVEN_SIGNS, IQ3_XXS, pair, signed};
+use super::{CHUNK, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 98;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    qs: [[[u8; 2]; 4]; 8],
+    bits: [[u8; 4]; 8],
+}
+
+/// `x[i] = d (s[i / 32] + 1/2) / 2 q[i]`.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { d, qs, bits } = from_bytes(block);
+    let d = f16(*d);
+    let q: &mut [[[i8; 8]; 4]; 8] = cast_mut(q);
+    let groups = qs.iter().zip(bits);
+    for ((q, scale), (qs, bits)) in q.iter_mut().zip(scale.as_chunks_mut::<2>().0).zip(groups) {
+        let bits = u32::from_le_bytes(*bits);
+        for (k, (q, [a, b])) in q.iter_mut().zip(qs).enumerate() {
+            let signs = EVEN_SIGNS[(bits >> (7 * k) & 127) as usize];
+            let grid = pair(IQ3_XXS[usize::from(*a)], IQ3_XXS[usize::from(*b)]);
+            *q = signed(grid, signs);
+        }
+        scale.fill(d * (0.5 + (bits >> 28) as f32) * 0.5);
+    }
+}

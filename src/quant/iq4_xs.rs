@@ -1,0 +1,37 @@
+//! `IQ4_XS`: 256 nibbles that point into the table of `IQ4_NL`, in groups of 32 with 6-bit scales,
+//! offset 32 (`block_iq4_xs` of ggml-common.h).
+//!
+//! Byte `i` of a group holds its element `i` in the low nibble and element `i + 16` in the high
+//! one. The scales' low nibbles fill `low`, two to a byte; their top two bits fill `top`.
+
+use super::iq4_nl::value;
+use super::{CHUNK, each, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 136;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    d: [u8; 2],
+    top: [u8; 2],
+    low: [u8; 4],
+    qs: [[u8; 16]; 8],
+}
+
+/// `x[i] = d (s[i / 32] - 32) t[q[i]]`.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
+    let Block { d, top, low, qs } = from_bytes(block);
+    let q: &mut [[[i8; 16]; 2]; 8] = cast_mut(q);
+    for ([low, high], qs) in q.iter_mut().zip(qs) {
+        each(low, qs, value);
+        each(high, qs, |b| value(b >> 4));
+    }
+    let (d, top, low) = (f16(*d), u16::from_le_bytes(*top), u32::from_le_bytes(*low));
+    for (g, scale) in scale.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        let s = low >> (4 * g) & 15 | u32::from(top) >> (2 * g) << 4 & 48;
+        scale.fill(d * (s as f32 - 32.0));
+    }
+}

@@ -1,0 +1,45 @@
+//! `MXFP4`: a scale that is a power of two, then 32 floats of 4 bits (`block_mxfp4` of
+//! ggml-common.h; Open Compute's Microscaling Formats 1.0).
+//!
+//! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
+
+use super::each;
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Elements of a block.
+pub const ELEMENTS: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 17;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    e: u8,
+    qs: [u8; 16],
+}
+
+/// Twice the number of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 behind a sign.
+#[inline(always)]
+pub(super) fn doubled(nibble: u8) -> u8 {
+    let m = nibble & 7;
+    // Steps of one, from 4 on of two, the last of four.
+    let value = m + m.saturating_sub(4) + (m.saturating_sub(6) << 1);
+    let sign = (nibble >> 3 & 1).wrapping_neg();
+    (value ^ sign).wrapping_sub(sign)
+}
+
+/// `x[i] = 2^(e - 128) q[i]`, where `q` is twice the float.
+#[inline(always)]
+pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
+    let Block { e, qs } = from_bytes(block);
+    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
+    each(low, qs, doubled);
+    each(high, qs, |b| doubled(b >> 4));
+    // The lowest two are subnormal as f32.
+    let bits = if *e < 2 {
+        0x0020_0000 << e
+    } else {
+        u32::from(e - 1) << 23
+    };
+    scale.fill(f32::from_bits(bits));
+}

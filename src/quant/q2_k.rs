@@ -1,0 +1,48 @@
+//! `Q2_K`: 256 numbers of 2 bits in groups of 16 with 4-bit scales and minima (`block_q2_K` of
+//! ggml-common.h).
+//!
+//! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
+//! `scales` has the scale in its low nibble and the minimum in its high one.
+
+use super::{CHUNK, each, f16};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+
+/// Bytes of a block.
+pub const BYTES: usize = 84;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Block {
+    scales: [u8; 16],
+    qs: [[u8; 32]; 2],
+    d: [u8; 2],
+    dmin: [u8; 2],
+}
+
+/// `x[i] = d s[i / 16] q[i] - dmin m[i / 16]`.
+#[inline(always)]
+pub fn unpack(
+    block: &[u8; BYTES],
+    q: &mut [i8; CHUNK],
+    scale: &mut [f32; 16],
+    min: &mut [f32; 16],
+) {
+    let Block {
+        scales,
+        qs,
+        d,
+        dmin,
+    } = from_bytes(block);
+    let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
+    for ([a, b, c, d], qs) in halves.iter_mut().zip(qs) {
+        each(a, qs, |b| b & 3);
+        each(b, qs, |b| b >> 2 & 3);
+        each(c, qs, |b| b >> 4 & 3);
+        each(d, qs, |b| b >> 6);
+    }
+    let (d, dmin) = (f16(*d), -f16(*dmin));
+    for ((scale, min), s) in scale.iter_mut().zip(min).zip(scales) {
+        *scale = d * f32::from(s & 15);
+        *min = dmin * f32::from(s >> 4);
+    }
+}

@@ -1,0 +1,84 @@
+"""Some blocks of every GGUF tensor type and the numbers that they hold: blocks/<type>.bin.
+
+A file is the blocks, then the numbers as f32, both little endian. The numbers are those of the
+package gguf; of Q8_K and I2_S, which it lacks, those of ggml-quants.c (`dequantize_row_q8_K`) and
+of BitNet's ggml-bitnet-mad.cpp (`quantize_i2_s`) as formulas. Run: python blocks.py
+"""
+import pathlib
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
+from gguf.quants import dequantize
+
+FOLDER = pathlib.Path(__file__).parent.parent / "golden" / "blocks"
+# -0, the least, a negative subnormal, infinity, NaN, the greatest, usual ones.
+SCALES = np.array([0x8000, 0x0001, 0x83FF, 0x7C00, 0x7E00, 0x7BFF, 0x2E66, 0xA1F0], np.uint16)
+# Where the f16 scales of a block stand; IQ1_M, MXFP4 and Q8_K have other scales.
+PLACES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q8_K": [], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0],
+    "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [],
+    "TQ1_0": [52], "TQ2_0": [64],
+}
+
+
+def set_scales(name, blocks, scales):
+    """Gives each block its scale; where there is a minimum, it gets the next one's."""
+    for nth, at in enumerate(PLACES[name]):
+        blocks[:, at:at + 2] = np.roll(scales, -nth)[:, None].view(np.uint8)
+    if name == "IQ1_M":  # A nibble on top of each 16-bit word.
+        words = blocks[:, 48:].view(np.uint16)
+        words[:] = words & 0xFFF | (scales[:, None] >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12
+    if name == "MXFP4":
+        blocks[:, 0] = np.resize(np.array([0, 1, 2, 255, 254, 253, 120, 130], np.uint8), len(blocks))
+    if name == "Q8_K":
+        blocks[:, :4] = scales.view(np.float16).astype(np.float32)[:, None].view(np.uint8) | [1, 0, 0, 0]
+
+
+def numbers(name, blocks):
+    if name == "Q8_K":  # f32 d, 256 int8, 16 int16 sums.
+        return blocks[:, :4].copy().view(np.float32) * blocks[:, 4:260].view(np.int8).astype(np.float32)
+    return dequantize(blocks, Type[name])
+
+
+def i2_s(random):
+    """Four codes of a byte are 32 apart, the first in its top bits; an f32 behind them all."""
+    codes = random.integers(0, 3, 1024, np.uint8)
+    fours = codes.reshape(-1, 4, 32)
+    data = fours[:, 0] << 6 | fours[:, 1] << 4 | fours[:, 2] << 2 | fours[:, 3]
+    scale = np.float32(0.7853982)
+    tail = np.frombuffer(scale.tobytes() + bytes([0xAA] * 28), np.uint8)
+    return np.concatenate([data.ravel(), tail]), (codes.astype(np.float32) - 1) * scale
+
+
+def plain():
+    whole = [0, 1, -1, 127, -128, 32767, -32768, 2**24 + 1, -(2**24) - 3, 2**31 - 1, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63)]
+    real = [0.0, -0.0, 0.1, -1 / 3, 1 + 2**-24, 1 + 3 * 2**-24, 1e-40, -1e-46, 3e38, 3.5e38, np.inf, -np.inf, np.nan]
+    for name in ("int8", "int16", "int32", "int64"):
+        limits = np.iinfo(name)
+        yield f"i{limits.bits}", np.array([n for n in whole if limits.min <= n <= limits.max], name)
+    yield "f64", np.array(real, np.float64)
+    yield "f32", np.array(real, np.float32)
+    yield "f16", np.concatenate([np.arange(64), np.arange(1 << 6) << 10 | 5, SCALES]).astype(np.uint16).view(np.float16)
+
+
+def write(name, blocks, values):
+    (FOLDER / f"{name}.bin").write_bytes(blocks.tobytes() + values.astype("<f4").tobytes())
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    FOLDER.mkdir(exist_ok=True)
+    random = np.random.default_rng(1)
+    for name in PLACES:
+        block, size = GGML_QUANT_SIZES[Type[name]]
+        blocks = random.integers(0, 256, (10 if block == 256 else 26, size), np.uint8)
+        scales = np.resize(SCALES, len(blocks))
+        blocks[0], blocks[1], scales[:2] = 0, 255, 0x3C00
+        set_scales(name, blocks, scales)
+        write(name.lower(), blocks, numbers(name, blocks))
+    write("i2_s", *i2_s(random))
+    for name, values in plain():
+        write(name, values, values.astype(np.float32))
+    bf16 = np.concatenate([SCALES, np.arange(1 << 6) << 9 | 5]).astype(np.uint16)
+    write("bf16", bf16, (bf16.astype(np.uint32) << 16).view(np.float32))
