@@ -28,10 +28,7 @@ fn centred(scale: f32, q: vec2<u32>, offset: f32) -> Octet {
     );
 }
 
-// `scale * (q + delta)` of signed bytes.
-fn shifted(scale: f32, q: vec2<u32>, delta: f32) -> Octet {
-    return Octet(
-        scale * (vec4<f32>(unpack4xI8(q.x)) + delta),
-        scale * (vec4<f32>(unpack4xI8(q.y)) + delta),
-    );
+// `scale * q` of signed bytes.
+fn scaled(scale: f32, q: vec2<u32>) -> Octet {
+    return Octet(scale * vec4<f32>(unpack4xI8(q.x)), scale * vec4<f32>(unpack4xI8(q.y)));
 }

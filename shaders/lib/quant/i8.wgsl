@@ -4,5 +4,5 @@
 #import bytes
 
 fn octet(row: u32, i: u32) -> Octet {
-    return shifted(scale_of(row, i), bytes_of(row, i), 0.0);
+    return scaled(scale_of(row, i), bytes_of(row, i));
 }

@@ -1,9 +1,9 @@
-// w as iq1_m: for 8 numbers a byte of the row of the codebook and a nibble of its upper 3 bits
+// w as iq1_m: for 8 numbers a byte of the row of the grid and a nibble of its upper 3 bits
 // and a sign; scales s of 3 bits for 16 numbers in four u16, whose upper nibbles are the f16 d;
-// x = d (2 s + 1) (row +- 1/8).
+// x = d (2 s + 1) (row +- 1/8). The grid has 128 + 8 row.
 
 #import blocks
-#import codebook
+#import iq_grid
 
 const BLOCK = 256u;
 const WORDS = 14u;
@@ -20,8 +20,8 @@ fn octet(row: u32, i: u32) -> Octet {
     let b = block_of(row, i);
     let o = i % 32u;
     let high = u8_at(b, 32u + o / 2u) >> (o % 2u * 4u);
-    let q = codebook8(u8_at(b, o) | ((high & 7u) << 8u));
+    let q = grid8(u8_at(b, o) | ((high & 7u) << 8u));
     let s = (u16_at(b, 48u + o / 8u * 2u) >> (o % 8u / 2u * 3u)) & 7u;
     let scale = unpack2x16float(upper_nibbles(w[b + 12u], w[b + 13u])).x * f32(2u * s + 1u);
-    return shifted(scale, q, select(0.125, -0.125, (high & 8u) != 0u));
+    return centred(0.125 * scale, q, select(127.0, 129.0, (high & 8u) != 0u));
 }

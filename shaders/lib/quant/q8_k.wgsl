@@ -7,5 +7,5 @@ const WORDS = 73u;
 
 fn octet(row: u32, i: u32) -> Octet {
     let b = block_of(row, i);
-    return shifted(bitcast<f32>(w[b]), bytes_at(b, 4u + 8u * (i % 32u)), 0.0);
+    return scaled(bitcast<f32>(w[b]), bytes_at(b, 4u + 8u * (i % 32u)));
 }

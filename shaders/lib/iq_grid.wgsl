@@ -1,12 +1,11 @@
-// The codebook of a type, which stands behind the blocks, and signs of what it has.
+// The grid of an iq type, behind all blocks: rows of four or eight numbers, a byte each.
 
-fn codebook(word: u32) -> u32 {
-    return w[params.rows * (params.cols / BLOCK) * WORDS + word];
+fn grid4(i: u32) -> u32 {
+    return w[params.rows * (params.cols / BLOCK) * WORDS + i];
 }
 
-// 8 bytes.
-fn codebook8(i: u32) -> vec2<u32> {
-    return vec2(codebook(2u * i), codebook(2u * i + 1u));
+fn grid8(i: u32) -> vec2<u32> {
+    return vec2(grid4(2u * i), grid4(2u * i + 1u));
 }
 
 // `scale * q`, negated where bit j of `signs` is set.
