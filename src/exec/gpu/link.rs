@@ -72,7 +72,9 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<()> {
     let mut stream = Stream::new(device);
     for entry in arena.entries() {
         match entry.place {
-            Place::Weight(i) => upload::weight(&mut stream, entry, tensors.weight(i))?,
+            Place::Weight(i) => {
+                upload::weight(&mut stream, entry, tensors.weight(i), tensors.scales(i))?;
+            }
             Place::Constant(i) => upload::constant(&mut stream, entry, tensors.constant(i))?,
             _ => {}
         }

@@ -1,72 +1,154 @@
 //! Weights on their way to the device, in the layouts that `shaders/lib/quant` reads.
 //!
-//! Floats: rows padded with zeros to whole octets (8 numbers). Quantised: the quants of all
-//! blocks, then their scales, so that both are read in whole words; nibbles in the order of
-//! octets. Tensors pass through one small piece of host memory; no second copy stays.
+//! The pieces of the file come one after the other, each padded with zeros: rows of numbers to
+//! whole octets (8 numbers), blocks to whole words. In the types made for speed, quants and
+//! scales of all blocks go apart instead. Behind them stands what else decoding needs: the grid
+//! of an iq type, or scales from a tensor of their own.
+//! Tensors pass through one small piece of host memory; no second copy stays.
 
 use super::arena::Entry;
 use super::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::op::table::SlotInfo;
+use crate::quant::{Scales, iq_grids};
+use bytemuck::cast_slice;
 
 /// Bytes that are handed to wgpu at once.
 const PIECE_BYTES: usize = 4 << 20;
 /// Bytes in wgpu's staging buffers before the host waits for them to be copied.
 const PENDING_BYTES_MAX: usize = 64 << 20;
 /// Numbers of an octet.
-const OCTET: u32 = 8;
+const OCTET: usize = 8;
 
 /// Bytes of a weight on the device.
 pub(super) fn weight_bytes(slot: &SlotInfo) -> u64 {
-    match slot.dtype.facts().block {
-        1 => {
-            let cols = u64::from(slot.cols).next_multiple_of(u64::from(OCTET));
-            u64::from(slot.rows) * cols * slot.dtype.facts().bytes as u64
+    let [piece, padded] = piece_bytes(slot).map(|bytes| bytes as u64);
+    let behind = match behind(slot) {
+        Behind::Nothing => 0,
+        Behind::Grid(grid) => grid.len() as u64,
+        Behind::Scales { columns, numbers } => {
+            let groups = u64::from(slot.cols).div_ceil(columns as u64);
+            u64::from(slot.rows) * groups * (numbers * size_of::<f32>()) as u64
         }
-        _ => slot.bytes(),
+    };
+    slot.bytes() / piece * padded + behind
+}
+
+/// Bytes of a piece of the file, and of a piece on the device.
+fn piece_bytes(slot: &SlotInfo) -> [usize; 2] {
+    let facts = slot.dtype.facts();
+    let row = slot.cols as usize * facts.bytes;
+    match slot.dtype {
+        DType::Q8_0 | DType::Q4_0 | DType::Q4_1 => [facts.bytes; 2],
+        // A byte holds a column of four rows.
+        DType::Ternary => [row, row.next_multiple_of(OCTET)],
+        _ if facts.block == 1 => [row, row.next_multiple_of(OCTET * facts.bytes)],
+        _ => [facts.bytes, facts.bytes.next_multiple_of(size_of::<u32>())],
     }
 }
 
-/// Sends a weight.
-pub(super) fn weight(stream: &mut Stream<'_>, entry: &Entry, bytes: &[u8]) -> Result<()> {
-    let facts = entry.slot.dtype.facts();
+/// What stands behind the pieces of a weight.
+enum Behind {
+    Nothing,
+    Grid(&'static [u8]),
+    /// For every so many columns of each row an f32 scale, and where there are two an f32 bias.
+    Scales {
+        columns: usize,
+        numbers: usize,
+    },
+}
+
+fn behind(slot: &SlotInfo) -> Behind {
+    let scales = |columns, numbers| Behind::Scales { columns, numbers };
+    match slot.dtype {
+        DType::Iq1S | DType::Iq1M => Behind::Grid(cast_slice(&iq_grids::IQ1)),
+        DType::Iq2Xxs => Behind::Grid(cast_slice(&iq_grids::IQ2_XXS)),
+        DType::Iq2Xs => Behind::Grid(cast_slice(&iq_grids::IQ2_XS)),
+        DType::Iq2S => Behind::Grid(cast_slice(&iq_grids::IQ2_S)),
+        DType::Iq3Xxs => Behind::Grid(cast_slice(&iq_grids::IQ3_XXS)),
+        DType::Iq3S => Behind::Grid(cast_slice(&iq_grids::IQ3_S)),
+        DType::Affine2
+        | DType::Affine3
+        | DType::Affine4
+        | DType::Affine5
+        | DType::Affine6
+        | DType::Affine8 => scales(32, 2),
+        DType::E2m1 => scales(16, 1),
+        DType::E4m3 | DType::I8 => scales(32, 1),
+        DType::Ternary => scales(slot.cols as usize, 1),
+        _ => Behind::Nothing,
+    }
+}
+
+/// Sends a weight and, where they lie in a tensor of their own, its scales.
+pub(super) fn weight(
+    stream: &mut Stream<'_>,
+    entry: &Entry,
+    bytes: &[u8],
+    scales: Option<Scales<'_>>,
+) -> Result<()> {
+    let slot = &entry.slot;
     checked(entry, bytes)?;
     stream.begin(&entry.buffer);
-    if facts.block == 1 {
-        let row = entry.slot.cols as usize * facts.bytes;
-        let pad = row.next_multiple_of(OCTET as usize * facts.bytes) - row;
-        if pad == 0 {
-            stream.push(bytes)?;
-        } else {
-            for row in bytes.chunks_exact(row) {
-                stream.push(row)?;
-                stream.push(&[0; 32][..pad])?;
-            }
-        }
-        return stream.end();
-    }
-    let blocks = || bytes.chunks_exact(facts.bytes);
-    match entry.slot.dtype {
+    let [piece, padded] = piece_bytes(slot);
+    let pieces = || bytes.chunks_exact(piece);
+    match slot.dtype {
         DType::Q8_0 => {
-            blocks().try_for_each(|b| stream.push(&b[2..]))?;
-            blocks().try_for_each(|b| stream.push(&b[..2]))?;
+            pieces().try_for_each(|b| stream.push(&b[2..]))?;
+            pieces().try_for_each(|b| stream.push(&b[..2]))?;
         }
         DType::Q4_0 => {
-            blocks().try_for_each(|b| stream.push(&octets(&b[2..])))?;
-            blocks().try_for_each(|b| stream.push(&b[..2]))?;
+            pieces().try_for_each(|b| stream.push(&octets(&b[2..])))?;
+            pieces().try_for_each(|b| stream.push(&b[..2]))?;
         }
         DType::Q4_1 => {
-            blocks().try_for_each(|b| stream.push(&octets(&b[4..])))?;
-            blocks().try_for_each(|b| stream.push(&b[..4]))?;
+            pieces().try_for_each(|b| stream.push(&octets(&b[4..])))?;
+            pieces().try_for_each(|b| stream.push(&b[..4]))?;
         }
-        other => bail!(
-            Unsupported,
-            "gpu: {}: no layout for {other}",
-            entry.slot.name
-        ),
+        _ if piece == padded => stream.push(bytes)?,
+        _ => {
+            let zeros = &[0; 32][..padded - piece];
+            pieces().try_for_each(|b| stream.push(b).and_then(|()| stream.push(zeros)))?;
+        }
+    }
+    match behind(slot) {
+        Behind::Nothing => {}
+        Behind::Grid(grid) => stream.push(grid)?,
+        Behind::Scales { columns, numbers } => {
+            send_scales(stream, slot, scales, columns, numbers)?;
+        }
     }
     stream.end()
+}
+
+/// Sends `numbers` of scale and bias for every `columns` of each row.
+fn send_scales(
+    stream: &mut Stream<'_>,
+    slot: &SlotInfo,
+    scales: Option<Scales<'_>>,
+    columns: usize,
+    numbers: usize,
+) -> Result<()> {
+    let [rows, cols] = [slot.rows, slot.cols].map(|n| n as usize);
+    if let Some(group) = scales.map(|s| s.group[1])
+        && group < cols
+        && !group.is_multiple_of(columns)
+    {
+        bail!(
+            Unsupported,
+            "gpu: {}: a scale for {group} columns; {} takes multiples of {columns}",
+            slot.name,
+            slot.dtype
+        );
+    }
+    for row in 0..rows {
+        for col in (0..cols).step_by(columns) {
+            let all = scales.map_or([1.0, 0.0], |s| s.at(row, col, cols));
+            stream.push(cast_slice(&all[..numbers]))?;
+        }
+    }
+    Ok(())
 }
 
 /// Sends a constant as it is.

@@ -10,6 +10,7 @@ mod executor;
 mod forward;
 mod pick;
 mod rig;
+mod types;
 
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{
@@ -19,6 +20,7 @@ use forward::{
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::exec::gpu::{self, Device, Options};
+use types::types;
 
 /// A check gives the greatest error it found, relative to the largest number of the result.
 type Check = fn(&Device) -> f64;
@@ -29,6 +31,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
     ("gemm", gemm),
+    ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
     ("grids that go on in z", wide_grid),
     ("add_bias", add_bias),

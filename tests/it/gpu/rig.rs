@@ -1,5 +1,6 @@
 //! A rig: one small table on the device, what goes in and what should come out.
 
+use crate::fill::Filling;
 use half::{bf16, f16};
 use std::sync::Arc;
 use tabla::device::Profile;
@@ -11,6 +12,7 @@ use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
 use tabla::op::table::{Place, Table};
 use tabla::plan;
+use tabla::quant::Scales;
 
 pub(super) struct Rig {
     pub(super) executor: Box<dyn Executor>,
@@ -24,6 +26,8 @@ pub(super) struct Weight {
     pub(super) rows: u32,
     pub(super) cols: u32,
     pub(super) bytes: Vec<u8>,
+    /// Has the scales that lie in a tensor of their own.
+    pub(super) filling: Option<Arc<Filling>>,
 }
 
 pub(super) struct Given(pub(super) Vec<Weight>);
@@ -45,6 +49,9 @@ impl Weights for Given {
 impl Tensors for Given {
     fn weight(&self, index: u32) -> &[u8] {
         &self.0[index as usize].bytes
+    }
+    fn scales(&self, index: u32) -> Option<Scales<'_>> {
+        self.0[index as usize].filling.as_ref()?.scales()
     }
     fn constant(&self, _: u32) -> &[u8] {
         &self
@@ -220,6 +227,7 @@ pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> 
         rows,
         cols,
         bytes,
+        filling: None,
     }
 }
 

@@ -1,0 +1,167 @@
+//! Weights in every storage type that there are kernels for, against decode-then-multiply in f64.
+
+use super::rig::{Rig, UNTOUCHED, Weight, close, floats, live, shape, then_untouched, wide};
+use crate::fill::Filling;
+use std::sync::Arc;
+use tabla::dtype::DType;
+use tabla::exec::gpu::Device;
+use tabla::op::list::Op;
+use tabla::op::shaders::SHADERS;
+
+/// Matrices: name, rows, and how many of 512 tokens each is tried with.
+const SHAPES: [(&str, u32, u32); 5] = [
+    ("a", 1, 512),
+    ("b", 2, 33),
+    ("c", 7, 7),
+    ("d", 33, 2),
+    ("e", 512, 1),
+];
+const TOKENS: u32 = 512;
+
+pub(super) fn types(device: &Device) -> f64 {
+    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
+    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
+    dtypes.map(|d| of_type(device, d)).fold(0.0, f64::max)
+}
+
+fn of_type(device: &Device, dtype: DType) -> f64 {
+    // Columns: whole tiles of every kernel, and parts of some where the type allows it.
+    let cols = match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 | DType::E4m3 => [512, 77],
+        _ if dtype.facts().block == 256 => [512, 768],
+        _ => [512, 352],
+    };
+    // In these types four rows share bytes, or rows of 96 columns a block.
+    let rows_least = match dtype {
+        DType::Ternary | DType::I2S => 4,
+        _ => 1,
+    };
+    let matrices: Vec<Numbers> = SHAPES
+        .iter()
+        .zip(cols.iter().cycle())
+        .map(|((name, rows, _), &cols)| {
+            matrix(name, dtype, rows.next_multiple_of(rows_least), cols)
+        })
+        .collect();
+    let one = products(device, &matrices, 1);
+    let many = products(device, &matrices, TOKENS);
+    one.max(many)
+}
+
+/// A matrix and its numbers.
+struct Numbers {
+    weight: Weight,
+    decoded: Vec<f64>,
+}
+
+/// Every matrix times as many tokens as its shape says, stored and added; and rows looked up.
+fn products(device: &Device, matrices: &[Numbers], tokens: u32) -> f64 {
+    let weights = matrices.iter().map(|m| m.weight.clone()).collect();
+    let mut rig = Rig::new(device, shape(tokens), weights, |b| {
+        for Weight {
+            name, rows, cols, ..
+        } in matrices.iter().map(|m| &m.weight)
+        {
+            let (w, x) = (
+                b.weight(name, *rows, *cols),
+                b.input(&format!("x {name}"), *cols),
+            );
+            b.mat(&format!("y {name}"), w, x);
+        }
+        let Weight {
+            name, rows, cols, ..
+        } = &matrices[3].weight;
+        let (w, x) = (b.weight(name, *rows, *cols), b.input("x", *cols));
+        let sum = b.input("sum", *rows);
+        b.mat_add(w, x, sum);
+        b.embed(w);
+    });
+    let mut worst = 0.0;
+    for (i, (m, (_, _, alive))) in matrices.iter().zip(SHAPES).enumerate() {
+        let names = [
+            format!("x {}", m.weight.name),
+            format!("y {}", m.weight.name),
+        ];
+        let error = product(&mut rig, i, m, &names, alive.min(tokens), 0.0);
+        worst = error.max(worst);
+    }
+    let names = ["x".to_string(), "sum".to_string()];
+    let added = product(
+        &mut rig,
+        5,
+        &matrices[3],
+        &names,
+        tokens,
+        f64::from(UNTOUCHED),
+    );
+    let found = look_up(&mut rig, &matrices[3], tokens);
+    worst.max(added).max(found)
+}
+
+/// Runs command `at`, `y = W x + before`. Commands share memory, so that x and y are written anew.
+fn product(
+    rig: &mut Rig,
+    at: usize,
+    m: &Numbers,
+    [x_name, y_name]: &[String; 2],
+    alive: u32,
+    before: f64,
+) -> f64 {
+    let [rows, cols, alive] = [m.weight.rows, m.weight.cols, alive].map(|n| n as usize);
+    let tokens = rig.table.tokens as usize;
+    let x = floats(at as u64, cols * tokens);
+    rig.state(live(alive as u32), &[]);
+    rig.put(x_name, &x);
+    rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
+    rig.executor.run(0, at..at + 1, 1).unwrap();
+    let x = wide(&x[..cols * alive]);
+    // Terms cancel: what they are without signs sets the scale of the error.
+    let (mut wanted, mut size) = (Vec::new(), 0.0);
+    for x in x.chunks(cols) {
+        for w in m.decoded.chunks(cols) {
+            let terms = w.iter().zip(x).map(|(w, x)| w * x);
+            wanted.push(before + terms.clone().sum::<f64>());
+            size = terms.map(f64::abs).sum::<f64>().max(size);
+        }
+    }
+    let largest = wanted.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
+    let what = format!("{} {y_name}, {alive} of {tokens}", m.weight.dtype);
+    let wanted = then_untouched(wanted, rows * tokens);
+    close(
+        &what,
+        &rig.get(y_name),
+        &wanted,
+        1e-6 * (size / largest).max(1.0),
+    )
+}
+
+/// Rows of the matrix for tokens that go through them and beyond.
+fn look_up(rig: &mut Rig, m: &Numbers, tokens: u32) -> f64 {
+    let (rows, cols) = (m.weight.rows, m.weight.cols as usize);
+    let ids: Vec<_> = (0..tokens).map(|t| ((5 * t + 3) % (rows + 1), 0)).collect();
+    rig.state(live(tokens), &ids);
+    rig.run_op(Op::Embed);
+    let zeros = vec![0.0; cols];
+    let row = |&(id, _): &(u32, u32)| {
+        let found = m.decoded.chunks(cols).nth(id as usize);
+        found.unwrap_or(&zeros).to_vec()
+    };
+    let wanted: Vec<f64> = ids.iter().flat_map(row).collect();
+    let what = format!("{} embed, {tokens} tokens", m.weight.dtype);
+    close(&what, &rig.get("h"), &wanted, 1e-6)
+}
+
+fn matrix(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Numbers {
+    let filling = Arc::new(Filling::random(name, dtype, [rows, cols]));
+    Numbers {
+        decoded: wide(&filling.numbers()),
+        weight: Weight {
+            name,
+            dtype,
+            rows,
+            cols,
+            bytes: filling.bytes.clone(),
+            filling: Some(filling),
+        },
+    }
+}
