@@ -100,8 +100,8 @@ impl TensorType {
     pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let elements = rows.checked_mul(cols)?;
         let block = match self {
-            // What has a tail is laid over the whole tensor.
-            Self::Known(dtype) if dtype.facts().tail > 0 => 1,
+            // Over the whole tensor, but rows begin where 32 elements lie side by side.
+            Self::Known(DType::I2S) => 32,
             Self::Known(dtype) => dtype.facts().block as u64,
             Self::Other(id) => row(id)?.2,
         };
@@ -157,7 +157,8 @@ mod tests {
     fn ternary_tensors_carry_a_tail() {
         let i2s = TensorType::Known(DType::I2S);
         assert_eq!(i2s.bytes(2, 64), Some(64));
-        assert_eq!(i2s.bytes(1, 64), None);
+        assert_eq!(i2s.bytes(1, 64), None, "half a block");
+        assert_eq!(i2s.bytes(8, 16), None, "rows of half a run");
     }
 
     #[test]

@@ -4,31 +4,29 @@
 //! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
 //! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
 
-use super::{CHUNK, Chunk, GROUP, Matrix, each};
+use super::{CHUNK, Chunk, Matrix, ONES, less};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
+use bytemuck::{cast, pod_read_unaligned};
 
-/// Elements of a block.
-pub const ELEMENTS: usize = 128;
-/// Bytes of a block.
-pub const BYTES: usize = 32;
+/// Elements that lie side by side; rows begin at a multiple of them.
+const RUN: usize = 32;
 /// Bytes behind the blocks.
-pub const TAIL_BYTES: usize = 32;
+const TAIL_BYTES: usize = 32;
 
-/// `x[i] = scale q[i]`, where q is -1, 0 or 1 (a code of 3 is no digit and becomes 2).
-///
-/// Rows are multiples of 32.
+/// `x[i] = d (q[i] - 1)`; a code of 3, which nobody writes, is 2.
 #[inline(always)]
-pub fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
-    let count = CHUNK.min(m.cols - first);
-    let at = row * m.cols + first;
-    for (i, q) in (at..).step_by(32).zip(out.q[..count].as_chunks_mut().0) {
-        let (byte, shift) = Layout::Blocks128.place(i, 0);
-        let codes: &[u8; 32] = m.bytes[byte..].first_chunk().expect("blocks are whole");
-        each(q, codes, |code| (code >> shift & 3).wrapping_sub(1));
+pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+    let start = row * m.cols + first;
+    let runs = CHUNK.min(m.cols - first) / RUN;
+    let (codes, tail) = m.bytes.split_at(m.bytes.len() - TAIL_BYTES);
+    for (n, q) in out.q.as_chunks_mut().0.iter_mut().take(runs).enumerate() {
+        let (block, part) = ((start / RUN + n) / 4, (start / RUN + n) % 4);
+        let words: [u64; 4] = pod_read_unaligned(&codes[block * RUN..][..RUN]);
+        let digits: [i8; RUN] = cast(words.map(|w| less(w >> (6 - 2 * part) & (3 * ONES), 1)));
+        *q = digits;
     }
-    let tail = &m.bytes[m.bytes.len() - TAIL_BYTES..];
-    out.scale = [f32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]); CHUNK / GROUP];
+    out.scale.fill(f32::from_le_bytes(tail.as_chunks().0[0]));
 }
 
 /// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
@@ -129,17 +127,23 @@ mod tests {
             let layout = Layout::from_name(name).unwrap();
             assert_eq!(layout.canonical(&bytes, 8).unwrap(), usual, "{name}");
         }
-        // Rows of 32 begin within blocks.
+    }
+
+    #[test]
+    fn rows_may_begin_within_a_block() {
+        let bytes = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
         let matrix = Matrix {
-            bytes: &usual,
+            bytes: &bytes,
             scales: None,
-            rows: 8,
-            cols: 32,
+            rows: 4,
+            cols: 64,
         };
-        let mut row = [0.0; 32];
-        decode_row_of(DType::I2S, &matrix, 3, &mut row);
-        let number = |i: usize| ((i * i % 3) as f32 - 1.0) * 0.5;
-        assert_eq!(row, std::array::from_fn(|i| number(96 + i)));
+        for r in 0..4 {
+            let mut row = [0.0; 64];
+            decode_row_of(DType::I2S, &matrix, r, &mut row);
+            let wanted = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
+            assert_eq!(row, std::array::from_fn(wanted), "row {r}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{each, f16, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -26,15 +26,22 @@ struct Block {
 /// The number of a nibble.
 #[inline(always)]
 pub(super) fn value(nibble: u8) -> u8 {
-    VALUES[usize::from(nibble & 15)].cast_unsigned()
+    // A bit chooses among neighbours: vectors have no tables.
+    let mut values = VALUES;
+    for bit in 0..4 {
+        let mask = (nibble >> bit & 1).cast_signed().wrapping_neg();
+        for i in 0..8 >> bit {
+            let [a, b] = [values[2 * i], values[2 * i + 1]];
+            values[i] = a ^ (a ^ b) & mask;
+        }
+    }
+    values[0].cast_unsigned()
 }
 
 /// `x[i] = d t[q[i]]`.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
-    each(low, qs, value);
-    each(high, qs, |b| value(b >> 4));
+    each(q, &cast(nibbles(qs)), value);
     scale.fill(f16(*d));
 }

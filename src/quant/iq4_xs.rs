@@ -5,8 +5,8 @@
 //! one. The scales' low nibbles fill `low`, two to a byte; their top two bits fill `top`.
 
 use super::iq4_nl::value;
-use super::{CHUNK, each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{CHUNK, each, f16, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Bytes of a block.
 pub const BYTES: usize = 136;
@@ -24,10 +24,8 @@ struct Block {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let Block { d, top, low, qs } = from_bytes(block);
-    let q: &mut [[[i8; 16]; 2]; 8] = cast_mut(q);
-    for ([low, high], qs) in q.iter_mut().zip(qs) {
-        each(low, qs, value);
-        each(high, qs, |b| value(b >> 4));
+    for (q, qs) in q.as_chunks_mut::<32>().0.iter_mut().zip(qs) {
+        each(q, &cast(nibbles(qs)), value);
     }
     let (d, top, low) = (f16(*d), u16::from_le_bytes(*top), u32::from_le_bytes(*low));
     for (g, scale) in scale.as_chunks_mut::<2>().0.iter_mut().enumerate() {

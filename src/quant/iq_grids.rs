@@ -5,11 +5,10 @@
 //! for eights four digits, two bits a number, for fours three digits, three bits a number, the
 //! first number lowest.
 
+use super::{ONES, TOPS};
 use bytemuck::cast;
 
 const EIGHTS: [u8; 3] = [8, 25, 43];
-const ONES: u64 = 0x0101_0101_0101_0101;
-const TOPS: u64 = 0x8080_8080_8080_8080;
 
 /// The grid of `IQ2_XXS`.
 pub static IQ2_XXS: [u64; 256] = grid(IQ2_XXS_ROWS, 4, 2, &EIGHTS);

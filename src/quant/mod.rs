@@ -133,6 +133,25 @@ pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
     }
 }
 
+/// Eight bytes of 1.
+const ONES: u64 = 0x0101_0101_0101_0101;
+/// Eight bytes of 128.
+const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// The low nibbles of 16 bytes, then the high ones.
+#[inline(always)]
+fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
+    let [a, b]: [u64; 2] = bytemuck::pod_read_unaligned(bytes);
+    [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
+}
+
+/// The bytes of a word, each below 128, less a number.
+#[inline(always)]
+fn less(word: u64, by: u8) -> u64 {
+    // The top bits stop what is borrowed.
+    ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
+}
+
 /// `q[i] = f(a[i])`, as an int8.
 #[inline(always)]
 fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {

@@ -3,8 +3,8 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::each;
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{each, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -32,9 +32,7 @@ pub(super) fn doubled(nibble: u8) -> u8 {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { e, qs } = from_bytes(block);
-    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
-    each(low, qs, doubled);
-    each(high, qs, |b| doubled(b >> 4));
+    each(q, &cast(nibbles(qs)), doubled);
     // The lowest two are subnormal as f32.
     let bits = if *e < 2 {
         0x0020_0000 << e

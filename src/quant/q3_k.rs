@@ -30,15 +30,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         d,
     } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
-    let mut third = *hmask;
+    let below = |q: u8, third: u8| q.wrapping_sub(if third == 0 { 4 } else { 0 });
+    let mut bit = 1;
     for ([a, b, c, d], qs) in halves.iter_mut().zip(qs) {
-        each2(a, qs, &third, |b, t| (b & 3 | t << 2 & 4).wrapping_sub(4));
-        each2(b, qs, &third, |b, t| {
-            (b >> 2 & 3 | t << 1 & 4).wrapping_sub(4)
-        });
-        each2(c, qs, &third, |b, t| (b >> 4 & 3 | t & 4).wrapping_sub(4));
-        each2(d, qs, &third, |b, t| (b >> 6 | t >> 1 & 4).wrapping_sub(4));
-        third = third.map(|t| t >> 4);
+        each2(a, qs, hmask, |q, t| below(q & 3, t & bit));
+        each2(b, qs, hmask, |q, t| below(q >> 2 & 3, t & bit << 1));
+        each2(c, qs, hmask, |q, t| below(q >> 4 & 3, t & bit << 2));
+        each2(d, qs, hmask, |q, t| below(q >> 6, t & bit << 3));
+        bit <<= 4;
     }
     let [first, second, top] = scales.map(u32::from_le_bytes);
     let low = [first, second, first >> 4, second >> 4].map(|w| w & 0x0f0f_0f0f);

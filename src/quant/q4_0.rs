@@ -2,8 +2,8 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{f16, less, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -21,9 +21,7 @@ struct Block {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
-    each(low, qs, |b| (b & 15).wrapping_sub(8));
-    each(high, qs, |b| (b >> 4).wrapping_sub(8));
+    *q = cast(nibbles(qs).map(|word| less(word, 8)));
     scale.fill(f16(*d));
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{f16, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -28,9 +28,7 @@ pub fn unpack(
     min: &mut [f32; 2],
 ) {
     let Block { d, m, qs } = from_bytes(block);
-    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
-    each(low, qs, |b| b & 15);
-    each(high, qs, |b| b >> 4);
+    *q = cast(nibbles(qs));
     scale.fill(f16(*d));
     min.fill(f16(*m));
 }

@@ -4,8 +4,9 @@
 //! Nibbles and fifth bits lie as in `Q5_0`.
 
 use super::q5_0::fifth_bits;
-use super::{each2, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{f16, nibbles};
+use bytemuck::{Pod, Zeroable, cast, from_bytes};
+use std::array::from_fn;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -30,10 +31,8 @@ pub fn unpack(
     min: &mut [f32; 2],
 ) {
     let Block { d, m, qh, qs } = from_bytes(block);
-    let [low, high]: &mut [[i8; 16]; 2] = cast_mut(q);
-    let [a, b] = &fifth_bits(*qh);
-    each2(low, qs, a, |q, h| q & 15 | h);
-    each2(high, qs, b, |q, h| q >> 4 | h);
+    let (nibbles, fifth) = (nibbles(qs), fifth_bits(*qh));
+    *q = cast(from_fn::<_, 4, _>(|i| nibbles[i] | fifth[i]));
     scale.fill(f16(*d));
     min.fill(f16(*m));
 }

@@ -29,10 +29,14 @@ pub fn unpack(
     let Block { scales, qh, qs } = from_bytes(block);
     scales.unpack(scale, min);
     let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
-    let mut qh = *qh;
+    let mut bit = 1;
     for ([low, high], qs) in q.iter_mut().zip(qs) {
-        each2(low, qs, &qh, |b, h| b & 15 | h << 4 & 16);
-        each2(high, qs, &qh, |b, h| b >> 4 | h << 3 & 16);
-        qh = qh.map(|h| h >> 2);
+        each2(low, qs, qh, |b, h| {
+            b & 15 | if h & bit == 0 { 0 } else { 16 }
+        });
+        each2(high, qs, qh, |b, h| {
+            b >> 4 | if h & bit << 1 == 0 { 0 } else { 16 }
+        });
+        bit <<= 2;
     }
 }

@@ -5,40 +5,41 @@
 //! hold 16 in four digits.
 
 use super::{CHUNK, each, f16};
-use bytemuck::{Pod, Zeroable, from_bytes};
 
 /// Bytes of a block.
 pub const BYTES: usize = 54;
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Block {
-    qs: [u8; 32],
-    rest: [u8; 16],
-    qh: [u8; 4],
-    d: [u8; 2],
-}
-
 /// `x[i] = d (q[i] - 1)`.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
-    let block: &Block = from_bytes(block);
-    let (first, q) = q.split_at_mut(5 * 32);
-    let (second, third) = q.split_at_mut(5 * 16);
-    digits(first.as_chunks_mut().0, block.qs);
-    digits(second.as_chunks_mut().0, block.rest);
-    digits(third.as_chunks_mut().0, block.qh);
-    scale.fill(f16(block.d));
+    let (first, rest) = q.split_at_mut(5 * 32);
+    let (second, third) = rest.split_at_mut(5 * 16);
+    let (head, tail) = (
+        block.first_chunk().expect("32 of 54"),
+        block.last_chunk().expect("32 of 54"),
+    );
+    first.copy_from_slice(digits(*head).as_flattened());
+    // The last 32 bytes in one go: behind ten of the head, 16, then 4, then the scale.
+    let digits = digits(*tail);
+    for (q, digits) in second.as_chunks_mut::<16>().0.iter_mut().zip(&digits) {
+        q.copy_from_slice(&digits[10..26]);
+    }
+    for (q, digits) in third.as_chunks_mut::<4>().0.iter_mut().zip(&digits) {
+        q.copy_from_slice(&digits[26..30]);
+    }
+    scale.fill(f16([tail[30], tail[31]]));
 }
 
-/// One digit of every byte after the other, less 1.
+/// The digits of 32 bytes, less 1: the first of all, the second of all and so on.
 #[inline(always)]
-fn digits<const N: usize>(q: &mut [[i8; N]], mut bytes: [u8; N]) {
-    for q in q {
+fn digits(mut bytes: [u8; 32]) -> [[i8; 32]; 5] {
+    let mut digits = [[0; 32]; 5];
+    for digits in &mut digits {
         // The digit is floor(3 b / 256), and three times b without it is the rest.
-        each(q, &bytes, |b| {
+        each(digits, &bytes, |b| {
             (u8::from(b >= 86) + u8::from(b >= 171)).wrapping_sub(1)
         });
-        bytes = bytes.map(|b| b.wrapping_mul(3));
+        bytes.iter_mut().for_each(|b| *b = b.wrapping_mul(3));
     }
+    digits
 }
