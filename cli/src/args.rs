@@ -1,8 +1,11 @@
 //! The arguments of every command, and the groups that commands share.
 
 use crate::failure::Failure;
+use crate::hub::{self, Reach, Wanted};
+use crate::terminal;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use tabla::text::{Encode, Specials};
 use tabla::{DeviceChoice, Options, Precision, Sampling, Source};
 
@@ -37,51 +40,101 @@ pub(crate) enum Command {
     Detokenize(DetokenizeArgs),
     /// Measures prompt processing and generation
     Bench(BenchArgs),
+    /// Fetches a model from the Hugging Face Hub and prints where it is
+    Pull(PullArgs),
+}
+
+/// The arguments with `--hf-repo` for `-hf`, which is llama.cpp's short form and two letters long.
+pub(crate) fn spelt_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut options = true;
+    args.map(|arg| {
+        options &= arg != "--";
+        if options && arg == "-hf" {
+            "--hf-repo".into()
+        } else {
+            arg
+        }
+    })
+    .collect()
 }
 
 /// Which model, as an option.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
     /// Model file (GGUF); without one, the built-in story model
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    hub: HubArg,
 }
 
 /// Which model, by position or as an option.
 #[derive(Args, Debug)]
 pub(crate) struct FileArg {
     /// Model file (GGUF); without one, the built-in story model
-    #[arg(value_name = "FILE", conflicts_with = "model")]
+    #[arg(value_name = "FILE", conflicts_with_all = ["model", "hf_repo"])]
     file: Option<PathBuf>,
-    /// The same as FILE
-    #[arg(short, long, value_name = "FILE")]
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
+}
+
+/// Which model of the Hugging Face Hub.
+#[derive(Args, Debug)]
+struct HubArg {
+    /// Model of the Hugging Face Hub, fetched once: a file, a quantisation, or what suits most
+    /// [short: -hf]
+    #[arg(long, value_name = "ORG/REPO[:QUANT]")]
+    hf_repo: Option<Wanted>,
+    #[command(flatten)]
+    offline: OfflineArg,
+}
+
+/// Whether the network may be used.
+#[derive(Args, Debug)]
+pub(crate) struct OfflineArg {
+    /// Takes models of the Hub from the cache alone
+    #[arg(long)]
+    offline: bool,
 }
 
 impl ModelArg {
-    pub(crate) fn source(&self) -> Source {
-        source(self.model.as_deref())
+    /// The model, fetched if need be; `say` hears of that.
+    pub(crate) fn source(&self, say: fn(&str)) -> Result<Source, Failure> {
+        if let Some(wanted) = &self.hub.hf_repo {
+            return hub::locate(wanted, self.hub.offline.reach(), say).map(Source::Path);
+        }
+        Ok(self.model.clone().map_or(Source::BuiltIn, Source::Path))
     }
 }
 
 impl FileArg {
-    pub(crate) fn source(&self) -> Source {
-        source(self.file.as_deref().or(self.model.as_deref()))
+    /// The file, fetched if need be.
+    pub(crate) fn source(&self) -> Result<Source, Failure> {
+        match &self.file {
+            Some(path) => Ok(Source::Path(path.clone())),
+            None => self.model.source(terminal::note),
+        }
     }
 }
 
-fn source(path: Option<&Path>) -> Source {
-    path.map_or(Source::BuiltIn, |path| Source::Path(path.to_path_buf()))
+impl OfflineArg {
+    /// How far to look for a model of the Hub.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.offline {
+            Reach::Cache
+        } else {
+            Reach::from_env()
+        }
+    }
 }
 
-/// The file's name, for people.
+/// The file's name, for people; of a folder of the Hub's cache the model's.
 pub(crate) fn source_name(source: &Source) -> String {
     match source {
-        Source::Path(path) => path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy()
-            .into_owned(),
+        Source::Path(path) => hub::repo_of(path).unwrap_or_else(|| {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            name.to_string_lossy().into_owned()
+        }),
         Source::BuiltIn => "built-in story model".to_string(),
     }
 }
@@ -433,6 +486,15 @@ pub(crate) struct BenchArgs {
     pub(crate) device: DeviceArgs,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct PullArgs {
+    /// Model, and which of its files: by name, by quantisation, or what suits most
+    #[arg(value_name = "ORG/REPO[:FILE-OR-QUANT]")]
+    pub(crate) model: Wanted,
+    #[command(flatten)]
+    pub(crate) offline: OfflineArg,
+}
+
 /// Form of a benchmark's results.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Form {
@@ -471,5 +533,21 @@ mod tests {
         assert!(cli.command.is_none());
         assert_eq!(cli.run.n_predict, -1);
         assert!(Cli::try_parse_from(["tabla", "-n", "-2"]).is_err());
+    }
+
+    #[test]
+    fn hf_is_one_option_and_not_two() {
+        let parse = |args: &[&str]| {
+            let args = args.iter().map(OsString::from);
+            Cli::try_parse_from(spelt_out(args)).expect("it parses")
+        };
+        let cli = parse(&["tabla", "-hf", "org/model:Q8_0", "-p", "hi"]);
+        let wanted = "org/model:Q8_0".parse().expect("it is well formed");
+        assert_eq!(cli.run.model.hub.hf_repo, Some(wanted));
+        let cli = parse(&["tabla", "tokenize", "--", "-hf"]);
+        let Some(Command::Tokenize(args)) = cli.command else {
+            panic!("{cli:?}");
+        };
+        assert_eq!(args.text.as_deref(), Some("-hf"));
     }
 }
