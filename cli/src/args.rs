@@ -1,10 +1,9 @@
 //! The arguments of every command, and the groups that commands share.
 
 use crate::failure::Failure;
-use crate::hub::{self, Reach, Wanted};
+use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::terminal;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use tabla::text::{Encode, Specials};
 use tabla::{DeviceChoice, Options, Precision, Sampling, Source};
@@ -44,20 +43,6 @@ pub(crate) enum Command {
     Pull(PullArgs),
 }
 
-/// The arguments with `--hf-repo` for `-hf`, which is llama.cpp's short form and two letters long.
-pub(crate) fn spelt_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut options = true;
-    args.map(|arg| {
-        options &= arg != "--";
-        if options && arg == "-hf" {
-            "--hf-repo".into()
-        } else {
-            arg
-        }
-    })
-    .collect()
-}
-
 /// Which model, as an option.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
@@ -65,7 +50,7 @@ pub(crate) struct ModelArg {
     #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
     model: Option<PathBuf>,
     #[command(flatten)]
-    hub: HubArg,
+    pub(crate) hub: HubArg,
 }
 
 /// Which model, by position or as an option.
@@ -78,32 +63,14 @@ pub(crate) struct FileArg {
     model: ModelArg,
 }
 
-/// Which model of the Hugging Face Hub.
-#[derive(Args, Debug)]
-struct HubArg {
-    /// Model of the Hugging Face Hub, fetched once: a file, a quantisation, or what suits most
-    /// [short: -hf]
-    #[arg(long, value_name = "ORG/REPO[:QUANT]")]
-    hf_repo: Option<Wanted>,
-    #[command(flatten)]
-    offline: OfflineArg,
-}
-
-/// Whether the network may be used.
-#[derive(Args, Debug)]
-pub(crate) struct OfflineArg {
-    /// Takes models of the Hub from the cache alone
-    #[arg(long)]
-    offline: bool,
-}
-
 impl ModelArg {
     /// The model, fetched if need be; `say` hears of that.
     pub(crate) fn source(&self, say: fn(&str)) -> Result<Source, Failure> {
-        if let Some(wanted) = &self.hub.hf_repo {
-            return hub::locate(wanted, self.hub.offline.reach(), say).map(Source::Path);
-        }
-        Ok(self.model.clone().map_or(Source::BuiltIn, Source::Path))
+        let path = match &self.model {
+            Some(path) => Some(path.clone()),
+            None => self.hub.locate(say)?,
+        };
+        Ok(path.map_or(Source::BuiltIn, Source::Path))
     }
 }
 
@@ -113,17 +80,6 @@ impl FileArg {
         match &self.file {
             Some(path) => Ok(Source::Path(path.clone())),
             None => self.model.source(terminal::note),
-        }
-    }
-}
-
-impl OfflineArg {
-    /// How far to look for a model of the Hub.
-    pub(crate) fn reach(&self) -> Reach {
-        if self.offline {
-            Reach::Cache
-        } else {
-            Reach::from_env()
         }
     }
 }
@@ -533,21 +489,5 @@ mod tests {
         assert!(cli.command.is_none());
         assert_eq!(cli.run.n_predict, -1);
         assert!(Cli::try_parse_from(["tabla", "-n", "-2"]).is_err());
-    }
-
-    #[test]
-    fn hf_is_one_option_and_not_two() {
-        let parse = |args: &[&str]| {
-            let args = args.iter().map(OsString::from);
-            Cli::try_parse_from(spelt_out(args)).expect("it parses")
-        };
-        let cli = parse(&["tabla", "-hf", "org/model:Q8_0", "-p", "hi"]);
-        let wanted = "org/model:Q8_0".parse().expect("it is well formed");
-        assert_eq!(cli.run.model.hub.hf_repo, Some(wanted));
-        let cli = parse(&["tabla", "tokenize", "--", "-hf"]);
-        let Some(Command::Tokenize(args)) = cli.command else {
-            panic!("{cli:?}");
-        };
-        assert_eq!(args.text.as_deref(), Some("-hf"));
     }
 }

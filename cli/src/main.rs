@@ -25,7 +25,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(args::spelt_out(std::env::args_os()));
+    let cli = Cli::parse_from(hub::spelt_out(std::env::args_os()));
     let done = match &cli.command {
         None => run::run(&cli.run),
         Some(Command::Run(args)) => run::run(args),

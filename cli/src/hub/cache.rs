@@ -134,19 +134,19 @@ impl Cache {
         Ok(file)
     }
 
-    /// Puts the blob of an etag under its name into a commit.
+    /// Puts the blob of an etag under its name into a commit. The caller holds the etag's lock.
     pub(super) fn link(&self, etag: &str, commit: &str, name: &str) -> Result<(), Failure> {
         let path = self.snapshot(commit).join(name);
+        // Somebody may have been quicker, and may be reading.
+        if path.exists() {
+            return Ok(());
+        }
         create_folder_of(&path)?;
         // From `snapshots/COMMIT/NAME` up to the model's folder.
         let up = "../".repeat(2 + name.matches('/').count());
         let target = format!("{up}blobs/{etag}");
-        match link(&self.blob(etag), Path::new(&target), &path) {
-            Ok(()) => Ok(()),
-            // Two programs may link the same file at once.
-            Err(_) if path.exists() => Ok(()),
-            Err(cause) => Err(Failure::file("link", &path, cause)),
-        }
+        link(&self.blob(etag), Path::new(&target), &path)
+            .map_err(|cause| Failure::file("link", &path, cause))
     }
 }
 

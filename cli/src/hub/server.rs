@@ -84,14 +84,14 @@ enum Follow {
 
 impl Server {
     pub(super) fn from_env() -> Result<Self, Failure> {
-        let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_default();
-        let endpoint = match endpoint.trim_end_matches('/') {
+        let given = std::env::var("HF_ENDPOINT").unwrap_or_default();
+        let endpoint = match given.trim_end_matches('/') {
             "" => ENDPOINT.to_string(),
-            given => given.to_string(),
+            endpoint => endpoint.to_string(),
         };
         let origin = endpoint.parse().ok().filter(is_web).ok_or_else(|| {
             Failure::new(format!(
-                "HF_ENDPOINT is no http or https address: {endpoint:?}"
+                "HF_ENDPOINT is no http or https address: {given:?}"
             ))
         })?;
         let config = Agent::config_builder()

@@ -133,7 +133,7 @@ fn a_pull_fills_the_cache_as_python_does() {
     );
     let blob = sha256(&content);
     assert_eq!(fs::read(&path).expect("it is there"), content);
-    assert_eq!(home.blobs(), [blob.clone()]);
+    assert_eq!(home.blobs(), std::slice::from_ref(&blob));
     let reference = fs::read_to_string(home.cached("refs/main")).expect("it is there");
     assert_eq!(reference, COMMIT);
     #[cfg(unix)]
