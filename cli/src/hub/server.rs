@@ -11,8 +11,14 @@ use ureq::{Agent, Body};
 /// Where models come from unless `HF_ENDPOINT` says otherwise.
 const ENDPOINT: &str = "https://huggingface.co";
 
+/// How long a connection may take; whoever has no network has the cache.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// How long a server may stay silent.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The etag of the bytes that a redirect leads to.
+const LINKED_ETAG: &str = "x-linked-etag";
 
 /// Redirects that are followed one after the other.
 const REDIRECTS_MAX: usize = 10;
@@ -76,7 +82,7 @@ impl Remote {
 /// How far a request follows redirects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// To other paths of the endpoint; what it says of a file stands in the answer that leads away.
+    /// To other paths of the endpoint, until an answer says what the bytes are.
     Endpoint,
     /// To wherever the bytes are.
     Everywhere,
@@ -99,7 +105,7 @@ impl Server {
             // Followed here: the token must not go along.
             .max_redirects(0)
             .user_agent(concat!("tabla/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(PATIENCE))
+            .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(PATIENCE))
             .timeout_per_read(Some(PATIENCE));
         Ok(Self {
@@ -155,7 +161,7 @@ impl Server {
             let host = self.host();
             Failure::new(format!("{host} says no {what} of {name} that can be used"))
         };
-        let etag = text(headers, "x-linked-etag").or(text(headers, "etag"));
+        let etag = text(headers, LINKED_ETAG).or(text(headers, "etag"));
         let etag = etag.map(|etag| etag.trim_start_matches("W/").trim_matches('"'));
         let etag = etag.filter(|etag| is_blob_name(etag));
         let own_size =
@@ -221,7 +227,8 @@ impl Server {
                     "to an address that cannot be trusted: {location:?}"
                 ))
             })?;
-            if follow == Follow::Endpoint && !self.is_endpoint(&next) {
+            let described = response.headers().contains_key(LINKED_ETAG);
+            if follow == Follow::Endpoint && (described || !self.is_endpoint(&next)) {
                 return Ok(response);
             }
             url = next;

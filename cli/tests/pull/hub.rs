@@ -24,6 +24,8 @@ pub(crate) struct Model {
     pub(crate) listed: Vec<String>,
     /// What is said instead of the etag of large files.
     pub(crate) etag: Option<String>,
+    /// What is said instead of their size.
+    pub(crate) size: Option<u64>,
     /// Who asks for a file without this token is refused.
     pub(crate) gate: Option<String>,
     /// Every request is refused so: status, `X-Error-Code`, `X-Error-Message`.
@@ -66,6 +68,7 @@ impl Model {
             commit: COMMIT.to_string(),
             listed: Vec::new(),
             etag: None,
+            size: None,
             gate: None,
             refusal: None,
             faults: VecDeque::new(),
@@ -232,6 +235,7 @@ impl State {
                 return Answer::new(307, vec![commit, location], Vec::new());
             }
             let etag = model.etag.clone().unwrap_or_else(|| sha256(bytes));
+            let size = model.size.unwrap_or(bytes.len() as u64);
             let headers = vec![
                 commit,
                 (
@@ -240,7 +244,7 @@ impl State {
                 ),
                 ("ETag", "\"of the redirect\"".to_string()),
                 ("X-Linked-ETag", format!("\"{etag}\"")),
-                ("X-Linked-Size", bytes.len().to_string()),
+                ("X-Linked-Size", size.to_string()),
             ];
             return Answer::new(302, headers, Vec::new());
         }

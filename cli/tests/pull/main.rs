@@ -297,6 +297,22 @@ fn damaged_bytes_are_refused_and_removed() {
 }
 
 #[test]
+fn sizes_are_promises() {
+    let (mut model, content) = one_file();
+    model.size = Some(u64::MAX / 2);
+    let (hub, home) = (Hub::serving(model), Home::new("sizes"));
+    home.pull(&hub)
+        .refuses(&[FILE, "needs 8.00 EiB more", "are free"]);
+    assert_eq!(hub.fetched().len(), 0);
+    hub.model().size = Some(LENGTH as u64 - 1);
+    home.pull(&hub)
+        .refuses(&["more came than the 1048575 bytes"]);
+    hub.model().size = None;
+    let path = home.pull(&hub).path();
+    assert_eq!(fs::read(path).expect("it is there"), content);
+}
+
+#[test]
 fn offline_takes_what_is_cached() {
     let (mut model, content) = one_file();
     model
