@@ -1,8 +1,10 @@
 //! The arguments of every command, and the groups that commands share.
 
 use crate::failure::Failure;
+use crate::hub::{self, HubArg, OfflineArg, Wanted};
+use crate::terminal;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tabla::text::{Encode, Specials};
 use tabla::{DeviceChoice, Options, Precision, Sampling, Source};
 
@@ -37,51 +39,58 @@ pub(crate) enum Command {
     Detokenize(DetokenizeArgs),
     /// Measures prompt processing and generation
     Bench(BenchArgs),
+    /// Fetches a model from the Hugging Face Hub and prints where it is
+    Pull(PullArgs),
 }
 
 /// Which model, as an option.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
     /// Model file (GGUF); without one, the built-in story model
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hub: HubArg,
 }
 
 /// Which model, by position or as an option.
 #[derive(Args, Debug)]
 pub(crate) struct FileArg {
     /// Model file (GGUF); without one, the built-in story model
-    #[arg(value_name = "FILE", conflicts_with = "model")]
+    #[arg(value_name = "FILE", conflicts_with_all = ["model", "hf_repo"])]
     file: Option<PathBuf>,
-    /// The same as FILE
-    #[arg(short, long, value_name = "FILE")]
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
 }
 
 impl ModelArg {
-    pub(crate) fn source(&self) -> Source {
-        source(self.model.as_deref())
+    /// The model, fetched if need be; `say` hears of that.
+    pub(crate) fn source(&self, say: fn(&str)) -> Result<Source, Failure> {
+        let path = match &self.model {
+            Some(path) => Some(path.clone()),
+            None => self.hub.locate(say)?,
+        };
+        Ok(path.map_or(Source::BuiltIn, Source::Path))
     }
 }
 
 impl FileArg {
-    pub(crate) fn source(&self) -> Source {
-        source(self.file.as_deref().or(self.model.as_deref()))
+    /// The file, fetched if need be.
+    pub(crate) fn source(&self) -> Result<Source, Failure> {
+        match &self.file {
+            Some(path) => Ok(Source::Path(path.clone())),
+            None => self.model.source(terminal::note),
+        }
     }
 }
 
-fn source(path: Option<&Path>) -> Source {
-    path.map_or(Source::BuiltIn, |path| Source::Path(path.to_path_buf()))
-}
-
-/// The file's name, for people.
+/// The file's name, for people; of a folder of the Hub's cache the model's.
 pub(crate) fn source_name(source: &Source) -> String {
     match source {
-        Source::Path(path) => path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy()
-            .into_owned(),
+        Source::Path(path) => hub::repo_of(path).unwrap_or_else(|| {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            name.to_string_lossy().into_owned()
+        }),
         Source::BuiltIn => "built-in story model".to_string(),
     }
 }
@@ -431,6 +440,15 @@ pub(crate) struct BenchArgs {
     pub(crate) output: Form,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PullArgs {
+    /// Model, and which of its files: by name, by quantisation, or what suits most
+    #[arg(value_name = "ORG/REPO[:FILE-OR-QUANT]")]
+    pub(crate) model: Wanted,
+    #[command(flatten)]
+    pub(crate) offline: OfflineArg,
 }
 
 /// Form of a benchmark's results.

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let message = "nothing to measure: -p and -n are 0".to_string();
         return Err(Failure::Usage(message));
     }
-    let source = args.model.source();
+    let source = args.model.source(terminal::note)?;
     let positions = tests.iter().map(Test::positions).max().unwrap_or(1);
     let options = args.device.options(positions)?;
     let opened = open::model(&source, &options)?;

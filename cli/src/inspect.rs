@@ -16,7 +16,7 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 const ARRAY_SHOWN: usize = 16;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let source = args.file.source();
+    let source = args.file.source()?;
     let options = args.device.options(args.context.positions())?;
     let file = File::look(&source, &options)?;
     if args.json {

@@ -7,7 +7,7 @@ use crate::{npy, open, prompt, run};
 use tabla::Session;
 
 pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
-    let source = args.model.source();
+    let source = args.model.source(terminal::note)?;
     let options = args.device.options(args.context.positions())?;
     let text = if args.tokens.is_empty() {
         Some(prompt::read(&args.prompt, None)?)

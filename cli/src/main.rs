@@ -7,12 +7,14 @@ mod args;
 mod bench;
 mod devices;
 mod failure;
+mod hub;
 mod inspect;
 mod logits;
 mod npy;
 mod open;
 mod probe;
 mod prompt;
+mod pull;
 mod run;
 mod table;
 mod terminal;
@@ -23,7 +25,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(hub::spelt_out(std::env::args_os()));
     let done = match &cli.command {
         None => run::run(&cli.run),
         Some(Command::Run(args)) => run::run(args),
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Pull(args)) => pull::run(args),
     };
     // What was written goes out even where something failed behind it.
     let flushed = terminal::flush();

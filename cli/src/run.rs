@@ -13,7 +13,12 @@ use tabla::{Finish, Flow, Generate, Piece, Sampling, Session, Source, Stats};
 const STORY: &str = "Once upon a time";
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let source = args.model.source();
+    let say = if args.quiet {
+        |_: &str| {}
+    } else {
+        terminal::note
+    };
+    let source = args.model.source(say)?;
     let built_in = matches!(source, Source::BuiltIn);
     let options = args.device.options(args.context.positions())?;
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;

@@ -8,7 +8,7 @@ use tabla::op::table::{DispatchCmd, Place, Table};
 use tabla::{Options, Source};
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
-    let source = args.file.source();
+    let source = args.file.source()?;
     let options = args.device.options(args.context.positions())?;
     if args.compare {
         return compare(&source, &options, args);

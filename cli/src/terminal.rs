@@ -128,8 +128,22 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar of so many steps.
     pub(crate) fn new(what: &str, steps: u64) -> Self {
+        Self::styled(what, steps, "{msg} {wide_bar} {pos}/{len}")
+    }
+
+    /// A bar of so many bytes, some of which are there already.
+    pub(crate) fn of_bytes(what: &str, there: u64, bytes: u64) -> Self {
+        let style =
+            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+        let progress = Self::styled(what, bytes, style);
+        progress.at(there);
+        progress.bar.reset_eta();
+        progress
+    }
+
+    fn styled(what: &str, steps: u64, style: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}") {
+        if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
         bar.set_message(one_line(what));

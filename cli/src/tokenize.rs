@@ -14,7 +14,7 @@ pub(crate) fn encode(args: &TokenizeArgs) -> Result<(), Failure> {
         Some(text) => text.clone(),
         None => prompt::stdin_to_end()?,
     };
-    let tokenizer = tabla::load_tokenizer(&args.model.source())?;
+    let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
     let encode = Encode {
         add_special: !args.no_bos,
         specials: if args.special {
@@ -41,7 +41,7 @@ pub(crate) fn decode(args: &DetokenizeArgs) -> Result<(), Failure> {
         args.ids.join(" ")
     };
     let ids = ids(&text)?;
-    let tokenizer = tabla::load_tokenizer(&args.model.source())?;
+    let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
     let decode = Decode {
         from_start: true,
         specials: if args.special {

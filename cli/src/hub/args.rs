@@ -1,0 +1,83 @@
+//! How the arguments of a command name a model of the Hub.
+
+use super::{Reach, Wanted};
+use crate::failure::Failure;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Which model of the Hugging Face Hub.
+#[derive(Args, Debug)]
+pub(crate) struct HubArg {
+    /// Model of the Hugging Face Hub, fetched once: a file, a quantisation, or what suits most
+    /// [short: -hf]
+    #[arg(long, value_name = "ORG/REPO[:QUANT]")]
+    hf_repo: Option<Wanted>,
+    #[command(flatten)]
+    offline: OfflineArg,
+}
+
+/// Whether the network may be used.
+#[derive(Args, Debug)]
+pub(crate) struct OfflineArg {
+    /// Takes models of the Hub from the cache alone
+    #[arg(long)]
+    offline: bool,
+}
+
+impl HubArg {
+    /// The path of the model, if there is to be one of the Hub.
+    pub(crate) fn locate(&self, say: fn(&str)) -> Result<Option<PathBuf>, Failure> {
+        let wanted = self.hf_repo.as_ref();
+        let path = wanted.map(|wanted| super::locate(wanted, self.offline.reach(), say));
+        path.transpose()
+    }
+}
+
+impl OfflineArg {
+    /// How far to look for a model of the Hub.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.offline {
+            Reach::Cache
+        } else {
+            Reach::from_env()
+        }
+    }
+}
+
+/// The arguments with `--hf-repo` for `-hf`, which is llama.cpp's short form and two letters long.
+pub(crate) fn spelt_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut options = true;
+    args.map(|arg| {
+        options &= arg != "--";
+        if options && arg == "-hf" {
+            "--hf-repo".into()
+        } else {
+            arg
+        }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn hf_is_one_option_and_not_two() {
+        let parse = |args: &[&str]| {
+            let args = args.iter().map(OsString::from);
+            Cli::try_parse_from(spelt_out(args)).expect("it parses")
+        };
+        let cli = parse(&["tabla", "-hf", "org/model:Q8_0", "-p", "hi"]);
+        let wanted = "org/model:Q8_0".parse().expect("it is well formed");
+        assert_eq!(cli.run.model.hub.hf_repo, Some(wanted));
+        let cli = parse(&["tabla", "tokenize", "--", "-hf"]);
+        let Some(Command::Tokenize(args)) = cli.command else {
+            panic!("{cli:?}");
+        };
+        assert_eq!(args.text.as_deref(), Some("-hf"));
+    }
+}
