@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// Quantisations in the order in which one is taken where none was asked for.
 const PREFERRED: [&str; 2] = ["Q4_K_M", "Q8_0"];
@@ -41,16 +40,6 @@ impl Choice {
             files,
             index: None,
             opens,
-        }
-    }
-}
-
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.opens {
-            Some(name) if self.files.len() > 1 => write!(f, "{name} and its other parts"),
-            Some(name) => write!(f, "{name}"),
-            None => write!(f, "the safetensors"),
         }
     }
 }

@@ -50,6 +50,7 @@ impl Download<'_> {
         let path = self.cache.partial(&remote.etag);
         let mut partial = Partial::open(path, remote)?;
         partial.check_space(name)?;
+        (self.say)(&format!("fetching {name}, {}", partial.sizes()));
         let bar = Progress::of_bytes(name, partial.at, remote.size);
         let url = self.server.address(self.cache.repo(), self.commit, name);
         let mut tries = 1;
@@ -72,7 +73,7 @@ impl Download<'_> {
             partial.restart()?;
         }
         // A byte too many shows itself.
-        let left = partial.size - partial.at + 1;
+        let left = (partial.size - partial.at).saturating_add(1);
         let mut body = response.into_body().into_reader().take(left);
         let mut chunk = vec![0; CHUNK];
         loop {
@@ -178,6 +179,15 @@ impl Partial {
         Err(Failure::new(format!(
             "{name} needs {missing} more, and {free} are free where {path} is"
         )))
+    }
+
+    /// The size, and how much of it is there.
+    fn sizes(&self) -> String {
+        let size = terminal::bytes(self.size);
+        match self.at {
+            0 => size,
+            at => format!("{size}, of which {} are there", terminal::bytes(at)),
+        }
     }
 
     /// Whether an answer that ended gave all bytes and not one more.

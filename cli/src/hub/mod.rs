@@ -106,23 +106,15 @@ pub(crate) fn locate(wanted: &Wanted, reach: Reach, say: fn(&str)) -> Result<Pat
     };
     let choice = choose::choose(&listing.names, wanted.pick.as_deref())
         .map_err(|why| Failure::new(format!("{} {why}", wanted.repo)))?;
-    if !choice
-        .files
-        .iter()
-        .all(|name| cache.holds(&listing.commit, name))
-    {
-        say(&format!("fetching {choice} of {}", wanted.repo));
-    }
     let download = Download {
         server: &server,
         cache: &cache,
         commit: &listing.commit,
         say,
     };
+    let bring = |name: &str| download.bring(name);
     let snapshot = cache.snapshot(&listing.commit);
-    let path = gather(&choice, &listing.names, &snapshot, &|name| {
-        download.bring(name)
-    })?;
+    let path = gather(&choice, &listing.names, &snapshot, &bring)?;
     cache.set_commit(&listing.commit)?;
     Ok(path)
 }

@@ -126,11 +126,7 @@ fn a_pull_fills_the_cache_as_python_does() {
     let ran = home.pull(&hub);
     let path = ran.path();
     assert_eq!(path, home.cached("snapshots").join(COMMIT).join(FILE));
-    assert!(
-        ran.stderr.contains(&format!("fetching {FILE} of {REPO}")),
-        "{}",
-        ran.stderr
-    );
+    assert_eq!(ran.stderr, format!("fetching {FILE}, 1.00 MiB\n"));
     let blob = sha256(&content);
     assert_eq!(fs::read(&path).expect("it is there"), content);
     assert_eq!(home.blobs(), std::slice::from_ref(&blob));
@@ -197,7 +193,10 @@ fn a_pull_goes_on_where_the_last_one_gave_up() {
         .refuses(&["683.59 KiB of 1.00 MiB", FILE, "goes on from there"]);
     assert!(!home.cached("refs/main").exists());
     hub.seen();
-    let path = home.pull(&hub).path();
+    let resumed = home.pull(&hub);
+    let path = resumed.path();
+    let said = format!("fetching {FILE}, 1.00 MiB, of which 683.59 KiB are there\n");
+    assert_eq!(resumed.stderr, said);
     assert_eq!(fs::read(path).expect("it is there"), content);
     assert_eq!(ranges(&hub.fetched()), [Some("bytes=700000-")]);
     assert_eq!(home.blobs(), [sha256(&content)]);
