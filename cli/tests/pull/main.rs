@@ -153,6 +153,29 @@ fn a_pull_fills_the_cache_as_python_does() {
 }
 
 #[test]
+fn the_cache_is_where_python_looks() {
+    let (model, _) = one_file();
+    let (hub, home) = (Hub::serving(model), Home::new("places"));
+    let below = |set: &[(&str, &str)]| {
+        let mut command = home.command(&hub.endpoint, &["pull", REPO]);
+        command.env_remove("HF_HOME").env_remove("XDG_CACHE_HOME");
+        command.envs(set.iter().map(|(name, folder)| (name, home.0.join(folder))));
+        let path = ran(&mut command).path();
+        let below = path.strip_prefix(&home.0).expect("it is below the home");
+        let model = below.ancestors().nth(3).expect("it is in a snapshot");
+        model.to_str().expect("it has a plain name").to_string()
+    };
+    let (hub_cache, caches) = (("HF_HUB_CACHE", "a"), ("XDG_CACHE_HOME", "b"));
+    let (hf_home, user) = (("HF_HOME", "c"), ("HOME", "d"));
+    let model = "models--org--model";
+    assert_eq!(below(&[hub_cache, hf_home, caches]), format!("a/{model}"));
+    assert_eq!(below(&[hf_home, caches]), format!("c/hub/{model}"));
+    assert_eq!(below(&[caches, user]), format!("b/huggingface/hub/{model}"));
+    #[cfg(unix)]
+    assert_eq!(below(&[user]), format!("d/.cache/huggingface/hub/{model}"));
+}
+
+#[test]
 fn a_new_commit_shares_the_bytes_that_stayed() {
     let (model, _) = one_file();
     let (hub, home) = (Hub::serving(model), Home::new("commit"));
