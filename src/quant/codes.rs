@@ -1,10 +1,8 @@
 //! Codes whose scales lie in a tensor of their own, as safetensors checkpoints store them.
 
 use super::mxfp4::doubled;
-use super::{CHUNK, Chunk, Matrix};
-
-/// Codes of a block.
-const BLOCK: usize = 32;
+use super::{CHUNK, Chunk, Matrix, TOPS, each};
+use bytemuck::cast;
 
 /// `BITS` bits a code, one after the other from the lowest bit of little-endian words: the affine
 /// modes of MLX (`mx.quantize`), `x = scale q + bias`.
@@ -13,28 +11,37 @@ const BLOCK: usize = 32;
 #[inline(always)]
 pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     m.scales_into(row, first, out);
-    let bytes = &m.row(row)[first / 8 * BITS..];
-    let blocks = CHUNK.min(m.cols - first) / BLOCK;
-    let offset = if BITS == 8 { 128 } else { 0 };
-    for b in 0..blocks {
-        // Eight codes are BITS bytes.
-        for i in 0..BLOCK / 8 {
-            let at = (b * (BLOCK / 8) + i) * BITS;
-            let mut word = [0; 8];
-            word[..BITS].copy_from_slice(&bytes[at..at + BITS]);
-            let word = u64::from_le_bytes(word);
-            let q = &mut out.q[b * BLOCK + i * 8..][..8];
-            for (j, q) in q.iter_mut().enumerate() {
-                let [code, ..] = (word >> (j * BITS) & ((1 << BITS) - 1)).to_le_bytes();
-                *q = code.wrapping_sub(offset).cast_signed();
-            }
-        }
+    let count = CHUNK.min(m.cols - first);
+    let bytes = &m.row(row)[first / 8 * BITS..][..count / 8 * BITS];
+    let offset = if BITS == 8 { TOPS } else { 0 };
+    for (q, codes) in out
+        .q
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip(bytes.as_chunks().0)
+    {
+        *q = cast((bytes_of::<BITS>(codes) ^ offset).to_le_bytes());
     }
     if BITS == 8 {
         for (scale, min) in out.scale.iter().zip(&mut out.min) {
             *min += 128.0 * scale;
         }
     }
+}
+
+/// Eight codes of `BITS` bits as the bytes of a word.
+#[inline(always)]
+fn bytes_of<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
+    let mut word = [0; 8];
+    word[..BITS].copy_from_slice(codes);
+    let mut word = u64::from_le_bytes(word);
+    // The upper half of each lane moves up to where it belongs, then lanes are half as wide.
+    for (half, lanes) in [(4, 1), (2, 0x1_0000_0001), (1, 0x0001_0001_0001_0001)] {
+        let mask = ((1 << (half * BITS)) - 1) * lanes;
+        word = word & mask | (word >> (half * BITS) & mask) << (half * 8);
+    }
+    word
 }
 
 /// Floats of 4 bits, the first of a pair in the low half of its byte: MLX's modes `mxfp4` and
@@ -47,8 +54,9 @@ pub(super) fn e2m1(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     }
     let count = CHUNK.min(m.cols - first);
     let bytes = &m.row(row)[first / 2..][..count / 2];
-    for (pair, byte) in out.q.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [byte & 15, byte >> 4].map(|nibble| doubled(nibble).cast_signed());
+    for (q, codes) in out.q.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
+        let codes: [[u8; 4]; 4] = cast::<[u8; 16], _>(*codes);
+        each::<32>(q, &cast(codes.each_ref().map(bytes_of)), doubled);
     }
 }
 

@@ -4,10 +4,9 @@
 //! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
 //! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
 
-use super::{CHUNK, Chunk, Matrix, ONES, less};
+use super::{CHUNK, Chunk, Matrix, ONES, less, words};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
-use bytemuck::{cast, pod_read_unaligned};
 
 /// Elements that lie side by side; rows begin at a multiple of them.
 const RUN: usize = 32;
@@ -22,9 +21,8 @@ pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) 
     let (codes, tail) = m.bytes.split_at(m.bytes.len() - TAIL_BYTES);
     for (n, q) in out.q.as_chunks_mut().0.iter_mut().take(runs).enumerate() {
         let (block, part) = ((start / RUN + n) / 4, (start / RUN + n) % 4);
-        let words: [u64; 4] = pod_read_unaligned(&codes[block * RUN..][..RUN]);
-        let digits: [i8; RUN] = cast(words.map(|w| less(w >> (6 - 2 * part) & (3 * ONES), 1)));
-        *q = digits;
+        let bytes = &codes.as_chunks().0[block];
+        words(q, bytes, |w| less(w >> (6 - 2 * part) & (3 * ONES), 1));
     }
     out.scale.fill(f32::from_le_bytes(tail.as_chunks().0[0]));
 }

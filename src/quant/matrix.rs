@@ -1,6 +1,6 @@
 //! A matrix as its file holds it, and the one way in which any kernel reads its rows.
 
-use super::{CHUNK, Chunk, f16};
+use super::{Chunk, GROUP, f16};
 use crate::dtype::DType;
 
 /// Scales that lie in a tensor of their own, as safetensors checkpoints have them: a scale, and
@@ -112,12 +112,21 @@ impl<'a> Matrix<'a> {
     /// Fills in scales and biases of the chunk that begins at `first`.
     #[inline(always)]
     pub(super) fn scales_into(&self, row: usize, first: usize, out: &mut Chunk) {
-        let count = CHUNK.min(self.cols - first);
-        for g in 0..count.div_ceil(super::GROUP) {
-            [out.scale[g], out.min[g]] = match &self.scales {
-                Some(scales) => scales.at(row, first + g * super::GROUP, self.cols),
-                None => [1.0, 0.0],
-            };
+        let Some(scales) = &self.scales else {
+            out.scale.fill(1.0);
+            out.min.fill(0.0);
+            return;
+        };
+        let width = scales.group[1];
+        let (mut col, mut pair) = (first, scales.at(row, first, self.cols));
+        let mut end = first - first % width + width;
+        for (scale, min) in out.scale.iter_mut().zip(&mut out.min) {
+            if col >= end && col < self.cols {
+                pair = scales.at(row, col, self.cols);
+                end += width;
+            }
+            [*scale, *min] = pair;
+            col += GROUP;
         }
     }
 }

@@ -35,6 +35,7 @@ pub mod tq1_0;
 pub mod tq2_0;
 
 use crate::dtype::DType;
+use bytemuck::{cast, pod_read_unaligned};
 use float::f16;
 pub use matrix::{Matrix, Scales};
 pub use read::{Floats, Ints, Visit, visit};
@@ -141,7 +142,7 @@ const TOPS: u64 = 0x8080_8080_8080_8080;
 /// The low nibbles of 16 bytes, then the high ones.
 #[inline(always)]
 fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
-    let [a, b]: [u64; 2] = bytemuck::pod_read_unaligned(bytes);
+    let [a, b]: [u64; 2] = pod_read_unaligned(bytes);
     [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
 }
 
@@ -152,19 +153,31 @@ fn less(word: u64, by: u8) -> u64 {
     ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
 }
 
+/// `y[i] = d x[i]`.
+#[inline(always)]
+fn times(d: f32, x: [i8; 16]) -> [f32; 16] {
+    x.map(|x| d * f32::from(x))
+}
+
+/// `q = f(a)`, eight bytes at once.
+#[inline(always)]
+fn words(q: &mut [i8; 32], a: &[u8; 32], f: impl Fn(u64) -> u64) {
+    let a: [u64; 4] = pod_read_unaligned(a);
+    *q = cast(a.map(f));
+}
+
+/// `q = f(a, b)`, eight bytes at once.
+#[inline(always)]
+fn words2(q: &mut [i8; 32], a: &[u8; 32], b: &[u8; 32], f: impl Fn(u64, u64) -> u64) {
+    let (a, b): ([u64; 4], [u64; 4]) = (pod_read_unaligned(a), pod_read_unaligned(b));
+    *q = cast(std::array::from_fn::<_, 4, _>(|i| f(a[i], b[i])));
+}
+
 /// `q[i] = f(a[i])`, as an int8.
 #[inline(always)]
 fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
     for (q, a) in q.iter_mut().zip(a) {
         *q = f(*a).cast_signed();
-    }
-}
-
-/// `q[i] = f(a[i], b[i])`, as an int8.
-#[inline(always)]
-fn each2<const N: usize>(q: &mut [i8; N], a: &[u8; N], b: &[u8; N], f: impl Fn(u8, u8) -> u8) {
-    for ((q, a), b) in q.iter_mut().zip(a).zip(b) {
-        *q = f(*a, *b).cast_signed();
     }
 }
 

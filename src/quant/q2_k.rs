@@ -4,8 +4,8 @@
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
 //! `scales` has the scale in its low nibble and the minimum in its high one.
 
-use super::{CHUNK, each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{CHUNK, ONES, f16, times, words};
+use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes, pod_read_unaligned};
 
 /// Bytes of a block.
 pub const BYTES: usize = 84;
@@ -34,15 +34,13 @@ pub fn unpack(
         dmin,
     } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
-    for ([a, b, c, d], qs) in halves.iter_mut().zip(qs) {
-        each(a, qs, |b| b & 3);
-        each(b, qs, |b| b >> 2 & 3);
-        each(c, qs, |b| b >> 4 & 3);
-        each(d, qs, |b| b >> 6);
+    for (parts, qs) in halves.iter_mut().zip(qs) {
+        for (part, q) in parts.iter_mut().enumerate() {
+            words(q, qs, |w| w >> (2 * part) & (3 * ONES));
+        }
     }
     let (d, dmin) = (f16(*d), -f16(*dmin));
-    for ((scale, min), s) in scale.iter_mut().zip(min).zip(scales) {
-        *scale = d * f32::from(s & 15);
-        *min = dmin * f32::from(s >> 4);
-    }
+    let scales: [u64; 2] = pod_read_unaligned(scales);
+    *scale = times(d, cast(scales.map(|w| w & (15 * ONES))));
+    *min = times(dmin, cast(scales.map(|w| w >> 4 & (15 * ONES))));
 }

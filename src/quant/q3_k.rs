@@ -5,8 +5,9 @@
 //! `i` of the `g`th 32. The scales' lower nibbles fill eight bytes, those of the last eight the
 //! high halves; bits `2 k` and `2 k + 1` of four more bytes top scales `4 k` to `4 k + 3`.
 
-use super::{CHUNK, each2, f16};
+use super::{CHUNK, ONES, f16, less, times, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 110;
@@ -30,22 +31,21 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         d,
     } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
-    let below = |q: u8, third: u8| q.wrapping_sub(if third == 0 { 4 } else { 0 });
-    let mut bit = 1;
-    for ([a, b, c, d], qs) in halves.iter_mut().zip(qs) {
-        each2(a, qs, hmask, |q, t| below(q & 3, t & bit));
-        each2(b, qs, hmask, |q, t| below(q >> 2 & 3, t & bit << 1));
-        each2(c, qs, hmask, |q, t| below(q >> 4 & 3, t & bit << 2));
-        each2(d, qs, hmask, |q, t| below(q >> 6, t & bit << 3));
-        bit <<= 4;
+    for (half, (parts, qs)) in halves.iter_mut().zip(qs).enumerate() {
+        for (part, q) in parts.iter_mut().enumerate() {
+            let (low, third) = (2 * part, 4 * half + part);
+            words2(q, qs, hmask, |w, h| {
+                less(w >> low & (3 * ONES) | (h >> third & ONES) << 2, 4)
+            });
+        }
     }
     let [first, second, top] = scales.map(u32::from_le_bytes);
     let low = [first, second, first >> 4, second >> 4].map(|w| w & 0x0f0f_0f0f);
     let top = [top << 4, top << 2, top, top >> 2].map(|w| w & 0x3030_3030);
-    let d = f16(*d);
-    for ((scale, low), top) in scale.as_chunks_mut::<4>().0.iter_mut().zip(low).zip(top) {
-        for (scale, s) in scale.iter_mut().zip((low | top).to_le_bytes()) {
-            *scale = d * f32::from(s.wrapping_sub(32).cast_signed());
-        }
-    }
+    let scales: [[u8; 4]; 4] = from_fn(|i| (low[i] | top[i]).to_le_bytes());
+    let scales = scales.as_flattened();
+    *scale = times(
+        f16(*d),
+        from_fn(|i| scales[i].wrapping_sub(32).cast_signed()),
+    );
 }

@@ -3,8 +3,9 @@
 //!
 //! 32 bytes hold 64 elements, the first 32 in their low nibbles.
 
-use super::{CHUNK, each, f16};
-use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
+use super::{CHUNK, ONES, f16, times, words};
+use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 144;
@@ -37,13 +38,9 @@ impl Scales {
             let rest = nibbles & 0x0f0f_0f0f | first >> 2 & 0x3030_3030;
             [first & 0x3f3f_3f3f, rest].map(u32::to_le_bytes)
         };
-        let (scales, mins): ([u8; 8], [u8; 8]) =
-            (cast(word(low, high)), cast(word(mid, high >> 4)));
-        let (d, dmin) = (f16(self.d), -f16(self.dmin));
-        for g in 0..8 {
-            scale[2 * g..][..2].fill(d * f32::from(scales[g]));
-            min[2 * g..][..2].fill(dmin * f32::from(mins[g]));
-        }
+        let twice = |bytes: [[u8; 4]; 2]| from_fn(|g| bytes[g / 8][g / 2 % 4].cast_signed());
+        *scale = times(f16(self.d), twice(word(low, high)));
+        *min = times(-f16(self.dmin), twice(word(mid, high >> 4)));
     }
 }
 
@@ -59,7 +56,7 @@ pub fn unpack(
     scales.unpack(scale, min);
     let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
     for ([low, high], qs) in q.iter_mut().zip(qs) {
-        each(low, qs, |b| b & 15);
-        each(high, qs, |b| b >> 4);
+        words(low, qs, |w| w & (15 * ONES));
+        words(high, qs, |w| w >> 4 & (15 * ONES));
     }
 }

@@ -4,7 +4,7 @@
 //! Nibbles as in `Q4_K`; bit `g` of byte `i` of `qh` is the fifth bit of element `i` of group `g`.
 
 use super::q4_k::Scales;
-use super::{CHUNK, each2};
+use super::{CHUNK, ONES, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
 /// Bytes of a block.
@@ -29,14 +29,11 @@ pub fn unpack(
     let Block { scales, qh, qs } = from_bytes(block);
     scales.unpack(scale, min);
     let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
-    let mut bit = 1;
-    for ([low, high], qs) in q.iter_mut().zip(qs) {
-        each2(low, qs, qh, |b, h| {
-            b & 15 | if h & bit == 0 { 0 } else { 16 }
+    for (pair, ([low, high], qs)) in q.iter_mut().zip(qs).enumerate() {
+        let fifth = |h: u64, group| (h >> group & ONES) << 4;
+        words2(low, qs, qh, |w, h| w & (15 * ONES) | fifth(h, 2 * pair));
+        words2(high, qs, qh, |w, h| {
+            w >> 4 & (15 * ONES) | fifth(h, 2 * pair + 1)
         });
-        each2(high, qs, qh, |b, h| {
-            b >> 4 | if h & bit << 1 == 0 { 0 } else { 16 }
-        });
-        bit <<= 2;
     }
 }

@@ -4,7 +4,7 @@
 //! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, which are four groups of 32:
 //! the first two have the low nibbles, the others the high ones.
 
-use super::{CHUNK, each2, f16};
+use super::{CHUNK, ONES, f16, less, times, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
 /// Bytes of a block.
@@ -25,17 +25,11 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let Block { ql, qh, scales, d } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
     for (([a, b, c, d], [first, second]), qh) in halves.iter_mut().zip(ql).zip(qh) {
-        each2(a, first, qh, |l, h| (l & 15 | h << 4 & 48).wrapping_sub(32));
-        each2(b, second, qh, |l, h| {
-            (l & 15 | h << 2 & 48).wrapping_sub(32)
-        });
-        each2(c, first, qh, |l, h| (l >> 4 | h & 48).wrapping_sub(32));
-        each2(d, second, qh, |l, h| {
-            (l >> 4 | h >> 2 & 48).wrapping_sub(32)
-        });
+        let number = |low: u64, top: u64| less(low & (15 * ONES) | (top & (3 * ONES)) << 4, 32);
+        words2(a, first, qh, number);
+        words2(b, second, qh, |l, h| number(l, h >> 2));
+        words2(c, first, qh, |l, h| number(l >> 4, h >> 4));
+        words2(d, second, qh, |l, h| number(l >> 4, h >> 6));
     }
-    let d = f16(*d);
-    for (scale, s) in scale.iter_mut().zip(scales) {
-        *scale = d * f32::from(*s);
-    }
+    *scale = times(f16(*d), *scales);
 }

@@ -2,7 +2,7 @@
 //!
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits.
 
-use super::{CHUNK, each, f16};
+use super::{CHUNK, ONES, f16, less, words};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
 /// Bytes of a block.
@@ -20,11 +20,10 @@ struct Block {
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let Block { qs, d } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
-    for ([a, b, c, d], qs) in halves.iter_mut().zip(qs) {
-        each(a, qs, |b| (b & 3).wrapping_sub(1));
-        each(b, qs, |b| (b >> 2 & 3).wrapping_sub(1));
-        each(c, qs, |b| (b >> 4 & 3).wrapping_sub(1));
-        each(d, qs, |b| (b >> 6).wrapping_sub(1));
+    for (parts, qs) in halves.iter_mut().zip(qs) {
+        for (part, q) in parts.iter_mut().enumerate() {
+            words(q, qs, |w| less(w >> (2 * part) & (3 * ONES), 1));
+        }
     }
     scale.fill(f16(*d));
 }
