@@ -103,3 +103,99 @@ pub(super) fn e4m3(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHU
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::dtype::DType;
+    use crate::quant::{Matrix, Scales, decode_row_of};
+
+    const ROWS: usize = 8;
+    const COLS: usize = 320;
+
+    /// Bytes of every kind.
+    fn bytes(count: usize) -> Vec<u8> {
+        let bytes = (0..count).map(|i| (i * i * 31 + i * 7 + i / 256).to_le_bytes()[0]);
+        bytes.collect()
+    }
+
+    /// Holds each element against its formula: number `i` of the tensor, whose scale and bias are
+    /// those of a group of two rows and 64 columns.
+    fn check(dtype: DType, biases: bool, number: impl Fn(&[u8], usize) -> f32) {
+        let codes = bytes(usize::try_from(dtype.bytes((ROWS * COLS) as u64).unwrap()).unwrap());
+        let group = |i: usize| (i / COLS / 2) * (COLS / 64) + i % COLS / 64;
+        let scale = |i| group(i) as f32 * 0.25 + 1.0;
+        let bias = |i| if biases { group(i) as f32 - 7.0 } else { 0.0 };
+        let list = |of: &dyn Fn(usize) -> f32| -> Vec<u8> {
+            let groups = (0..ROWS / 2).flat_map(|r| (0..COLS / 64).map(move |c| (2 * r, 64 * c)));
+            groups
+                .flat_map(|(r, c)| of(r * COLS + c).to_le_bytes())
+                .collect()
+        };
+        let (scales, offsets) = (list(&scale), list(&bias));
+        let matrix = Matrix {
+            bytes: &codes,
+            scales: Some(Scales {
+                float: DType::F32,
+                bytes: &scales,
+                biases: if biases { &offsets } else { &[] },
+                group: [2, 64],
+            }),
+            rows: ROWS,
+            cols: COLS,
+        };
+        let mut row = [0.0; COLS];
+        for r in 0..ROWS {
+            decode_row_of(dtype, &matrix, r, &mut row);
+            for (i, x) in (r * COLS..).zip(row) {
+                let wanted = scale(i) * number(&codes, i) + bias(i);
+                assert!(
+                    (x - wanted).abs() <= 1e-4,
+                    "{dtype}, element {i}: {x} {wanted}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn affine_codes_are_a_stream_of_bits() {
+        let types = [
+            (DType::Affine2, 2),
+            (DType::Affine3, 3),
+            (DType::Affine4, 4),
+            (DType::Affine5, 5),
+            (DType::Affine6, 6),
+            (DType::Affine8, 8),
+        ];
+        for (dtype, bits) in types {
+            check(dtype, true, |codes, i| {
+                let bit = |n: usize| u32::from(codes[n / 8] >> (n % 8) & 1);
+                (0..bits).map(|k| (bit(i * bits + k) << k) as f32).sum()
+            });
+        }
+    }
+
+    #[test]
+    fn floats_of_4_bits_have_sign_exponent_and_mantissa() {
+        check(DType::E2m1, false, |codes, i| {
+            let code = codes[i / 2] >> (i % 2 * 4) & 15;
+            let (exponent, mantissa) = (i32::from(code >> 1 & 3), f32::from(code & 1));
+            let magnitude = match exponent {
+                0 => mantissa * 0.5,
+                _ => (1.0 + mantissa * 0.5) * 2f32.powi(exponent - 1),
+            };
+            if code & 8 == 0 { magnitude } else { -magnitude }
+        });
+    }
+
+    #[test]
+    fn bytes_and_quarters() {
+        check(DType::I8, false, |codes, i| {
+            f32::from(codes[i].cast_signed())
+        });
+        check(DType::Ternary, false, |codes, i| {
+            let (r, c) = (i / COLS, i % COLS);
+            let code = codes[r % (ROWS / 4) * COLS + c] >> (r / (ROWS / 4) * 2) & 3;
+            f32::from(code) - 1.0
+        });
+    }
+}

@@ -130,3 +130,34 @@ impl<'a> Matrix<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_of_8_bits_are_their_formulas() {
+        for byte in 0..=255u8 {
+            let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7) / 8.0);
+            let magnitude = match (exponent, byte & 7) {
+                (15, 7) => f32::NAN,
+                (0, _) => mantissa * 2f32.powi(-6),
+                _ => (1.0 + mantissa) * 2f32.powi(exponent - 7),
+            };
+            let wanted = if byte < 128 { magnitude } else { -magnitude };
+            let x = e4m3(byte);
+            assert!(
+                x.to_bits() == wanted.to_bits() || x.is_nan() && wanted.is_nan(),
+                "{byte}: {x}"
+            );
+            if byte < 255 {
+                assert_eq!(
+                    f64::from(e8m0(byte)),
+                    2f64.powi(i32::from(byte) - 127),
+                    "{byte}"
+                );
+            }
+        }
+        assert!(e8m0(255).is_nan());
+    }
+}
