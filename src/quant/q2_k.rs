@@ -4,8 +4,9 @@
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
 //! `scales` has the scale in its low nibble and the minimum in its high one.
 
-use super::{CHUNK, each, f16};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{CHUNK, each, f16, fit, stored};
+use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 84;
@@ -45,4 +46,21 @@ pub fn unpack(
         *scale = d * f32::from(s & 15);
         *min = dmin * f32::from(s >> 4);
     }
+}
+
+/// Packs numbers of 2 bits.
+pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 2] {
+    let halves: [[[u8; 32]; 4]; 2] = cast(q);
+    halves.map(|[a, b, c, d]| from_fn(|i| a[i] | b[i] << 2 | c[i] << 4 | d[i] << 6))
+}
+
+/// Scales and minima of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit = fit::super_affine::<16, 16>(x, importance, 3.0, 15.0);
+    stored(Block {
+        scales: from_fn(|g| fit.scales[g] | fit.mins[g] << 4),
+        qs: pack(fit.q),
+        d: fit.d.to_le_bytes(),
+        dmin: fit.dmin.to_le_bytes(),
+    })
 }
