@@ -2,11 +2,13 @@
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
+use crate::quantize::{self, Choice};
 use crate::terminal;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use tabla::dtype::DType;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, Options, Precision, Sampling, Source};
+use tabla::{DeviceChoice, Mix, Options, Precision, Sampling, Source};
 
 /// Runs language models from the files you have.
 ///
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Fetches a model from the Hugging Face Hub and prints where it is
     Pull(PullArgs),
+    /// Writes a model in smaller storage types
+    Quantize(QuantizeArgs),
 }
 
 /// Which model, as an option.
@@ -449,6 +453,38 @@ pub(crate) struct PullArgs {
     pub(crate) model: Wanted,
     #[command(flatten)]
     pub(crate) offline: OfflineArg,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct QuantizeArgs {
+    /// The model
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// The GGUF file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// What to make of it, by llama.cpp's names: Q4_K_M, Q8_0, F16, ...
+    #[arg(value_name = "TYPE", value_parser = quantize::mix)]
+    pub(crate) mix: &'static Mix,
+    /// Importance matrix of llama.cpp's llama-imatrix, GGUF or the older form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
+    /// The type of every matrix whose name matches a regular expression; may be repeated, and the
+    /// first that matches decides
+    #[arg(long, value_name = "PATTERN=TYPE", value_parser = quantize::choice)]
+    pub(crate) tensor_type: Vec<Choice>,
+    /// The type of the output matrix
+    #[arg(long, value_name = "TYPE", value_parser = quantize::storage_type)]
+    pub(crate) output_tensor_type: Option<DType>,
+    /// The type of the token embedding
+    #[arg(long, value_name = "TYPE", value_parser = quantize::storage_type)]
+    pub(crate) token_embedding_type: Option<DType>,
+    /// Threads [default: every core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Form of a benchmark's results.

@@ -15,6 +15,7 @@ mod open;
 mod probe;
 mod prompt;
 mod pull;
+mod quantize;
 mod run;
 mod table;
 mod terminal;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Pull(args)) => pull::run(args),
+        Some(Command::Quantize(args)) => quantize::run(args),
     };
     // What was written goes out even where something failed behind it.
     let flushed = terminal::flush();

@@ -191,10 +191,10 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// What Ctrl-C stops.
 static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
 
-/// From here on Ctrl-C stops this session, and only a second one ends the program. Before, and
-/// without a session, the first one does.
-pub(crate) fn catch_interrupt(cancel: Cancel) -> Result<(), Failure> {
-    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
+/// From here on Ctrl-C stops this session, or sets [`interrupted`] where there is none, and only a
+/// second one ends the program. Before, the first one does.
+pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), Failure> {
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = cancel.into();
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
             end_at_once();

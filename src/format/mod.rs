@@ -15,6 +15,7 @@
 
 mod detect;
 mod gguf;
+mod imatrix;
 mod map;
 pub mod metadata;
 mod reader;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use detect::{Kind, detect};
+pub use imatrix::Importance;
 pub use metadata::Metadata;
 pub use tensor::{TensorInfo, TensorType};
 pub use value::{Array, Value, ValueType};

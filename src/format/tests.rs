@@ -127,6 +127,29 @@ fn values_can_be_copied_to_another_file() {
 }
 
 #[test]
+fn data_can_follow_in_pieces() {
+    let mut whole = Writer::new();
+    let mut declared = Writer::new();
+    let tensors = [("a", 3), ("none", 0), ("b", 40), ("c", 32)];
+    for (name, bytes) in tensors {
+        let data = vec![7; bytes];
+        whole.tensor(name, DType::I8, &[bytes as u64], data);
+        declared.declare(name, DType::I8, &[bytes as u64]);
+    }
+    let mut body = declared.begin(Vec::new()).unwrap();
+    for piece in [1, 2, 30, 0, 10, 31, 1] {
+        body.write(&vec![7; piece]).unwrap();
+    }
+    assert_eq!(body.end().unwrap(), whole.finish().unwrap());
+
+    let mut body = declared.begin(Vec::new()).unwrap();
+    let e = body.write(&[7; 4]).unwrap_err();
+    assert_eq!(e.message(), "4 bytes for a tensor that has 3 left");
+    let e = declared.begin(Vec::new()).unwrap().end().unwrap_err();
+    assert_eq!(e.message(), "3 bytes of a tensor were not written");
+}
+
+#[test]
 fn values_are_shown_on_one_line() {
     let mut w = Writer::new();
     w.set("s", "a\nb")

@@ -9,12 +9,15 @@ mod compare;
 mod device;
 mod inspect;
 mod memory;
+mod output;
+mod quantize;
 mod stage;
 mod tokenizer;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
 pub use inspect::{Estimate, compile, estimate, load_tokenizer, open_directory};
+pub use quantize::{MIXES, Mix, Quantize, Quantized, quantize};
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};

@@ -27,6 +27,34 @@ pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) 
     out.scale.fill(f32::from_le_bytes(tail.as_chunks().0[0]));
 }
 
+/// A tensor of zeros with this scale, of whole blocks.
+pub fn zeros(elements: usize, scale: f32) -> Vec<u8> {
+    // The code of a zero is 1.
+    let mut tensor = vec![0x55; elements / 4];
+    tensor.extend(scale.to_le_bytes());
+    tensor.resize(elements / 4 + TAIL_BYTES, 0);
+    tensor
+}
+
+/// Encodes elements from number `at` on: each becomes the nearest digit by the tensor's scale.
+///
+/// # Panics
+///
+/// Where the tensor ends before them.
+pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
+    let (codes, tail) = tensor.split_at_mut(tensor.len() - TAIL_BYTES);
+    let scale = f32::from_le_bytes(tail.as_chunks().0[0]);
+    for (i, x) in (at..).zip(row) {
+        let (byte, shift) = Layout::Blocks128.place(i, 0);
+        let code = match x / scale {
+            v if v >= 0.5 => 2,
+            v if v <= -0.5 => 0,
+            _ => 1,
+        };
+        codes[byte] = codes[byte] & !(3 << shift) | code << shift;
+    }
+}
+
 /// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
 /// the others come from builds of bitnet.cpp with other settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +125,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quant::decode_row_of;
+    use crate::quant::{decode_row, decode_row_of};
 
     /// 2 blocks: code `i` is `i * i % 3`, packed by the formulas of each layout.
     fn tensor(byte: impl Fn(usize, usize) -> usize) -> Vec<u8> {
@@ -142,6 +170,19 @@ mod tests {
             let wanted = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
             assert_eq!(row, std::array::from_fn(wanted), "row {r}");
         }
+    }
+
+    #[test]
+    fn digits_stay() {
+        let x: Vec<f32> = (0..256).map(|i| 0.5 * (i * i % 3) as f32 - 0.5).collect();
+        let mut bytes = zeros(256, 0.5);
+        for (n, row) in x.chunks(64).enumerate() {
+            encode(&mut bytes, 64 * n, row);
+        }
+        assert_eq!(bytes.len(), 64 + TAIL_BYTES);
+        let mut back = [0.0; 256];
+        decode_row(DType::I2S, &bytes, &mut back);
+        assert_eq!(x, back);
     }
 
     #[test]

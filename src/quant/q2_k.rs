@@ -4,8 +4,9 @@
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
 //! `scales` has the scale in its low nibble and the minimum in its high one.
 
-use super::{CHUNK, ONES, f16, times, words};
+use super::{CHUNK, ONES, f16, fit, stored, times, words};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes, pod_read_unaligned};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 84;
@@ -43,4 +44,21 @@ pub fn unpack(
     let scales: [u64; 2] = pod_read_unaligned(scales);
     *scale = times(d, cast(scales.map(|w| w & (15 * ONES))));
     *min = times(dmin, cast(scales.map(|w| w >> 4 & (15 * ONES))));
+}
+
+/// Packs numbers of 2 bits.
+pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 2] {
+    let halves: [[[u8; 32]; 4]; 2] = cast(q);
+    halves.map(|[a, b, c, d]| from_fn(|i| a[i] | b[i] << 2 | c[i] << 4 | d[i] << 6))
+}
+
+/// Scales and minima of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit = fit::super_affine::<16, 16>(x, importance, 3.0, 15.0);
+    stored(Block {
+        scales: from_fn(|g| fit.scales[g] | fit.mins[g] << 4),
+        qs: pack(fit.q),
+        d: fit.d.to_le_bytes(),
+        dmin: fit.dmin.to_le_bytes(),
+    })
 }

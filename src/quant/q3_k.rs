@@ -5,7 +5,7 @@
 //! `i` of the `g`th 32. The scales' lower nibbles fill eight bytes, those of the last eight the
 //! high halves; bits `2 k` and `2 k + 1` of four more bytes top scales `4 k` to `4 k + 3`.
 
-use super::{CHUNK, ONES, f16, less, times, words2};
+use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, times, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use std::array::from_fn;
 
@@ -48,4 +48,17 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         f16(*d),
         from_fn(|i| scales[i].wrapping_sub(32).cast_signed()),
     );
+}
+
+/// Scales of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit::Symmetric { d, scales: s, q } = fit::super_symmetric(x, importance, 4.0, 32.0);
+    let low = |i: usize| s[i] & 15 | s[i + 8] << 4;
+    let top = |i: usize| (0..4).fold(0, |bits, k| bits | s[4 * k + i] >> 4 << (2 * k));
+    stored(Block {
+        hmask: from_fn(|i| (0..8).fold(0, |bits, g| bits | q[32 * g + i] >> 2 << g)),
+        qs: q2_k::pack(q.map(|q| q & 3)),
+        scales: [from_fn(low), from_fn(|i| low(4 + i)), from_fn(top)],
+        d: d.to_le_bytes(),
+    })
 }

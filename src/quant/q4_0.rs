@@ -2,8 +2,9 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{f16, less, nibbles};
+use super::{f16, fit, less, nibbles, stored};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
+use std::array::from_fn;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -25,28 +26,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(f16(*d));
 }
 
-/// `d = m / -8` for the `m` of greatest magnitude, `q = floor(x / d + 8.5)`, as ggml's reference.
-pub fn encode(x: &[f32; ELEMENTS]) -> [u8; BYTES] {
-    let largest = x
-        .iter()
-        .fold(0.0f32, |m, &x| if x.abs() > m.abs() { x } else { m });
-    let d = largest / -8.0;
-    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    let nibble = |x: f32| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "from 0.5 to 16.5 by the choice of d; the cast is the floor"
-        )]
-        let q = (x * inverse + 8.5) as u8;
-        q.min(15)
-    };
-    let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&half::f16::from_f32_const(d).to_le_bytes());
-    for i in 0..16 {
-        block[2 + i] = nibble(x[i]) | nibble(x[i + 16]) << 4;
-    }
-    block
+/// Without importance `d = m / -8` for the `m` of greatest magnitude, as ggml's reference; with it
+/// the scale of least weighted error.
+pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
+    let fit::Block { d, q, .. } = fit::symmetric(x, importance, 8.0);
+    stored(Block {
+        d: d.to_le_bytes(),
+        qs: from_fn(|i| q[i] | q[i + 16] << 4),
+    })
 }
 
 #[cfg(test)]
@@ -58,8 +45,8 @@ mod tests {
     #[test]
     fn a_block_worked_by_hand() {
         // -8 has the greatest magnitude, so d = 1 and q = x + 8.
-        let x: [f32; ELEMENTS] = std::array::from_fn(|i| (i % 16) as f32 - 8.0);
-        let block = encode(&x);
+        let x: [f32; ELEMENTS] = from_fn(|i| (i % 16) as f32 - 8.0);
+        let block = encode(&x, None);
         assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
         assert_eq!(block[2..4], [0x00, 0x11]);
         assert_eq!(block[17], 0xff);
@@ -70,11 +57,11 @@ mod tests {
     fn the_sign_of_the_scale_follows_the_largest() {
         let mut x = [0.0; ELEMENTS];
         x[3] = 4.0;
-        let block = encode(&x);
+        let block = encode(&x, None);
         assert_eq!(block[..2], [0x00, 0xb8], "-0.5 in f16 is 0xb800");
         assert_eq!(decoded(DType::Q4_0, &block), x);
         assert_eq!(
-            decoded(DType::Q4_0, &encode(&[0.0; ELEMENTS])),
+            decoded(DType::Q4_0, &encode(&[0.0; ELEMENTS], None)),
             [0.0; ELEMENTS]
         );
     }

@@ -3,8 +3,8 @@
 //!
 //! 32 bytes hold 64 elements, the first 32 in their low nibbles.
 
-use super::{CHUNK, ONES, f16, times, words};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{CHUNK, ONES, f16, fit, stored, times, words};
+use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
 use std::array::from_fn;
 
 /// Bytes of a block.
@@ -30,6 +30,20 @@ pub(super) struct Scales {
 }
 
 impl Scales {
+    /// Scales and minima as they are stored.
+    pub(super) fn pack(fit: &fit::Affine<8>) -> Self {
+        let (s, m) = (fit.scales, fit.mins);
+        Self {
+            d: fit.d.to_le_bytes(),
+            dmin: fit.dmin.to_le_bytes(),
+            packed: [
+                from_fn(|i| s[i] | s[i + 4] >> 4 << 6),
+                from_fn(|i| m[i] | m[i + 4] >> 4 << 6),
+                from_fn(|i| s[i + 4] & 15 | m[i + 4] << 4),
+            ],
+        }
+    }
+
     /// Scales and minima as they apply: the minima negative.
     #[inline(always)]
     pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
@@ -59,4 +73,19 @@ pub fn unpack(
         words(low, qs, |w| w & (15 * ONES));
         words(high, qs, |w| w >> 4 & (15 * ONES));
     }
+}
+
+/// Packs nibbles.
+pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 4] {
+    let quarters: [[[u8; 32]; 2]; 4] = cast(q);
+    quarters.map(|[low, high]| from_fn(|i| low[i] | high[i] << 4))
+}
+
+/// Scales and minima of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit = fit::super_affine::<8, 32>(x, importance, 15.0, 63.0);
+    stored(Block {
+        scales: Scales::pack(&fit),
+        qs: pack(fit.q),
+    })
 }

@@ -4,7 +4,7 @@
 //! Byte `i` of `qs` holds element `i` in its low nibble and element `i + 16` in its high one; bit
 //! `i` of `qh` is the fifth bit of element `i`.
 
-use super::{ONES, TOPS, f16, less, nibbles};
+use super::{ONES, TOPS, f16, fit, less, nibbles, stored};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 
@@ -38,4 +38,39 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     let (nibbles, fifth) = (nibbles(qs), fifth_bits(*qh));
     *q = cast(from_fn::<_, 4, _>(|i| less(nibbles[i] | fifth[i], 16)));
     scale.fill(f16(*d));
+}
+
+/// Bit 4 of each of 32 numbers.
+pub(super) fn pack_fifth_bits(q: &[u8; ELEMENTS]) -> [u8; 4] {
+    let bits = (0..32).fold(0, |bits, i| bits | u32::from(q[i] >> 4) << i);
+    bits.to_le_bytes()
+}
+
+/// Without importance `d = m / -16` for the `m` of greatest magnitude, as ggml's reference; with it
+/// the scale of least weighted error.
+pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
+    let fit::Block { d, q, .. } = fit::symmetric(x, importance, 16.0);
+    stored(Block {
+        d: d.to_le_bytes(),
+        qh: pack_fifth_bits(&q),
+        qs: from_fn(|i| q[i] & 15 | q[i + 16] << 4),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::quant::decoded;
+
+    #[test]
+    fn a_block_worked_by_hand() {
+        // -16 has the greatest magnitude, so d = 1 and q = x + 16.
+        let x: [f32; ELEMENTS] = from_fn(|i| i as f32 - 16.0);
+        let block = encode(&x, None);
+        assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
+        assert_eq!(block[2..6], [0, 0, 0xff, 0xff], "the upper half is over 15");
+        assert_eq!((block[6], block[21]), (0x00, 0xff));
+        assert_eq!(decoded(DType::Q5_0, &block), x);
+    }
 }

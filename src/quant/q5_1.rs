@@ -3,8 +3,8 @@
 //!
 //! Nibbles and fifth bits lie as in `Q5_0`.
 
-use super::q5_0::fifth_bits;
-use super::{f16, nibbles};
+use super::q5_0::{fifth_bits, pack_fifth_bits};
+use super::{f16, fit, nibbles, stored};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 
@@ -35,4 +35,36 @@ pub fn unpack(
     *q = cast(from_fn::<_, 4, _>(|i| nibbles[i] | fifth[i]));
     scale.fill(f16(*d));
     min.fill(f16(*m));
+}
+
+/// Without importance `m = min x` and `d = (max x - m) / 31`, as ggml's reference; with it those of
+/// least weighted error.
+pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
+    let fit::Block { d, min, q } = fit::affine(x, importance, 31.0);
+    stored(Block {
+        d: d.to_le_bytes(),
+        m: min.to_le_bytes(),
+        qh: pack_fifth_bits(&q),
+        qs: from_fn(|i| q[i] & 15 | q[i + 16] << 4),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::quant::decoded;
+
+    #[test]
+    fn a_block_worked_by_hand() {
+        // From 1 to 16.5: m = 1 and d = 0.5.
+        let x: [f32; ELEMENTS] = from_fn(|i| 1.0 + 0.5 * i as f32);
+        for importance in [None, Some(&[1.0; ELEMENTS])] {
+            let block = encode(&x, importance);
+            assert_eq!(block[..4], [0x00, 0x38, 0x00, 0x3c]);
+            assert_eq!(block[4..8], [0, 0, 0xff, 0xff], "the upper half is over 15");
+            assert_eq!((block[8], block[23]), (0x00, 0xff));
+            assert_eq!(decoded(DType::Q5_1, &block), x);
+        }
+    }
 }

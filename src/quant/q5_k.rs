@@ -3,9 +3,10 @@
 //!
 //! Nibbles as in `Q4_K`; bit `g` of byte `i` of `qh` is the fifth bit of element `i` of group `g`.
 
-use super::q4_k::Scales;
-use super::{CHUNK, ONES, words2};
+use super::q4_k::{self, Scales};
+use super::{CHUNK, ONES, fit, stored, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 176;
@@ -36,4 +37,15 @@ pub fn unpack(
             w >> 4 & (15 * ONES) | fifth(h, 2 * pair + 1)
         });
     }
+}
+
+/// Scales and minima of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit = fit::super_affine::<8, 32>(x, importance, 31.0, 63.0);
+    let fifth = |i: usize| (0..8).fold(0, |bits, g| bits | fit.q[32 * g + i] >> 4 << g);
+    stored(Block {
+        scales: Scales::pack(&fit),
+        qh: from_fn(fifth),
+        qs: q4_k::pack(fit.q.map(|q| q & 15)),
+    })
 }

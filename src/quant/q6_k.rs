@@ -4,8 +4,9 @@
 //! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, which are four groups of 32:
 //! the first two have the low nibbles, the others the high ones.
 
-use super::{CHUNK, ONES, f16, less, times, words2};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, times, words2};
+use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 210;
@@ -32,4 +33,21 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         words2(d, second, qh, |l, h| number(l >> 4, h >> 6));
     }
     *scale = times(f16(*d), *scales);
+}
+
+/// Scales of least weighted error.
+pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let fit::Symmetric { d, scales, q } = fit::super_symmetric(x, importance, 32.0, 128.0);
+    let halves: [[[u8; 32]; 4]; 2] = cast(q);
+    stored(Block {
+        ql: halves.map(|[a, b, c, d]| {
+            [
+                from_fn(|i| a[i] & 15 | c[i] << 4),
+                from_fn(|i| b[i] & 15 | d[i] << 4),
+            ]
+        }),
+        qh: q2_k::pack(q.map(|q| q >> 4)),
+        scales: scales.map(|s| s.wrapping_sub(128).cast_signed()),
+        d: d.to_le_bytes(),
+    })
 }

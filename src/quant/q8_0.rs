@@ -24,7 +24,7 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
 }
 
 /// `d = max |x| / 127`, `q = round(x / d)`, halves away from zero, as ggml's reference.
-pub fn encode(x: &[f32; ELEMENTS]) -> [u8; BYTES] {
+pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
     let d = largest / 127.0;
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
@@ -53,7 +53,7 @@ mod tests {
         let x: [f32; ELEMENTS] = std::array::from_fn(|i| (i as f32 - 16.0) / 64.0);
         let mut x = x;
         x[31] = 127.0 / 64.0;
-        let block = encode(&x);
+        let block = encode(&x, None);
         assert_eq!(block[..2], [0x00, 0x24], "1 / 64 in f16 is 0x2400");
         assert_eq!(block[2].cast_signed(), -16);
         assert_eq!(block[33].cast_signed(), 127);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn zeros_stay_zeros() {
-        assert_eq!(encode(&[0.0; ELEMENTS]), [0; BYTES]);
+        assert_eq!(encode(&[0.0; ELEMENTS], None), [0; BYTES]);
         assert_eq!(decoded(DType::Q8_0, &[0; BYTES]), [0.0; ELEMENTS]);
     }
 }

@@ -4,7 +4,8 @@
 //! hold 160 elements, the first digits of all before the second ones, 16 bytes hold 80 so, and 4
 //! hold 16 in four digits.
 
-use super::{CHUNK, each, f16};
+use super::{CHUNK, each, f16, tq2_0};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 54;
@@ -42,4 +43,46 @@ fn digits(mut bytes: [u8; 32]) -> [[i8; 32]; 5] {
         bytes.iter_mut().for_each(|b| *b = b.wrapping_mul(3));
     }
     digits
+}
+
+/// `d = max |x|`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let (d, q) = tq2_0::digits(x);
+    let mut block = [0; BYTES];
+    let (digits, scale) = block.split_at_mut(52);
+    digits[..32].copy_from_slice(&pack::<32>(&q[..5 * 32]));
+    digits[32..48].copy_from_slice(&pack::<16>(&q[5 * 32..15 * 16]));
+    digits[48..].copy_from_slice(&pack::<4>(&q[15 * 16..]));
+    scale.copy_from_slice(&d);
+    block
+}
+
+/// Every `N`th digit to a byte, a digit that is not there as 0.
+fn pack<const N: usize>(q: &[u8]) -> [u8; N] {
+    from_fn(|i| {
+        let digit = |k: usize| u16::from(q.get(N * k + i).copied().unwrap_or(0));
+        let number = (0..5).fold(0, |number, k| 3 * number + digit(k));
+        // As parts of 256 instead of 3⁵, rounded up.
+        let parts = (number * 256).div_ceil(243);
+        u8::try_from(parts).expect("242 parts of 243 are 255 of 256")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::quant::decoded;
+
+    #[test]
+    fn digits_stay() {
+        let x: [f32; CHUNK] = from_fn(|i| 0.5 * ((i * i + i / 7) % 3) as f32 - 0.5);
+        let block = encode(&x, None);
+        assert_eq!(block[52..], [0x00, 0x38], "0.5 in f16 is 0x3800");
+        assert_eq!(decoded(DType::Tq1_0, &block), x);
+        assert_eq!(
+            decoded(DType::Tq1_0, &encode(&[0.0; CHUNK], None)),
+            [0.0; CHUNK]
+        );
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits.
 
-use super::{CHUNK, ONES, f16, less, words};
+use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, words};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 
 /// Bytes of a block.
@@ -26,4 +26,39 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         }
     }
     scale.fill(f16(*d));
+}
+
+/// The scale and the digits, plus 1.
+pub(super) fn digits(x: &[f32; CHUNK]) -> ([u8; 2], [u8; CHUNK]) {
+    let d = fit::largest(x).abs();
+    let q = fit::quantise(x, d, |v| v.round().clamp(-1.0, 1.0) + 1.0);
+    (half::f16::from_f32_const(d).to_le_bytes(), q)
+}
+
+/// `d = max |x|`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
+    let (d, q) = digits(x);
+    stored(Block {
+        qs: q2_k::pack(q),
+        d,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::quant::decoded;
+
+    #[test]
+    fn digits_stay() {
+        let x: [f32; CHUNK] = std::array::from_fn(|i| 0.5 * ((i * i + i / 7) % 3) as f32 - 0.5);
+        let block = encode(&x, None);
+        assert_eq!(block[64..], [0x00, 0x38], "0.5 in f16 is 0x3800");
+        assert_eq!(decoded(DType::Tq2_0, &block), x);
+        assert_eq!(
+            decoded(DType::Tq2_0, &encode(&[0.0; CHUNK], None)),
+            [0.0; CHUNK]
+        );
+    }
 }

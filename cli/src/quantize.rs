@@ -1,0 +1,134 @@
+//! `tabla quantize`: writes a model in other storage types, and says what that cost.
+
+use crate::args::{QuantizeArgs, source_name};
+use crate::failure::Failure;
+use crate::terminal::{self, Progress};
+use regex::Regex;
+use serde_json::{Value as Json, json};
+use std::ops::ControlFlow;
+use tabla::dtype::DType;
+use tabla::format::Importance;
+use tabla::{Mix, Quantize, Quantized, Source};
+
+pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
+    let source = Source::Path(args.input.clone());
+    let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
+    let how = Quantize {
+        mix: args.mix,
+        output: args.output_tensor_type,
+        embedding: args.token_embedding_type,
+        choose: &|name| {
+            let mut choices = args.tensor_type.iter();
+            choices.find(|c| c.names.is_match(name)).map(|c| c.dtype)
+        },
+        importance: importance.as_ref(),
+        threads: args.threads.unwrap_or(0),
+    };
+    terminal::catch_interrupt(None)?;
+    let bar = Progress::new(&format!("quantising {}", source_name(&source)), 100);
+    let tensors = tabla::quantize(&source, &args.output, &how, &mut |done, all| {
+        // No file has so many elements that a hundred times as many wrap.
+        bar.at(done.saturating_mul(100) / all.max(1));
+        if terminal::interrupted() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    drop(bar);
+    if args.json {
+        return terminal::line(&report(args, &tensors).to_string());
+    }
+    say(args, &tensors)
+}
+
+/// A choice of `--tensor-type`.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    names: Regex,
+    dtype: DType,
+}
+
+/// `PATTERN=TYPE`.
+pub(crate) fn choice(text: &str) -> Result<Choice, String> {
+    let (pattern, dtype) = text.rsplit_once('=').ok_or("wanted PATTERN=TYPE")?;
+    Ok(Choice {
+        names: Regex::new(pattern).map_err(|e| e.to_string())?,
+        dtype: storage_type(dtype)?,
+    })
+}
+
+/// A storage type by its name, in capitals or not.
+pub(crate) fn storage_type(name: &str) -> Result<DType, String> {
+    DType::from_name(&name.to_lowercase()).ok_or_else(|| "not a storage type".to_string())
+}
+
+/// A mix by its name.
+pub(crate) fn mix(name: &str) -> Result<&'static Mix, String> {
+    let names = || tabla::MIXES.iter().map(|m| m.name).collect::<Vec<_>>();
+    Mix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
+}
+
+fn say(args: &QuantizeArgs, tensors: &[Quantized]) -> Result<(), Failure> {
+    let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
+    for t in tensors {
+        let name = terminal::one_line(&t.name);
+        let (from, to) = (t.from.name(), t.to.name());
+        let size = terminal::bytes(t.bytes);
+        let mut line = format!("{name:width$}  {from:>7} -> {to:7}  {size:>11}");
+        if t.from != t.to {
+            line += &format!("  error {:.5}", t.error);
+        }
+        if let Some(wanted) = t.instead_of {
+            line += &format!("  ({wanted} does not fit the rows)");
+        }
+        if args.imatrix.is_some() && t.from != t.to && !t.weighted {
+            line += "  (no importance)";
+        }
+        terminal::line(&line)?;
+    }
+    let [before, after, elements] = sums(tensors);
+    terminal::line(&format!(
+        "{}: {} -> {}, {:.2} bits for each of {} parameters",
+        args.mix.name,
+        terminal::bytes(before),
+        terminal::bytes(after),
+        after as f64 * 8.0 / elements.max(1) as f64,
+        terminal::count(elements)
+    ))
+}
+
+/// Bytes before, bytes now, elements.
+fn sums(tensors: &[Quantized]) -> [u64; 3] {
+    tensors.iter().fold([0; 3], |[before, after, elements], t| {
+        [
+            before + t.bytes_before,
+            after + t.bytes,
+            elements + t.elements,
+        ]
+    })
+}
+
+fn report(args: &QuantizeArgs, tensors: &[Quantized]) -> Json {
+    let tensor = |t: &Quantized| {
+        json!({
+            "name": t.name,
+            "from": t.from.name(),
+            "to": t.to.name(),
+            "instead_of": t.instead_of.map(DType::name),
+            "elements": t.elements,
+            "bytes": t.bytes,
+            "error": t.error,
+            "weighted": t.weighted,
+        })
+    };
+    let [before, after, elements] = sums(tensors);
+    json!({
+        "file": args.output,
+        "mix": args.mix.name,
+        "bytes_before": before,
+        "bytes": after,
+        "elements": elements,
+        "tensors": tensors.iter().map(tensor).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,124 @@
+//! A file that is there when it is whole, and not before.
+
+use crate::error::{Error, ErrorKind, Result, bail};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A file under another name until it is [committed](Output::commit). Dropped before that, it
+/// leaves nothing behind, and what stood under its name stays.
+pub(super) struct Output {
+    file: BufWriter<File>,
+    temporary: PathBuf,
+    path: PathBuf,
+    committed: bool,
+}
+
+impl Output {
+    /// Makes a file in the folder of `path`; `sources` are what it is made from.
+    pub(super) fn create<'a>(
+        path: &Path,
+        mut sources: impl Iterator<Item = &'a Path>,
+    ) -> Result<Self> {
+        let shown = path.display();
+        let Some(name) = path.file_name() else {
+            bail!(Argument, "{shown}: not the name of a file");
+        };
+        if path.is_dir() {
+            bail!(Argument, "{shown}: a directory; give the name of a file");
+        }
+        let same = |a: &Path| {
+            a.canonicalize()
+                .is_ok_and(|a| path.canonicalize().is_ok_and(|b| a == b))
+        };
+        if sources.any(same) {
+            bail!(Argument, "{shown}: would replace what it is made from");
+        }
+        let name = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
+        let temporary = path.with_file_name(name);
+        let file =
+            File::create_new(&temporary).map_err(|e| failed(path, "cannot be created", e))?;
+        Ok(Self {
+            file: BufWriter::with_capacity(1 << 20, file),
+            temporary,
+            path: path.to_path_buf(),
+            committed: false,
+        })
+    }
+
+    /// Puts the file where it belongs, once the disk has it.
+    pub(super) fn commit(mut self) -> Result<()> {
+        let synced = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all());
+        synced
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
+            .map_err(|e| failed(&self.path, "cannot be written", e))?;
+        self.committed = true;
+        // The name is safe too where folders can be synced; elsewhere the file still is.
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|f| f.sync_all());
+        Ok(())
+    }
+}
+
+impl Write for &mut Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nobody is left to be told.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+fn failed(path: &Path, what: &str, cause: io::Error) -> Error {
+    let path = path.display();
+    Error::new(ErrorKind::Io, format_args!("{path}: {what}: {cause}")).caused_by(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole() {
+        let folder = std::env::temp_dir().join(format!("tabla-output-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("model.gguf");
+        let names = || std::fs::read_dir(&folder).unwrap().count();
+        let make = |text: &[u8]| {
+            let mut output = Output::create(&path, std::iter::empty()).unwrap();
+            (&mut output).write_all(text).unwrap();
+            output
+        };
+        drop(make(b"never"));
+        assert_eq!(names(), 0);
+        make(b"one").commit().unwrap();
+        drop(make(b"two"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"one", "the old one stays");
+        make(b"three").commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"three");
+        assert_eq!(names(), 1);
+
+        let refusal = |path: &Path, from: &Path| {
+            let refused = Output::create(path, [from].into_iter());
+            refused.err().expect("it is refused").message().to_string()
+        };
+        let other = folder.join("other.gguf");
+        assert!(refusal(&path, &folder.join(".").join("model.gguf")).contains("made from"));
+        assert!(refusal(&folder, &other).contains("a directory"));
+        assert!(refusal(&folder.join("no/model.gguf"), &other).contains("cannot be created"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
