@@ -131,22 +131,27 @@ fn send_scales(
     numbers: usize,
 ) -> Result<()> {
     let [rows, cols] = [slot.rows, slot.cols].map(|n| n as usize);
-    if let Some(group) = scales.map(|s| s.group[1])
-        && group < cols
-        && !group.is_multiple_of(columns)
-    {
-        bail!(
-            Unsupported,
-            "gpu: {}: a scale for {group} columns; {} takes multiples of {columns}",
-            slot.name,
-            slot.dtype
-        );
+    if let Some(scales) = scales {
+        grouped(slot, scales.group[1], columns)?;
     }
     for row in 0..rows {
         for col in (0..cols).step_by(columns) {
             let all = scales.map_or([1.0, 0.0], |s| s.at(row, col, cols));
             stream.push(cast_slice(&all[..numbers]))?;
         }
+    }
+    Ok(())
+}
+
+/// Refuses groups that part what the shaders scale at once.
+fn grouped(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
+    if group < slot.cols as usize && !group.is_multiple_of(columns) {
+        bail!(
+            Unsupported,
+            "gpu: {}: a scale for {group} columns, where {} takes multiples of {columns}",
+            slot.name,
+            slot.dtype
+        );
     }
     Ok(())
 }
@@ -258,6 +263,44 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::table::Place;
+
+    fn slot(dtype: DType, rows: u32, cols: u32) -> SlotInfo {
+        SlotInfo {
+            name: "w".into(),
+            dtype,
+            rows,
+            cols,
+            place: Place::Weight(0),
+        }
+    }
+
+    #[test]
+    fn a_weight_has_the_bytes_of_its_pieces_and_of_what_stands_behind() {
+        for (dtype, rows, cols, bytes) in [
+            (DType::F32, 3, 5, 3 * 32),
+            (DType::Q4_1, 2, 32, 2 * 20),
+            (DType::Q6K, 3, 512, 3 * 2 * 212),
+            (DType::Mxfp4, 2, 64, 2 * 2 * 20),
+            (DType::I2S, 4, 96, 96 + 32),
+            (DType::Iq3S, 1, 256, 112 + 512 * 4),
+            (DType::Affine3, 4, 96, 4 * (3 * 12 + 3 * 8)),
+            (DType::E2m1, 2, 64, 2 * (2 * 16 + 4 * 4)),
+            (DType::E4m3, 5, 77, 5 * (80 + 3 * 4)),
+            (DType::Ternary, 8, 77, 2 * 80 + 8 * 4),
+        ] {
+            assert_eq!(weight_bytes(&slot(dtype, rows, cols)), bytes, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn groups_are_whole_pieces_or_whole_rows() {
+        let slot = slot(DType::I8, 1, 80);
+        assert!(grouped(&slot, 64, 32).is_ok());
+        assert!(grouped(&slot, 80, 32).is_ok());
+        let error = grouped(&slot, 48, 32).expect_err("half of a piece");
+        assert!(error.message().contains("48 columns"), "{error}");
+    }
 
     #[test]
     fn octets_hold_the_numbers_in_their_order() {

@@ -17,6 +17,8 @@ const SHAPES: [(&str, u32, u32); 5] = [
     ("e", 512, 1),
 ];
 const TOKENS: u32 = 512;
+/// The matrix that is also added, and looked up.
+const ADDED: usize = 3;
 
 pub(super) fn types(device: &Device) -> f64 {
     let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
@@ -31,7 +33,7 @@ fn of_type(device: &Device, dtype: DType) -> f64 {
         _ if dtype.facts().block == 256 => [512, 768],
         _ => [512, 352],
     };
-    // In these types four rows share bytes, or rows of 96 columns a block.
+    // In these types four rows share bytes, or blocks go on from row to row.
     let rows_least = match dtype {
         DType::Ternary | DType::I2S => 4,
         _ => 1,
@@ -58,44 +60,27 @@ struct Numbers {
 fn products(device: &Device, matrices: &[Numbers], tokens: u32) -> f64 {
     let weights = matrices.iter().map(|m| m.weight.clone()).collect();
     let mut rig = Rig::new(device, shape(tokens), weights, |b| {
-        for Weight {
-            name, rows, cols, ..
-        } in matrices.iter().map(|m| &m.weight)
-        {
-            let (w, x) = (
-                b.weight(name, *rows, *cols),
-                b.input(&format!("x {name}"), *cols),
-            );
-            b.mat(&format!("y {name}"), w, x);
+        for m in matrices.iter().map(|m| &m.weight) {
+            let w = b.weight(m.name, m.rows, m.cols);
+            let x = b.input(&format!("x {}", m.name), m.cols);
+            b.mat(&format!("y {}", m.name), w, x);
         }
-        let Weight {
-            name, rows, cols, ..
-        } = &matrices[3].weight;
-        let (w, x) = (b.weight(name, *rows, *cols), b.input("x", *cols));
-        let sum = b.input("sum", *rows);
+        let m = &matrices[ADDED].weight;
+        let (w, x) = (b.weight(m.name, m.rows, m.cols), b.input("x", m.cols));
+        let sum = b.input("sum", m.rows);
         b.mat_add(w, x, sum);
         b.embed(w);
     });
     let mut worst = 0.0;
     for (i, (m, (_, _, alive))) in matrices.iter().zip(SHAPES).enumerate() {
-        let names = [
-            format!("x {}", m.weight.name),
-            format!("y {}", m.weight.name),
-        ];
+        let names = ["x", "y"].map(|slot| format!("{slot} {}", m.weight.name));
         let error = product(&mut rig, i, m, &names, alive.min(tokens), 0.0);
         worst = error.max(worst);
     }
-    let names = ["x".to_string(), "sum".to_string()];
-    let added = product(
-        &mut rig,
-        5,
-        &matrices[3],
-        &names,
-        tokens,
-        f64::from(UNTOUCHED),
-    );
-    let found = look_up(&mut rig, &matrices[3], tokens);
-    worst.max(added).max(found)
+    let (m, names) = (&matrices[ADDED], ["x", "sum"].map(String::from));
+    let before = f64::from(UNTOUCHED);
+    let added = product(&mut rig, SHAPES.len(), m, &names, tokens, before);
+    worst.max(added).max(look_up(&mut rig, m, tokens))
 }
 
 /// Runs command `at`, `y = W x + before`. Commands share memory, so that x and y are written anew.
@@ -107,14 +92,14 @@ fn product(
     alive: u32,
     before: f64,
 ) -> f64 {
-    let [rows, cols, alive] = [m.weight.rows, m.weight.cols, alive].map(|n| n as usize);
+    let [rows, cols] = [m.weight.rows, m.weight.cols].map(|n| n as usize);
     let tokens = rig.table.tokens as usize;
     let x = floats(at as u64, cols * tokens);
-    rig.state(live(alive as u32), &[]);
+    rig.state(live(alive), &[]);
     rig.put(x_name, &x);
     rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
     rig.executor.run(0, at..at + 1, 1).unwrap();
-    let x = wide(&x[..cols * alive]);
+    let x = wide(&x[..cols * alive as usize]);
     // Terms cancel: what they are without signs sets the scale of the error.
     let (mut wanted, mut size) = (Vec::new(), 0.0);
     for x in x.chunks(cols) {
