@@ -1,0 +1,4 @@
+//! Templates.
+
+/// Named templates.
+pub const FALLBACKS: &[(&str, &str)] = &[];
