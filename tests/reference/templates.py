@@ -3,11 +3,12 @@
     python templates.py TESTDATA [FOLDER OUT]
 
 TESTDATA is the folder of real models that TABLA_TESTDATA names; the fall-backs are those of
-src/text/chat/fallback. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
+src/text/chat/templates. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
 
 conversations.json has what is rendered, each with and without the beginning of an answer; the
-other files have, for each template, its source's place, the marks that it was given, and the texts
-or null where it refuses the conversation. Made with transformers 5.23 and jinja2 3.1.6.
+other files have, for each template, its source's place, the marks that it was given, and two texts
+for each conversation: without and with that beginning. A text is null where the template refuses
+the conversation; a second one with a "+" in front goes on from the first. Made with transformers 5.23 and jinja2 3.1.6.
 """
 
 import datetime as real
@@ -173,8 +174,10 @@ def texts(source, chats):
     cases = {}
     for name, chat in chats.items():
         print(f"  {name}", file=sys.stderr)
-        for prompt in (False, True):
-            cases[name + ("+" if prompt else "")] = render(source, bos, eos, chat, prompt)
+        plain, asking = (render(source, bos, eos, chat, prompt) for prompt in (False, True))
+        cases[name] = [plain, asking]
+        if plain is not None and asking is not None and asking.startswith(plain):
+            cases[name][1] = "+" + asking[len(plain) :]
     return {"bos": bos, "eos": eos, "texts": cases}
 
 
@@ -205,7 +208,7 @@ def main():
         return
     write(GOLDEN / "conversations.json", CONVERSATIONS)
     few = ("one", "system", "turns", "no_system")
-    fallbacks = sorted((ROOT / "src/text/chat/fallback").glob("*.jinja"))
+    fallbacks = sorted((ROOT / "src/text/chat/templates").glob("*.jinja"))
     write(
         GOLDEN / "fallbacks.json",
         {

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes that a rendering may make whatever the conversation is.
-const BYTES_FREE: usize = 4 << 20;
+const BYTES_FREE: usize = 16 << 20;
 /// Bytes that it may make for each byte of the conversation: a content passes through a dozen
 /// filters and concatenations, JSON writes up to six bytes for one.
-const BYTES_PER_BYTE: usize = 64;
+const BYTES_PER_BYTE: usize = 256;
 /// Instructions whatever the conversation is, and more for each of its values.
 const FUEL_FREE: u64 = 500_000;
 const FUEL_PER_VALUE: u64 = 5_000;

@@ -7,6 +7,7 @@ mod budget;
 mod engine;
 mod fallback;
 mod filters;
+mod library;
 mod python;
 mod source;
 mod taint;
@@ -17,6 +18,7 @@ mod values;
 mod tests;
 
 pub use fallback::FALLBACKS;
+pub use library::{ChatTemplates, Choice};
 
 use super::Tokenizer;
 use crate::error::{Context, Result, bail};
