@@ -37,6 +37,7 @@ pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Options, Progress, STAGES,
-    Source, Stage, compare, compile, devices, estimate, load, load_tokenizer, open_directory,
+    Source, Stage, compare, compile, devices, estimate, load, load_chat_templates, load_tokenizer,
+    open_directory,
 };
 pub use model::{Facts, Model, TableId};

@@ -190,20 +190,30 @@ impl Drop for Progress {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// What Ctrl-C stops.
 static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
+/// Whether anybody listens to Ctrl-C.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
 
 /// From here on Ctrl-C stops this session, and only a second one ends the program. Before, and
 /// without a session, the first one does.
 pub(crate) fn catch_interrupt(cancel: Cancel) -> Result<(), Failure> {
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
+    if CAUGHT.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Ordering::Relaxed) {
-            end_at_once();
-        }
-        if let Some(cancel) = &*RUNNING.lock().unwrap_or_else(PoisonError::into_inner) {
-            cancel.cancel();
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*running {
+            Some(cancel) if !INTERRUPTED.swap(true, Ordering::Relaxed) => cancel.cancel(),
+            _ => end_at_once(),
         }
     })
     .map_err(|error| Failure::new(format!("cannot catch Ctrl-C: {error}")))
+}
+
+/// From here on the first Ctrl-C ends the program again.
+pub(crate) fn release_interrupt() {
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    INTERRUPTED.store(false, Ordering::Relaxed);
 }
 
 /// Whether the user pressed Ctrl-C since [`catch_interrupt`].

@@ -124,9 +124,9 @@ impl Budget {
             error: None,
         };
         if write(&mut charged).is_err() {
-            return Err(charged.error.unwrap_or_else(|| {
-                refuse(Kind::TooLarge, python::TOO_DEEP)
-            }));
+            return Err(charged
+                .error
+                .unwrap_or_else(|| refuse(Kind::TooLarge, python::TOO_DEEP)));
         }
         Ok(())
     }

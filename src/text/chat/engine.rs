@@ -7,8 +7,8 @@
 use super::budget::{Budget, Size, refuse};
 use super::filters;
 use super::python;
-use super::time::strftime;
 use super::source::{ONE, prepare};
+use super::time::strftime;
 use crate::error::{self, ErrorKind as Kind, bail};
 use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions};
 use minijinja::syntax::SyntaxConfig;
@@ -92,7 +92,9 @@ fn mend(error: &Error) -> error::Error {
         _ => Kind::Format,
     };
     let what = error.kind().to_string();
-    let message = error.detail().map_or(what.clone(), |detail| format!("{what}: {detail}"));
+    let message = error
+        .detail()
+        .map_or(what.clone(), |detail| format!("{what}: {detail}"));
     error::Error::new(kind, format_args!("{place}: {message}"))
 }
 
@@ -216,13 +218,21 @@ fn environment(budget: &Arc<Budget>, now: SystemTime) -> Environment<'static> {
 
 /// `*` of numbers, and of a text or a list and a count.
 fn multiply(budget: &Budget, left: &Value, right: &Value) -> Result<Value, Error> {
-    let (many, count) = if left.is_number() { (right, left) } else { (left, right) };
+    let (many, count) = if left.is_number() {
+        (right, left)
+    } else {
+        (left, right)
+    };
     let sequence = matches!(many.kind(), ValueKind::String | ValueKind::Seq);
     if sequence && let Some(count) = count.as_i64() {
         let count = usize::try_from(count).unwrap_or(0);
         let Some(text) = many.as_str() else {
             let items: Vec<Value> = many.try_iter()?.collect();
-            budget.charge(size_of::<Value>().saturating_mul(items.len()).saturating_mul(count))?;
+            budget.charge(
+                size_of::<Value>()
+                    .saturating_mul(items.len())
+                    .saturating_mul(count),
+            )?;
             let repeated = std::iter::repeat_n(items, count).flatten();
             return Ok(Value::from(repeated.collect::<Vec<_>>()));
         };
@@ -231,7 +241,10 @@ fn multiply(budget: &Budget, left: &Value, right: &Value) -> Result<Value, Error
     }
     let refused = || {
         let (a, b) = (left.kind(), right.kind());
-        Error::new(ErrorKind::InvalidOperation, format!("{a} * {b} has no value"))
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("{a} * {b} has no value"),
+        )
     };
     if left.is_integer() && right.is_integer() {
         let product = left.as_i64().zip(right.as_i64());

@@ -16,9 +16,15 @@ pub const FALLBACKS: &[(&str, &str)] = &[
     ("llama3", include_str!("templates/llama3.jinja")),
     ("mistral-v1", include_str!("templates/mistral-v1.jinja")),
     ("mistral-v3", include_str!("templates/mistral-v3.jinja")),
-    ("mistral-v3-tekken", include_str!("templates/mistral-v3-tekken.jinja")),
+    (
+        "mistral-v3-tekken",
+        include_str!("templates/mistral-v3-tekken.jinja"),
+    ),
     ("mistral-v7", include_str!("templates/mistral-v7.jinja")),
-    ("mistral-v7-tekken", include_str!("templates/mistral-v7-tekken.jinja")),
+    (
+        "mistral-v7-tekken",
+        include_str!("templates/mistral-v7-tekken.jinja"),
+    ),
     ("olmo2", include_str!("templates/olmo2.jinja")),
     ("phi3", include_str!("templates/phi3.jinja")),
     ("phi4", include_str!("templates/phi4.jinja")),
@@ -30,10 +36,16 @@ pub const FALLBACKS: &[(&str, &str)] = &[
 const SURE: &[(&[&str], &str)] = &[
     (&["<|im_start|>", "<|im_sep|>", "<|im_end|>"], "phi4"),
     (&["<|im_start|>", "<|im_end|>"], "chatml"),
-    (&["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], "llama3"),
+    (
+        &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        "llama3",
+    ),
     (&["<start_of_turn>", "<end_of_turn>"], "gemma"),
     (&["<|start_of_role|>", "<|end_of_role|>"], "granite"),
-    (&["<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"], "command-r"),
+    (
+        &["<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"],
+        "command-r",
+    ),
     (&["<｜User｜>", "<｜Assistant｜>"], "deepseek3"),
     (&["<|user|>", "<|assistant|>", "<|end|>"], "phi3"),
 ];
@@ -42,7 +54,8 @@ const SURE: &[(&[&str], &str)] = &[
 pub(super) fn detect(tokenizer: &Tokenizer) -> Option<&'static str> {
     let has = |token: &&str| tokenizer.special_id(token).is_some();
     let mut rows = SURE.iter();
-    rows.find(|(tokens, _)| tokens.iter().all(has)).map(|(_, name)| *name)
+    rows.find(|(tokens, _)| tokens.iter().all(has))
+        .map(|(_, name)| *name)
 }
 
 /// The source of a template by its name.

@@ -11,7 +11,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// The engine's filters that nobody needs here and that no budget bounds.
-const REMOVED: &[&str] = &["batch", "slice", "format", "pprint", "chain", "zip", "sum", "groupby"];
+const REMOVED: &[&str] = &[
+    "batch", "slice", "format", "pprint", "chain", "zip", "sum", "groupby",
+];
 
 /// Columns of an indentation at most, and digits of a number in a format.
 const INDENT_MAX: usize = 64;
@@ -23,9 +25,12 @@ pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
         env.remove_filter(name);
     }
     let b = Arc::clone(budget);
-    env.add_filter("tojson", move |value: &Value, args: Rest<Value>, options: Kwargs| {
-        to_json(&b, value, &args, &options)
-    });
+    env.add_filter(
+        "tojson",
+        move |value: &Value, args: Rest<Value>, options: Kwargs| {
+            to_json(&b, value, &args, &options)
+        },
+    );
     env.add_filter("from_json", |text: &str| {
         let json: serde_json::Value = serde_json::from_str(text)
             .map_err(|e| refuse(Kind::Argument, &format!("from_json: {e}")))?;
@@ -45,13 +50,17 @@ pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
         replace(&b, &text?, &from?, &to?)
     });
     let b = Arc::clone(budget);
-    env.add_filter("indent", move |text: &str, args: Rest<Value>, options: Kwargs| {
-        indent(&b, text, &args, &options)
-    });
+    env.add_filter(
+        "indent",
+        move |text: &str, args: Rest<Value>, options: Kwargs| indent(&b, text, &args, &options),
+    );
     let b = Arc::clone(budget);
-    env.add_filter("map", move |state: &mut State<'_, '_>, items: &Value, args: Rest<Value>, options: Kwargs| {
-        map(&b, state, items, &args, &options)
-    });
+    env.add_filter(
+        "map",
+        move |state: &mut State<'_, '_>, items: &Value, args: Rest<Value>, options: Kwargs| {
+            map(&b, state, items, &args, &options)
+        },
+    );
     let b = Arc::clone(budget);
     env.set_unknown_method_callback(move |state, value, method, args| {
         call_method(&b, state, value, method, args)
@@ -112,9 +121,15 @@ fn replace(budget: &Budget, text: &str, from: &str, to: &str) -> Result<String, 
 
 /// Holds a text with `{}` against what its fields may become.
 fn check_format(budget: &Budget, text: &str, args: &[Value]) -> Result<(), Error> {
-    let digits = text.split(|c: char| !c.is_ascii_digit()).map(str::len).max();
+    let digits = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::len)
+        .max();
     if digits.unwrap_or(0) > FORMAT_DIGITS_MAX {
-        return Err(refuse(Kind::TooLarge, "format: a width has more than 3 digits"));
+        return Err(refuse(
+            Kind::TooLarge,
+            "format: a width has more than 3 digits",
+        ));
     }
     let fields = text.matches('{').count();
     for arg in args {
@@ -131,7 +146,8 @@ fn indent(budget: &Budget, text: &str, args: &[Value], options: &Kwargs) -> Resu
         None => options.get::<Option<Value>>(name),
     };
     let width = option(0, "width")?.unwrap_or_else(|| Value::from(4));
-    let [first, blank] = [option(1, "first")?, option(2, "blank")?].map(|v| v.is_some_and(|v| v.is_true()));
+    let [first, blank] =
+        [option(1, "first")?, option(2, "blank")?].map(|v| v.is_some_and(|v| v.is_true()));
     options.assert_all_used()?;
     let space = match width.as_str() {
         Some(space) => space.to_string(),
@@ -144,7 +160,11 @@ fn indent(budget: &Budget, text: &str, args: &[Value], options: &Kwargs) -> Resu
     budget.text(|out| {
         for (at, line) in text.split('\n').enumerate() {
             out.write_str(if at == 0 { "" } else { "\n" })?;
-            if if at == 0 { first } else { blank || !line.is_empty() } {
+            if if at == 0 {
+                first
+            } else {
+                blank || !line.is_empty()
+            } {
                 out.write_str(&space)?;
             }
             out.write_str(line)?;
@@ -168,10 +188,12 @@ fn map(
     for item in items.try_iter()? {
         let new = match (&attribute, args) {
             (Some(path), []) => {
-                let found = path.split('.').try_fold(item, |value, name| match name.parse::<i64>() {
-                    Ok(index) => value.get_item(&Value::from(index)),
-                    Err(_) => value.get_attr(name),
-                })?;
+                let found =
+                    path.split('.')
+                        .try_fold(item, |value, name| match name.parse::<i64>() {
+                            Ok(index) => value.get_item(&Value::from(index)),
+                            Err(_) => value.get_attr(name),
+                        })?;
                 match &default {
                     Some(default) if found.is_undefined() => default.clone(),
                     _ => found,
@@ -194,22 +216,35 @@ fn map(
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as
 /// `transformers` defines it: nothing is escaped for HTML.
-fn to_json(budget: &Budget, value: &Value, args: &[Value], options: &Kwargs) -> Result<String, Error> {
+fn to_json(
+    budget: &Budget,
+    value: &Value,
+    args: &[Value],
+    options: &Kwargs,
+) -> Result<String, Error> {
     let option = |at: usize, name: &str| match args.get(at) {
         Some(value) => Ok(value.clone()),
-        None => options.get::<Option<Value>>(name).map(Option::unwrap_or_default),
+        None => options
+            .get::<Option<Value>>(name)
+            .map(Option::unwrap_or_default),
     };
-    let [ascii, indent, separators, sorted] =
-        ["ensure_ascii", "indent", "separators", "sort_keys"];
-    let [ascii, indent, separators, sorted] =
-        [option(0, ascii)?, option(1, indent)?, option(2, separators)?, option(3, sorted)?];
+    let [ascii, indent, separators, sorted] = ["ensure_ascii", "indent", "separators", "sort_keys"];
+    let [ascii, indent, separators, sorted] = [
+        option(0, ascii)?,
+        option(1, indent)?,
+        option(2, separators)?,
+        option(3, sorted)?,
+    ];
     options.assert_all_used()?;
     let indent = match indent.kind() {
         ValueKind::None | ValueKind::Undefined => None,
         ValueKind::String => Some(indent.to_string()),
         _ => Some(" ".repeat(usize::try_from(indent)?.min(INDENT_MAX + 1))),
     };
-    if indent.as_ref().is_some_and(|indent| indent.len() > INDENT_MAX) {
+    if indent
+        .as_ref()
+        .is_some_and(|indent| indent.len() > INDENT_MAX)
+    {
         let message = format!("tojson: more than {INDENT_MAX} columns");
         return Err(refuse(Kind::TooLarge, &message));
     }

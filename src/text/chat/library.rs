@@ -78,7 +78,10 @@ impl ChatTemplates {
         for item in listed {
             let field = |name: &str| item.get(name).and_then(Json::as_str);
             let (Some(name), Some(source)) = (field("name"), field("template")) else {
-                bail!(Format, "an item of chat_template lacks its name or template");
+                bail!(
+                    Format,
+                    "an item of chat_template lacks its name or template"
+                );
             };
             self.add(name, source);
         }
@@ -92,7 +95,9 @@ impl ChatTemplates {
 
     /// The source of a template by its name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find(|(have, _)| *have == name).map(|found| found.1)
+        self.iter()
+            .find(|(have, _)| *have == name)
+            .map(|found| found.1)
     }
 
     /// The template that answers a choice: the model's own, else the fall-back that the special
@@ -116,7 +121,11 @@ impl ChatTemplates {
             }
             let detected = fallback::detect(tokenizer).and_then(fallback::source);
             let Some(source) = detected else {
-                bail!(Argument, "the model has no chat template; give one: {}", names());
+                bail!(
+                    Argument,
+                    "the model has no chat template; give one: {}",
+                    names()
+                );
             };
             return fallback(source);
         };

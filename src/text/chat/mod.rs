@@ -29,7 +29,7 @@ use std::time::SystemTime;
 use values::Reader;
 
 /// Bytes of a template at most; the longest known has a fifth of it.
-pub const TEMPLATE_BYTES_MAX: usize = 128 << 10;
+const TEMPLATE_BYTES_MAX: usize = 128 << 10;
 
 /// Names of variables that an application cannot give: they have a place of their own.
 const RESERVED: &[&str] = &[
@@ -99,7 +99,7 @@ impl ChatTemplate {
     /// A template from its source.
     ///
     /// # Errors
-    /// `TooLarge` over [`TEMPLATE_BYTES_MAX`], `Format` with the line for what is no template.
+    /// `TooLarge` over 128 KiB, `Format` with the line for what is no template.
     pub fn new(source: &str, ends: Ends<'_>) -> Result<Self> {
         if source.len() > TEMPLATE_BYTES_MAX {
             bail!(
@@ -160,7 +160,10 @@ impl ChatTemplate {
         let mut root: Vec<(String, Value)> = Vec::new();
         for (name, value) in conversation.variables.into_iter().flatten() {
             if RESERVED.contains(&name.as_str()) || !is_identifier(name) {
-                bail!(Argument, "the variable {name:?} is not the application's to give");
+                bail!(
+                    Argument,
+                    "the variable {name:?} is not the application's to give"
+                );
             }
             root.push((name.clone(), reader.read(value).context(name)?));
         }
@@ -201,9 +204,14 @@ fn message(given: &Json) -> Result<Cow<'_, Json>> {
     let Json::Object(fields) = given else {
         bail!(Argument, "a message is no object");
     };
-    let thought = REASONING.iter().find_map(|name| fields.get(*name).filter(|v| !v.is_null()));
+    let thought = REASONING
+        .iter()
+        .find_map(|name| fields.get(*name).filter(|v| !v.is_null()));
     let calls = fields.get("tool_calls").and_then(Json::as_array);
-    let spelt = |call: &Json| call.pointer("/function/arguments").is_some_and(Json::is_string);
+    let spelt = |call: &Json| {
+        call.pointer("/function/arguments")
+            .is_some_and(Json::is_string)
+    };
     let spelt = calls.is_some_and(|calls| calls.iter().any(spelt));
     if thought.is_none() && !spelt {
         return Ok(Cow::Borrowed(given));
@@ -211,11 +219,19 @@ fn message(given: &Json) -> Result<Cow<'_, Json>> {
     let mut fields = fields.clone();
     if let Some(thought) = thought {
         fields.insert(REASONING[0].into(), thought.clone());
-        fields.entry(REASONING[1]).or_insert_with(|| thought.clone());
+        fields
+            .entry(REASONING[1])
+            .or_insert_with(|| thought.clone());
     }
     let calls = fields.get_mut("tool_calls").and_then(Json::as_array_mut);
-    for arguments in calls.into_iter().flatten().filter_map(|call| call.pointer_mut("/function/arguments")) {
-        let read = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
+    for arguments in calls
+        .into_iter()
+        .flatten()
+        .filter_map(|call| call.pointer_mut("/function/arguments"))
+    {
+        let read = arguments
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok());
         if let Some(object @ Json::Object(_)) = read {
             *arguments = object;
         }

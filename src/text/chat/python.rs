@@ -29,7 +29,11 @@ fn write_repr(value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
         ValueKind::Number => write_number(value, out),
         ValueKind::String => write_quoted(value.as_str().unwrap_or_default(), out),
         ValueKind::Seq | ValueKind::Iterable => {
-            let (open, close) = if value.is_tuple() { ('(', ')') } else { ('[', ']') };
+            let (open, close) = if value.is_tuple() {
+                ('(', ')')
+            } else {
+                ('[', ']')
+            };
             out.write_char(open)?;
             for (at, item) in items(value).enumerate() {
                 out.write_str(if at == 0 { "" } else { ", " })?;
@@ -188,9 +192,11 @@ impl Json {
     fn number(&self, value: &Value, out: &mut dyn Write) -> fmt::Result {
         match f64::try_from(value.clone()) {
             Ok(number) if number.is_nan() => out.write_str("NaN"),
-            Ok(number) if number.is_infinite() => {
-                out.write_str(if number > 0.0 { "Infinity" } else { "-Infinity" })
-            }
+            Ok(number) if number.is_infinite() => out.write_str(if number > 0.0 {
+                "Infinity"
+            } else {
+                "-Infinity"
+            }),
             _ => write_number(value, out),
         }
     }

@@ -80,8 +80,14 @@ mod tests {
     #[test]
     fn only_words_of_the_language_change() {
         check("a * b {% generation %}", "a * b {% if true %}");
-        check("{%- endgeneration -%} generation", "{%- endif -%} generation");
-        check("{{ 'x*' * 3 * n }}{# * #}", "{{ 'x*' *_one_* 3 *_one_* n }}{# * #}");
+        check(
+            "{%- endgeneration -%} generation",
+            "{%- endif -%} generation",
+        );
+        check(
+            "{{ 'x*' * 3 * n }}{# * #}",
+            "{{ 'x*' *_one_* 3 *_one_* n }}{# * #}",
+        );
         check("{{ f(*a, *b) ** 2 }}", "{{ f(*a, *b) ** 2 }}");
         check("{{ generation }}", "{{ generation }}");
         check("日本{{ 2*3 }}", "日本{{ 2*_one_*3 }}");

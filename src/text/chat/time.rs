@@ -4,11 +4,27 @@ use std::fmt::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const DAYS: [&str; 7] = [
-    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
 ];
 
 /// A moment by the calendar.
@@ -82,7 +98,11 @@ impl Date {
             'S' => write!(out, "{:02}", self.second),
             'p' => out.write_str(if self.hour < 12 { "AM" } else { "PM" }),
             'F' => write!(out, "{}-{:02}-{:02}", self.year, self.month + 1, self.day),
-            'T' => write!(out, "{:02}:{:02}:{:02}", self.hour, self.minute, self.second),
+            'T' => write!(
+                out,
+                "{:02}:{:02}:{:02}",
+                self.hour, self.minute, self.second
+            ),
             'Z' => out.write_str("UTC"),
             'z' => out.write_str("+0000"),
             '%' => out.write_str("%"),
@@ -130,10 +150,22 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        check(0, "%A %d %B %Y %H:%M:%S %j", "Thursday 01 January 1970 00:00:00 001");
+        check(
+            0,
+            "%A %d %B %Y %H:%M:%S %j",
+            "Thursday 01 January 1970 00:00:00 001",
+        );
         check(951_782_400, "%d %b %Y", "29 Feb 2000");
-        check(1_735_689_599, "%Y-%m-%d %j %I:%M %p", "2024-12-31 366 11:59 PM");
-        check(1_722_470_400, "%B %-d, %Y, %a %y %%", "August 1, 2024, Thu 24 %");
+        check(
+            1_735_689_599,
+            "%Y-%m-%d %j %I:%M %p",
+            "2024-12-31 366 11:59 PM",
+        );
+        check(
+            1_722_470_400,
+            "%B %-d, %Y, %a %y %%",
+            "August 1, 2024, Thu 24 %",
+        );
     }
 
     #[test]

@@ -38,7 +38,10 @@ impl<'a> Reader<'a> {
 
     fn level(&mut self, json: &Json, depth: usize) -> Result<Value> {
         if depth == 0 {
-            bail!(TooLarge, "the conversation nests deeper than {DEPTH_MAX} levels");
+            bail!(
+                TooLarge,
+                "the conversation nests deeper than {DEPTH_MAX} levels"
+            );
         }
         self.size.values += 1;
         Ok(match json {
