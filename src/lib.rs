@@ -38,6 +38,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, MIXES, Mix, Options, Progress,
     Quantize, Quantized, STAGES, Source, Stage, compare, compile, devices, estimate, load,
-    load_tokenizer, open_directory, quantize,
+    load_chat_templates, load_tokenizer, open_directory, quantize,
 };
 pub use model::{Facts, Model, TableId};

@@ -3,7 +3,7 @@
 use crate::device::Profile;
 use crate::exec::Executor;
 use crate::op::table::Table;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub struct Model {
     pub(crate) tables: Arc<[Table]>,
     /// Text to tokens and back.
     pub(crate) tokenizer: Arc<Tokenizer>,
+    /// The chat templates of its files.
+    pub(crate) chat_templates: Arc<ChatTemplates>,
     /// What is known of it.
     pub(crate) facts: Facts,
 }
@@ -85,6 +87,11 @@ impl Model {
     /// Text to tokens and back.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The chat templates that its files bring along.
+    pub fn chat_templates(&self) -> &ChatTemplates {
+        &self.chat_templates
     }
 
     /// The facts of its device.

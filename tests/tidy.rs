@@ -65,6 +65,11 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
         "tokenizers stay in src/text",
     ),
     (
+        &["minijinja::", "minijinja_contrib::"],
+        &["src/text/chat/"],
+        "templates run in src/text/chat",
+    ),
+    (
         &["memmap2::"],
         &["src/format/map.rs", "src/exec/cpu/memory.rs", "cli/"],
         "the library maps memory in two places",

@@ -1,5 +1,6 @@
 //! The arguments of every command, and the groups that commands share.
 
+use crate::chat::ChatArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::quantize::{self, Choice};
@@ -27,6 +28,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Continues a prompt
     Run(RunArgs),
+    /// Answers a message, or holds a conversation
+    Chat(ChatArgs),
     /// Shows what a file holds, what it needs and whether it runs here
     Inspect(InspectArgs),
     /// Shows the dispatch tables that a file compiles to

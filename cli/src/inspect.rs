@@ -6,11 +6,8 @@ use crate::terminal;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};
-use tabla::text::Tokenizer;
+use tabla::text::{ChatTemplate, ChatTemplates, Ends, Tokenizer};
 use tabla::{Estimate, Options, Source};
-
-/// Where GGUF files keep the template of a chat.
-const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Items of an array that JSON shows.
 const ARRAY_SHOWN: usize = 16;
@@ -29,6 +26,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 struct File {
     directory: Directory,
     tokenizer: tabla::Result<Tokenizer>,
+    templates: ChatTemplates,
     /// What it needs, or why it does not run here.
     estimate: tabla::Result<Estimate>,
     totals: BTreeMap<&'static str, Total>,
@@ -80,6 +78,7 @@ impl File {
             totals: totals(&directory.tensors),
             directory,
             tokenizer: tabla::load_tokenizer(source),
+            templates: tabla::load_chat_templates(source)?,
             estimate: tabla::estimate(source, options),
         })
     }
@@ -88,14 +87,6 @@ impl File {
         self.totals
             .values()
             .fold(Total::default(), |a, b| a.add(*b))
-    }
-
-    /// Bytes of the chat template, where there is one.
-    fn template(&self) -> Option<&[u8]> {
-        match self.directory.metadata.get(TEMPLATE) {
-            Some(Value::String(bytes)) => Some(bytes),
-            _ => None,
-        }
     }
 
     fn say(&self) -> Result<(), Failure> {
@@ -113,13 +104,10 @@ impl File {
         }
         self.say_metadata()?;
         self.say_tensors()?;
+        self.say_templates()?;
         terminal::line("")?;
         terminal::line(&format!("tokenizer  {}", self.tokenizer_line()))?;
-        let template = match self.template() {
-            Some(bytes) => format!("{} bytes", bytes.len()),
-            None => "none: the file is for completion".to_string(),
-        };
-        terminal::line(&format!("template   {template}"))?;
+        terminal::line(&format!("template   {}", self.template_line()))?;
         self.say_verdict()
     }
 
@@ -215,6 +203,54 @@ impl File {
         )
     }
 
+    /// Each template in full: it decides what the model is told, and its author is a stranger.
+    fn say_templates(&self) -> Result<(), Failure> {
+        for (name, source) in self.templates.iter() {
+            let name = terminal::one_line(name);
+            terminal::line(&format!(
+                "\nchat template {name}: {} bytes, SHA-256 {}",
+                source.len(),
+                sha256(source)
+            ))?;
+            for line in source.lines() {
+                terminal::line(&format!("  {}", terminal::printable(line)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn template_line(&self) -> String {
+        let usual = self.usual_template();
+        let Some(name) = usual else {
+            return "none: the file is for completion".to_string();
+        };
+        let Some(source) = self.templates.get(name) else {
+            return format!("none; {name} fits the special tokens");
+        };
+        match ChatTemplate::new(source, Ends::default()) {
+            Ok(_) => format!("SHA-256 {}", sha256(source)),
+            Err(error) => format!("broken: {}", terminal::one_line(error.message())),
+        }
+    }
+
+    fn usual_template(&self) -> Option<&str> {
+        let tokenizer = self.tokenizer.as_ref().ok()?;
+        self.templates.usual(tokenizer)
+    }
+
+    fn templates_json(&self) -> Json {
+        let templates = self.templates.iter().map(|(name, source)| {
+            let checked = ChatTemplate::new(source, Ends::default());
+            json!({
+                "name": name,
+                "template": source,
+                "sha256": sha256(source),
+                "error": checked.err().map(|error| error.message().to_string()),
+            })
+        });
+        templates.collect()
+    }
+
     fn say_verdict(&self) -> Result<(), Failure> {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
@@ -267,7 +303,8 @@ impl File {
             "totals": totals,
             "total": total_json(&self.all()),
             "tokenizer": self.tokenizer_json(),
-            "chat_template": self.template().map(String::from_utf8_lossy),
+            "chat_template": self.usual_template(),
+            "chat_templates": self.templates_json(),
             "memory": self.estimate.as_ref().ok().map(|estimate| json!({
                 "context": estimate.context,
                 "weight_bytes": estimate.weight_bytes,
@@ -294,6 +331,13 @@ impl File {
             Err(error) => json!({ "error": error.message() }),
         }
     }
+}
+
+/// The hash by which a template can be compared with a published one, in hexadecimal digits.
+fn sha256(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let digits = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    digits.collect()
 }
 
 /// The family of a vocabulary, as GGUF files name it.

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod chat;
 mod devices;
 mod failure;
 mod hub;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         None => run::run(&cli.run),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Chat(args)) => chat::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Table(args)) => table::run(args),
         Some(Command::Devices(args)) => devices::run(args),

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         ignore_stops: args.ignore_eos,
         ..Generate::default()
     };
-    let mut answer = Answer::new(args);
+    let form = if args.json { Form::Json } else { Form::Text };
+    let mut answer = Answer::new(form);
     let stats = session.generate(&generate, &mut |piece| answer.take(piece));
     let stats = answer.end(stats)?;
 
@@ -137,8 +138,17 @@ enum Sink {
     Pipe,
 }
 
+/// How an answer is told.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    /// As it comes.
+    Text,
+    /// In one object at the end.
+    Json,
+}
+
 /// The answer while it comes.
-struct Answer {
+pub(crate) struct Answer {
     sink: Sink,
     /// The text so far, for JSON.
     text: String,
@@ -148,11 +158,11 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(args: &RunArgs) -> Self {
-        let sink = match (args.json, terminal::stdout_is_terminal()) {
-            (true, _) => Sink::Json,
-            (false, true) => Sink::Terminal,
-            (false, false) => Sink::Pipe,
+    pub(crate) fn new(form: Form) -> Self {
+        let sink = match (form, terminal::stdout_is_terminal()) {
+            (Form::Json, _) => Sink::Json,
+            (Form::Text, true) => Sink::Terminal,
+            (Form::Text, false) => Sink::Pipe,
         };
         Self {
             sink,
@@ -162,7 +172,7 @@ impl Answer {
         }
     }
 
-    fn take(&mut self, piece: Piece<'_>) -> Flow {
+    pub(crate) fn take(&mut self, piece: Piece<'_>) -> Flow {
         if terminal::interrupted() {
             return Flow::Stop;
         }
@@ -198,7 +208,7 @@ impl Answer {
     }
 
     /// Ends the line that the answer stands on, without adding to a file that it goes to.
-    fn end(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
+    pub(crate) fn end(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }

@@ -188,22 +188,34 @@ impl Drop for Progress {
 
 /// Whether the user pressed Ctrl-C.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// What Ctrl-C stops.
-static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
+/// What Ctrl-C stops: some work, and the session that does it where one does.
+static RUNNING: Mutex<Option<Option<Cancel>>> = Mutex::new(None);
+/// Whether anybody listens to Ctrl-C.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
 
 /// From here on Ctrl-C stops this session, or sets [`interrupted`] where there is none, and only a
 /// second one ends the program. Before, the first one does.
 pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), Failure> {
-    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = cancel.into();
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel.into());
+    if CAUGHT.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Ordering::Relaxed) {
-            end_at_once();
-        }
-        if let Some(cancel) = &*RUNNING.lock().unwrap_or_else(PoisonError::into_inner) {
-            cancel.cancel();
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*running {
+            Some(session) if !INTERRUPTED.swap(true, Ordering::Relaxed) => {
+                session.iter().for_each(Cancel::cancel);
+            }
+            _ => end_at_once(),
         }
     })
     .map_err(|error| Failure::new(format!("cannot catch Ctrl-C: {error}")))
+}
+
+/// From here on the first Ctrl-C ends the program again.
+pub(crate) fn release_interrupt() {
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    INTERRUPTED.store(false, Ordering::Relaxed);
 }
 
 /// Whether the user pressed Ctrl-C since [`catch_interrupt`].

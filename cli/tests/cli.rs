@@ -389,3 +389,82 @@ fn benchmarks_come_in_every_form() {
     assert_eq!(csv.text().lines().count(), 3);
     assert!(csv.text().starts_with("build_version,"));
 }
+
+#[test]
+fn a_chat_answers_once_or_line_by_line() {
+    let common = ["chat", "--device", "cpu", "--temp", "0", "-n", "4", "-q"];
+    let with = |more: &[&'static str]| {
+        let mut args = common.to_vec();
+        args.extend(more);
+        args
+    };
+    let once = tabla(&with(&["--chat-template", "alpaca", "-p", "Hi"]));
+    assert!(once.text().ends_with('\n') && once.text().len() > 1);
+    assert_eq!(once.stderr, "");
+    let lines = with(&["--chat-template", "alpaca", "--system", "Be brief."]);
+    let said = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
+    assert!(said.text().lines().count() >= 2, "{}", said.text());
+
+    // The source of a template, or a file with it.
+    let source = "{{ messages[-1].content }} there was {{ who }}";
+    let more = ["-p", "Once", "--chat-template-kwargs", r#"{"who": "a"}"#];
+    let told = tabla(&with(&[&["--chat-template", source][..], &more].concat()));
+    let file = Scratch::holding("told.jinja", source.as_bytes());
+    let mut args: Vec<&str> = common.to_vec();
+    args.extend(["--chat-template", file.path()]);
+    args.extend(more);
+    assert_eq!(told.text(), tabla(&args).text());
+}
+
+#[test]
+fn a_chat_says_what_it_lacks() {
+    let none = tabla(&["chat", "--device", "cpu", "-p", "Hi"]);
+    assert_eq!(none.code, Some(1));
+    assert!(
+        none.stderr.contains("has no chat template"),
+        "{}",
+        none.stderr
+    );
+    assert!(none.stderr.contains("chatml"), "{}", none.stderr);
+    let args = [
+        "chat",
+        "--device",
+        "cpu",
+        "-p",
+        "Hi",
+        "--chat-template",
+        "chatlm",
+    ];
+    let wrong = tabla(&args);
+    assert!(
+        wrong.stderr.contains("neither a name nor a template"),
+        "{}",
+        wrong.stderr
+    );
+    let args = ["chat", "--chat-template-kwargs", "[]"];
+    assert_eq!(tabla(&args).code, Some(2));
+}
+
+/// Needs `TABLA_TESTDATA`, the folder of real models; without it the test says so and passes.
+#[test]
+fn templates_of_files_are_shown_with_their_hash() {
+    let Some(folder) = std::env::var_os("TABLA_TESTDATA") else {
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "SKIPPED: TABLA_TESTDATA names no folder"
+        );
+        return;
+    };
+    let file = Path::new(&folder).join("gguf/SmolLM2-135M-Instruct.Q4_1.gguf");
+    let file = file.to_str().expect("a plain name");
+    let object = tabla(&["inspect", "--device", "cpu", "--json", file]).json();
+    assert_eq!(object["chat_template"], "default");
+    let template = &object["chat_templates"][0];
+    let hash = template["sha256"].as_str().expect("a hash");
+    assert!(hash.len() == 64 && template["error"].is_null());
+    let source = template["template"].as_str().expect("a source");
+    let shown = tabla(&["inspect", "--device", "cpu", file]);
+    assert!(shown.text().contains(&format!("SHA-256 {hash}")));
+    let line = source.lines().next().expect("a line");
+    assert!(shown.text().contains(line));
+}

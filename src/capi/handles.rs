@@ -3,7 +3,7 @@
 use crate::decode::{Cancel, Session};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::Facts;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ pub struct TablaModel {
     session: Mutex<Session>,
     /// What can be asked while the session is busy.
     tokenizer: Arc<Tokenizer>,
+    chat_templates: Arc<ChatTemplates>,
     facts: Facts,
     /// Who is inside a call, so that a callback's call is told from another thread's.
     inside: Mutex<Option<ThreadId>>,
@@ -70,6 +71,7 @@ pub(super) fn insert(session: Session) -> Result<*mut TablaModel> {
     let cancel = session.canceller();
     let model = Arc::new(TablaModel {
         tokenizer: session.shared_tokenizer(),
+        chat_templates: session.shared_chat_templates(),
         facts: session.facts().clone(),
         session: Mutex::new(session),
         inside: Mutex::new(None),
@@ -156,6 +158,16 @@ pub(super) fn read<T>(
     let model = resolve(handle)?;
     model.check_sound()?;
     call(&model.tokenizer, &model.facts)
+}
+
+/// Runs a call on the chat templates of a model and its tokenizer, whatever its session does.
+pub(super) fn read_chat<T>(
+    handle: *const TablaModel,
+    call: impl FnOnce(&ChatTemplates, &Tokenizer) -> Result<T>,
+) -> Result<T> {
+    let model = resolve(handle)?;
+    model.check_sound()?;
+    call(&model.chat_templates, &model.tokenizer)
 }
 
 /// Stops what a model does, from any thread.

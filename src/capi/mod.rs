@@ -5,6 +5,7 @@
 
 #![expect(unreachable_pub, reason = "exported to C, by symbol")]
 
+mod chat;
 mod guard;
 mod handles;
 mod model;

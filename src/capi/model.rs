@@ -483,7 +483,7 @@ unsafe fn path_of(path: *const c_char) -> Option<PathBuf> {
 /// # Safety
 ///
 /// `text` is NULL or a C string that outlives the use.
-unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str> {
+pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Ok("");
     }

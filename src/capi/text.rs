@@ -95,7 +95,7 @@ pub unsafe extern "C" fn tabla_decode(
 /// # Safety
 ///
 /// `to` is NULL or points to room for `capacity` values.
-unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) -> Result<()> {
+pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) -> Result<()> {
     if to.is_null() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use crate::error::{Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
 use crate::op::table::Place;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -71,6 +71,11 @@ impl Session {
         &self.model.tokenizer
     }
 
+    /// The chat templates that the model's files bring along.
+    pub fn chat_templates(&self) -> &ChatTemplates {
+        &self.model.chat_templates
+    }
+
     /// The facts of the device.
     pub fn profile(&self) -> &Profile {
         self.model.profile()
@@ -89,6 +94,11 @@ impl Session {
     /// The tokenizer, for who must not wait for the session.
     pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
         Arc::clone(&self.model.tokenizer)
+    }
+
+    /// The chat templates, for who must not wait for the session.
+    pub(crate) fn shared_chat_templates(&self) -> Arc<ChatTemplates> {
+        Arc::clone(&self.model.chat_templates)
     }
 
     /// Every token of the sequence: given and picked.
@@ -251,8 +261,8 @@ impl Session {
         Ok(state.done)
     }
 
-    /// Forgets tokens behind the first `keep`.
-    pub(super) fn truncate(&mut self, keep: usize) {
+    /// Forgets the tokens behind the first `keep`, to go on from there.
+    pub fn truncate(&mut self, keep: usize) {
         self.tokens.truncate(keep);
         self.fed = self.fed.min(keep.saturating_sub(1));
     }

@@ -3,13 +3,13 @@
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
 use super::device::Device;
-use super::{Options, Source, detect, memory, open, tokenizer};
+use super::{Options, Source, chat, detect, memory, open, tokenizer};
 use crate::arch::{self, Config};
 use crate::device::Profile;
 use crate::error::Result;
 use crate::format::Directory;
 use crate::op::table::Table;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 
 /// What a model needs in memory.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,15 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 /// As [`load`](super::load), without the names of stages.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
     tokenizer::from_metadata(&open_directory(source)?.metadata)
+}
+
+/// The chat templates of a file and nothing else.
+///
+/// # Errors
+///
+/// As [`load`](super::load), without the names of stages.
+pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
+    Ok(chat::templates(&open_directory(source)?.metadata))
 }
 
 /// The tables of a model, by [`TableId`](crate::TableId), linked to nothing.

@@ -5,6 +5,7 @@
 
 mod build;
 mod catalog;
+mod chat;
 mod compare;
 mod device;
 mod inspect;
@@ -16,7 +17,9 @@ mod tokenizer;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
-pub use inspect::{Estimate, compile, estimate, load_tokenizer, open_directory};
+pub use inspect::{
+    Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
+};
 pub use quantize::{MIXES, Mix, Quantize, Quantized, quantize};
 pub use stage::{Progress, STAGES, Stage};
 
@@ -92,6 +95,7 @@ pub fn load(
     let profile = s.run(Stage::Tuning, || device.profile())?;
     let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(file, arch, config))?;
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
+    let chat_templates = chat::templates(&catalog.file().metadata);
     let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(&catalog, &config))?;
     let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
     let chunk = s.run(Stage::Scratch, || {
@@ -126,6 +130,7 @@ pub fn load(
         executor,
         tables,
         tokenizer: Arc::new(tokenizer),
+        chat_templates: Arc::new(chat_templates),
         facts,
     })
 }

@@ -4,6 +4,7 @@
 //! it; a [`Utf8Stream`] turns the bytes of tokens into text that a terminal can show at any moment.
 
 mod bytelevel;
+mod chat;
 mod encoder;
 mod pieces;
 mod pre;
@@ -17,6 +18,7 @@ mod vocab;
 #[cfg(test)]
 mod tests;
 
+pub use chat::{ChatTemplate, ChatTemplates, Choice, Conversation, Ends, FALLBACKS};
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
 pub use vocab::{Kind, Vocab};

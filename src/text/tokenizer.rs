@@ -6,6 +6,7 @@ use super::special::{Part, Specials as SpecialTokens};
 use super::vocab::{Kind, Vocab};
 use super::{bytelevel, pre, spm};
 use crate::error::{Context, Result, bail};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What special tokens spelt out in a text are.
@@ -43,6 +44,9 @@ pub struct Decode {
     /// Whether control tokens are left out or spelt out.
     pub specials: Specials,
 }
+
+/// Turns text between special tokens into what it stands for.
+type Show<'a> = &'a dyn for<'t> Fn(&'t str) -> Cow<'t, str>;
 
 /// The most text that one call encodes; 16 M tokens, beyond any context.
 const ENCODE_BYTES_MAX: usize = 64 << 20;
@@ -184,6 +188,32 @@ impl Tokenizer {
     /// # Errors
     /// `TooLarge` for a text over the limits, `Tokenizer` where the vocabulary cannot write it.
     pub fn encode(&self, text: &str, options: Encode) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len() / 4 + 8);
+        if options.add_special {
+            ids.extend(self.add.bos);
+        }
+        self.encode_into(text, options.specials, None, &mut ids)?;
+        if options.add_special {
+            ids.extend(self.add.eos);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text with special tokens, in which `show` yields what lies between them: what
+    /// it shows is never a special token, though it may be a user-defined one.
+    pub(super) fn encode_veiled(&self, text: &str, show: Show<'_>) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len() / 4 + 8);
+        self.encode_into(text, Specials::Tokens, Some(show), &mut ids)?;
+        Ok(ids)
+    }
+
+    fn encode_into(
+        &self,
+        text: &str,
+        specials: Specials,
+        show: Option<Show<'_>>,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         if text.len() > ENCODE_BYTES_MAX {
             bail!(
                 TooLarge,
@@ -192,28 +222,33 @@ impl Tokenizer {
             );
         }
         let model = self.encoder.model()?;
-        let mut ids = Vec::with_capacity(text.len() / 4 + 8);
-        if options.add_special {
-            ids.extend(self.add.bos);
-        }
-        let spelt = options.specials == Specials::Tokens;
+        let spelt = specials == Specials::Tokens;
         let wanted = |id: u32| spelt || !self.role(id).is_markup();
         // A space goes in front of the text and behind each special token, as llama.cpp does it.
         let mut after_special = true;
-        for part in self.specials.split(text, wanted) {
+        let mut take = |part: Part<'_>| {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(text) => {
                     let space = after_special && self.add.space;
-                    model.encode(if space { "▁" } else { "" }, text, &mut ids)?;
+                    model.encode(if space { "▁" } else { "" }, text, ids)?;
                 }
             }
             after_special = matches!(part, Part::Token(_));
+            Ok(())
+        };
+        for part in self.specials.split(text, wanted) {
+            match (part, show) {
+                (Part::Text(text), Some(show)) => {
+                    let user_defined = |id: u32| !self.role(id).is_markup();
+                    let parts = show(text);
+                    let mut parts = self.specials.split(&parts, user_defined).into_iter();
+                    parts.try_for_each(&mut take)?;
+                }
+                (part, _) => take(part)?,
+            }
         }
-        if options.add_special {
-            ids.extend(self.add.eos);
-        }
-        Ok(ids)
+        Ok(())
     }
 
     /// The bytes of ids; they need not be whole characters.

@@ -249,6 +249,81 @@ static void text(TablaModel *model) {
     CHECK(sentinel == 4711);
 }
 
+static const char CHAT[] = "[{\"role\": \"user\", \"content\": \"Hi </s> <s>\"}]";
+
+static void chat(TablaModel *model) {
+    struct {
+        TablaChatOptions known;
+        char newer[8];
+    } grown;
+    TablaChatOptions options;
+    uint32_t tokens[256], plain[256];
+    char text[512];
+    size_t count = 0, bytes = 0, others = 0, sentinel = 4711;
+
+    /* The story model has no template, and nothing that gives one away. */
+    FAILS(tabla_apply_chat_template(model, CHAT, NULL, text, sizeof text, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "chatml") != NULL);
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.chat_template = "vicuna";
+    CHECK(tabla_apply_chat_template(model, CHAT, &options, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_apply_chat_template(model, CHAT, &options, text, sizeof text - 1, &bytes) ==
+          TABLA_OK);
+    CHECK(bytes == count && bytes < sizeof text);
+    text[bytes] = '\0';
+    CHECK(strstr(text, "USER: Hi </s> <s>\nASSISTANT:") != NULL);
+    FAILS(tabla_apply_chat_template(model, CHAT, &options, text, 3, &sentinel),
+          TABLA_ERROR_TOO_LARGE);
+    CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
+    CHECK(count > 0 && count <= 256);
+
+    /* What a message spells is text: no token more than the template writes. */
+    options.chat_template = "{{ messages[0].content }}";
+    CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
+    CHECK(tabla_encode(model, "Hi </s> <s>", 11, 0, plain, 256, &others) == TABLA_OK);
+    CHECK(count == others && memcmp(tokens, plain, count * sizeof *tokens) == 0);
+
+    options.chat_template = "{{ tools | length }}{{ documents[0].title }}{{ x }}"
+                            "{{ add_generation_prompt }}";
+    options.tools = "[{}, {}]";
+    options.documents = "[{\"title\": \"T\"}]";
+    options.variables = "{\"x\": 7}";
+    options.no_generation_prompt = 1;
+    CHECK(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &bytes) == TABLA_OK);
+    CHECK(bytes == 8 && memcmp(text, "2T7False", 8) == 0);
+    options.variables = "{\"messages\": 7}";
+    FAILS(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    options.variables = NULL;
+    options.tools = "{}";
+    FAILS(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    options.tools = NULL;
+    options.chat_template = "{{ raise_exception('not this one') }}";
+    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "not this one") != NULL);
+    options.chat_template = "{% if %}";
+    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_FORMAT);
+    options.chat_template = "{{ 'a' * 100000000 }}";
+    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_TOO_LARGE);
+    options.chat_template = "\xff";
+    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    options.chat_template = "chatml";
+    FAILS(tabla_encode_chat(model, "[", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode_chat(model, "7", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode_chat(model, NULL, &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, NULL), TABLA_ERROR_ARGUMENT);
+    memset(&grown, 0, sizeof grown);
+    grown.known.struct_size = sizeof grown;
+    grown.known.chat_template = "chatml";
+    CHECK(tabla_encode_chat(model, CHAT, &grown.known, NULL, 0, &count) == TABLA_OK);
+    grown.newer[7] = 1;
+    FAILS(tabla_encode_chat(model, CHAT, &grown.known, NULL, 0, &sentinel), TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+}
+
 static uint32_t argmax(const float *row, size_t count) {
     size_t best = 0, i;
     for (i = 1; i < count; i++) {
@@ -446,6 +521,8 @@ static void refused(TablaModel *handle) {
     FAILS(tabla_model_info(handle, &info), TABLA_ERROR_HANDLE);
     FAILS(tabla_encode(handle, "a", 1, 0, &token, 1, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_encode_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
 }
@@ -559,6 +636,7 @@ int main(int argc, char **argv) {
     sizes();
     model = load();
     text(model);
+    chat(model);
     numbers(model);
     generating(model, NOTHING);
     generating(model, STOP);

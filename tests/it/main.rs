@@ -1,6 +1,7 @@
 //! The integration tests: one binary, so that the library is linked once.
 
 mod blocks;
+mod chat;
 mod common;
 mod fill;
 mod formats;

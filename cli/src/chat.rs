@@ -1,0 +1,180 @@
+//! `tabla chat`: one answer, or a conversation of a line for each turn.
+
+use crate::args::{ContextArg, DeviceArgs, ModelArg, SamplingArgs};
+use crate::failure::Failure;
+use crate::open;
+use crate::run::{self, Answer};
+use crate::terminal;
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use tabla::text::{ChatTemplate, Choice, Conversation, FALLBACKS};
+use tabla::{Finish, Generate, Session};
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// One message to answer; without it, every line of standard input is one
+    #[arg(short, long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// What the model is told in front of all messages
+    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT")]
+    system: Option<String>,
+    /// Template: the name of one, a file, or the text itself [default: the model's own]
+    #[arg(long, value_name = "NAME|FILE|TEXT")]
+    chat_template: Option<String>,
+    /// Further variables of the template, as a JSON object: {"enable_thinking": false}
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    chat_template_kwargs: Option<Map<String, Value>>,
+    /// Tokens of an answer at most; -1 or 0 goes on until the model stops or the context is full
+    #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    n_predict: i64,
+    #[command(flatten)]
+    context: ContextArg,
+    /// Says nothing on standard error but errors
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))
+}
+
+pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
+    let say = if args.quiet {
+        |_: &str| {}
+    } else {
+        terminal::note
+    };
+    let source = args.model.source(say)?;
+    let options = args.device.options(args.context.positions())?;
+    let opened = open::model(&source, &options)?;
+    if !args.quiet {
+        opened.notes(&source);
+    }
+    let session = Session::new(opened.model);
+    let mut chat = Chat {
+        template: template(args.chat_template.as_deref(), &session)?,
+        session,
+        variables: args.chat_template_kwargs.as_ref(),
+        generate: Generate {
+            sampling: args.sampling.sampling(),
+            max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
+            ..Generate::default()
+        },
+        messages: Vec::new(),
+    };
+    if let Some(text) = &args.system {
+        chat.say("system", text);
+    }
+    if let Some(text) = &args.prompt {
+        return match chat.turn(text)? {
+            Finish::Cancelled => Err(Failure::Interrupted),
+            _ => Ok(()),
+        };
+    }
+    chat.converse()
+}
+
+/// The template that the user asks for.
+fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Failure> {
+    let templates = session.chat_templates();
+    let known = |name: &str| {
+        templates.get(name).is_some() || FALLBACKS.iter().any(|fallback| fallback.0 == name)
+    };
+    let file = wanted.map(Path::new).filter(|path| path.is_file());
+    let text = match file.filter(|_| wanted.is_some_and(|name| !known(name))) {
+        Some(path) => {
+            let fail = |cause| Failure::file("read the chat template", path, cause);
+            Some(std::fs::read_to_string(path).map_err(fail)?)
+        }
+        None => None,
+    };
+    let choice = Choice {
+        template: text.as_deref().or(wanted),
+        tools: false,
+    };
+    Ok(templates.choose(&choice, session.tokenizer())?)
+}
+
+/// A conversation and the session that it is held in.
+struct Chat<'a> {
+    session: Session,
+    template: ChatTemplate,
+    variables: Option<&'a Map<String, Value>>,
+    generate: Generate,
+    messages: Vec<Value>,
+}
+
+impl Chat<'_> {
+    /// Answers each line of standard input, to its end.
+    fn converse(&mut self) -> Result<(), Failure> {
+        let asks = io::stdin().is_terminal();
+        loop {
+            terminal::release_interrupt();
+            if asks {
+                terminal::aside("> ");
+            }
+            let mut line = String::new();
+            let fail = |cause| Failure::Program {
+                message: "cannot read standard input".to_string(),
+                cause: Some(cause),
+            };
+            if io::stdin().read_line(&mut line).map_err(fail)? == 0 {
+                return Ok(());
+            }
+            let text = line.trim_end_matches(['\n', '\r']);
+            if !text.is_empty() {
+                // An answer that is interrupted ends; the conversation goes on.
+                self.turn(text)?;
+            }
+        }
+    }
+
+    /// Appends a message.
+    fn say(&mut self, role: &str, content: &str) {
+        self.messages
+            .push(json!({ "role": role, "content": content }));
+    }
+
+    /// Answers a message. Only what the session has not seen is fed: the tokens that the
+    /// conversation begins with as before stay where they are.
+    fn turn(&mut self, text: &str) -> Result<Finish, Failure> {
+        terminal::catch_interrupt(self.session.canceller())?;
+        self.say("user", text);
+        let conversation = Conversation {
+            variables: self.variables,
+            ..Conversation::new(&self.messages)
+        };
+        let ids = self
+            .template
+            .encode(&conversation, self.session.tokenizer())?;
+        run::check_length(&ids, self.session.facts().context)?;
+        let old = self.session.tokens().iter();
+        let same = ids.iter().zip(old).take_while(|(new, old)| new == old);
+        let same = same.count();
+        self.session.truncate(same);
+        run::prefill(&mut self.session, &ids[same..])?;
+
+        let mut answer = Answer::new(run::Form::Text);
+        let mut said = String::new();
+        let stats = self.session.generate(&self.generate, &mut |piece| {
+            said.push_str(piece.text);
+            answer.take(piece)
+        });
+        let stats = answer.end(stats)?;
+        if !terminal::stdout_is_terminal() {
+            terminal::line("")?;
+            terminal::flush()?;
+        }
+        self.say("assistant", &said);
+        Ok(stats.finish)
+    }
+}

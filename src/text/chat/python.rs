@@ -1,0 +1,226 @@
+//! Values as Python writes them: `str`, `repr` and `json.dumps`.
+//!
+//! Templates are written for Jinja2, whose `{{ x }}` is `str(x)` and whose `tojson` is, in
+//! `transformers`, plain `json.dumps`.
+
+use minijinja::Value;
+use minijinja::value::ValueKind;
+use std::fmt::{self, Write};
+
+/// How deep values nest at most.
+const DEPTH_MAX: usize = 100;
+/// Why a writer fails although its budget holds.
+pub(super) const TOO_DEEP: &str = "a value nests deeper than 100 levels";
+
+/// `str(value)`; an undefined value is empty, as in Jinja2.
+pub(super) fn write_str(value: &Value, out: &mut dyn Write) -> fmt::Result {
+    match value.as_str() {
+        Some(text) => out.write_str(text),
+        None => write_repr(value, out, DEPTH_MAX),
+    }
+}
+
+fn write_repr(value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
+    let depth = depth.checked_sub(1).ok_or(fmt::Error)?;
+    match value.kind() {
+        ValueKind::Undefined => Ok(()),
+        ValueKind::None => out.write_str("None"),
+        ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" }),
+        ValueKind::Number => write_number(value, out),
+        ValueKind::String => write_quoted(value.as_str().unwrap_or_default(), out),
+        ValueKind::Seq | ValueKind::Iterable => {
+            let (open, close) = if value.is_tuple() {
+                ('(', ')')
+            } else {
+                ('[', ']')
+            };
+            out.write_char(open)?;
+            for (at, item) in items(value).enumerate() {
+                out.write_str(if at == 0 { "" } else { ", " })?;
+                write_repr(&item, out, depth)?;
+            }
+            if value.is_tuple() && value.len() == Some(1) {
+                out.write_char(',')?;
+            }
+            out.write_char(close)
+        }
+        ValueKind::Map => {
+            out.write_char('{')?;
+            for (at, key) in items(value).enumerate() {
+                out.write_str(if at == 0 { "" } else { ", " })?;
+                write_repr(&key, out, depth)?;
+                out.write_str(": ")?;
+                write_repr(&value.get_item(&key).unwrap_or_default(), out, depth)?;
+            }
+            out.write_char('}')
+        }
+        _ => write!(out, "{value}"),
+    }
+}
+
+/// The items of a list, the keys of a map, nothing of anything else.
+fn items(value: &Value) -> impl Iterator<Item = Value> {
+    value.try_iter().into_iter().flatten()
+}
+
+/// `repr` of a string: single quotes, unless the text has some and no double ones.
+fn write_quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
+    out.write_char(quote)?;
+    for c in text.chars() {
+        match c {
+            '\\' => out.write_str("\\\\")?,
+            '\n' => out.write_str("\\n")?,
+            '\r' => out.write_str("\\r")?,
+            '\t' => out.write_str("\\t")?,
+            c if c == quote => write!(out, "\\{c}")?,
+            c if c.is_control() && u32::from(c) < 0x100 => write!(out, "\\x{:02x}", u32::from(c))?,
+            c => out.write_char(c)?,
+        }
+    }
+    out.write_char(quote)
+}
+
+/// A number as Python writes it: the shortest digits that read back, in exponents below 1e-4 and
+/// from 1e16 on.
+fn write_number(value: &Value, out: &mut dyn Write) -> fmt::Result {
+    if value.is_integer() {
+        return write!(out, "{value}");
+    }
+    let Ok(number) = f64::try_from(value.clone()) else {
+        return write!(out, "{value}");
+    };
+    let size = number.abs();
+    if !number.is_finite() {
+        let name = if number.is_nan() { "nan" } else { "inf" };
+        write!(out, "{}{name}", if number < 0.0 { "-" } else { "" })
+    } else if size != 0.0 && !(1e-4..1e16).contains(&size) {
+        let text = format!("{number:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = match exponent.strip_prefix('-') {
+            Some(exponent) => ('-', exponent),
+            None => ('+', exponent),
+        };
+        write!(out, "{digits}e{sign}{exponent:0>2}")
+    } else {
+        write!(out, "{number:?}")
+    }
+}
+
+/// What `json.dumps` can be told.
+#[derive(Clone, Debug)]
+pub(super) struct Json {
+    pub(super) ensure_ascii: bool,
+    /// What each level is indented by; `None` writes one line.
+    pub(super) indent: Option<String>,
+    pub(super) item_separator: String,
+    pub(super) key_separator: String,
+    pub(super) sort_keys: bool,
+}
+
+impl Json {
+    /// `json.dumps(value, ...)`.
+    pub(super) fn write(&self, value: &Value, out: &mut dyn Write) -> fmt::Result {
+        self.level(value, out, 0)
+    }
+
+    fn level(&self, value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
+        if depth >= DEPTH_MAX {
+            return Err(fmt::Error);
+        }
+        match value.kind() {
+            ValueKind::Undefined | ValueKind::None => out.write_str("null"),
+            ValueKind::Bool => out.write_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => self.number(value, out),
+            ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
+            ValueKind::Seq | ValueKind::Iterable => {
+                self.all("[]", items(value), depth, out, |item, out| {
+                    self.level(&item, out, depth + 1)
+                })
+            }
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = items(value).collect();
+                if self.sort_keys {
+                    keys.sort();
+                }
+                self.all("{}", keys.into_iter(), depth, out, |key, out| {
+                    let text = key.as_str().map_or_else(|| key.to_string(), str::to_string);
+                    self.string(&text, out)?;
+                    out.write_str(&self.key_separator)?;
+                    self.level(&value.get_item(&key).unwrap_or_default(), out, depth + 1)
+                })
+            }
+            _ => self.string(&value.to_string(), out),
+        }
+    }
+
+    /// Brackets, separators and line ends around items.
+    fn all(
+        &self,
+        brackets: &str,
+        items: impl Iterator<Item = Value>,
+        depth: usize,
+        out: &mut dyn Write,
+        mut each: impl FnMut(Value, &mut dyn Write) -> fmt::Result,
+    ) -> fmt::Result {
+        let (open, close) = brackets.split_at(1);
+        let line = |depth: usize, out: &mut dyn Write| match &self.indent {
+            Some(indent) => {
+                out.write_char('\n')?;
+                (0..depth).try_for_each(|_| out.write_str(indent))
+            }
+            None => Ok(()),
+        };
+        out.write_str(open)?;
+        let mut empty = true;
+        for item in items {
+            out.write_str(if empty { "" } else { &self.item_separator })?;
+            line(depth + 1, out)?;
+            each(item, out)?;
+            empty = false;
+        }
+        if !empty {
+            line(depth, out)?;
+        }
+        out.write_str(close)
+    }
+
+    fn number(&self, value: &Value, out: &mut dyn Write) -> fmt::Result {
+        match f64::try_from(value.clone()) {
+            Ok(number) if number.is_nan() => out.write_str("NaN"),
+            Ok(number) if number.is_infinite() => out.write_str(if number > 0.0 {
+                "Infinity"
+            } else {
+                "-Infinity"
+            }),
+            _ => write_number(value, out),
+        }
+    }
+
+    fn string(&self, text: &str, out: &mut dyn Write) -> fmt::Result {
+        out.write_char('"')?;
+        for c in text.chars() {
+            match c {
+                '"' => out.write_str("\\\"")?,
+                '\\' => out.write_str("\\\\")?,
+                '\n' => out.write_str("\\n")?,
+                '\r' => out.write_str("\\r")?,
+                '\t' => out.write_str("\\t")?,
+                '\u{8}' => out.write_str("\\b")?,
+                '\u{c}' => out.write_str("\\f")?,
+                c if c < ' ' => write!(out, "\\u{:04x}", u32::from(c))?,
+                c if self.ensure_ascii && !(' '..='~').contains(&c) => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        write!(out, "\\u{unit:04x}")?;
+                    }
+                }
+                c => out.write_char(c)?,
+            }
+        }
+        out.write_char('"')
+    }
+}

@@ -1,0 +1,225 @@
+"""What `transformers` renders from chat templates: tests/golden/templates/*.json.
+
+    python templates.py TESTDATA [FOLDER OUT]
+
+TESTDATA is the folder of real models that TABLA_TESTDATA names; the fall-backs are those of
+src/text/chat/templates. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
+
+conversations.json has what is rendered, each with and without the beginning of an answer; the
+other files have, for each template, its source's place, the marks that it was given, and two texts
+for each conversation: without and with that beginning. A text is null where the template refuses
+the conversation; a second one with a "+" in front goes on from the first. Made with transformers 5.23 and jinja2 3.1.6.
+"""
+
+import datetime as real
+import json
+import pathlib
+import sys
+
+import gguf
+import transformers.utils.chat_template_utils as utils
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+GOLDEN = ROOT / "tests/golden/templates"
+NOW = real.datetime(2026, 11, 5, 9, 7, 3)
+
+
+class Fixed(real.datetime):
+    """The clock stands still."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return NOW
+
+
+utils.datetime = Fixed
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather's forecast, \"now\" & here <°C>",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "Name of a city, e.g. Zürich"},
+                "days": {"type": "integer", "enum": [1, 2, 3]},
+                "exact": {"type": "boolean", "default": False},
+                "scale": {"type": "number", "default": 1.5},
+            },
+            "required": ["city"],
+        },
+    },
+}
+CLOCK = {
+    "type": "function",
+    "function": {
+        "name": "clock",
+        "description": "Says the time",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+
+
+def call(name, arguments, id="abcdef123"):
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def assistant(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+SYSTEM = {"role": "system", "content": "You are terse.\nAnswer in one line. "}
+CALLED = [
+    user("How warm is it in Zürich?"),
+    assistant("", tool_calls=[call("get_weather", {"city": "Zürich", "days": 2})]),
+    {"role": "tool", "name": "get_weather", "tool_call_id": "abcdef123", "content": '{"t": 21.5}'},
+]
+CONVERSATIONS = {
+    "one": {"messages": [user("Hello!")]},
+    "system": {"messages": [SYSTEM, user("  Hello, wörld 世界 🎉!\n")]},
+    "turns": {
+        "messages": [
+            SYSTEM,
+            user("What is 1 < 2 & \"3\" > 2?"),
+            assistant("True.\n\n```py\nprint(1 < 2)\n```"),
+            user("And {{ 7 * 7 }} {% raw %}?"),
+            assistant(" It's a template: '{}' \\ \t."),
+            user("Thanks"),
+        ]
+    },
+    "no_system": {"messages": [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]},
+    "thought": {
+        "messages": [
+            user("Think."),
+            assistant("<think>\nHm, 1 < 2.\n</think>\n\nDone."),
+            user("Again."),
+            assistant("Done again.", reasoning_content="Once more."),
+            user("Stop."),
+        ]
+    },
+    "no_thinking": {"messages": [SYSTEM, user("Quick.")], "variables": {"enable_thinking": False}},
+    "thinking": {"messages": [user("Slow.")], "variables": {"enable_thinking": True}},
+    "tools": {"messages": [SYSTEM, user("How warm is it?")], "tools": [WEATHER, CLOCK]},
+    "tool_call": {"messages": CALLED, "tools": [WEATHER, CLOCK]},
+    "tool_answered": {
+        "messages": [SYSTEM, *CALLED, assistant("It is 21.5 °C."), user("And the time?")],
+        "tools": [WEATHER, CLOCK],
+    },
+    "tool_calls": {
+        "messages": [
+            user("Both!"),
+            assistant(
+                "Let me see.",
+                tool_calls=[
+                    call("get_weather", {"city": "O'Hare \"x\" <b>", "exact": True, "scale": None}, "aaaaaaaa1"),
+                    call("clock", {}, "aaaaaaaa2"),
+                ],
+            ),
+            {"role": "tool", "name": "get_weather", "tool_call_id": "aaaaaaaa1", "content": "cold"},
+            {"role": "tool", "name": "clock", "tool_call_id": "aaaaaaaa2", "content": "12:00"},
+        ],
+        "tools": [WEATHER, CLOCK],
+    },
+    "documents": {
+        "messages": [user("What does it say?")],
+        "documents": [
+            {"title": "A", "text": "It says <yes>.", "doc_id": 1},
+            {"title": "B", "text": "It says 'no'.", "doc_id": 2},
+        ],
+    },
+    "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "In parts."}]}]},
+    "odd_order": {"messages": [user("a"), user("b"), SYSTEM, assistant("c")]},
+}
+
+
+def marks(source):
+    """The ends of a text that go with a template, by what it spells."""
+    for ends in (
+        ("<|begin_of_text|>", "<|eot_id|>"),
+        ("<|im_start|>", "<|im_end|>"),
+        ("<bos>", "<eos>"),
+        ("<|endoftext|>", "<|end|>"),
+    ):
+        if any(mark in source for mark in ends):
+            return ends
+    return ("<s>", "</s>")
+
+
+def render(source, bos, eos, chat, prompt):
+    try:
+        texts, _ = utils.render_jinja_template(
+            conversations=[chat["messages"]],
+            tools=chat.get("tools"),
+            documents=chat.get("documents"),
+            chat_template=source,
+            add_generation_prompt=prompt,
+            bos_token=bos,
+            eos_token=eos,
+            **chat.get("variables", {}),
+        )
+        return texts[0]
+    except Exception as error:  # A template may refuse, or trip over what it does not expect.
+        print(f"    {type(error).__name__}: {error}", file=sys.stderr)
+        return None
+
+
+def texts(source, chats):
+    bos, eos = marks(source)
+    cases = {}
+    for name, chat in chats.items():
+        print(f"  {name}", file=sys.stderr)
+        plain, asking = (render(source, bos, eos, chat, prompt) for prompt in (False, True))
+        cases[name] = [plain, asking]
+        if plain is not None and asking is not None and asking.startswith(plain):
+            cases[name][1] = "+" + asking[len(plain) :]
+    return {"bos": bos, "eos": eos, "texts": cases}
+
+
+def write(path, value):
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def sources(testdata):
+    """Templates of real models: their place below TESTDATA, and their text."""
+    for path in sorted((testdata / "templates").glob("*.jinja")):
+        yield f"templates/{path.name}", path.read_text()
+    for path in sorted((testdata / "hf-tokenizers").glob("*/tokenizer_config.json")):
+        source = json.loads(path.read_text()).get("chat_template")
+        if isinstance(source, str):
+            yield str(path.relative_to(testdata)), source
+    for path in sorted((testdata / "gguf").glob("*.gguf")):
+        field = gguf.GGUFReader(path).fields.get("tokenizer.chat_template")
+        if field is not None:
+            yield f"gguf/{path.name}", field.contents()
+
+
+def main():
+    testdata = pathlib.Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        folder, out = map(pathlib.Path, sys.argv[2:])
+        found = {path.name: path.read_text() for path in sorted(folder.glob("*.jinja"))}
+        write(out, {name: texts(source, CONVERSATIONS) for name, source in found.items()})
+        return
+    write(GOLDEN / "conversations.json", CONVERSATIONS)
+    few = ("one", "system", "turns", "no_system")
+    fallbacks = sorted((ROOT / "src/text/chat/templates").glob("*.jinja"))
+    write(
+        GOLDEN / "fallbacks.json",
+        {
+            path.stem: texts(path.read_text(), {name: CONVERSATIONS[name] for name in few})
+            for path in fallbacks
+        },
+    )
+    write(
+        GOLDEN / "models.json",
+        {place: texts(source, CONVERSATIONS) for place, source in sources(testdata)},
+    )
+
+
+main()
