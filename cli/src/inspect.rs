@@ -103,10 +103,9 @@ impl File {
         let name = terminal::one_line(&directory.name());
         let kind = format!("{:?}", directory.kind).to_uppercase();
         let size = terminal::bytes(directory.file_bytes());
-        terminal::line(&format!(
-            "{name}: {kind} version {}, {size}",
-            directory.version
-        ))?;
+        let version = directory.version.map(|v| format!(" version {v}"));
+        let version = version.unwrap_or_default();
+        terminal::line(&format!("{name}: {kind}{version}, {size}"))?;
         let files = directory.paths().count();
         if files > 1 {
             terminal::line(&format!("a set of {files} files"))?;
