@@ -30,7 +30,7 @@ pub struct Estimate {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn open_directory(source: &Source) -> Result<Directory> {
-    open(source, detect(source)?)
+    Ok(open(source, detect(source)?)?.file)
 }
 
 /// The tokenizer of a file and nothing else.
@@ -39,7 +39,7 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
-    tokenizer::from_metadata(&open_directory(source)?.metadata)
+    tokenizer::read(&open(source, detect(source)?)?)
 }
 
 /// The tables of a model, by [`TableId`](crate::TableId), linked to nothing.
@@ -72,10 +72,10 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
 
 /// Everything that tables are built from, for a device of this profile.
 pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> Result<Build> {
-    let file = open_directory(source)?;
-    let config = Config::read(&file.metadata)?;
+    let model = open(source, detect(source)?)?;
+    let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
-    let (mut catalog, config) = Catalog::resolve(file, arch, config.validate()?)?;
+    let (mut catalog, config) = Catalog::resolve(model, arch, config.validate()?)?;
     catalog.add_rope(&config)?;
     let cache = memory::cache(&config, options, &profile)?;
     let chunk = memory::chunk(&config, options, &cache, &profile)?;
