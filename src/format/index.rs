@@ -188,7 +188,8 @@ pub(super) fn find(folder: &Path) -> Result<Files> {
     if paths.len() > 1 {
         bail!(
             Format,
-            "{} safetensors files, no {SINGLE} and no {INDEX} to say which belong together",
+            "{}: {} safetensors files, no {SINGLE} and no {INDEX} to say which belong together",
+            folder.display(),
             paths.len()
         );
     }

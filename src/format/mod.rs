@@ -93,13 +93,13 @@ struct Header {
 /// not known here. The message begins with the path and names the byte or the tensor.
 pub fn open(path: &Path) -> Result<Directory> {
     if index::is_model(path) {
-        let files = index::find(path).context(path.display())?;
+        let files = index::find(path)?;
         return open_files(&files);
     }
     let part = open_part(path, 0)?;
     match part.kind {
         Kind::Gguf => open_set(path, part),
-        Kind::Safetensors => match index::find_beside(path).context(path.display())? {
+        Kind::Safetensors => match index::find_beside(path)? {
             Some(files) => open_files(&files),
             None => assemble(vec![part]),
         },
