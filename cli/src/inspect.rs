@@ -66,13 +66,6 @@ fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
     totals
 }
 
-/// The type that most bytes of a file have: what people call its quantisation.
-pub(crate) fn main_type(directory: &Directory) -> &'static str {
-    let totals = totals(&directory.tensors);
-    let largest = totals.iter().max_by_key(|(_, total)| total.bytes);
-    largest.map_or("", |(name, _)| name)
-}
-
 impl File {
     fn look(source: &Source, options: &Options) -> Result<Self, Failure> {
         let directory = tabla::open_directory(source)?;
@@ -218,9 +211,10 @@ impl File {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
                 format!(
-                    "memory     {}: weights {}, KV cache of {} positions {}, working memory {}",
+                    "memory     {}: weights {}, mostly {}, KV cache of {} positions {}, working memory {}",
                     terminal::bytes(total_bytes(estimate)),
                     terminal::bytes(estimate.weight_bytes),
+                    estimate.dtype,
                     estimate.context,
                     terminal::bytes(estimate.cache_bytes),
                     terminal::bytes(estimate.scratch_bytes)
@@ -269,6 +263,7 @@ impl File {
             "chat_template": self.template().map(String::from_utf8_lossy),
             "memory": self.estimate.as_ref().ok().map(|estimate| json!({
                 "context": estimate.context,
+                "dtype": estimate.dtype,
                 "weight_bytes": estimate.weight_bytes,
                 "cache_bytes": estimate.cache_bytes,
                 "scratch_bytes": estimate.scratch_bytes,

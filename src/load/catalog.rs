@@ -10,7 +10,7 @@ use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
 use crate::quant::Scales;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A model's weights by name and number, and the constants that loading computed.
 #[derive(Debug)]
@@ -137,6 +137,21 @@ impl Catalog {
     /// Bytes of all weights and their scales.
     pub(super) fn weight_bytes(&self) -> u64 {
         self.weights.iter().map(|w| w.bytes(self.file())).sum()
+    }
+
+    /// Bytes of a weight and its scales.
+    pub(super) fn bytes_of(&self, index: u32) -> u64 {
+        self.weights[index as usize].bytes(self.file())
+    }
+
+    /// The storage type that most bytes of the weights have.
+    pub(super) fn dtype(&self) -> &'static str {
+        let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+        for weight in &self.weights {
+            *totals.entry(weight.dtype.name()).or_default() += weight.bytes(self.file());
+        }
+        let largest = totals.into_iter().max_by_key(|(_, bytes)| *bytes);
+        largest.map_or("", |(name, _)| name)
     }
 
     /// Bytes of the file or files.

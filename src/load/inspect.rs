@@ -14,6 +14,8 @@ use crate::text::Tokenizer;
 /// What a model needs in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimate {
+    /// The storage type that most bytes of the weights have: what people call the quantisation.
+    pub dtype: &'static str,
     /// Bytes of the weights.
     pub weight_bytes: u64,
     /// Bytes of the KV cache at this context.
@@ -63,6 +65,7 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
     let tables = build.greedy_and_batch()?;
     tokenizer::build(&build.catalog, &build.config)?;
     Ok(Estimate {
+        dtype: build.catalog.dtype(),
         weight_bytes: build.catalog.weight_bytes(),
         cache_bytes: build.cache.bytes,
         scratch_bytes: scratch_bytes(&tables),

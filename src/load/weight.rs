@@ -5,6 +5,9 @@ use crate::error::{Error, ErrorKind, Result, bail};
 use crate::format::{Directory, TensorInfo};
 use crate::quant;
 
+/// Elements of a vector that is turned into f32; no model is wider.
+const VECTOR_MAX: u32 = 1 << 21;
+
 /// A matrix of the model, or a vector, which is a matrix of one row.
 #[derive(Debug)]
 pub(super) struct Weight {
@@ -65,7 +68,7 @@ impl Weight {
         let dtype = known(tensor)?;
         let [rows, cols] = shape(tensor)?;
         let float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F64);
-        let (dtype, computed) = if tensor.dims.len() == 1 && float {
+        let (dtype, computed) = if tensor.dims.len() == 1 && float && cols <= VECTOR_MAX {
             (DType::F32, Some(f32_bytes(&floats(file, tensor)?)))
         } else {
             (dtype, None)

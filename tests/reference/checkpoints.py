@@ -205,8 +205,8 @@ if __name__ == "__main__":
     def hf(name, quantization, quantise):
         hf_checkpoint(name, tokens, plain, weights, config | {"quantization_config": quantization}, quantise)
 
-    # Neither 64 nor 128 is a multiple of 48: the last blocks are parts.
-    hf("fp8-block", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [48, 48]}, fp8((48, 48), "weight_scale_inv", torch.float32))
+    # Neither 64 nor 128 is a multiple of 48 or 96: the last blocks are parts.
+    hf("fp8-block", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [48, 96]}, fp8((48, 96), "weight_scale_inv", torch.float32))
     hf("fp8-channel", compressed("float"), fp8(lambda key, w: w.shape if "up_proj" in key else (1, w.shape[1]), "weight_scale", torch.bfloat16))
     hf("int8", compressed("int"), int8)
     for name, linear in (("ternary-multiplies", "autobitlinear"), ("ternary-divides", "bitlinear")):

@@ -96,14 +96,16 @@ impl Folder {
         format::read_text(&self.path.join(name), bytes_max)
     }
 
-    /// The folder's own name.
+    /// The folder's own name; in the cache of the Hub, whose folders are
+    /// `models--ORG--REPO/snapshots/COMMIT`, that of the repository.
     fn name(&self) -> String {
-        let path = self
-            .path
-            .canonicalize()
-            .unwrap_or_else(|_| self.path.clone());
-        let name = path.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        let path = self.path.canonicalize();
+        let path = path.unwrap_or_else(|_| self.path.clone());
+        let name = |path: &Path| path.file_name()?.to_str().map(str::to_string);
+        let repository = path.ancestors().nth(2).and_then(name);
+        let repository =
+            repository.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")));
+        repository.or_else(|| name(&path)).unwrap_or_default()
     }
 }
 

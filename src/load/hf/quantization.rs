@@ -46,6 +46,14 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
 /// Methods of `quantization_config` whose tensors are read.
 const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet"];
 
+/// Formats of `compressed-tensors` whose tensors are read.
+const FORMATS: &[&str] = &[
+    "float-quantized",
+    "int-quantized",
+    "naive-quantized",
+    "dense",
+];
+
 impl Quantization {
     /// Reads what the configuration says.
     pub(super) fn read(config: &Config) -> Result<Self> {
@@ -64,6 +72,15 @@ impl Quantization {
                 Unsupported,
                 "quantization_config: the method {method:?} is not supported; known are {}",
                 METHODS.join(", ")
+            );
+        }
+        if let Some(format) = config.text(&key("format"))?
+            && !FORMATS.contains(&format)
+        {
+            bail!(
+                Unsupported,
+                "quantization_config: the format {format:?} is not supported; known are {}",
+                FORMATS.join(", ")
             );
         }
         if config.text(&key("quantization_mode"))? == Some("online") {

@@ -326,6 +326,12 @@ fn what_is_not_known_is_named() {
         &method(json!({ "quant_method": "gptq" })),
         "\"gptq\" is not supported",
     );
+    let packed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    refused(
+        &[head],
+        &method(packed),
+        "\"pack-quantized\" is not supported",
+    );
     let online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
     refused(&[head], &method(online), "while the model runs");
     let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });

@@ -267,7 +267,8 @@ impl Codes<'_> {
             _ => None,
         };
         let group = count.and_then(|count| {
-            let whole = [[1, cols.into()], [rows.into(), cols.into()]];
+            let [all_rows, all_cols] = [rows, cols].map(|n| u64::from(n.max(1)));
+            let whole = [[1, all_cols], [all_rows, all_cols]];
             let mut sizes = whole.iter().chain(&quantization.blocks);
             let fits = |size: &&[u64; 2]| {
                 let counts = [
@@ -319,7 +320,7 @@ impl Codes<'_> {
                 computed: Some(f32_bytes(&[value])),
             },
             biases: None,
-            group: [rows as usize, cols as usize],
+            group: [rows, cols].map(|n| n.max(1) as usize),
         };
         self.with(DType::Ternary, [rows, cols], scaling)
     }
@@ -329,7 +330,9 @@ impl Codes<'_> {
         let (columns, block) = (cols as usize, dtype.facts().block);
         let group = scaling.group[1];
         let by_rows = dtype != DType::Ternary;
-        if by_rows && columns % block != 0 || group < columns && group % GROUP != 0 {
+        if by_rows && !columns.is_multiple_of(block)
+            || group < columns && !group.is_multiple_of(GROUP)
+        {
             bail!(
                 Unsupported,
                 "tensor {}: rows of {cols} columns in groups of {group}, wanted multiples of \
