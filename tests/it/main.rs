@@ -1,6 +1,7 @@
 //! The integration tests: one binary, so that the library is linked once.
 
 mod blocks;
+mod checkpoints;
 mod common;
 mod fill;
 mod formats;
@@ -12,6 +13,7 @@ mod npy;
 mod parity;
 mod real;
 mod sampling;
+mod scratch;
 mod sessions;
 mod tables;
 mod tokenizer;
