@@ -46,7 +46,9 @@ pub struct Facts {
     pub context: u32,
     /// Positions that the model was trained for.
     pub context_trained: u32,
-    /// Elements of all tensors.
+    /// The storage type that most bytes of the weights have: what people call the quantisation.
+    pub dtype: &'static str,
+    /// Elements of all weights.
     pub parameters: u64,
     /// Bytes of the file or files.
     pub file_bytes: u64,

@@ -53,7 +53,7 @@ pub(crate) enum Command {
 /// Which model, as an option.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
-    /// Model file (GGUF); without one, the built-in story model
+    /// Model: a GGUF file, or a folder or file of safetensors; without one, the built-in story model
     #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(crate) struct ModelArg {
 /// Which model, by position or as an option.
 #[derive(Args, Debug)]
 pub(crate) struct FileArg {
-    /// Model file (GGUF); without one, the built-in story model
+    /// Model: a GGUF file, or a folder or file of safetensors; without one, the built-in story model
     #[arg(value_name = "FILE", conflicts_with_all = ["model", "hf_repo"])]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use crate::args::{BenchArgs, Form};
 use crate::failure::Failure;
 use crate::probe::Probe;
 use crate::terminal::{self, Progress};
-use crate::{devices, inspect, open};
+use crate::{devices, open};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
 use tabla::{DeviceKind, Facts, Generate, Profile, Sampling, Session, Source};
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
     let machine = Machine {
         facts: session.facts(),
-        model: model_name(&source, session.facts())?,
+        model: model_name(session.facts()),
         source: &source,
         profile,
         bandwidth: probe.map(|probe| probe.best()),
@@ -57,10 +57,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// `llama 3.26 M q8_0`.
-fn model_name(source: &Source, facts: &Facts) -> Result<String, Failure> {
-    let dtype = inspect::main_type(&tabla::open_directory(source)?);
+fn model_name(facts: &Facts) -> String {
     let parameters = terminal::count(facts.parameters);
-    Ok(format!("{} {parameters} {dtype}", facts.architecture))
+    format!("{} {parameters} {}", facts.architecture, facts.dtype)
 }
 
 /// A test: a prompt to process, or tokens to generate.

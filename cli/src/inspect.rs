@@ -64,13 +64,6 @@ fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
     totals
 }
 
-/// The type that most bytes of a file have: what people call its quantisation.
-pub(crate) fn main_type(directory: &Directory) -> &'static str {
-    let totals = totals(&directory.tensors);
-    let largest = totals.iter().max_by_key(|(_, total)| total.bytes);
-    largest.map_or("", |(name, _)| name)
-}
-
 impl File {
     fn look(source: &Source, options: &Options) -> Result<Self, Failure> {
         let directory = tabla::open_directory(source)?;
@@ -94,10 +87,9 @@ impl File {
         let name = terminal::one_line(&directory.name());
         let kind = format!("{:?}", directory.kind).to_uppercase();
         let size = terminal::bytes(directory.file_bytes());
-        terminal::line(&format!(
-            "{name}: {kind} version {}, {size}",
-            directory.version
-        ))?;
+        let version = directory.version.map(|v| format!(" version {v}"));
+        let version = version.unwrap_or_default();
+        terminal::line(&format!("{name}: {kind}{version}, {size}"))?;
         let files = directory.paths().count();
         if files > 1 {
             terminal::line(&format!("a set of {files} files"))?;
@@ -255,9 +247,10 @@ impl File {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
                 format!(
-                    "memory     {}: weights {}, KV cache of {} positions {}, working memory {}",
+                    "memory     {}: weights {}, mostly {}, KV cache of {} positions {}, working memory {}",
                     terminal::bytes(total_bytes(estimate)),
                     terminal::bytes(estimate.weight_bytes),
+                    estimate.dtype,
                     estimate.context,
                     terminal::bytes(estimate.cache_bytes),
                     terminal::bytes(estimate.scratch_bytes)
@@ -307,6 +300,7 @@ impl File {
             "chat_templates": self.templates_json(),
             "memory": self.estimate.as_ref().ok().map(|estimate| json!({
                 "context": estimate.context,
+                "dtype": estimate.dtype,
                 "weight_bytes": estimate.weight_bytes,
                 "cache_bytes": estimate.cache_bytes,
                 "scratch_bytes": estimate.scratch_bytes,

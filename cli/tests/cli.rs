@@ -334,6 +334,33 @@ fn inspect_shows_the_file() {
 }
 
 #[test]
+fn inspect_shows_a_folder() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/hf/bf16");
+    let text = tabla(&["inspect", "--device", "cpu", folder]);
+    for clue in [
+        "model-00001-of-00003.safetensors: SAFETENSORS, 183",
+        "a set of 3 files",
+        "llama.rope.scaling.type",
+        "model.layers.1.mlp.down_proj.weight",
+        "mostly bf16",
+        "stops at 2, 7",
+        "runs here",
+    ] {
+        assert!(
+            text.text().contains(clue),
+            "{clue} is not in: {}",
+            text.text()
+        );
+    }
+    let object = tabla(&["inspect", "--device", "cpu", "--json", folder]).json();
+    assert_eq!(object["format"], "safetensors");
+    assert_eq!(object["version"], Value::Null);
+    assert_eq!(object["files"].as_array().map(Vec::len), Some(3));
+    assert_eq!(object["memory"]["dtype"], "bf16");
+    assert_eq!(object["metadata"]["general.name"]["value"], "bf16");
+}
+
+#[test]
 fn tables_are_listed() {
     let text = tabla(&["table", "--device", "cpu"]);
     assert!(text.text().starts_with("; table greedy"), "{}", text.text());

@@ -138,6 +138,11 @@ impl Config {
                 key("expert_count")
             );
         }
+        let activation = meta.str(&key("hidden_activation"))?;
+        if let Some(other) = activation.filter(|name| !["silu", "swish"].contains(name)) {
+            bail!(Unsupported, "{}: {other:?}", key("hidden_activation"));
+        }
+        let context = number("context_length")?;
         let (keys, values) = (
             number("attention.key_length")?,
             number("attention.value_length")?,
@@ -159,7 +164,11 @@ impl Config {
                 Some(n) => n,
                 None => u32::try_from(tokens).unwrap_or(u32::MAX),
             },
-            context: number("context_length")?,
+            // Recipes attend to all positions: past a window that would be another model.
+            context: match number("attention.sliding_window")? {
+                0 => context,
+                window => context.min(window),
+            },
             eps: float("attention.layer_norm_rms_epsilon")?.unwrap_or(0.0),
             rope_dim: number("rope.dimension_count")?,
             rope_theta: float("rope.freq_base")?.unwrap_or(10_000.0),

@@ -16,6 +16,8 @@ use crate::op::builder::Builder;
 pub struct Arch {
     /// Its name in `general.architecture`.
     pub name: &'static str,
+    /// Its names in `model_type` of a `config.json`.
+    pub model_types: &'static [&'static str],
     /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
     /// Emits the forward pass from tokens to logits.
@@ -26,20 +28,29 @@ pub struct Arch {
 pub const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
+        model_types: &["llama", "mistral"],
         half_split: false,
         recipe: llama::recipe,
     },
     Arch {
         name: "qwen2",
+        model_types: &["qwen2"],
         half_split: true,
         recipe: qwen2::recipe,
     },
     Arch {
         name: "qwen3",
+        model_types: &["qwen3"],
         half_split: true,
         recipe: qwen3::recipe,
     },
 ];
+
+/// The name in `general.architecture` of a `model_type`, where this build has its recipe.
+pub fn of_model_type(name: &str) -> Option<&'static str> {
+    let arch = ARCHS.iter().find(|a| a.model_types.contains(&name));
+    arch.map(|a| a.name)
+}
 
 /// The family of this name.
 ///

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::gguf;
 use super::map::{io, regular_file};
+use super::{gguf, index, safetensors};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 
 /// What a file is, told by its content.
@@ -13,6 +13,8 @@ use crate::error::{Context, Error, ErrorKind, Result, bail};
 pub enum Kind {
     /// One GGUF file or a set of parts.
     Gguf,
+    /// Safetensors, one file or several, with the configuration beside them.
+    Safetensors,
 }
 
 /// Bytes that are looked at.
@@ -21,10 +23,13 @@ pub(super) const HEAD_BYTES: usize = 512;
 /// Tells what a file is by its content, never by its name.
 ///
 /// # Errors
-/// Names what the file is instead: a directory, a page of HTML, a pointer of Git LFS, a checkpoint
+/// Names what the file is instead: a directory without a model, a page of HTML, a pointer of Git LFS, a checkpoint
 /// of `PyTorch`, a format or a version that this build does not read.
 pub fn detect(path: &Path) -> Result<Kind> {
     let look = || {
+        if index::is_model(path) {
+            return Ok(Kind::Safetensors);
+        }
         let (mut file, _) = regular_file(path)?;
         let mut head = Vec::with_capacity(HEAD_BYTES);
         let limit = u64::try_from(HEAD_BYTES).unwrap_or(u64::MAX);
@@ -105,19 +110,11 @@ pub(super) fn sniff(head: &[u8]) -> Result<Kind> {
     if let Some((_, kind, what)) = OTHERS.iter().find(|o| head.starts_with(o.0)) {
         return Err(Error::new(*kind, what));
     }
-    if let (Some(header), Some(b'{')) = (head.first_chunk(), head.get(8))
-        && u64::from_le_bytes(*header) < SAFETENSORS_HEADER_BYTES_MAX
-    {
-        bail!(
-            Unsupported,
-            "a safetensors file, which is not supported yet"
-        );
+    if safetensors::sniff(head) {
+        return Ok(Kind::Safetensors);
     }
     text(head)
 }
-
-/// The limit of the safetensors crate on the header's length.
-const SAFETENSORS_HEADER_BYTES_MAX: u64 = 100_000_001;
 
 /// Says what a text is, and shows the start of anything unknown.
 fn text(head: &[u8]) -> Result<Kind> {
@@ -213,10 +210,9 @@ mod tests {
 
     #[test]
     fn other_formats() {
-        check(
-            b"\x40\0\0\0\0\0\0\0{\"a\":",
-            ErrorKind::Unsupported,
-            "safetensors",
+        assert_eq!(
+            sniff(b"\x40\0\0\0\0\0\0\0{\"a\":").unwrap(),
+            Kind::Safetensors
         );
         check(b"lmgg\x99\xca\0\0", ErrorKind::Unsupported, "Whisper");
         check(b"tjgg\x03\0\0\0", ErrorKind::Unsupported, "older than GGUF");

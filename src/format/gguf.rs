@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::Header;
 use super::map::Bytes;
 use super::metadata::{Entry, Metadata};
 use super::reader::{Reader, reserve, to_u64};
@@ -37,13 +38,6 @@ const TENSOR_BYTES_MIN: u64 = 8 + 1 + 4 + 8 + 4 + 8;
 
 const MAGIC: &[u8; 4] = b"GGUF";
 
-/// What the header of a file says.
-pub(super) struct Header {
-    pub(super) version: u32,
-    pub(super) metadata: Metadata,
-    pub(super) tensors: Vec<TensorInfo>,
-}
-
 /// Reads header, metadata and tensor list of the file that is number `shard` of its set.
 pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     let mut r = Reader::new(source.as_slice());
@@ -65,7 +59,7 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     }
     place(&mut tensors, r.at, alignment, r.bytes.len())?;
     Ok(Header {
-        version,
+        version: Some(version),
         metadata,
         tensors,
     })

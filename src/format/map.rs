@@ -4,12 +4,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, Metadata};
+use std::io::Read;
 use std::path::Path;
 use std::time::SystemTime;
 
 use memmap2::Mmap;
 
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Context, Error, ErrorKind, Result, bail};
 
 /// Bytes that stay where they are as long as this value lives.
 pub(super) enum Bytes {
@@ -82,6 +83,29 @@ impl Bytes {
     }
 }
 
+/// The text of a small file; `None` where there is no such file.
+pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
+    let read = || {
+        let (file, found) = regular_file(path)?;
+        if found.len() > max {
+            bail!(Format, "{} bytes are over the limit of {max}", found.len());
+        }
+        let mut text = String::new();
+        let read = file.take(max).read_to_string(&mut text);
+        read.map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidData => {
+                Error::new(ErrorKind::Format, "the text is not UTF-8").caused_by(e)
+            }
+            _ => io("cannot be read", e),
+        })?;
+        Ok(text)
+    };
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        _ => read().map(Some).context(path.display()),
+    }
+}
+
 /// Opens a regular file for reading; anything else is named in the error.
 pub(super) fn regular_file(path: &Path) -> Result<(File, Metadata)> {
     // Looked at before it is opened: opening a pipe would wait for its writer.
@@ -108,17 +132,9 @@ fn directory<T>(path: &Path) -> Result<T> {
     let names = entries
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned());
-    let mut models: Vec<_> = names
-        .filter(|n| n.ends_with(".gguf") || n.ends_with(".safetensors"))
-        .collect();
-    models.sort();
-    match models.first() {
-        Some(name) if name.ends_with(".gguf") => bail!(Io, "a directory; open {name:?} inside it"),
-        Some(_) => bail!(
-            Unsupported,
-            "a directory of safetensors, which are not supported yet"
-        ),
-        None => bail!(Io, "a directory, not a model file"),
+    match names.filter(|n| n.ends_with(".gguf")).min() {
+        Some(name) => bail!(Io, "a directory; open {name:?} inside it"),
+        None => bail!(Io, "a directory that holds no model"),
     }
 }
 

@@ -3,6 +3,7 @@
 //! A vocabulary is hundreds of thousands of strings. Opening a file walks over them once and keeps
 //! four bytes for each; text is handed out from the mapped file.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +37,15 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// No keys at all: files of other formats have their metadata elsewhere.
+    pub(super) fn empty() -> Self {
+        Self {
+            bytes: Arc::new(Bytes::Held(Cow::Borrowed(&[]))),
+            entries: Vec::new(),
+            by_key: Vec::new(),
+        }
+    }
+
     pub(super) fn new(bytes: Arc<Bytes>, entries: Vec<Entry>) -> Result<Self> {
         match sorted(&entries, |e| &e.key) {
             Ok(by_key) => Ok(Self {

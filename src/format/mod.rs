@@ -16,9 +16,11 @@
 mod detect;
 mod gguf;
 mod imatrix;
+mod index;
 mod map;
 pub mod metadata;
 mod reader;
+mod safetensors;
 mod set;
 pub mod tensor;
 pub mod value;
@@ -47,9 +49,10 @@ use set::Set;
 pub struct Directory {
     /// The format of the files.
     pub kind: Kind,
-    /// The format's version, as the first file says.
-    pub version: u32,
+    /// The format's version, as the first file says; `None` for a format that has none.
+    pub version: Option<u32>,
     /// The metadata of the first file; those of other parts of a set repeat nothing of use.
+    /// Safetensors have none: who knows what a model is reads it from beside them.
     pub metadata: Metadata,
     /// All tensors, in the order of the files.
     pub tensors: Vec<TensorInfo>,
@@ -68,12 +71,20 @@ struct Shard {
 struct Part {
     kind: Kind,
     shard: Shard,
-    header: gguf::Header,
+    header: Header,
+}
+
+/// What the header of a file says.
+struct Header {
+    version: Option<u32>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
 }
 
 /// Opens a model: maps the file, or all files of its set, and reads the headers.
 ///
-/// A set is named `name-00001-of-00003.gguf`; any part opens all of it.
+/// A set is named `name-00001-of-00003.gguf`, or by the `model.safetensors.index.json` of its
+/// folder; any part opens all of it. Of safetensors the folder can be opened too.
 ///
 /// The files must stay as they are while the directory lives. Where another program shortens one,
 /// reading what is gone makes the system end the process (`SIGBUS`); replacing a file under its
@@ -83,7 +94,22 @@ struct Part {
 /// `Io` where a file is missing, `Format` where one is damaged, `Unsupported` where it is sound but
 /// not known here. The message begins with the path and names the byte or the tensor.
 pub fn open(path: &Path) -> Result<Directory> {
+    if index::is_model(path) {
+        let files = index::find(path)?;
+        return open_files(&files);
+    }
     let part = open_part(path, 0)?;
+    match part.kind {
+        Kind::Gguf => open_set(path, part),
+        Kind::Safetensors => match index::find_beside(path)? {
+            Some(files) => open_files(&files),
+            None => assemble(vec![part]),
+        },
+    }
+}
+
+/// Opens the files that the parts of a GGUF set name.
+fn open_set(path: &Path, part: Part) -> Result<Directory> {
     let count = part
         .header
         .metadata
@@ -110,6 +136,27 @@ pub fn open(path: &Path) -> Result<Directory> {
         set::check_part(&parts, no, count).context(path.display())?;
     }
     assemble(parts)
+}
+
+/// Opens the safetensors of a folder.
+fn open_files(files: &index::Files) -> Result<Directory> {
+    let parts = files.paths.iter().enumerate();
+    let parts = parts
+        .map(|(shard, path)| open_part(path, shard))
+        .collect::<Result<Vec<_>>>()?;
+    if let Some(index) = &files.index {
+        index.check(&parts).context(index.folder.display())?;
+    }
+    assemble(parts)
+}
+
+/// Reads a small text that stands beside a model: `None` where there is no such file.
+///
+/// # Errors
+/// `Format` for more than `max` bytes or what is not UTF-8, `Io` where it cannot be read; with the
+/// path.
+pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
+    map::text_file(path, max)
 }
 
 /// Opens a model that is in memory: the built-in one, or one that a test has written.
@@ -199,6 +246,7 @@ fn read_part(path: PathBuf, bytes: Bytes, shard: usize) -> Result<Part> {
     let bytes = Arc::new(bytes);
     let header = match kind {
         Kind::Gguf => gguf::parse(&bytes, shard)?,
+        Kind::Safetensors => safetensors::parse(bytes.as_slice(), shard)?,
     };
     Ok(Part {
         kind,

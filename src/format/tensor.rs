@@ -11,7 +11,7 @@ pub struct TensorInfo {
     pub name: String,
     /// How the numbers are stored.
     pub dtype: TensorType,
-    /// Elements along each dimension, the fastest first; one to four of them.
+    /// Elements along each dimension, the fastest first; one at least.
     pub dims: Vec<u64>,
     /// Which file of the set holds it.
     pub shard: usize,
@@ -51,7 +51,37 @@ pub enum TensorType {
     Known(DType),
     /// Another type of ggml, by its number.
     Other(u32),
+    /// Another type of safetensors, where every element has its own bytes.
+    Raw {
+        /// Name in listings and messages.
+        name: &'static str,
+        /// Bytes of an element.
+        bytes: u64,
+    },
 }
+
+/// Spelling in safetensors files, name here, bytes of an element (`Dtype` of the crate, without
+/// the types smaller than a byte).
+const SAFETENSORS: [(&str, &str, u64); 18] = [
+    ("BOOL", "bool", 1),
+    ("U8", "u8", 1),
+    ("I8", "i8", 1),
+    ("F8_E4M3", "e4m3", 1),
+    ("F8_E5M2", "e5m2", 1),
+    ("F8_E8M0", "e8m0", 1),
+    ("U16", "u16", 2),
+    ("I16", "i16", 2),
+    ("F16", "f16", 2),
+    ("BF16", "bf16", 2),
+    ("U32", "u32", 4),
+    ("I32", "i32", 4),
+    ("F32", "f32", 4),
+    ("U64", "u64", 8),
+    ("I64", "i64", 8),
+    ("F64", "f64", 8),
+    ("C64", "c64", 8),
+    ("C128", "c128", 16),
+];
 
 /// Number, name, block elements and block bytes of the types of ggml (`ggml.h`, October 2026) that
 /// this build cannot compute with: the sizes are needed to check files.
@@ -71,11 +101,21 @@ impl TensorType {
         }
     }
 
+    /// The type of this spelling in safetensors files.
+    pub fn from_safetensors(spelling: &str) -> Option<Self> {
+        let (_, name, bytes) = *SAFETENSORS.iter().find(|r| r.0 == spelling)?;
+        Some(match DType::from_name(name) {
+            Some(dtype) => Self::Known(dtype),
+            None => Self::Raw { name, bytes },
+        })
+    }
+
     /// The number in GGUF files; `None` for types that exist in memory only.
     pub fn gguf(self) -> Option<u32> {
         match self {
             Self::Known(dtype) => dtype.facts().gguf,
             Self::Other(id) => Some(id),
+            Self::Raw { .. } => None,
         }
     }
 
@@ -83,7 +123,7 @@ impl TensorType {
     pub fn known(self) -> Option<DType> {
         match self {
             Self::Known(dtype) => Some(dtype),
-            Self::Other(_) => None,
+            Self::Other(_) | Self::Raw { .. } => None,
         }
     }
 
@@ -92,6 +132,7 @@ impl TensorType {
         match self {
             Self::Known(dtype) => dtype.name(),
             Self::Other(id) => row(id).map_or("unknown", |r| r.1),
+            Self::Raw { name, .. } => name,
         }
     }
 
@@ -104,6 +145,7 @@ impl TensorType {
             Self::Known(DType::I2S) => 32,
             Self::Known(dtype) => dtype.facts().block as u64,
             Self::Other(id) => row(id)?.2,
+            Self::Raw { .. } => 1,
         };
         if !cols.is_multiple_of(block) {
             return None;
@@ -111,6 +153,7 @@ impl TensorType {
         match self {
             Self::Known(dtype) => dtype.bytes(elements),
             Self::Other(id) => elements.checked_div(block)?.checked_mul(row(id)?.3),
+            Self::Raw { bytes, .. } => elements.checked_mul(bytes),
         }
     }
 }
@@ -141,6 +184,15 @@ mod tests {
             assert_eq!(DType::from_gguf(id), None, "{name}");
             assert_eq!(DType::from_name(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn types_of_safetensors_have_the_sizes_that_the_library_knows() {
+        for (spelling, name, bytes) in SAFETENSORS {
+            let found = TensorType::from_safetensors(spelling).unwrap();
+            assert_eq!((found.name(), found.bytes(3, 5)), (name, Some(15 * bytes)));
+        }
+        assert_eq!(TensorType::from_safetensors("f32"), None);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn after_name(name: &str) -> usize {
 fn what_is_written_is_read() {
     for version in [2, 3] {
         let file = read(writer().version(version).finish().unwrap()).unwrap();
-        assert_eq!(file.version, version);
+        assert_eq!(file.version, Some(version));
         let m = &file.metadata;
         assert_eq!(m.str("general.architecture").unwrap(), Some("llama"));
         assert_eq!(m.u32("a.u8").unwrap(), Some(200));
@@ -412,7 +412,7 @@ fn tensor_entries() {
 }
 
 /// A fresh folder that is removed at the end of the test.
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     pub(super) fn new(name: &str) -> Self {

@@ -94,9 +94,10 @@ impl Build {
             vocab: config.vocab,
             context: cache.context,
             context_trained: config.context,
+            dtype: catalog.dtype(),
             parameters: catalog.parameters(),
             file_bytes: catalog.file_bytes(),
-            token_bytes: token_bytes(&tables[TableId::Greedy as usize]),
+            token_bytes: token_bytes(&tables[TableId::Greedy as usize], catalog),
             cache_bytes: cache.bytes,
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
@@ -112,17 +113,19 @@ pub(super) fn scratch_bytes(tables: &[Table]) -> u64 {
 }
 
 /// Bytes of weights that one replay reads: an embedding by its row, everything else whole.
-fn token_bytes(table: &Table) -> u64 {
+fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut bytes = 0;
     for cmd in &table.cmds {
-        let infos = cmd.slots().iter().map(|slot| table.slot(*slot));
-        for info in infos.filter(|info| matches!(info.place, Place::Weight(_))) {
+        for info in cmd.slots().iter().map(|slot| table.slot(*slot)) {
+            let Place::Weight(index) = info.place else {
+                continue;
+            };
             let rows = if cmd.op == Op::Embed {
                 u64::from(info.rows.max(1))
             } else {
                 1
             };
-            bytes += info.bytes() / rows;
+            bytes += catalog.bytes_of(index) / rows;
         }
     }
     bytes

@@ -1,20 +1,23 @@
-//! The catalog: a file's tensors as tables want them, its quirks resolved.
+//! The catalog: a model's weights as tables want them, the quirks of its files resolved.
 
+use super::Opened;
+use super::hf;
+use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config};
-use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
-use std::collections::HashSet;
+use crate::quant::Scales;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A file's tensors by name and number, and the constants that loading computed.
+/// A model's weights by name and number, and the constants that loading computed.
 #[derive(Debug)]
 pub(super) struct Catalog {
-    file: Directory,
-    /// Per tensor of the file: what the builder may know, or the type that is not built.
-    weights: Vec<Result<WeightInfo, String>>,
+    model: Opened,
+    weights: Vec<Weight>,
+    by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
     rope_freqs: Vec<f32>,
@@ -29,35 +32,42 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// `Format` for a tensor whose shape is no matrix of this build's sizes.
+    /// `Format` for tensors that do not fit each other, `Unsupported` for one that no kernel
+    /// reads, before a recipe stumbles over it.
     pub(super) fn resolve(
-        file: Directory,
+        model: Opened,
         arch: &'static Arch,
         mut config: Config,
     ) -> Result<(Self, Config)> {
-        let weights = file.tensors.iter().enumerate().map(|(index, tensor)| {
-            let small = |n: u64| {
-                u32::try_from(n).map_err(|_| format!("tensor {}: {n} rows or columns", tensor.name))
-            };
-            let dtype = tensor.dtype.known().ok_or_else(|| {
-                format!(
-                    "tensor {} is {}, which is not supported yet",
-                    tensor.name,
-                    tensor.dtype.name()
-                )
-            })?;
-            Ok(WeightInfo {
-                index: u32::try_from(index).map_err(|_| "too many tensors".to_string())?,
-                dtype,
-                rows: small(tensor.rows())?,
-                cols: small(tensor.cols())?,
-            })
-        });
-        let weights = weights.collect();
-        let tied = file.tensor(HEAD).is_none();
+        let file = &model.file;
+        let weights = match &model.folder {
+            Some(folder) => folder.weights(file)?,
+            None => (0..file.tensors.len())
+                .map(|i| Weight::plain(file.tensors[i].name.clone(), file, i))
+                .collect::<Result<_>>()?,
+        };
+        let mut by_name = HashMap::new();
+        for (i, weight) in (0..).zip(&weights) {
+            if let Some(other) = by_name.insert(weight.name.clone(), i) {
+                let names =
+                    [&weights[other as usize], weight].map(|w| &file.tensors[w.codes.tensor].name);
+                bail!(
+                    Format,
+                    "tensors {} and {} are both {}",
+                    names[0],
+                    names[1],
+                    weight.name
+                );
+            }
+        }
+        let said = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
+        let tied = said.flatten().unwrap_or(!by_name.contains_key(HEAD));
+        // Only GGUF files may hold Q and K permuted.
+        config.half_split = arch.half_split || model.folder.is_some();
         let catalog = Self {
-            file,
+            model,
             weights,
+            by_name,
             tied,
             rope_freqs: Vec::new(),
         };
@@ -65,64 +75,49 @@ impl Catalog {
         if let Some(embedding) = catalog.find(EMBEDDING) {
             config.vocab = embedding.rows;
         }
-        config.half_split = arch.half_split;
-        catalog.check_types()?;
         Ok((catalog, config))
     }
 
     /// Computes the RoPE frequencies, with the file's factors where it has some.
     pub(super) fn add_rope(&mut self, config: &Config) -> Result<()> {
-        let factors = match self.file.tensor(ROPE_FACTORS) {
-            None => None,
-            Some(tensor) if tensor.dtype.known() == Some(DType::F32) => {
-                let bytes = self.file.bytes(tensor);
-                let floats = bytes
-                    .chunks_exact(4)
-                    .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-                Some(floats.collect::<Vec<f32>>())
-            }
-            Some(tensor) => bail!(
-                Unsupported,
-                "tensor {ROPE_FACTORS} is {}",
-                tensor.dtype.name()
-            ),
-        };
+        let factors = self.file().tensor(ROPE_FACTORS);
+        let factors = factors
+            .map(|tensor| floats(self.file(), tensor))
+            .transpose()?;
         self.rope_freqs = config.rope_freqs(factors.as_deref())?;
         Ok(())
     }
 
-    /// Refuses a tensor type that no kernel reads before a recipe stumbles over it.
-    fn check_types(&self) -> Result<()> {
-        match self.weights.iter().find_map(|w| w.as_ref().err()) {
-            Some(message) => Err(Error::new(ErrorKind::Unsupported, message)),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses a layer's tensor that the table leaves out: a bias that the recipe does not know
-    /// would make every answer wrong without a word.
+    /// Refuses a tensor that the table leaves out: a bias that the recipe does not know would
+    /// make every answer wrong without a word. GGUF files may have more outside of the layers.
     pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
         let used: HashSet<Place> = table.slots.iter().map(|slot| slot.place).collect();
-        for (index, tensor) in (0..).zip(&self.file.tensors) {
-            if tensor.name.starts_with("blk.") && !used.contains(&Place::Weight(index)) {
+        for (index, weight) in (0..).zip(&self.weights) {
+            let counts = self.model.folder.is_some() || weight.name.starts_with("blk.");
+            if counts && !used.contains(&Place::Weight(index)) {
                 bail!(
                     Unsupported,
                     "tensor {} is no part of this architecture as it is built here",
-                    tensor.name
+                    self.file().tensors[weight.codes.tensor].name
                 );
             }
         }
         Ok(())
     }
 
+    /// The files and what stands beside them.
+    pub(super) fn model(&self) -> &Opened {
+        &self.model
+    }
+
     /// The file.
     pub(super) fn file(&self) -> &Directory {
-        &self.file
+        &self.model.file
     }
 
     /// `general.name`.
     pub(super) fn name(&self) -> &str {
-        self.file
+        self.file()
             .metadata
             .str("general.name")
             .ok()
@@ -130,23 +125,38 @@ impl Catalog {
             .unwrap_or_default()
     }
 
-    /// Elements of all tensors.
+    /// Elements of all weights.
     pub(super) fn parameters(&self) -> u64 {
-        self.file
-            .tensors
+        let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
+        self.weights
             .iter()
-            .map(|t| t.rows().saturating_mul(t.cols()))
-            .sum()
+            .map(elements)
+            .fold(0, u64::saturating_add)
     }
 
-    /// Bytes of all tensors.
+    /// Bytes of all weights and their scales.
     pub(super) fn weight_bytes(&self) -> u64 {
-        self.file.tensors.iter().map(|t| t.bytes).sum()
+        self.weights.iter().map(|w| w.bytes(self.file())).sum()
+    }
+
+    /// Bytes of a weight and its scales.
+    pub(super) fn bytes_of(&self, index: u32) -> u64 {
+        self.weights[index as usize].bytes(self.file())
+    }
+
+    /// The storage type that most bytes of the weights have.
+    pub(super) fn dtype(&self) -> &'static str {
+        let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+        for weight in &self.weights {
+            *totals.entry(weight.dtype.name()).or_default() += weight.bytes(self.file());
+        }
+        let largest = totals.into_iter().max_by_key(|(_, bytes)| *bytes);
+        largest.map_or("", |(name, _)| name)
     }
 
     /// Bytes of the file or files.
     pub(super) fn file_bytes(&self) -> u64 {
-        self.file.file_bytes()
+        self.file().file_bytes()
     }
 }
 
@@ -157,14 +167,31 @@ impl Weights for Catalog {
         } else {
             name
         };
-        let index = self.file.index(name)?;
-        self.weights[index].as_ref().ok().copied()
+        let index = *self.by_name.get(name)?;
+        let Weight {
+            dtype, rows, cols, ..
+        } = self.weights[index as usize];
+        Some(WeightInfo {
+            index,
+            dtype,
+            rows,
+            cols,
+        })
+    }
+
+    fn spelling(&self, name: &str) -> String {
+        let other = self.model.folder.as_ref().and_then(|_| hf::to_hf(name));
+        other.unwrap_or_else(|| name.to_string())
     }
 }
 
 impl Tensors for Catalog {
     fn weight(&self, index: u32) -> &[u8] {
-        self.file.bytes(&self.file.tensors[index as usize])
+        self.weights[index as usize].codes.bytes(self.file())
+    }
+
+    fn scales(&self, index: u32) -> Option<Scales<'_>> {
+        self.weights[index as usize].scales(self.file())
     }
 
     fn constant(&self, _index: u32) -> &[u8] {

@@ -14,6 +14,8 @@ use crate::text::{ChatTemplates, Tokenizer};
 /// What a model needs in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimate {
+    /// The storage type that most bytes of the weights have: what people call the quantisation.
+    pub dtype: &'static str,
     /// Bytes of the weights.
     pub weight_bytes: u64,
     /// Bytes of the KV cache at this context.
@@ -30,7 +32,7 @@ pub struct Estimate {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn open_directory(source: &Source) -> Result<Directory> {
-    open(source, detect(source)?)
+    Ok(open(source, detect(source)?)?.file)
 }
 
 /// The tokenizer of a file and nothing else.
@@ -39,7 +41,7 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
-    tokenizer::from_metadata(&open_directory(source)?.metadata)
+    tokenizer::read(&open(source, detect(source)?)?)
 }
 
 /// The chat templates of a file and nothing else.
@@ -72,6 +74,7 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
     let tables = build.greedy_and_batch()?;
     tokenizer::build(&build.catalog, &build.config)?;
     Ok(Estimate {
+        dtype: build.catalog.dtype(),
         weight_bytes: build.catalog.weight_bytes(),
         cache_bytes: build.cache.bytes,
         scratch_bytes: scratch_bytes(&tables),
@@ -81,10 +84,10 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
 
 /// Everything that tables are built from, for a device of this profile.
 pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> Result<Build> {
-    let file = open_directory(source)?;
-    let config = Config::read(&file.metadata)?;
+    let model = open(source, detect(source)?)?;
+    let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
-    let (mut catalog, config) = Catalog::resolve(file, arch, config.validate()?)?;
+    let (mut catalog, config) = Catalog::resolve(model, arch, config.validate()?)?;
     catalog.add_rope(&config)?;
     let cache = memory::cache(&config, options, &profile)?;
     let chunk = memory::chunk(&config, options, &cache, &profile)?;

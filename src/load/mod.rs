@@ -8,12 +8,14 @@ mod catalog;
 mod chat;
 mod compare;
 mod device;
+mod hf;
 mod inspect;
 mod memory;
 mod output;
 mod quantize;
 mod stage;
 mod tokenizer;
+mod weight;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
@@ -88,12 +90,12 @@ pub fn load(
     let device = s.run(Stage::Device, || Device::choose(options))?;
     let device = s.run(Stage::Shaders, || device.check_shaders())?;
     let kind = s.run(Stage::Format, || detect(source))?;
-    let file = s.run(Stage::Weights, || open(source, kind))?;
-    let config = s.run(Stage::Config, || Config::read(&file.metadata))?;
+    let model = s.run(Stage::Weights, || open(source, kind))?;
+    let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate())?;
     let profile = s.run(Stage::Tuning, || device.profile())?;
-    let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(file, arch, config))?;
+    let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(model, arch, config))?;
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
     let chat_templates = chat::templates(&catalog.file().metadata);
     let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(&catalog, &config))?;
@@ -135,6 +137,15 @@ pub fn load(
     })
 }
 
+/// The files of a model.
+#[derive(Debug)]
+struct Opened {
+    /// Metadata in the keys of GGUF files, and the tensors as they are stored.
+    file: Directory,
+    /// What stands beside safetensors.
+    folder: Option<hf::Folder>,
+}
+
 fn detect(source: &Source) -> Result<format::Kind> {
     match source {
         Source::Path(path) => format::detect(path),
@@ -142,11 +153,18 @@ fn detect(source: &Source) -> Result<format::Kind> {
     }
 }
 
-fn open(source: &Source, kind: format::Kind) -> Result<Directory> {
-    match (source, kind) {
-        (Source::Path(path), format::Kind::Gguf) => format::open(path),
-        (Source::BuiltIn, _) => format::open_bytes("built-in", BUILT_IN),
+fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
+    let mut file = match source {
+        Source::Path(path) => format::open(path)?,
+        Source::BuiltIn => format::open_bytes("built-in", BUILT_IN)?,
+    };
+    let mut folder = None;
+    if kind == format::Kind::Safetensors {
+        let found = hf::Folder::of(&file)?;
+        file.metadata = found.metadata()?;
+        folder = Some(found);
     }
+    Ok(Opened { file, folder })
 }
 
 /// One pass. A GPU computes a token, so that its pipelines are warm; a CPU walks the table with

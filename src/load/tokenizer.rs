@@ -1,6 +1,6 @@
-//! Stage 11: the tokenizer, from the keys of a GGUF file.
+//! Stage 11: the tokenizer, from the keys of a GGUF file or from the files of a folder.
 
-use super::Catalog;
+use super::{Catalog, Opened, hf};
 use crate::arch::Config;
 use crate::error::{Result, bail};
 use crate::format::Metadata;
@@ -8,7 +8,7 @@ use crate::text::{Tokenizer, Vocab};
 
 /// The tokenizer of a model, held against the size of its embedding.
 pub(super) fn build(catalog: &Catalog, config: &Config) -> Result<Tokenizer> {
-    let tokenizer = from_metadata(&catalog.file().metadata)?;
+    let tokenizer = read(catalog.model())?;
     if tokenizer.vocab_size() > config.vocab as usize {
         bail!(
             Format,
@@ -20,8 +20,22 @@ pub(super) fn build(catalog: &Catalog, config: &Config) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
+/// The tokenizer of a model: its keys, or the files beside its tensors.
+pub(super) fn read(model: &Opened) -> Result<Tokenizer> {
+    match &model.folder {
+        None => from_metadata(&model.file.metadata),
+        Some(folder) => from_folder(folder),
+    }
+}
+
+/// The tokenizer of a folder.
+fn from_folder(folder: &hf::Folder) -> Result<Tokenizer> {
+    let _ = folder;
+    bail!(Unsupported, "tokenizer.json is not supported yet")
+}
+
 /// The tokenizer of these keys.
-pub(super) fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
+fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let Some(model) = meta.str(&key("model"))? else {
         bail!(

@@ -15,6 +15,11 @@ use crate::error::{Error, ErrorKind, Result};
 pub trait Weights {
     /// The tensor of this name.
     fn find(&self, name: &str) -> Option<WeightInfo>;
+
+    /// The name that the model's files have for it, in messages.
+    fn spelling(&self, name: &str) -> String {
+        name.to_string()
+    }
 }
 
 /// A tensor as the builder sees it.
@@ -184,10 +189,11 @@ impl<'a> Builder<'a> {
     /// The tensor `name`, which must be `[rows, cols]`.
     pub fn weight(&mut self, name: &str, rows: u32, cols: u32) -> W {
         let found = self.weights.find(name);
+        let spelling = self.weights.spelling(name);
         match found {
-            None => self.fail(format!("tensor {name} is missing")),
+            None => self.fail(format!("tensor {spelling} is missing")),
             Some(w) if [w.rows, w.cols] != [rows, cols] => self.fail(format!(
-                "tensor {name} is [{}, {}], this architecture wants [{rows}, {cols}]",
+                "tensor {spelling} is [{}, {}], this architecture wants [{rows}, {cols}]",
                 w.rows, w.cols
             )),
             Some(_) => {}

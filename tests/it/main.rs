@@ -2,6 +2,7 @@
 
 mod blocks;
 mod chat;
+mod checkpoints;
 mod common;
 mod fill;
 mod formats;
@@ -13,6 +14,7 @@ mod npy;
 mod parity;
 mod real;
 mod sampling;
+mod scratch;
 mod sessions;
 mod tables;
 mod tokenizer;

@@ -225,7 +225,9 @@ fn write(
             };
             Rows::of(file, tensor)?.encode(&target, &mut take)?;
         }
-        TensorType::Other(_) => bail!(Internal, "tensor {}: {} is planned", tensor.name, plan.to),
+        TensorType::Other(_) | TensorType::Raw { .. } => {
+            bail!(Internal, "tensor {}: {} is planned", tensor.name, plan.to)
+        }
     }
     if total.square > 0.0 {
         result.error = (total.error / total.square).sqrt();

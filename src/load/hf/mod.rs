@@ -1,0 +1,117 @@
+//! Checkpoints of Hugging Face and MLX: safetensors, and what stands beside them in the folder.
+//!
+//! Everything is turned into what a GGUF file would have: keys ([`config`]), names ([`names`])
+//! and weights ([`weights`]), so that whatever comes after loading's first stages knows one form.
+
+mod config;
+mod names;
+mod quantization;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use super::weight::Weight;
+use crate::error::{Context, Result, bail};
+use crate::format::{self, Directory, Metadata};
+use config::Config;
+pub(crate) use names::to_hf;
+use quantization::Quantization;
+use std::path::{Path, PathBuf};
+
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+
+/// Bytes of a configuration; the lists of quantised layers of large models make a megabyte.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+/// What stands beside the tensors of a model.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    config: Config,
+    generation: Option<Config>,
+}
+
+impl Folder {
+    /// Reads the configuration beside these files.
+    ///
+    /// # Errors
+    ///
+    /// `Io` where there is no `config.json`, `Format` for one that is damaged.
+    pub(super) fn of(file: &Directory) -> Result<Self> {
+        let first = file.paths().next().and_then(Path::parent);
+        let path = first.unwrap_or(Path::new("")).to_path_buf();
+        let Some(config) = read(&path.join(CONFIG))? else {
+            bail!(
+                Io,
+                "{}: no such file; safetensors are weights only and need it beside them",
+                path.join(CONFIG).display()
+            );
+        };
+        let generation = read(&path.join(GENERATION))?;
+        Ok(Self {
+            path,
+            config,
+            generation,
+        })
+    }
+
+    /// The keys that a GGUF file of this model would have, but for the tokenizer's.
+    pub(super) fn metadata(&self) -> Result<Metadata> {
+        let config = self.path.join(CONFIG);
+        self.config.metadata(&self.name()).context(config.display())
+    }
+
+    /// The weights of a model, by their names in GGUF files.
+    pub(super) fn weights(&self, file: &Directory) -> Result<Vec<Weight>> {
+        let context = || self.path.join(CONFIG).display().to_string();
+        let quantization = Quantization::read(&self.config).context(context())?;
+        let tied = self.tied().context(context())?;
+        weights::collect(file, &quantization, tied == Some(true))
+    }
+
+    /// Whether the head is the embedding; `None` where the tensors decide.
+    pub(super) fn tied(&self) -> Result<Option<bool>> {
+        self.config.tied()
+    }
+
+    /// The tokens that end a text, of both configurations.
+    pub(super) fn ends(&self) -> Result<Vec<u32>> {
+        let mut ends = self
+            .config
+            .ends()
+            .context(self.path.join(CONFIG).display())?;
+        if let Some(generation) = &self.generation {
+            ends.extend(
+                generation
+                    .ends()
+                    .context(self.path.join(GENERATION).display())?,
+            );
+        }
+        Ok(ends)
+    }
+
+    /// A text beside the tensors; `None` where there is no such file.
+    pub(super) fn text(&self, name: &str, bytes_max: u64) -> Result<Option<String>> {
+        format::read_text(&self.path.join(name), bytes_max)
+    }
+
+    /// The folder's own name; in the cache of the Hub, whose folders are
+    /// `models--ORG--REPO/snapshots/COMMIT`, that of the repository.
+    fn name(&self) -> String {
+        let path = self.path.canonicalize();
+        let path = path.unwrap_or_else(|_| self.path.clone());
+        let name = |path: &Path| path.file_name()?.to_str().map(str::to_string);
+        let repository = path.ancestors().nth(2).and_then(name);
+        let repository =
+            repository.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")));
+        repository.or_else(|| name(&path)).unwrap_or_default()
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Config>> {
+    let Some(text) = format::read_text(path, CONFIG_BYTES_MAX)? else {
+        return Ok(None);
+    };
+    Config::parse(&text).map(Some).context(path.display())
+}

@@ -1,0 +1,339 @@
+//! Which tensors are one weight, over checkpoints that the tests make.
+
+use super::config::Config;
+use super::quantization::Quantization;
+use super::weights::collect;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::format::{Directory, open_bytes};
+use crate::load::weight::Weight;
+use serde_json::{Map, Value, json};
+
+/// Safetensors of these tensors: name, type, bytes of an element, shape. Their bytes count up.
+fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for (name, dtype, size, shape) in tensors {
+        let from = data.len();
+        let bytes = shape.iter().product::<usize>() * size;
+        data.extend((0..bytes).map(|i| u8::try_from(i % 120).unwrap()));
+        let place = json!({ "dtype": dtype, "shape": shape, "data_offsets": [from, data.len()] });
+        header.insert((*name).to_string(), place);
+    }
+    let header = Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    file.extend(data);
+    open_bytes("test", file).unwrap()
+}
+
+fn weights(file: &Directory, config: &Value) -> Result<Vec<Weight>> {
+    let config = Config::parse(&config.to_string()).unwrap();
+    let tied = config.tied()? == Some(true);
+    collect(file, &Quantization::read(&config)?, tied)
+}
+
+/// The one weight of a checkpoint whose module is `lm_head`.
+fn one(tensors: &[(&str, &str, usize, &[usize])], config: &Value) -> (Directory, Weight) {
+    let file = checkpoint(tensors);
+    let mut found = weights(&file, config).unwrap();
+    assert_eq!(found.len(), 1);
+    (file, found.remove(0))
+}
+
+#[track_caller]
+fn refused(tensors: &[(&str, &str, usize, &[usize])], config: &Value, part: &str) {
+    let e = weights(&checkpoint(tensors), config).expect_err(part);
+    assert!(e.message().contains(part), "{part:?} is not in: {e}");
+}
+
+#[test]
+fn floats_stay_in_place_and_vectors_become_f32() {
+    let file = checkpoint(&[
+        ("model.norm.weight", "BF16", 2, &[4]),
+        ("model.layers.1.self_attn.q_proj.weight", "BF16", 2, &[2, 4]),
+        ("model.layers.1.self_attn.q_proj.bias", "F16", 2, &[2]),
+        (
+            "model.layers.1.self_attn.rotary_emb.inv_freq",
+            "F32",
+            4,
+            &[2],
+        ),
+    ]);
+    let found = weights(&file, &json!({})).unwrap();
+    let facts: Vec<_> = found
+        .iter()
+        .map(|w| (w.name.as_str(), w.dtype, [w.rows, w.cols]))
+        .collect();
+    let wanted = [
+        ("output_norm.weight", DType::F32, [1, 4]),
+        ("blk.1.attn_q.weight", DType::Bf16, [2, 4]),
+        ("blk.1.attn_q.bias", DType::F32, [1, 2]),
+    ];
+    assert_eq!(facts, wanted);
+    assert_eq!(found[1].codes.bytes(&file), file.bytes(&file.tensors[1]));
+    // bf16 is the upper half of f32.
+    assert_eq!(found[0].codes.bytes(&file)[..8], [0, 0, 0, 1, 0, 0, 2, 3]);
+}
+
+#[test]
+fn a_stray_head_is_left_out() {
+    let tensors: &[(&str, &str, usize, &[usize])] = &[
+        ("model.embed_tokens.weight", "F32", 4, &[8, 4]),
+        ("lm_head.weight", "F32", 4, &[8, 4]),
+    ];
+    let count = |tied: Value| {
+        let config = json!({ "tie_word_embeddings": tied });
+        weights(&checkpoint(tensors), &config).unwrap().len()
+    };
+    assert_eq!(
+        (count(json!(true)), count(json!(false)), count(json!(null))),
+        (1, 2, 2)
+    );
+}
+
+/// MLX's tensors of a head: 8 rows of so many words, of so many groups.
+fn mlx<'a>(
+    words: &'a [usize; 2],
+    groups: &'a [usize; 2],
+    biases: &'a str,
+) -> Vec<(&'static str, &'a str, usize, &'a [usize])> {
+    let float = if biases.is_empty() {
+        ("U8", 1)
+    } else {
+        ("BF16", 2)
+    };
+    let mut all: Vec<(_, _, _, &[usize])> = vec![
+        ("lm_head.weight", "U32", 4, words),
+        ("lm_head.scales", float.0, float.1, groups),
+    ];
+    if !biases.is_empty() {
+        all.push(("lm_head.biases", biases, 2, groups));
+    }
+    all
+}
+
+#[test]
+fn mlx_says_how_codes_are_read() {
+    let affine = mlx(&[8, 12], &[8, 2], "BF16");
+    let config = json!({ "quantization": { "group_size": 64, "bits": 3 } });
+    let (file, w) = one(&affine, &config);
+    assert_eq!((w.dtype, w.rows, w.cols), (DType::Affine3, 8, 128));
+    let scales = w.scales(&file).unwrap();
+    assert_eq!((scales.float, scales.group), (DType::Bf16, [1, 64]));
+    assert_eq!((scales.bytes.len(), scales.biases.len()), (32, 32));
+
+    for (mode, bits, words, groups, dtype, float) in [
+        ("mxfp4", 4, 16, 4, DType::E2m1, DType::E8m0),
+        ("mxfp8", 8, 32, 4, DType::E4m3, DType::E8m0),
+        ("nvfp4", 4, 16, 8, DType::E2m1, DType::E4m3),
+    ] {
+        let (words, groups) = ([8, words], [8, groups]);
+        let floats = mlx(&words, &groups, "");
+        let config = json!({ "quantization": { "bits": bits, "mode": mode } });
+        let (file, w) = one(&floats, &config);
+        assert_eq!((w.dtype, w.cols), (dtype, 128), "{mode}");
+        let scales = w.scales(&file).unwrap();
+        assert_eq!(scales.float, float, "{mode}");
+        assert!(scales.biases.is_empty(), "{mode}");
+    }
+}
+
+#[test]
+fn a_layer_may_be_stored_in_its_own_way() {
+    let own = json!({ "quantization": { "group_size": 32, "bits": 4,
+        "lm_head": { "group_size": 128, "bits": 6 }, "model.norm": false } });
+    let (_, w) = one(&mlx(&[8, 24], &[8, 1], "BF16"), &own);
+    assert_eq!((w.dtype, w.cols), (DType::Affine6, 128));
+    let kept = json!({ "quantization": { "group_size": 32, "bits": 4, "lm_head": false } });
+    let (_, w) = one(&[("lm_head.weight", "BF16", 2, &[8, 4])], &kept);
+    assert_eq!((w.dtype, w.scales.is_none()), (DType::Bf16, true));
+}
+
+#[test]
+fn mlx_tensors_are_held_against_the_configuration() {
+    let four = json!({ "quantization": { "group_size": 64, "bits": 4 } });
+    refused(
+        &mlx(&[8, 16], &[8, 3], "BF16"),
+        &four,
+        "tensor lm_head.scales is [3, 8], wanted [2, 8]",
+    );
+    refused(
+        &mlx(&[8, 15], &[8, 2], "BF16"),
+        &four,
+        "tensor lm_head.weight is u32 of 15 columns",
+    );
+    refused(
+        &mlx(&[8, 16], &[8, 2], ""),
+        &four,
+        "tensor lm_head.scales is u8",
+    );
+    refused(
+        &mlx(&[8, 16], &[8, 2], "F16"),
+        &four,
+        "tensor lm_head.scales is bf16",
+    );
+    refused(
+        &mlx(&[8, 16], &[8, 2], "BF16"),
+        &json!({}),
+        "says nothing of quantization",
+    );
+    for (bad, part) in [
+        (json!({ "bits": 7 }), "bits"),
+        (json!({ "bits": 4, "mode": "newest" }), "newest"),
+        (json!({ "bits": 4, "group_size": 0 }), "group_size"),
+        (json!({ "bits": "4" }), "bits"),
+    ] {
+        let config = json!({ "quantization": bad });
+        refused(&mlx(&[8, 16], &[8, 2], "BF16"), &config, part);
+    }
+    let three = json!({ "quantization": { "group_size": 16, "bits": 8 } });
+    refused(
+        &mlx(&[8, 12], &[8, 3], "BF16"),
+        &three,
+        "rows of 48 columns",
+    );
+    let floats = [
+        ("lm_head.weight", "BF16", 2, [8, 16].as_slice()),
+        ("lm_head.scales", "BF16", 2, &[8, 2]),
+    ];
+    refused(&floats, &four, "tensor lm_head.weight is bf16");
+}
+
+fn fp8(block: Value) -> Value {
+    json!({ "quantization_config": { "quant_method": "fp8", "weight_block_size": block } })
+}
+
+#[test]
+fn scales_of_blocks_rows_and_all() {
+    let codes = ("lm_head.weight", "F8_E4M3", 1, [8, 20].as_slice());
+    for (shape, group) in [
+        ([3, 2].as_slice(), [3, 16]),
+        (&[8, 1], [1, 20]),
+        (&[8], [1, 20]),
+        (&[1], [8, 20]),
+        (&[], [8, 20]),
+        (&[1, 1], [8, 20]),
+    ] {
+        for part in ["lm_head.weight_scale", "lm_head.weight_scale_inv"] {
+            let (file, w) = one(&[codes, (part, "F32", 4, shape)], &fp8(json!([3, 16])));
+            let scales = w.scales(&file).unwrap();
+            assert_eq!((w.dtype, scales.group), (DType::E4m3, group), "{shape:?}");
+        }
+    }
+    let groups = json!({ "quantization_config": { "quant_method": "compressed-tensors",
+        "config_groups": { "group_0": { "weights": { "group_size": 16 } } } } });
+    let ints = ("lm_head.weight", "I8", 1, [8, 32].as_slice());
+    let (file, w) = one(
+        &[ints, ("lm_head.weight_scale", "F16", 2, &[8, 2])],
+        &groups,
+    );
+    assert_eq!(
+        (w.dtype, w.scales(&file).unwrap().group),
+        (DType::I8, [1, 16])
+    );
+
+    let scale = |dtype, shape| ("lm_head.weight_scale", dtype, 4, shape);
+    let block = fp8(json!([3, 16]));
+    refused(
+        &[codes, scale("F32", [4, 2].as_slice())],
+        &block,
+        "weight_scale is f32 [2, 4]",
+    );
+    let narrow = fp8(json!([3, 10]));
+    refused(
+        &[codes, scale("F32", [3, 2].as_slice())],
+        &narrow,
+        "in groups of 10",
+    );
+    refused(
+        &[codes, scale("U32", [1].as_slice())],
+        &block,
+        "weight_scale is u32",
+    );
+    refused(
+        &[codes],
+        &block,
+        "tensor lm_head.weight is e4m3 and has no scales",
+    );
+    let floats = ("lm_head.weight", "F16", 2, [8, 20].as_slice());
+    refused(
+        &[floats, scale("F32", &[1])],
+        &block,
+        "is f16 and has the scale",
+    );
+    let both = [
+        codes,
+        scale("F32", &[1]),
+        ("lm_head.weight_scale_inv", "F32", 4, &[1]),
+    ];
+    refused(&both, &block, "has two scales");
+}
+
+#[test]
+fn ternary_scales_multiply_or_divide() {
+    let file = [
+        ("lm_head.weight", "U8", 1, [2, 32].as_slice()),
+        // 0x0100 is a bf16 of 2^-125.
+        ("lm_head.weight_scale", "BF16", 2, &[1]),
+    ];
+    let class = |class: &str| json!({ "quantization_config": { "quant_method": "bitnet", "linear_class": class } });
+    for (class, scale) in [
+        (class("autobitlinear"), 2f32.powi(-125)),
+        (class("bitlinear"), 2f32.powi(125)),
+    ] {
+        let (file, w) = one(&file, &class);
+        assert_eq!((w.dtype, w.rows, w.cols), (DType::Ternary, 8, 32));
+        let scales = w.scales(&file).unwrap();
+        assert_eq!(
+            (scales.bytes, scales.group),
+            (scale.to_le_bytes().as_slice(), [8, 32])
+        );
+    }
+    let two = [file[0], ("lm_head.weight_scale", "F32", 4, &[2])];
+    refused(&two, &json!({}), "is not one scale");
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    let head = ("lm_head.weight", "F32", 4, [8, 4].as_slice());
+    for name in [
+        "score.weight",
+        "lm_head.qweight",
+        "lm_head.weight_packed",
+        "model.layers.0.mlp.experts.0.up_proj.weight",
+        "weight",
+        "lm_head.weight_zero_point",
+    ] {
+        refused(
+            &[head, (name, "F32", 4, &[4])],
+            &json!({}),
+            &format!("unexpected tensor {name}"),
+        );
+    }
+    refused(
+        &[("lm_head.bias", "F32", 4, &[4])],
+        &json!({}),
+        "tensor lm_head.weight is missing",
+    );
+    refused(
+        &[("lm_head.weight", "F8_E5M2", 1, &[8, 4])],
+        &json!({}),
+        "e5m2",
+    );
+    let method = |value: Value| json!({ "quantization_config": value });
+    refused(
+        &[head],
+        &method(json!({ "quant_method": "gptq" })),
+        "\"gptq\" is not supported",
+    );
+    let packed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    refused(
+        &[head],
+        &method(packed),
+        "\"pack-quantized\" is not supported",
+    );
+    let online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
+    refused(&[head], &method(online), "while the model runs");
+    let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
+    refused(&[head], &method(rotated), "transform_config");
+}

@@ -1,0 +1,352 @@
+//! Weights: which tensors of a checkpoint are one matrix, and how it is stored.
+//!
+//! A module is what stands in front of the last dot of a name; behind it stands what the tensor
+//! is to the module. The stored form follows from the types and shapes of these parts, so that a
+//! layer that was left as it is needs no word in the configuration.
+
+use super::super::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
+use super::names;
+use super::quantization::{Mlx, Quantization};
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+use crate::format::{Directory, TensorInfo};
+use crate::quant::GROUP;
+use std::collections::HashMap;
+
+/// What a tensor is to its module.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    /// The numbers or their codes.
+    Weight,
+    Bias,
+    /// What results are multiplied by.
+    Scale,
+    /// What MLX multiplies groups by.
+    Scales,
+    /// What MLX adds to groups then.
+    Biases,
+    /// What quantises activations, which are not quantised here, or the KV cache.
+    Ignored,
+}
+
+/// What stands behind the last dot. `weight_scale_inv` multiplies too, whatever it is called.
+const PARTS: &[(&str, Part)] = &[
+    ("weight", Part::Weight),
+    ("bias", Part::Bias),
+    ("weight_scale", Part::Scale),
+    ("weight_scale_inv", Part::Scale),
+    ("scales", Part::Scales),
+    ("biases", Part::Biases),
+    ("input_scale", Part::Ignored),
+    ("output_scale", Part::Ignored),
+    ("k_scale", Part::Ignored),
+    ("v_scale", Part::Ignored),
+];
+
+/// How numbers that need no scale are stored.
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::F64];
+/// How scales of more than a byte are stored.
+const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+
+/// The tensors of a module, by their place in the file.
+#[derive(Default)]
+struct Module {
+    weight: Option<usize>,
+    bias: Option<usize>,
+    scale: Option<usize>,
+    scales: Option<usize>,
+    biases: Option<usize>,
+}
+
+/// The weights of a checkpoint. Where the head is `tied`, one that it has none the less is left
+/// out: some files repeat the embedding.
+pub(super) fn collect(
+    file: &Directory,
+    quantization: &Quantization,
+    tied: bool,
+) -> Result<Vec<Weight>> {
+    let mut weights = Vec::new();
+    for (name, module) in modules(file)? {
+        let Some(gguf) = names::to_gguf(name) else {
+            let tensor = module.any().map_or(name, |i| &file.tensors[i].name);
+            bail!(
+                Unsupported,
+                "unexpected tensor {tensor}: it is no part of a model that is known here"
+            );
+        };
+        if tied && gguf == names::HEAD {
+            continue;
+        }
+        let weight = format!("{gguf}.weight");
+        weights.push(module.matrix(file, name, weight, quantization)?);
+        if let Some(bias) = module.bias {
+            weights.push(Weight::plain(format!("{gguf}.bias"), file, bias)?);
+        }
+    }
+    Ok(weights)
+}
+
+/// The modules of a checkpoint, in the order of its tensors.
+fn modules(file: &Directory) -> Result<Vec<(&str, Module)>> {
+    let mut modules: Vec<(&str, Module)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (i, tensor) in file.tensors.iter().enumerate() {
+        if names::is_ignored(&tensor.name) {
+            continue;
+        }
+        let split = tensor.name.rsplit_once('.');
+        let part = split.and_then(|(_, part)| PARTS.iter().find(|(name, _)| *name == part));
+        let (Some((name, _)), Some((_, part))) = (split, part) else {
+            bail!(
+                Unsupported,
+                "unexpected tensor {}: it is no part of a model that is known here",
+                tensor.name
+            );
+        };
+        if *part == Part::Ignored {
+            continue;
+        }
+        let place = *places.entry(name).or_insert(modules.len());
+        if place == modules.len() {
+            modules.push((name, Module::default()));
+        }
+        let module = &mut modules[place].1;
+        let slot = match part {
+            Part::Weight => &mut module.weight,
+            Part::Bias => &mut module.bias,
+            Part::Scale => &mut module.scale,
+            Part::Scales => &mut module.scales,
+            Part::Biases => &mut module.biases,
+            Part::Ignored => continue,
+        };
+        if slot.replace(i).is_some() {
+            bail!(Format, "tensor {}: {name} has two scales", tensor.name);
+        }
+    }
+    Ok(modules)
+}
+
+impl Module {
+    fn any(&self) -> Option<usize> {
+        let Self {
+            weight,
+            bias,
+            scale,
+            scales,
+            biases,
+        } = *self;
+        weight.or(bias).or(scale).or(scales).or(biases)
+    }
+
+    /// The matrix of this module, called `name` in GGUF files.
+    fn matrix(
+        &self,
+        file: &Directory,
+        module: &str,
+        name: String,
+        quantization: &Quantization,
+    ) -> Result<Weight> {
+        let Some(weight) = self.weight else {
+            bail!(Format, "tensor {module}.weight is missing");
+        };
+        let codes = Codes {
+            file,
+            name,
+            index: weight,
+            tensor: &file.tensors[weight],
+        };
+        match (self.scales, self.scale) {
+            (None, None) => codes.plain(),
+            (Some(scales), None) => match quantization.mlx(module)? {
+                Some(mlx) => codes.mlx(mlx, scales, self.biases),
+                None => bail!(
+                    Format,
+                    "tensor {module}.scales: the configuration says nothing of quantization"
+                ),
+            },
+            (None, Some(scale)) => codes.scaled(scale, quantization),
+            (Some(_), Some(_)) => bail!(Format, "{module} has scales of two kinds"),
+        }
+    }
+}
+
+/// The codes of a weight while it is told what they are.
+struct Codes<'a> {
+    file: &'a Directory,
+    /// The name in GGUF files.
+    name: String,
+    index: usize,
+    tensor: &'a TensorInfo,
+}
+
+impl Codes<'_> {
+    /// Floats as they are. Other numbers mean nothing without a scale.
+    fn plain(self) -> Result<Weight> {
+        if !FLOATS.contains(&known(self.tensor)?) {
+            let TensorInfo { name, dtype, .. } = self.tensor;
+            bail!(Unsupported, "tensor {name} is {dtype} and has no scales");
+        }
+        Weight::plain(self.name, self.file, self.index)
+    }
+
+    /// MLX's codes: `bits` each, packed into words, with a scale for `group` of them in a row.
+    fn mlx(self, mlx: Mlx, scales: usize, biases: Option<usize>) -> Result<Weight> {
+        let [rows, words] = shape(self.tensor)?;
+        let bits = u64::from(words) * 32;
+        let cols = bits / mlx.bits;
+        let groups = [cols / mlx.group, rows.into()];
+        let whole = bits.is_multiple_of(mlx.bits) && cols.is_multiple_of(mlx.group);
+        let (file, name) = (self.file, &self.tensor.name);
+        if self.tensor.dtype.known() != Some(DType::U32) || !whole {
+            bail!(
+                Format,
+                "tensor {name} is {} of {words} columns, wanted words of {} bits in groups of {}",
+                self.tensor.dtype,
+                mlx.bits,
+                mlx.group
+            );
+        }
+        let parts = [Some(scales), biases].into_iter().flatten();
+        for part in parts.map(|part| &file.tensors[part]) {
+            if part.dims != groups {
+                bail!(
+                    Format,
+                    "tensor {} is {:?}, wanted {groups:?} for codes of {} bits in groups of {}",
+                    part.name,
+                    part.dims,
+                    mlx.bits,
+                    mlx.group
+                );
+            }
+        }
+        let stored = &file.tensors[scales];
+        let same = |biases: usize| file.tensors[biases].dtype == stored.dtype;
+        let (float, sound) = match mlx.scales {
+            // Floats of a byte, which these files call bytes.
+            Some(float) => (float, stored.dtype.name() == "u8" && biases.is_none()),
+            None => (known(stored)?, biases.is_some_and(same)),
+        };
+        if !sound || mlx.scales.is_none() && !SCALES.contains(&float) {
+            bail!(
+                Format,
+                "tensor {} is {}, which are no scales for {name}, or there are biases missing or too many",
+                stored.name,
+                stored.dtype
+            );
+        }
+        let cols = u32::try_from(cols).unwrap_or(u32::MAX);
+        let group = [1, usize::try_from(mlx.group).unwrap_or(usize::MAX)];
+        let scaling = Scaling {
+            float,
+            scales: Data::in_place(scales),
+            biases: biases.map(Data::in_place),
+            group,
+        };
+        self.with(mlx.codes, [rows, cols], scaling)
+    }
+
+    /// Codes with a scale for all, for each row or for each block.
+    fn scaled(self, scale: usize, quantization: &Quantization) -> Result<Weight> {
+        let [rows, cols] = shape(self.tensor)?;
+        let stored = &self.file.tensors[scale];
+        let codes = match (self.tensor.dtype.known(), self.tensor.dtype.name()) {
+            (Some(codes @ (DType::E4m3 | DType::I8)), _) => codes,
+            (None, "u8") => return self.ternary(scale, quantization.ternary_divides),
+            (_, other) => bail!(
+                Unsupported,
+                "tensor {} is {other} and has the scale {}",
+                self.tensor.name,
+                stored.name
+            ),
+        };
+        let float = known(stored)?;
+        let count = match *stored.dims {
+            [1] => Some([1, 1]),
+            [n] => Some([n, 1]),
+            [n, m] => Some([m, n]),
+            _ => None,
+        };
+        let group = count.and_then(|count| {
+            let [all_rows, all_cols] = [rows, cols].map(|n| u64::from(n.max(1)));
+            let whole = [[1, all_cols], [all_rows, all_cols]];
+            let mut sizes = whole.iter().chain(&quantization.blocks);
+            let fits = |size: &&[u64; 2]| {
+                let counts = [
+                    u64::from(rows).div_ceil(size[0]),
+                    u64::from(cols).div_ceil(size[1]),
+                ];
+                counts == count
+            };
+            let [rows, cols] = *sizes.find(fits)?;
+            Some([usize::try_from(rows).ok()?, usize::try_from(cols).ok()?])
+        });
+        let Some(group) = group.filter(|_| SCALES.contains(&float) || float == DType::E8m0) else {
+            bail!(
+                Unsupported,
+                "tensor {} is {float} {:?}, which are no scales for {rows} rows of {cols} columns",
+                stored.name,
+                stored.dims
+            );
+        };
+        let scaling = Scaling {
+            float,
+            scales: Data::in_place(scale),
+            biases: None,
+            group,
+        };
+        self.with(codes, [rows, cols], scaling)
+    }
+
+    /// Ternary digits, four rows in a byte, with one scale, which multiplies or divides.
+    fn ternary(self, scale: usize, divides: bool) -> Result<Weight> {
+        let [packed, cols] = shape(self.tensor)?;
+        let stored = &self.file.tensors[scale];
+        let value = match floats(self.file, stored)?[..] {
+            [value] if divides => 1.0 / value,
+            [value] => value,
+            _ => bail!(Format, "tensor {} is not one scale", stored.name),
+        };
+        let Some(rows) = packed.checked_mul(4) else {
+            bail!(
+                TooLarge,
+                "tensor {}: four times {packed} rows",
+                self.tensor.name
+            );
+        };
+        let scaling = Scaling {
+            float: DType::F32,
+            scales: Data {
+                tensor: scale,
+                computed: Some(f32_bytes(&[value])),
+            },
+            biases: None,
+            group: [rows, cols].map(|n| n.max(1) as usize),
+        };
+        self.with(DType::Ternary, [rows, cols], scaling)
+    }
+
+    /// The weight, unless kernels would read over the end of a row or of a group.
+    fn with(self, dtype: DType, [rows, cols]: [u32; 2], scaling: Scaling) -> Result<Weight> {
+        let (columns, block) = (cols as usize, dtype.facts().block);
+        let group = scaling.group[1];
+        let by_rows = dtype != DType::Ternary;
+        if by_rows && !columns.is_multiple_of(block)
+            || group < columns && !group.is_multiple_of(GROUP)
+        {
+            bail!(
+                Unsupported,
+                "tensor {}: rows of {cols} columns in groups of {group}, wanted multiples of \
+                 {block} and of {GROUP}",
+                self.tensor.name
+            );
+        }
+        Ok(Weight {
+            name: self.name,
+            dtype,
+            rows,
+            cols,
+            codes: Data::in_place(self.index),
+            scales: Some(scaling),
+        })
+    }
+}

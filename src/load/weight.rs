@@ -1,0 +1,157 @@
+//! A weight: a tensor, or several of a file that together are one, as tables want it.
+
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::format::{Directory, TensorInfo};
+use crate::quant;
+
+/// Elements of a vector that is turned into f32; no model is wider.
+const VECTOR_MAX: u32 = 1 << 21;
+
+/// A matrix of the model, or a vector, which is a matrix of one row.
+#[derive(Debug)]
+pub(super) struct Weight {
+    /// Its name in GGUF files, by which recipes ask for it.
+    pub(super) name: String,
+    pub(super) dtype: DType,
+    pub(super) rows: u32,
+    pub(super) cols: u32,
+    pub(super) codes: Data,
+    /// The scales of types whose scales lie in tensors of their own.
+    pub(super) scales: Option<Scaling>,
+}
+
+/// The scales of a weight, and the biases of formats that have them.
+#[derive(Debug)]
+pub(super) struct Scaling {
+    pub(super) float: DType,
+    pub(super) scales: Data,
+    pub(super) biases: Option<Data>,
+    /// Rows and columns that share a scale.
+    pub(super) group: [usize; 2],
+}
+
+/// The bytes of a tensor: in place, or other ones that loading computed from them.
+#[derive(Debug)]
+pub(super) struct Data {
+    /// Its place among the tensors of the file.
+    pub(super) tensor: usize,
+    pub(super) computed: Option<Vec<u8>>,
+}
+
+impl Data {
+    /// The bytes where the file has them.
+    pub(super) fn in_place(tensor: usize) -> Self {
+        Self {
+            tensor,
+            computed: None,
+        }
+    }
+
+    pub(super) fn bytes<'a>(&'a self, file: &'a Directory) -> &'a [u8] {
+        match &self.computed {
+            Some(bytes) => bytes,
+            None => file.bytes(&file.tensors[self.tensor]),
+        }
+    }
+}
+
+impl Weight {
+    /// The tensor at `index` of the file as a weight of this name: a vector as f32, whatever
+    /// float it is stored as, and a matrix in place.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a type that this build cannot compute with or a shape over its sizes.
+    pub(super) fn plain(name: String, file: &Directory, index: usize) -> Result<Self> {
+        let tensor = &file.tensors[index];
+        let dtype = known(tensor)?;
+        let [rows, cols] = shape(tensor)?;
+        let float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F64);
+        let (dtype, computed) = if tensor.dims.len() == 1 && float && cols <= VECTOR_MAX {
+            (DType::F32, Some(f32_bytes(&floats(file, tensor)?)))
+        } else {
+            (dtype, None)
+        };
+        Ok(Self {
+            name,
+            dtype,
+            rows,
+            cols,
+            codes: Data {
+                tensor: index,
+                computed,
+            },
+            scales: None,
+        })
+    }
+
+    /// The scales as kernels want them.
+    pub(super) fn scales<'a>(&'a self, file: &'a Directory) -> Option<quant::Scales<'a>> {
+        let scaling = self.scales.as_ref()?;
+        let biases = scaling.biases.as_ref();
+        Some(quant::Scales {
+            float: scaling.float,
+            bytes: scaling.scales.bytes(file),
+            biases: biases.map_or(&[], |biases| biases.bytes(file)),
+            group: scaling.group,
+        })
+    }
+
+    /// Bytes of the codes, the scales and the biases.
+    pub(super) fn bytes(&self, file: &Directory) -> u64 {
+        let scaling = self.scales.as_ref();
+        let biases = scaling.and_then(|s| s.biases.as_ref());
+        let parts = [Some(&self.codes), scaling.map(|s| &s.scales), biases];
+        let lengths = parts.into_iter().flatten();
+        lengths.map(|data| data.bytes(file).len() as u64).sum()
+    }
+}
+
+/// The storage type of a tensor, if this build can compute with it.
+pub(super) fn known(tensor: &TensorInfo) -> Result<DType> {
+    tensor.dtype.known().ok_or_else(|| {
+        let message = format_args!(
+            "tensor {} is {}, which is not supported yet",
+            tensor.name, tensor.dtype
+        )
+        .to_string();
+        Error::new(ErrorKind::Unsupported, message)
+    })
+}
+
+/// Rows and columns of a tensor.
+pub(super) fn shape(tensor: &TensorInfo) -> Result<[u32; 2]> {
+    match (u32::try_from(tensor.rows()), u32::try_from(tensor.cols())) {
+        (Ok(rows), Ok(cols)) => Ok([rows, cols]),
+        _ => bail!(
+            Unsupported,
+            "tensor {}: {} rows of {} columns",
+            tensor.name,
+            tensor.rows(),
+            tensor.cols()
+        ),
+    }
+}
+
+/// All elements of a tensor of floats.
+pub(super) fn floats(file: &Directory, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    let dtype = known(tensor)?;
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64) {
+        bail!(
+            Unsupported,
+            "tensor {} is {dtype}, wanted floats",
+            tensor.name
+        );
+    }
+    let bytes = file.bytes(tensor);
+    // Opening has held the bytes against the elements, so that this is no more than the file.
+    let mut row = vec![0.0; bytes.len() / dtype.facts().bytes];
+    quant::decode_row(dtype, bytes, &mut row);
+    Ok(row)
+}
+
+/// Floats as they lie in memory.
+pub(super) fn f32_bytes(floats: &[f32]) -> Vec<u8> {
+    bytemuck::cast_slice(floats).to_vec()
+}

@@ -1,0 +1,70 @@
+//! Folders that tests make and that go when they end.
+
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// A folder of files.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tabla-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    /// Copies the files of another folder.
+    pub(crate) fn copy(&self, from: &Path) {
+        for entry in from.read_dir().expect("a folder") {
+            let path = entry.expect("a folder").path();
+            let name = path.file_name().expect("a file");
+            std::fs::copy(&path, self.0.join(name)).expect("it can be copied");
+        }
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("it can be written");
+        path
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        std::fs::remove_file(self.0.join(name)).expect("it is there");
+    }
+
+    /// Replaces a text in a file, wherever it stands.
+    pub(crate) fn edit(&self, name: &str, from: &str, to: &str) {
+        let text = std::fs::read_to_string(self.0.join(name)).expect("a text");
+        assert!(text.contains(from), "{name} has no {from}: {text}");
+        self.write(name, text.replace(from, to).as_bytes());
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Name, type, shape and bytes of a tensor.
+pub(crate) type Tensor = (String, &'static str, Vec<u64>, Vec<u8>);
+
+/// A safetensors file.
+pub(crate) fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
+    let (mut header, mut data) = (Map::new(), Vec::<u8>::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let from = data.len();
+        data.extend(bytes);
+        let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [from, data.len()] });
+        header.insert(name.clone(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    file.extend(data);
+    file
+}
