@@ -4,27 +4,8 @@
 //! llama.cpp documents, checked against its vectors. Expressions apply in order, each to the stretches
 //! that the one before it left, matched or not.
 
+use super::bpe::KnownWords;
 use crate::error::{Result, bail};
-
-/// Where a long text may be cut before any expression runs, without changing the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
-    /// Before a space that follows anything but white space, and at the ends of plain words: every
-    /// such character is matched, and no expression matches across the two.
-    Spaces,
-    /// At the ends of plain words only: other characters may be left unmatched, and unmatched
-    /// neighbours stay one word.
-    PlainWords,
-}
-
-/// What becomes of a word that is in the vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KnownWords {
-    /// Only merges lead to it.
-    Merged,
-    /// It is taken whole, whatever the merges say.
-    Whole,
-}
 
 /// One rule.
 #[derive(Debug)]
@@ -35,7 +16,6 @@ pub(super) struct Pre {
     pub(super) known_words: KnownWords,
     /// Whether BOS is added where the file does not say.
     pub(super) add_bos: bool,
-    pub(super) cut: Cut,
 }
 
 /// The size of the Llama 3 vocabulary.
@@ -76,10 +56,9 @@ const PLAIN: Pre = Pre {
     regexes: &[],
     known_words: KnownWords::Merged,
     add_bos: false,
-    cut: Cut::Spaces,
 };
 
-const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA_3: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -247,19 +226,16 @@ static ROWS: &[Pre] = &[
             CJK_HANGUL,
             r"\p{N}+",
         ],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["deepseek-coder"],
         regexes: &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_HANGUL, r"\p{N}"],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         regexes: &[r"\p{N}{1,3}", CJK_KANA, DEEPSEEK_3],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
@@ -293,22 +269,14 @@ static ROWS: &[Pre] = &[
     Pre {
         names: &["poro-chat", "bloom", "gpt3-finnish"],
         regexes: &[BLOOM],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["viking"],
         regexes: &[BLOOM, r"\p{N}"],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
 ];
-
-/// Every row, for the tests of the splitter.
-#[cfg(test)]
-pub(super) fn rows() -> &'static [Pre] {
-    ROWS
-}
 
 #[cfg(test)]
 mod tests {
