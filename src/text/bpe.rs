@@ -328,7 +328,13 @@ mod tests {
         let index = index(&["a", "b", "ab", "ba", "abab"]);
         let ranking = Ranking::Scores(vec![0., 0., -2., -1., 0.]);
         let known = KnownWords::Merged;
-        let bpe = Bpe::new(index, Alphabet::Characters, ranking, known, Fallback::default());
+        let bpe = Bpe::new(
+            index,
+            Alphabet::Characters,
+            ranking,
+            known,
+            Fallback::default(),
+        );
         assert_eq!(encode(&bpe, "abab"), [0, 3, 1]);
         assert_eq!(encode(&bpe, "abb"), [2, 1]);
     }

@@ -95,7 +95,10 @@ impl Specials {
             };
             let reach = self.reach.get(&id).copied().unwrap_or_default();
             let is_word = |c: char| c.is_alphanumeric() || c == '_';
-            let sides = [text[..at].ends_with(is_word), text[end..].starts_with(is_word)];
+            let sides = [
+                text[..at].ends_with(is_word),
+                text[end..].starts_with(is_word),
+            ];
             if reach.place == Place::WholeWord && sides.contains(&true) {
                 at = end;
                 continue;

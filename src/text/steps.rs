@@ -103,6 +103,15 @@ impl Cut {
     }
 }
 
+/// Where a stretch of text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At the start of the whole text.
+    Start,
+    /// Behind a special token or a word.
+    Later,
+}
+
 /// A stretch of text between special tokens, on its way to words.
 #[derive(Debug)]
 struct Words<'t> {
@@ -117,22 +126,25 @@ struct Words<'t> {
 pub(super) fn walk(
     steps: &[Step],
     text: &str,
-    is_start: bool,
+    place: Place,
     clock: Clock,
     mut done: impl FnMut(&str) -> Result<()>,
 ) -> Result<()> {
     let mut words = Words {
         text: Cow::Borrowed(text),
-        words: vec![0..text.len()],
+        words: std::iter::once(0..text.len()).collect(),
     };
     for step in steps {
         match step {
-            Step::Edit(edit) => words.edit(edit, is_start, clock)?,
+            Step::Edit(edit) => words.edit(edit, place, clock)?,
             Step::Cut(cut) => words.cut(cut, clock)?,
         }
     }
     let text = &*words.text;
-    words.words.iter().try_for_each(|word| done(&text[word.clone()]))
+    words
+        .words
+        .iter()
+        .try_for_each(|word| done(&text[word.clone()]))
 }
 
 impl Words<'_> {
@@ -147,12 +159,13 @@ impl Words<'_> {
         Ok(())
     }
 
-    fn edit(&mut self, edit: &Edit, is_start: bool, clock: Clock) -> Result<()> {
+    fn edit(&mut self, edit: &Edit, mut place: Place, clock: Clock) -> Result<()> {
         let mut text = String::with_capacity(self.text.len());
         let mut words = Vec::with_capacity(self.words.len());
-        for (n, word) in self.words.iter().enumerate() {
+        for word in &self.words {
             let start = text.len();
-            text.push_str(&edit.apply(&self.text[word.clone()], is_start && n == 0, clock)?);
+            text.push_str(&edit.apply(&self.text[word.clone()], place, clock)?);
+            place = Place::Later;
             within(&text)?;
             if start < text.len() {
                 words.push(start..text.len());
@@ -209,7 +222,7 @@ impl Cut {
 }
 
 impl Edit {
-    fn apply<'t>(&self, text: &'t str, is_start: bool, clock: Clock) -> Result<Cow<'t, str>> {
+    fn apply<'t>(&self, text: &'t str, place: Place, clock: Clock) -> Result<Cow<'t, str>> {
         Ok(match self {
             Self::Form(form) => form.of(text),
             Self::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
@@ -223,7 +236,7 @@ impl Edit {
                 let wanted = match when {
                     When::Always => true,
                     When::Absent => !text.starts_with(&**front),
-                    When::AbsentAtStart => is_start && !text.starts_with(&**front),
+                    When::AbsentAtStart => place == Place::Start && !text.starts_with(&**front),
                 };
                 if wanted && !text.is_empty() {
                     Cow::Owned([front, text].concat())
@@ -331,7 +344,7 @@ mod tests {
     fn words(steps: &[Step], text: &str) -> Vec<String> {
         let mut words = Vec::new();
         let clock = Clock::start(text.len());
-        walk(steps, text, true, clock, |word| {
+        walk(steps, text, Place::Start, clock, |word| {
             words.push(word.to_owned());
             Ok(())
         })
@@ -354,10 +367,16 @@ mod tests {
     fn matches_become_what_is_asked() {
         use Matches::{Contiguous, Ends, Removed, Starts, Words};
         assert_eq!(cut(Removed, false), ["the", "final", "countdown"]);
-        assert_eq!(cut(Words, false), ["the", "-", "final", "-", "-", "countdown"]);
+        assert_eq!(
+            cut(Words, false),
+            ["the", "-", "final", "-", "-", "countdown"]
+        );
         assert_eq!(cut(Ends, false), ["the-", "final-", "-", "countdown"]);
         assert_eq!(cut(Starts, false), ["the", "-final", "-", "-countdown"]);
-        assert_eq!(cut(Contiguous, false), ["the", "-", "final", "--", "countdown"]);
+        assert_eq!(
+            cut(Contiguous, false),
+            ["the", "-", "final", "--", "countdown"]
+        );
         assert_eq!(cut(Removed, true), ["-", "-", "-"]);
     }
 

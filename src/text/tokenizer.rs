@@ -6,7 +6,7 @@ use super::pattern::Clock;
 use super::pieces::{Blob, Role};
 use super::plan::Plan;
 use super::special::{Part, Specials as SpecialTokens};
-use super::steps::{self, Step};
+use super::steps::{self, Place, Step};
 use super::vocab::{Kind, Vocab};
 use crate::error::{Context, Result, bail};
 
@@ -113,7 +113,10 @@ impl Tokenizer {
     /// for a vocabulary over the limits, `Tokenizer` for merges that do not fit.
     pub fn from_json(tokenizer: &str, config: Option<&str>) -> Result<Self> {
         let file = json::read(tokenizer)?;
-        let config = config.map(json::read_config).transpose()?.unwrap_or_default();
+        let config = config
+            .map(json::read_config)
+            .transpose()?
+            .unwrap_or_default();
         Self::build(file.plan(&config)?).context("tokenizer.json")
     }
 
@@ -162,13 +165,15 @@ impl Tokenizer {
         let spelt = options.specials == Specials::Tokens;
         let wanted = |id: u32| spelt || !self.role(id).is_markup();
         let (clock, mut scratch) = (Clock::start(text.len()), Scratch::default());
-        for (n, part) in self.specials.split(text, wanted).into_iter().enumerate() {
+        let mut place = Place::Start;
+        for part in self.specials.split(text, wanted) {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(text) => steps::walk(&self.steps, text, n == 0, clock, |word| {
+                Part::Text(text) => steps::walk(&self.steps, text, place, clock, |word| {
                     self.model.encode(word, &mut scratch, &mut ids)
                 })?,
             }
+            place = Place::Later;
         }
         if options.add_special {
             ids.extend(&self.after);
@@ -290,12 +295,12 @@ impl Tokenizer {
 /// The tokens that end an answer by their spelling.
 fn stops(specials: &SpecialTokens) -> Vec<u32> {
     let has = |text: &str| specials.id(text).is_some();
-    // In the Harmony format <|end|> ends a message and not the answer; Gemma 4 has a plain </s>.
+    // In the Harmony format <|end|> ends a message and not the answer; Gemma's </s> is a tag.
     let harmony = has("<|call|>") && (has("<|return|>") || has("<|flush|>"));
-    let gemma4 = has("<|tool_response>");
+    let gemma = has("<start_of_turn>") || has("<|tool_response>");
     let spelt = STOPS.iter().filter(|text| match **text {
         "<|end|>" => !harmony,
-        "</s>" => !gemma4,
+        "</s>" => !gemma,
         _ => true,
     });
     spelt.filter_map(|text| specials.id(text)).collect()

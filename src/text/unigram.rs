@@ -87,7 +87,7 @@ impl Unigram {
                 }
             };
             let mut is_known = false;
-            self.each_prefix(word[at..].as_bytes(), |id, length| {
+            self.each_prefix(&word.as_bytes()[at..], |id, length| {
                 is_known |= length == c.len_utf8();
                 reach(at + length, self.scores[id as usize], Some(id));
             });
@@ -117,7 +117,9 @@ impl Unigram {
             if self.index.text(id).len() == length {
                 found(id, length);
             }
-            let Some(&byte) = text.get(length) else { return };
+            let Some(&byte) = text.get(length) else {
+                return;
+            };
             let next = |id: u32| self.index.text(id).as_bytes().get(length).copied();
             let start = range.partition_point(|&id| next(id) < Some(byte));
             range = &range[start..];

@@ -155,7 +155,11 @@ impl<'a> Vocab<'a> {
             steps: self.steps(kind, row.map(|(_, row)| row), &roles)?,
             method: self.method(kind, row.map(|(_, row)| row))?,
             reach: self.reach(kind, &roles),
-            tokens: self.tokens.iter().map(|&token| Cow::Borrowed(token)).collect(),
+            tokens: self
+                .tokens
+                .iter()
+                .map(|&token| Cow::Borrowed(token))
+                .collect(),
             roles,
             unk,
             before: bos.filter(|_| add_bos).into_iter().collect(),
@@ -333,9 +337,11 @@ impl<'a> Vocab<'a> {
                 unknown: Unknown::Bytes,
             },
             Kind::Gpt2 | Kind::Gemma4 => {
-                let merges = self.merges.iter().enumerate().map(|(n, merge)| {
-                    bpe::parts(merge).context(format_args!("merge {n}"))
-                });
+                let merges = self
+                    .merges
+                    .iter()
+                    .enumerate()
+                    .map(|(n, merge)| bpe::parts(merge).context(format_args!("merge {n}")));
                 let order = Order::List(merges.collect::<Result<_>>()?);
                 match row {
                     Some(row) => Method::Bpe {

@@ -1,4 +1,4 @@
-//! WordPiece: the longest token that begins a word, then the longest that goes on, to its end.
+//! `WordPiece`: the longest token that begins a word, then the longest that goes on, to its end.
 //!
 //! Devlin et al. 2018. Tokens are spelt as GGUF does: `▁` in front of those that begin a word, nothing
 //! in front of those that go on.

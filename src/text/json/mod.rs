@@ -4,6 +4,8 @@
 
 mod parse;
 mod pipeline;
+#[cfg(test)]
+mod tests;
 
 use super::bpe::{self, Alphabet, KnownWords};
 use super::pieces::{Role, TOKENS_MAX};
@@ -152,7 +154,9 @@ impl<'a> File<'a> {
         let named = |name: &Option<Name<'_>>| name.as_ref().and_then(|name| id(name.text()));
         let (bos, eos) = (named(&config.bos_token), named(&config.eos_token));
         let unk = self.model.unk_token.as_ref().and_then(|unk| id(&unk.0));
-        let unk = unk.or(self.model.unk_id).filter(|&id| (id as usize) < tokens.len());
+        let unk = unk
+            .or(self.model.unk_id)
+            .filter(|&id| (id as usize) < tokens.len());
 
         let pipeline = Pipeline::new(self.normalizer.as_ref(), self.pre_tokenizer.as_ref())
             .context("tokenizer.json")?;
@@ -160,9 +164,15 @@ impl<'a> File<'a> {
             Some(post) => post.around()?,
             None => Default::default(),
         };
-        let unfit = before.iter().chain(&after).find(|&&id| id as usize >= tokens.len());
+        let unfit = before
+            .iter()
+            .chain(&after)
+            .find(|&&id| id as usize >= tokens.len());
         if let Some(id) = unfit {
-            bail!(Format, "tokenizer.json: post_processor: id {id} is no token");
+            bail!(
+                Format,
+                "tokenizer.json: post_processor: id {id} is no token"
+            );
         }
         wish(&mut before, bos, config.add_bos_token, 0);
         let end = after.len();
@@ -183,7 +193,9 @@ impl<'a> File<'a> {
             pre: None,
             tokens,
             roles,
-            reach: reach.filter(|(_, reach)| *reach != Reach::default()).collect(),
+            reach: reach
+                .filter(|(_, reach)| *reach != Reach::default())
+                .collect(),
             begins_with_space: kind == Kind::Bert || pipeline.begins_with_space(),
             steps: pipeline.steps,
             method,
@@ -203,9 +215,14 @@ impl<'a> File<'a> {
         let has_bytes = model.byte_fallback == Some(true);
         let listed: Vec<(u32, &Text<'_>)> = match &model.vocab {
             Vocabulary::Ids(ids) => ids.iter().map(|(text, id)| (*id, text)).collect(),
-            Vocabulary::Scores(scores) => (0..).zip(scores.0.iter().map(|(text, _)| text)).collect(),
+            Vocabulary::Scores(scores) => {
+                (0..).zip(scores.0.iter().map(|(text, _)| text)).collect()
+            }
         };
-        let ids = listed.iter().map(|(id, _)| *id).chain(added.iter().map(|(id, _)| *id));
+        let ids = listed
+            .iter()
+            .map(|(id, _)| *id)
+            .chain(added.iter().map(|(id, _)| *id));
         let Some(last) = ids.max().map(|id| id as usize) else {
             bail!(Format, "the vocabulary is empty");
         };
@@ -221,7 +238,12 @@ impl<'a> File<'a> {
         for (id, text) in listed {
             let at = id as usize;
             if !tokens[at].is_empty() {
-                bail!(Format, "{:?} and {:?} have the same id {id}", tokens[at], text.0);
+                bail!(
+                    Format,
+                    "{:?} and {:?} have the same id {id}",
+                    tokens[at],
+                    text.0
+                );
             }
             tokens[at] = Cow::Borrowed(&text.0);
             roles[at] = match spm::byte_of(&text.0) {
@@ -263,7 +285,11 @@ impl<'a> File<'a> {
         Ok(match (name, &model.vocab) {
             ("BPE", Vocabulary::Ids(_)) => {
                 let affixes = [&model.continuing_subword_prefix, &model.end_of_word_suffix];
-                if affixes.into_iter().flatten().any(|affix| !affix.0.is_empty()) {
+                if affixes
+                    .into_iter()
+                    .flatten()
+                    .any(|affix| !affix.0.is_empty())
+                {
                     bail!(
                         Unsupported,
                         "tokenizer.json: BPE with a subword prefix or a word suffix is not known"
@@ -297,6 +323,11 @@ impl<'a> File<'a> {
             }
             ("Unigram", Vocabulary::Scores(scores)) if alphabet == Alphabet::Characters => {
                 let scores = scores.0.iter().map(|(_, score)| *score).collect();
+                // The library joins unknown neighbours here whatever the file says.
+                let unknown = match unknown {
+                    Unknown::Single => Unknown::Fused,
+                    other => other,
+                };
                 (Kind::T5, Method::Unigram { scores, unknown })
             }
             _ => bail!(
@@ -321,7 +352,11 @@ fn wish(ids: &mut Vec<u32>, id: Option<u32>, wanted: Option<bool>, at: usize) {
 
 /// Tokens that begin a word get a visible space, and those that go on lose their prefix.
 fn spell_as_gguf(tokens: &mut [Cow<'_, str>], roles: &[Role], prefix: &str) {
-    for (token, _) in tokens.iter_mut().zip(roles).filter(|(_, role)| role.is_text()) {
+    for (token, _) in tokens
+        .iter_mut()
+        .zip(roles)
+        .filter(|(_, role)| role.is_text())
+    {
         if token.is_empty() {
             continue;
         }

@@ -12,7 +12,7 @@ use crate::text::steps::{Cut, Edit, Form, Matches, Reading, Step, When};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The most steps of a pipeline; DeepSeek has five.
+/// The most steps of a pipeline; five are many.
 const STEPS_MAX: usize = 64;
 /// The longest text that a step writes: bounds how a text grows.
 const WRITTEN_BYTES_MAX: usize = 256;
@@ -28,7 +28,8 @@ pub(super) enum Normalizer {
     Sequence {
         normalizers: List<Self, STEPS_MAX>,
     },
-    BertNormalizer {
+    #[serde(rename = "BertNormalizer")]
+    Bert {
         clean_text: Option<bool>,
         handle_chinese_chars: Option<bool>,
         strip_accents: Option<bool>,
@@ -92,7 +93,8 @@ pub(super) enum PreTokenizer {
     CharDelimiterSplit {
         delimiter: char,
     },
-    BertPreTokenizer,
+    #[serde(rename = "BertPreTokenizer")]
+    Bert,
     Whitespace,
     WhitespaceSplit,
 }
@@ -194,8 +196,7 @@ impl Pipeline {
 
     /// Whether a text begins with a space that is not in it.
     pub(super) fn begins_with_space(&self) -> bool {
-        let puts_space =
-            |step: &Step| matches!(step, Step::Edit(Edit::Prepend(text, _)) if matches!(&**text, " " | "▁"));
+        let puts_space = |step: &Step| matches!(step, Step::Edit(Edit::Prepend(text, _)) if matches!(&**text, " " | "▁"));
         self.steps.iter().any(puts_space)
     }
 
@@ -216,7 +217,7 @@ impl Pipeline {
             Normalizer::Sequence { normalizers } => {
                 normalizers.0.iter().try_for_each(|n| self.normalize(n))
             }
-            Normalizer::BertNormalizer {
+            Normalizer::Bert {
                 clean_text,
                 handle_chinese_chars,
                 strip_accents,
@@ -284,14 +285,6 @@ impl Pipeline {
         if self.alphabet == Alphabet::Bytes {
             bail!(Unsupported, "a step behind ByteLevel is not known");
         }
-        let regex = |text: &str, matches, invert| {
-            let pattern = Pattern::regex(text)?;
-            Ok(Cut {
-                pattern,
-                matches,
-                invert,
-            })
-        };
         let cut = match pre_tokenizer {
             PreTokenizer::Sequence { pretokenizers } => {
                 return pretokenizers.0.iter().try_for_each(|p| self.cut(p));
@@ -299,27 +292,18 @@ impl Pipeline {
             PreTokenizer::ByteLevel {
                 add_prefix_space,
                 use_regex,
-            } => {
-                if add_prefix_space.unwrap_or(true) {
-                    self.edit(Edit::Prepend(" ".into(), When::Absent))?;
-                }
-                if use_regex.unwrap_or(true) {
-                    self.push(Step::Cut(regex(GPT_2, Matches::Words, false)?))?;
-                }
-                self.alphabet = Alphabet::Bytes;
-                return Ok(());
-            }
+            } => return self.byte_level(*add_prefix_space, *use_regex),
             PreTokenizer::Metaspace {
                 replacement,
                 add_prefix_space,
                 prepend_scheme,
                 split,
             } => {
-                let scheme = match (add_prefix_space, prepend_scheme) {
-                    (Some(false), _) => PrependScheme::Never,
-                    (_, scheme) => scheme.unwrap_or(PrependScheme::Always),
+                let scheme = match add_prefix_space {
+                    Some(false) => PrependScheme::Never,
+                    _ => prepend_scheme.unwrap_or(PrependScheme::Always),
                 };
-                return self.metaspace(*replacement, scheme, split.unwrap_or(true));
+                return self.metaspace(*replacement, scheme, *split);
             }
             PreTokenizer::Split {
                 pattern,
@@ -332,33 +316,53 @@ impl Pipeline {
             },
             PreTokenizer::Punctuation { behavior } => {
                 let matches = behavior.map_or(Matches::Words, Behavior::matches);
-                regex(bert::PUNCTUATION, matches, false)?
+                cut(bert::PUNCTUATION, matches)?
             }
             PreTokenizer::Digits { individual_digits } => {
                 let matches = match individual_digits {
                     Some(true) => Matches::Words,
                     _ => Matches::Contiguous,
                 };
-                regex(r"\p{N}", matches, false)?
+                cut(r"\p{N}", matches)?
             }
             PreTokenizer::CharDelimiterSplit { delimiter } => Cut {
                 pattern: Pattern::text(delimiter.encode_utf8(&mut [0; 4]))?,
                 matches: Matches::Removed,
                 invert: false,
             },
-            PreTokenizer::BertPreTokenizer => {
-                return bert::words()?.into_iter().try_for_each(|step| self.push(step));
+            PreTokenizer::Bert => {
+                return bert::words()?
+                    .into_iter()
+                    .try_for_each(|step| self.push(step));
             }
-            PreTokenizer::Whitespace => regex(r"\w+|[^\w\s]+", Matches::Removed, true)?,
-            PreTokenizer::WhitespaceSplit => regex(r"\s", Matches::Removed, false)?,
+            PreTokenizer::Whitespace => Cut {
+                invert: true,
+                ..cut(r"\w+|[^\w\s]+", Matches::Removed)?
+            },
+            PreTokenizer::WhitespaceSplit => cut(r"\s", Matches::Removed)?,
         };
         self.push(Step::Cut(cut))
     }
 
+    /// Words are those of GPT-2, and what follows is written in bytes.
+    fn byte_level(&mut self, prefix: Option<bool>, regex: Option<bool>) -> Result<()> {
+        if prefix.unwrap_or(true) {
+            self.edit(Edit::Prepend(" ".into(), When::Absent))?;
+        }
+        if regex.unwrap_or(true) {
+            self.push(Step::Cut(Cut::isolated(Pattern::regex(GPT_2)?)))?;
+        }
+        self.alphabet = Alphabet::Bytes;
+        Ok(())
+    }
+
     /// Spaces become visible, one goes in front, and each begins a word.
-    fn metaspace(&mut self, space: char, scheme: PrependScheme, split: bool) -> Result<()> {
+    fn metaspace(&mut self, space: char, scheme: PrependScheme, split: Option<bool>) -> Result<()> {
         if space != SPACE {
-            bail!(Unsupported, "Metaspace with {space:?} instead of {SPACE:?} is not known");
+            bail!(
+                Unsupported,
+                "Metaspace with {space:?} instead of {SPACE:?} is not known"
+            );
         }
         let space = SPACE.to_string();
         let visible = Edit::Replace(Pattern::text(" ")?, space.as_str().into());
@@ -371,7 +375,7 @@ impl Pipeline {
         if let Some(when) = when {
             self.edit(Edit::Prepend(space.as_str().into(), when))?;
         }
-        if split {
+        if split.unwrap_or(true) {
             self.push(Step::Cut(Cut {
                 pattern: Pattern::text(&space)?,
                 matches: Matches::Starts,
@@ -411,7 +415,10 @@ impl PostProcessor {
                         continue;
                     };
                     let Some(ids) = special_tokens.get(id) else {
-                        bail!(Format, "post_processor: {id:?} is not among its special tokens");
+                        bail!(
+                            Format,
+                            "post_processor: {id:?} is not among its special tokens"
+                        );
                     };
                     let side = if is_before { &mut before } else { &mut after };
                     side.extend(&ids.ids.0);
@@ -446,6 +453,15 @@ impl Behavior {
     }
 }
 
+/// A cut at what an expression matches.
+fn cut(regex: &str, matches: Matches) -> Result<Cut> {
+    Ok(Cut {
+        pattern: Pattern::regex(regex)?,
+        matches,
+        invert: false,
+    })
+}
+
 /// A text that a step writes.
 fn written(text: &str) -> Result<Box<str>> {
     if text.len() > WRITTEN_BYTES_MAX {
@@ -475,7 +491,7 @@ fn base64(text: &str) -> Result<Vec<u8>> {
         count += 6;
         if count >= 8 {
             count -= 8;
-            bytes.push((bits >> count) as u8);
+            bytes.push((bits >> count).to_le_bytes()[0]);
         }
     }
     Ok(bytes)
