@@ -60,9 +60,9 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
         "graphics stay in src/exec/gpu",
     ),
     (
-        &["tokenizers::"],
-        &["src/text/", "tests/"],
-        "tokenizers stay in src/text",
+        &["fancy_regex::"],
+        &["src/text/pattern.rs"],
+        "expressions are run where their failures are errors",
     ),
     (
         &["minijinja::", "minijinja_contrib::"],

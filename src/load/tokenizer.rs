@@ -3,7 +3,7 @@
 use super::{Catalog, Opened, hf};
 use crate::arch::Config;
 use crate::error::{Result, bail};
-use crate::format::Metadata;
+use crate::format::{Metadata, Value};
 use crate::text::{Tokenizer, Vocab};
 
 /// The tokenizer of a model, held against the size of its embedding.
@@ -55,8 +55,32 @@ fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
         eot: meta.u32(&key("eot_token_id"))?,
         eom: meta.u32(&key("eom_token_id"))?,
         unk: meta.u32(&key("unknown_token_id"))?,
+        cls: meta.u32(&key("cls_token_id"))?,
+        // So the key is spelt.
+        sep: meta.u32(&key("seperator_token_id"))?,
         add_bos: meta.bool(&key("add_bos_token"))?,
         add_eos: meta.bool(&key("add_eos_token"))?,
+        add_sep: meta.bool(&key("add_sep_token"))?,
         add_space_prefix: meta.bool(&key("add_space_prefix"))?,
+        remove_extra_whitespaces: meta.bool(&key("remove_extra_whitespaces"))?,
+        precompiled_charsmap: bytes(meta, &key("precompiled_charsmap"))?,
+        lowercase: meta.bool(&key("normalizer.lowercase"))?,
+        strip_accents: meta.bool(&key("normalizer.strip_accents"))?,
     })
+}
+
+/// An array of bytes, which writers give with a sign or without.
+fn bytes(meta: &Metadata, key: &str) -> Result<Vec<u8>> {
+    let Some(array) = meta.get(key).and_then(Value::array) else {
+        return Ok(Vec::new());
+    };
+    let bytes = array.iter().map(|item| match item {
+        Value::U8(byte) => Some(byte),
+        Value::I8(byte) => Some(byte.cast_unsigned()),
+        _ => None,
+    });
+    match bytes.collect() {
+        Some(bytes) => Ok(bytes),
+        None => bail!(Format, "{key}: wanted bytes, found {}", array.kind().name()),
+    }
 }

@@ -3,17 +3,27 @@
 //! The module knows no model, file or device. A [`Vocab`] is plain data; a [`Tokenizer`] is built from
 //! it; a [`Utf8Stream`] turns the bytes of tokens into text that a terminal can show at any moment.
 
+mod bert;
+mod bpe;
 mod bytelevel;
+mod charsmap;
 mod chat;
-mod encoder;
+mod fallback;
+mod index;
+mod json;
+mod model;
+mod pattern;
 mod pieces;
+mod plan;
 mod pre;
 mod special;
-mod split;
 mod spm;
+mod steps;
 mod stream;
 mod tokenizer;
+mod unigram;
 mod vocab;
+mod wordpiece;
 
 #[cfg(test)]
 mod tests;

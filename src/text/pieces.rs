@@ -6,9 +6,7 @@ use crate::error::{Result, bail};
 pub(super) const TOKENS_MAX: usize = 1 << 21;
 /// The longest single token that is read: bounds the work of taking tokens apart.
 pub(super) const TOKEN_BYTES_MAX: usize = 2048;
-/// The longest merge: two tokens and a space.
-pub(super) const MERGE_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX + 1;
-/// All tokens, or all merges, together.
+/// All tokens together.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Strings, one behind the other in one block.
@@ -20,17 +18,11 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    /// An empty block with room for as many bytes as the strings have.
-    pub(super) fn sized_for(strings: &[&str], entry_bytes_max: usize) -> Self {
-        let bytes = strings
-            .iter()
-            .map(|s| s.len())
-            .sum::<usize>()
-            .min(TEXT_BYTES_MAX);
-        let ends = Vec::with_capacity(strings.len());
+    /// An empty block with room for some entries of a usual length.
+    pub(super) fn sized_for(entries: usize, entry_bytes_max: usize) -> Self {
         Self {
-            bytes: Vec::with_capacity(bytes),
-            ends,
+            bytes: Vec::with_capacity(entries.saturating_mul(8).min(TEXT_BYTES_MAX)),
+            ends: Vec::with_capacity(entries),
             entry_bytes_max,
         }
     }
@@ -61,8 +53,12 @@ impl Blob {
     }
 
     /// All strings, copied.
-    pub(super) fn of(strings: &[&str], entry_bytes_max: usize) -> Result<Self> {
-        let mut blob = Self::sized_for(strings, entry_bytes_max);
+    pub(super) fn of<'a, I>(strings: I, entry_bytes_max: usize) -> Result<Self>
+    where
+        I: IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
+    {
+        let strings = strings.into_iter();
+        let mut blob = Self::sized_for(strings.len(), entry_bytes_max);
         for string in strings {
             blob.push(|out| out.extend_from_slice(string.as_bytes()))?;
         }
@@ -80,6 +76,11 @@ impl Blob {
         };
         let start = if n == 0 { 0 } else { self.ends[n - 1] };
         &self.bytes[start as usize..end as usize]
+    }
+
+    /// All entries, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|n| self.get(n))
     }
 
     /// Entry `n` of a block made of strings.
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn entries_come_back() {
-        let blob = Blob::of(&["a", "", "日本", "z"], 6).unwrap();
+        let blob = Blob::of(["a", "", "日本", "z"], 6).unwrap();
         let all: Vec<_> = (0..5).map(|n| blob.text(n)).collect();
         assert_eq!(all, ["a", "", "日本", "z", ""]);
         assert_eq!(blob.len(), 4);
@@ -138,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_token_over_the_limit_is_refused() {
-        assert!(Blob::of(&["12345"], 5).is_ok());
-        let error = Blob::of(&["a", "123456"], 5).unwrap_err();
+        assert!(Blob::of(["12345"], 5).is_ok());
+        let error = Blob::of(["a", "123456"], 5).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
         assert_eq!(error.message(), "entry 1: 6 bytes are over the limit of 5");
     }

@@ -4,27 +4,9 @@
 //! llama.cpp documents, checked against its vectors. Expressions apply in order, each to the stretches
 //! that the one before it left, matched or not.
 
+use super::bert;
+use super::bpe::KnownWords;
 use crate::error::{Result, bail};
-
-/// Where a long text may be cut before any expression runs, without changing the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
-    /// Before a space that follows anything but white space, and at the ends of plain words: every
-    /// such character is matched, and no expression matches across the two.
-    Spaces,
-    /// At the ends of plain words only: other characters may be left unmatched, and unmatched
-    /// neighbours stay one word.
-    PlainWords,
-}
-
-/// What becomes of a word that is in the vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KnownWords {
-    /// Only merges lead to it.
-    Merged,
-    /// It is taken whole, whatever the merges say.
-    Whole,
-}
 
 /// One rule.
 #[derive(Debug)]
@@ -35,7 +17,6 @@ pub(super) struct Pre {
     pub(super) known_words: KnownWords,
     /// Whether BOS is added where the file does not say.
     pub(super) add_bos: bool,
-    pub(super) cut: Cut,
 }
 
 /// The size of the Llama 3 vocabulary.
@@ -76,10 +57,10 @@ const PLAIN: Pre = Pre {
     regexes: &[],
     known_words: KnownWords::Merged,
     add_bos: false,
-    cut: Cut::Spaces,
 };
 
-const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const GPT_2: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA_3: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -106,6 +87,48 @@ const GPT_4O: &str = concat!(
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// Contractions stay with their word, as Turkish has its suffixes.
+const UFAKZEKA: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// Runs of spaces are taken in powers of two.
+const JAIS_2: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)",
+    r"|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+);
+/// A word goes on over single spaces.
+const EXAONE_MOE: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+);
+/// As `gpt-4o`, with digits one by one.
+const YOUTU: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// Runs of one Asian script, and their punctuation.
+const YOUTU_SCRIPTS: &str = concat!(
+    r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+",
+    r"|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+);
+/// As `gpt-4o`, with ideographs on their own.
+const KIMI_K2: &str = concat!(
+    r"[\p{Han}]+",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+const SPARK: &str = concat!(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
+    r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
 );
 const TEKKEN: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
@@ -149,8 +172,11 @@ static ROWS: &[Pre] = &[
             "phi-2",
             "jina-es",
             "jina-de",
+            "jina-v1-en",
             "jina-v2-es",
             "jina-v2-de",
+            "jina-v2-code",
+            "roberta-bpe",
             "gigachat",
             "a.x-4.0",
             "mellum",
@@ -185,7 +211,6 @@ static ROWS: &[Pre] = &[
         regexes: &[LLAMA_3],
         known_words: KnownWords::Whole,
         add_bos: true,
-        ..PLAIN
     },
     Pre {
         names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
@@ -247,19 +272,16 @@ static ROWS: &[Pre] = &[
             CJK_HANGUL,
             r"\p{N}+",
         ],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["deepseek-coder"],
         regexes: &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_HANGUL, r"\p{N}"],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         regexes: &[r"\p{N}{1,3}", CJK_KANA, DEEPSEEK_3],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
@@ -268,11 +290,70 @@ static ROWS: &[Pre] = &[
         ..PLAIN
     },
     Pre {
+        names: &["granite-embed-multi-97m"],
+        regexes: &[GPT_4O],
+        known_words: KnownWords::Whole,
+        ..PLAIN
+    },
+    Pre {
+        names: &["youtu"],
+        regexes: &[YOUTU_SCRIPTS, YOUTU],
+        known_words: KnownWords::Whole,
+        ..PLAIN
+    },
+    Pre {
+        names: &["kimi-k2"],
+        regexes: &[KIMI_K2],
+        ..PLAIN
+    },
+    Pre {
+        names: &["superbpe"],
+        regexes: &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
+        ..PLAIN
+    },
+    Pre {
+        names: &["jais-2"],
+        regexes: &[JAIS_2],
+        ..PLAIN
+    },
+    Pre {
+        names: &["ufakzeka"],
+        regexes: &[UFAKZEKA],
+        ..PLAIN
+    },
+    Pre {
+        names: &["laguna"],
+        regexes: &[r"\n+", QWEN_2],
+        ..PLAIN
+    },
+    Pre {
+        names: &["exaone-moe"],
+        regexes: &[EXAONE_MOE],
+        ..PLAIN
+    },
+    Pre {
+        names: &["spark2_5"],
+        regexes: &[r"\p{N}{1,3}", CJK_KANA, SPARK, r"\p{N}"],
+        ..PLAIN
+    },
+    Pre {
+        names: &["chameleon"],
+        regexes: &[
+            "<sentinel:[0-9]+>",
+            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            "([\t\n]|    |  )",
+            r"\p{N}",
+            bert::PUNCTUATION,
+            GPT_2,
+        ],
+        add_bos: true,
+        ..PLAIN
+    },
+    Pre {
         names: &["tekken"],
         regexes: &[TEKKEN],
         known_words: KnownWords::Whole,
         add_bos: true,
-        ..PLAIN
     },
     Pre {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
@@ -293,22 +374,14 @@ static ROWS: &[Pre] = &[
     Pre {
         names: &["poro-chat", "bloom", "gpt3-finnish"],
         regexes: &[BLOOM],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
     Pre {
         names: &["viking"],
         regexes: &[BLOOM, r"\p{N}"],
-        cut: Cut::PlainWords,
         ..PLAIN
     },
 ];
-
-/// Every row, for the tests of the splitter.
-#[cfg(test)]
-pub(super) fn rows() -> &'static [Pre] {
-    ROWS
-}
 
 #[cfg(test)]
 mod tests {

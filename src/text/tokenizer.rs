@@ -1,13 +1,15 @@
 //! The tokenizer: checks a vocabulary, encodes text, and tells what each token stands for.
 
-use super::encoder::{Encoder, Spec};
-use super::pieces::{Blob, MERGE_BYTES_MAX, Role, TOKEN_BYTES_MAX};
+use super::json;
+use super::model::{Model, Scratch};
+use super::pattern::Clock;
+use super::pieces::{Blob, Role};
+use super::plan::Plan;
 use super::special::{Part, Specials as SpecialTokens};
+use super::steps::{self, Place, Step};
 use super::vocab::{Kind, Vocab};
-use super::{bytelevel, pre, spm};
 use crate::error::{Context, Result, bail};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// What special tokens spelt out in a text are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +52,6 @@ type Show<'a> = &'a dyn for<'t> Fn(&'t str) -> Cow<'t, str>;
 
 /// The most text that one call encodes; 16 M tokens, beyond any context.
 const ENCODE_BYTES_MAX: usize = 64 << 20;
-/// The longest spelling of a special token; bounds the search for them.
-const SPECIAL_BYTES_MAX: usize = 256;
 
 /// Tokens that end an answer, by spelling: files name one end, chats have several.
 const STOPS: &[&str] = &[
@@ -86,101 +86,68 @@ pub struct Tokenizer {
     pre: Option<&'static str>,
     pieces: Blob,
     piece_bytes_max: usize,
-    roles: Arc<[Role]>,
+    roles: Vec<Role>,
     specials: SpecialTokens,
+    steps: Vec<Step>,
+    model: Model,
+    /// What encoding puts in front and behind.
+    before: Vec<u32>,
+    after: Vec<u32>,
     stops: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
-    add: Add,
-    encoder: Encoder,
-}
-
-/// What encoding adds.
-#[derive(Clone, Copy, Debug)]
-struct Add {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    space: bool,
+    begins_with_space: bool,
 }
 
 impl Tokenizer {
-    /// Checks the vocabulary and makes all that decoding needs; what encoding needs is built by a
-    /// thread, and [`ready`](Self::ready) or the first text waits for it.
+    /// The tokenizer of a GGUF file's keys.
     ///
     /// # Errors
     /// `Format` for lists that do not fit each other, `Unsupported` for a kind or a rule that is not
-    /// known, `TooLarge` for a vocabulary over the limits.
+    /// known, `TooLarge` for a vocabulary over the limits, `Tokenizer` for merges that are damaged.
     pub fn new(vocab: &Vocab<'_>) -> Result<Self> {
-        let kind = vocab.kind()?;
-        vocab.check(kind)?;
-        let known = vocab.tokens.len();
-        let (pre, row) = match kind {
-            Kind::Gpt2 => pre::find(vocab.pre, known).map(|(name, row)| (Some(name), Some(row)))?,
-            Kind::Llama | Kind::Gemma4 => (None, None),
-        };
-        let texts = Blob::of(&vocab.tokens, TOKEN_BYTES_MAX).context("tokenizer.ggml.tokens")?;
-        let merges = Blob::of(&vocab.merges, MERGE_BYTES_MAX).context("tokenizer.ggml.merges")?;
-        let roles = vocab.roles(kind);
-        let pieces = pieces(kind, &vocab.tokens, &roles).context("tokenizer.ggml.tokens")?;
-        let specials = specials(&vocab.tokens, &roles)?;
-
-        let id = |id: Option<u32>| id.filter(|&id| (id as usize) < known);
-        // What SentencePiece writes first, for files that do not say.
-        let usual = |n: u32, role: Role| {
-            (kind == Kind::Llama && roles.get(n as usize) == Some(&role)).then_some(n)
-        };
-        let bos = id(vocab.bos.or_else(|| usual(1, Role::Control)));
-        let eos = id(vocab.eos.or_else(|| usual(2, Role::Control)));
-        let unk = id(vocab.unk.or_else(|| usual(0, Role::Unknown)));
-        let add_bos = match kind {
-            // Its files say false by mistake; the model needs it.
-            Kind::Gemma4 => true,
-            Kind::Llama => vocab.add_bos.unwrap_or(true),
-            Kind::Gpt2 => vocab
-                .add_bos
-                .unwrap_or_else(|| row.is_some_and(|row| row.add_bos)),
-        };
-        let space = kind == Kind::Llama && vocab.add_space_prefix.unwrap_or(true);
-        let add = Add {
-            bos: bos.filter(|_| add_bos),
-            eos: eos.filter(|_| vocab.add_eos.unwrap_or(false)),
-            space,
-        };
-        let stops = stops(&specials, &[eos, id(vocab.eot), id(vocab.eom)]);
-        let piece_bytes_max = (0..pieces.len())
-            .map(|n| pieces.get(n).len())
-            .max()
-            .unwrap_or(0);
-        let encoder = Encoder::new(Spec {
-            kind,
-            row,
-            texts,
-            roles: Arc::clone(&roles),
-            scores: vocab.scores.clone(),
-            merges,
-            unk,
-        });
-        Ok(Self {
-            kind,
-            pre,
-            pieces,
-            piece_bytes_max,
-            roles,
-            specials,
-            stops,
-            bos,
-            eos,
-            add,
-            encoder,
-        })
+        Self::build(vocab.plan()?).context("tokenizer.ggml")
     }
 
-    /// Waits until encoding is possible.
+    /// The tokenizer of a folder of Hugging Face: its `tokenizer.json`, and its
+    /// `tokenizer_config.json` if it has one.
     ///
     /// # Errors
-    /// `Tokenizer` for merges that are damaged; encoding gives the same error.
-    pub fn ready(&self) -> Result<()> {
-        self.encoder.model().map(drop)
+    /// `Format` for a file that is damaged, `Unsupported` for a part that is not known, `TooLarge`
+    /// for a vocabulary over the limits, `Tokenizer` for merges that do not fit.
+    pub fn from_json(tokenizer: &str, config: Option<&str>) -> Result<Self> {
+        let file = json::read(tokenizer)?;
+        let config = config
+            .map(json::read_config)
+            .transpose()?
+            .unwrap_or_default();
+        Self::build(file.plan(&config)?).context("tokenizer.json")
+    }
+
+    fn build(mut plan: Plan<'_>) -> Result<Self> {
+        let specials = plan.specials()?;
+        let pieces = plan.pieces()?;
+        let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
+        let mut stops = stops(&specials);
+        stops.extend(plan.eos.iter().chain(&plan.stops));
+        stops.sort_unstable();
+        stops.dedup();
+        Ok(Self {
+            kind: plan.kind,
+            pre: plan.pre,
+            piece_bytes_max: piece_bytes_max.unwrap_or(0),
+            pieces,
+            roles: plan.roles.clone(),
+            steps: std::mem::take(&mut plan.steps),
+            before: std::mem::take(&mut plan.before),
+            after: std::mem::take(&mut plan.after),
+            stops,
+            bos: plan.bos,
+            eos: plan.eos,
+            begins_with_space: plan.begins_with_space,
+            model: plan.model(&specials)?,
+            specials,
+        })
     }
 
     /// The ids of a text.
@@ -190,11 +157,11 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, options: Encode) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
         if options.add_special {
-            ids.extend(self.add.bos);
+            ids.extend(&self.before);
         }
         self.encode_into(text, options.specials, None, &mut ids)?;
         if options.add_special {
-            ids.extend(self.add.eos);
+            ids.extend(&self.after);
         }
         Ok(ids)
     }
@@ -221,20 +188,18 @@ impl Tokenizer {
                 text.len()
             );
         }
-        let model = self.encoder.model()?;
         let spelt = specials == Specials::Tokens;
         let wanted = |id: u32| spelt || !self.role(id).is_markup();
-        // A space goes in front of the text and behind each special token, as llama.cpp does it.
-        let mut after_special = true;
-        let mut take = |part: Part<'_>| {
+        let (clock, mut scratch) = (Clock::start(text.len()), Scratch::default());
+        let mut place = Place::Start;
+        let mut take = |part: Part<'_>| -> Result<()> {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(text) => {
-                    let space = after_special && self.add.space;
-                    model.encode(if space { "▁" } else { "" }, text, ids)?;
-                }
+                Part::Text(text) => steps::walk(&self.steps, text, place, clock, |word| {
+                    self.model.encode(word, &mut scratch, ids)
+                })?,
             }
-            after_special = matches!(part, Part::Token(_));
+            place = Place::Later;
             Ok(())
         };
         for part in self.specials.split(text, wanted) {
@@ -257,7 +222,7 @@ impl Tokenizer {
     /// `Argument` for an id that is not in the vocabulary.
     pub fn decode(&self, ids: &[u32], options: Decode) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(ids.len() * 4);
-        let mut strip = options.from_start && self.add.space;
+        let mut strip = options.from_start && self.begins_with_space;
         for &id in ids {
             if id as usize >= self.pieces.len() {
                 bail!(
@@ -339,7 +304,7 @@ impl Tokenizer {
 
     /// Whether encoding with `add_special` puts BOS in front: a template that writes it must not.
     pub fn adds_bos(&self) -> bool {
-        self.add.bos.is_some()
+        self.bos.is_some() && self.before.first() == self.bos.as_ref()
     }
 
     /// The longest piece, for [`Utf8Stream::new`](super::Utf8Stream::new).
@@ -362,58 +327,16 @@ impl Tokenizer {
     }
 }
 
-/// What each token stands for.
-fn pieces(kind: Kind, tokens: &[&str], roles: &[Role]) -> Result<Blob> {
-    let mut pieces = Blob::sized_for(tokens, TOKEN_BYTES_MAX);
-    for (token, role) in tokens.iter().zip(roles) {
-        pieces.push(|out| match (role, kind) {
-            (Role::Control | Role::Unknown | Role::UserDefined, _) => {
-                out.extend_from_slice(token.as_bytes());
-            }
-            (_, Kind::Gpt2) => bytelevel::decode(token, out),
-            (Role::Byte, _) => match spm::byte_of(token) {
-                Some(byte) => out.push(byte),
-                None => out.extend_from_slice(token.as_bytes()),
-            },
-            _ => spm::decode(token, out),
-        })?;
-    }
-    Ok(pieces)
-}
-
-fn specials(tokens: &[&str], roles: &[Role]) -> Result<SpecialTokens> {
-    let is_special = |role: Role| role.is_markup() || role == Role::UserDefined;
-    let listed = (0..)
-        .zip(tokens.iter().zip(roles))
-        .filter(|(_, (_, role))| is_special(**role));
-    if let Some((id, (token, _))) = listed
-        .clone()
-        .find(|(_, (t, _))| t.len() > SPECIAL_BYTES_MAX)
-    {
-        let bytes = token.len();
-        bail!(
-            TooLarge,
-            "special token {id}: {bytes} bytes are over the limit of {SPECIAL_BYTES_MAX}"
-        );
-    }
-    Ok(SpecialTokens::new(
-        listed.map(|(id, (token, _))| (id, *token)),
-    ))
-}
-
-fn stops(specials: &SpecialTokens, named: &[Option<u32>]) -> Vec<u32> {
+/// The tokens that end an answer by their spelling.
+fn stops(specials: &SpecialTokens) -> Vec<u32> {
     let has = |text: &str| specials.id(text).is_some();
-    // In the Harmony format <|end|> ends a message and not the answer; Gemma 4 has a plain </s>.
+    // In the Harmony format <|end|> ends a message and not the answer; Gemma's </s> is a tag.
     let harmony = has("<|call|>") && (has("<|return|>") || has("<|flush|>"));
-    let gemma4 = has("<|tool_response>");
+    let gemma = has("<start_of_turn>") || has("<|tool_response>");
     let spelt = STOPS.iter().filter(|text| match **text {
         "<|end|>" => !harmony,
-        "</s>" => !gemma4,
+        "</s>" => !gemma,
         _ => true,
     });
-    let mut stops: Vec<u32> = spelt.filter_map(|text| specials.id(text)).collect();
-    stops.extend(named.iter().flatten());
-    stops.sort_unstable();
-    stops.dedup();
-    stops
+    spelt.filter_map(|text| specials.id(text)).collect()
 }
