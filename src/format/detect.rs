@@ -139,7 +139,10 @@ fn text(head: &[u8]) -> Result<Kind> {
     let printable = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
     let begins = head.get(..32).unwrap_or(head).escape_ascii();
     match trimmed.first() {
-        Some(b'{' | b'[') => bail!(Format, "a JSON file, not a model"),
+        Some(b'{' | b'[') => bail!(
+            Format,
+            "a JSON file, not a model; if it stands beside one, open their folder"
+        ),
         Some(_) if head.iter().all(printable) => {
             bail!(Format, "a text, not a model; it begins with \"{begins}\"")
         }

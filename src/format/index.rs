@@ -289,6 +289,12 @@ mod tests {
         let two = folder("two", &[("a.safetensors", a), ("b.safetensors", b)]);
         let e = open(&two.0).unwrap_err();
         assert!(e.message().contains("2 safetensors files"), "{e}");
+        let torch = folder("torch", &[("pytorch_model.bin", b"PK".to_vec())]);
+        let e = open(&torch.0).unwrap_err();
+        assert!(
+            e.message().contains("PyTorch checkpoints are not read"),
+            "{e}"
+        );
         let none = folder("none", &[("readme.txt", b"a model".to_vec())]);
         for e in [open(&none.0).unwrap_err(), detect(&none.0).unwrap_err()] {
             assert!(

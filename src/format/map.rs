@@ -132,8 +132,15 @@ fn directory<T>(path: &Path) -> Result<T> {
     let names = entries
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned());
-    match names.filter(|n| n.ends_with(".gguf")).min() {
-        Some(name) => bail!(Io, "a directory; open {name:?} inside it"),
+    // What can be opened comes first.
+    let torch = |n: &String| n.starts_with("pytorch_model");
+    let models = names.filter(|n| n.ends_with(".gguf") || torch(n));
+    match models.min_by_key(|n| (torch(n), n.clone())) {
+        Some(name) if name.ends_with(".gguf") => bail!(Io, "a directory; open {name:?} inside it"),
+        Some(name) => bail!(
+            Unsupported,
+            "a directory with {name:?} and no safetensors; PyTorch checkpoints are not read"
+        ),
         None => bail!(Io, "a directory that holds no model"),
     }
 }

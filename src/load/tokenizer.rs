@@ -2,14 +2,16 @@
 
 use super::{Catalog, Opened, hf};
 use crate::arch::Config;
-use crate::error::{Result, bail};
+use crate::error::{Context, Result, bail};
 use crate::format::{Metadata, Value};
 use crate::text::{Tokenizer, Vocab};
 
-/// The tokenizer of a model, held against the size of its embedding.
+/// The tokenizer of a model, held against the size of its embedding. That of a folder may have
+/// tokens for images, which an embedding of text does not have; prefill refuses them.
 pub(super) fn build(catalog: &Catalog, config: &Config) -> Result<Tokenizer> {
     let tokenizer = read(catalog.model())?;
-    if tokenizer.vocab_size() > config.vocab as usize {
+    let strict = catalog.model().folder.is_none();
+    if strict && tokenizer.vocab_size() > config.vocab as usize {
         bail!(
             Format,
             "the tokenizer has {} tokens, the embedding {} rows",
@@ -28,10 +30,23 @@ pub(super) fn read(model: &Opened) -> Result<Tokenizer> {
     }
 }
 
-/// The tokenizer of a folder.
+/// Bytes of a tokenizer's file; the largest have forty million.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// The tokenizer of a folder, with the tokens that its configuration says to stop at.
 fn from_folder(folder: &hf::Folder) -> Result<Tokenizer> {
-    let _ = folder;
-    bail!(Unsupported, "tokenizer.json is not supported yet")
+    let text = |name: &str| folder.text(name, FILE_BYTES_MAX);
+    let Some(tokenizer) = text("tokenizer.json")? else {
+        bail!(
+            Io,
+            "{}: no such file; it is the one form of a tokenizer that is read beside safetensors",
+            folder.path("tokenizer.json").display()
+        );
+    };
+    let config = text("tokenizer_config.json")?;
+    let tokenizer = Tokenizer::from_json(&tokenizer, config.as_deref());
+    let tokenizer = tokenizer.context(folder.path("").display())?;
+    Ok(tokenizer.with_stops(&folder.ends()?))
 }
 
 /// The tokenizer of these keys.

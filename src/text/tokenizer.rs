@@ -150,6 +150,17 @@ impl Tokenizer {
         })
     }
 
+    /// The same tokenizer with more tokens that end a text; ids that the vocabulary does not have
+    /// are none.
+    #[must_use]
+    pub fn with_stops(mut self, ids: &[u32]) -> Self {
+        let known = ids.iter().filter(|id| (**id as usize) < self.roles.len());
+        self.stops.extend(known);
+        self.stops.sort_unstable();
+        self.stops.dedup();
+        self
+    }
+
     /// The ids of a text.
     ///
     /// # Errors

@@ -111,6 +111,21 @@ fn every_stored_form_gives_the_logits_of_its_weights() {
     }
 }
 
+/// The same weights as GGUF, whose Q and K are permuted: their products are summed in another
+/// order, so that the logits are the same but for the last bits.
+#[test]
+fn the_gguf_of_a_checkpoint_gives_its_logits() {
+    let (tokens, folder) = (tokens(), checkpoint("bf16"));
+    let wanted = Npy::read(&golden("hf/bf16/logits.npy"));
+    for (device, options) in devices(Precision::Exact) {
+        let file = logits(&golden("hf/bf16.gguf"), &options, &tokens);
+        let (_, difference) = worst(&file, &wanted.data);
+        assert!(difference <= TOLERANCE, "{device}: {difference}");
+        let (_, difference) = worst(&file, &logits(&folder.0, &options, &tokens));
+        assert!(difference <= 1e-5, "{device}: {difference}");
+    }
+}
+
 /// The tensors of a GGUF file under the names of Hugging Face, in `shards` files.
 fn renamed(gguf: &Path, shards: usize, dtype: DType) -> Folder {
     let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("sound");

@@ -1,6 +1,6 @@
 """One small llama as Hugging Face and MLX checkpoints: ../golden/hf/NAME/, each with its logits.
 
-    bf16            as `transformers` writes it, in three shards, with its tokenizer
+    bf16            as `transformers` writes it, in three shards, with its tokenizer; bf16.gguf is the same
     mlx-*           quantised by `mlx-lm`: affine codes, the floats mxfp4, mxfp8, nvfp4, and a mixture
     fp8-*, int8     codes with scales per block, channel and tensor
     ternary-*       BitNet's packing, with a scale that multiplies or divides
@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from common import GOLDEN, POSITIONS, logits, random_tokens, randomise, versions
+from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, sentencepiece, versions, write
 
 FOLDER = GOLDEN / "hf"
 VOCAB, SEED, ROWS = 288, 5, 12
@@ -186,6 +186,7 @@ if __name__ == "__main__":
     tokenizer().save_pretrained(folder)
     weights = {k: v for file in folder.glob("*.safetensors") for k, v in load_file(file).items()}
     plain = finish("bf16", tokens, weights, None)
+    write(twin(weights), "llama", "hf/bf16", sentencepiece, Type.BF16, scaling=SCALING)
     config = json.loads((folder / "config.json").read_text())
     config = {k: v for k, v in config.items() if k != "rope_parameters"} | OLD_CONFIG
 

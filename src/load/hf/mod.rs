@@ -27,7 +27,7 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// What stands beside the tensors of a model.
 #[derive(Debug)]
 pub(super) struct Folder {
-    path: PathBuf,
+    folder: PathBuf,
     config: Config,
     generation: Option<Config>,
 }
@@ -40,72 +40,78 @@ impl Folder {
     /// `Io` where there is no `config.json`, `Format` for one that is damaged.
     pub(super) fn of(file: &Directory) -> Result<Self> {
         let first = file.paths().next().and_then(Path::parent);
-        let path = first.unwrap_or(Path::new("")).to_path_buf();
-        let Some(config) = read(&path.join(CONFIG))? else {
+        let folder = first.unwrap_or(Path::new("")).to_path_buf();
+        let Some(config) = read(&folder.join(CONFIG))? else {
             bail!(
                 Io,
                 "{}: no such file; safetensors are weights only and need it beside them",
-                path.join(CONFIG).display()
+                folder.join(CONFIG).display()
             );
         };
-        let generation = read(&path.join(GENERATION))?;
         Ok(Self {
-            path,
+            generation: read(&folder.join(GENERATION))?,
+            folder,
             config,
-            generation,
         })
     }
 
     /// The keys that a GGUF file of this model would have, but for the tokenizer's.
+    ///
+    /// # Errors
+    ///
+    /// `Format` for a value of the wrong type, `Unsupported` for one that is not known.
     pub(super) fn metadata(&self) -> Result<Metadata> {
-        let config = self.path.join(CONFIG);
-        self.config.metadata(&self.name()).context(config.display())
+        let metadata = self.config.metadata(&self.name());
+        metadata.context(self.path(CONFIG).display())
     }
 
     /// The weights of a model, by their names in GGUF files.
+    ///
+    /// # Errors
+    ///
+    /// `Format` for tensors that do not fit each other or the configuration, `Unsupported` for one
+    /// that is not known.
     pub(super) fn weights(&self, file: &Directory) -> Result<Vec<Weight>> {
-        let context = || self.path.join(CONFIG).display().to_string();
-        let quantization = Quantization::read(&self.config).context(context())?;
-        let tied = self.tied().context(context())?;
-        weights::collect(file, &quantization, tied == Some(true))
+        let quantization = Quantization::read(&self.config);
+        let quantization = quantization.context(self.path(CONFIG).display())?;
+        weights::collect(file, &quantization, self.tied()? == Some(true))
     }
 
     /// Whether the head is the embedding; `None` where the tensors decide.
     pub(super) fn tied(&self) -> Result<Option<bool>> {
-        self.config.tied()
+        self.config.tied().context(self.path(CONFIG).display())
     }
 
     /// The tokens that end a text, of both configurations.
     pub(super) fn ends(&self) -> Result<Vec<u32>> {
-        let mut ends = self
-            .config
-            .ends()
-            .context(self.path.join(CONFIG).display())?;
+        let mut ends = self.config.ends().context(self.path(CONFIG).display())?;
         if let Some(generation) = &self.generation {
-            ends.extend(
-                generation
-                    .ends()
-                    .context(self.path.join(GENERATION).display())?,
-            );
+            let more = generation.ends();
+            ends.extend(more.context(self.path(GENERATION).display())?);
         }
         Ok(ends)
     }
 
-    /// A text beside the tensors; `None` where there is no such file.
+    /// The path of a file beside the tensors.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The text of a file beside the tensors; `None` where there is no such file.
     pub(super) fn text(&self, name: &str, bytes_max: u64) -> Result<Option<String>> {
-        format::read_text(&self.path.join(name), bytes_max)
+        format::read_text(&self.path(name), bytes_max)
     }
 
     /// The folder's own name; in the cache of the Hub, whose folders are
     /// `models--ORG--REPO/snapshots/COMMIT`, that of the repository.
     fn name(&self) -> String {
-        let path = self.path.canonicalize();
-        let path = path.unwrap_or_else(|_| self.path.clone());
+        let folder = self.folder.canonicalize();
+        let folder = folder.unwrap_or_else(|_| self.folder.clone());
         let name = |path: &Path| path.file_name()?.to_str().map(str::to_string);
-        let repository = path.ancestors().nth(2).and_then(name);
-        let repository =
-            repository.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")));
-        repository.or_else(|| name(&path)).unwrap_or_default()
+        let cached = folder.ancestors().nth(2).and_then(name);
+        let cached =
+            cached.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")));
+        cached.or_else(|| name(&folder)).unwrap_or_default()
     }
 }
 
