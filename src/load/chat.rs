@@ -1,13 +1,37 @@
-//! The chat templates in the keys of a GGUF file.
+//! Stage 11: the chat templates, from the keys of a GGUF file or from the files of a folder.
 
+use super::{Opened, hf};
+use crate::error::Result;
 use crate::format::Metadata;
 use crate::text::ChatTemplates;
 
 const KEY: &str = "tokenizer.chat_template";
 
+/// Bytes of each file that may hold templates; the largest known is a `tokenizer_config.json` that
+/// lists six thousand tokens in a megabyte.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The chat templates of a model: its keys, or the files beside its tensors.
+pub(super) fn read(model: &Opened) -> Result<ChatTemplates> {
+    match &model.folder {
+        None => Ok(from_metadata(&model.file.metadata)),
+        Some(folder) => from_folder(folder),
+    }
+}
+
+fn from_folder(folder: &hf::Folder) -> Result<ChatTemplates> {
+    let text = |name| folder.text(name, FILE_BYTES_MAX);
+    let [config, json, jinja] = [
+        text("tokenizer_config.json")?,
+        text("chat_template.json")?,
+        text("chat_template.jinja")?,
+    ];
+    ChatTemplates::of_folder(config.as_deref(), json.as_deref(), jinja.as_deref())
+}
+
 /// The template for ordinary chats, and those with a name behind the key. What is no text is left
 /// out: it keeps nobody from using the model for anything else.
-pub(super) fn templates(meta: &Metadata) -> ChatTemplates {
+fn from_metadata(meta: &Metadata) -> ChatTemplates {
     let mut templates = ChatTemplates::default();
     for (key, value) in meta.iter() {
         let Some(rest) = key.strip_prefix(KEY) else {

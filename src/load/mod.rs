@@ -97,8 +97,10 @@ pub fn load(
     let profile = s.run(Stage::Tuning, || device.profile())?;
     let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(model, arch, config))?;
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
-    let chat_templates = chat::templates(&catalog.file().metadata);
-    let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(&catalog, &config))?;
+    let (tokenizer, chat_templates) = s.run(Stage::Tokenizer, || {
+        let tokenizer = tokenizer::build(&catalog, &config)?;
+        Ok((tokenizer, chat::read(catalog.model())?))
+    })?;
     let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(&config, options, &cache, &profile)
