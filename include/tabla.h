@@ -12,9 +12,10 @@
  *     out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same error.
  *  4. A model serves one call at a time, from any thread. A second call at the same time, or a call
  *     from inside one of the model's own callbacks, is TABLA_ERROR_STATE, never a wait.
- *     tabla_encode(), tabla_decode() and tabla_model_info() may be called at any time. So may
- *     tabla_cancel() and tabla_free_model(), from any thread and from callbacks: the call that is
- *     inside ends early, and the memory goes when it has ended.
+ *     tabla_encode(), tabla_decode(), tabla_apply_chat_template(), tabla_encode_chat() and
+ *     tabla_model_info() may be called at any time. So may tabla_cancel() and tabla_free_model(),
+ *     from any thread and from callbacks: the call that is inside ends early, and the memory goes
+ *     when it has ended.
  *  5. Callbacks run on the thread of the call, during the call. They must return: no exception and
  *     no longjmp may leave one.
  *  6. A struct of options begins with its own size in bytes. A shorter one (of an older program) leaves
@@ -141,6 +142,25 @@ typedef struct TablaModel TablaModel;
 /** What a call returns: 0, or one of the `TablaError` codes. */
 typedef int32_t TablaStatus;
 
+/** How a conversation is rendered. Zeros are the defaults. */
+typedef struct TablaChatOptions {
+    /** `sizeof(TablaChatOptions)`. */
+    uint32_t struct_size;
+    /** Not 0: the text does not end with what begins the assistant's answer. */
+    uint32_t no_generation_prompt;
+    /**
+     * The name of a template or the source of one; NULL takes the model's own, or what the
+     * special tokens of its vocabulary leave no doubt about.
+     */
+    const char *chat_template;
+    /** A JSON array of tools, or NULL. */
+    const char *tools;
+    /** A JSON array of documents, or NULL. */
+    const char *documents;
+    /** A JSON object of further variables, like `{"enable_thinking": false}`, or NULL. */
+    const char *variables;
+} TablaChatOptions;
+
 /**
  * Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
  * and how much of the whole is done (0 to 1).
@@ -265,6 +285,36 @@ typedef struct TablaModelInfo {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Renders a conversation with the model's chat template. `messages` is a JSON array of messages
+ * in the form of OpenAI's chat completions; NULL options are the defaults. No NUL is added. With
+ * `text` NULL only `count` is written. To feed the model take `tabla_encode_chat`: in the text
+ * nobody can tell the template's special tokens from those that a message spells.
+ *
+ * `messages` is a C string, `options` NULL or a struct that begins with its size and whose
+ * pointers are NULL or C strings, `text` NULL or room for `capacity` bytes, `count` points to a
+ * size.
+ */
+TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
+                                      const char *messages,
+                                      const struct TablaChatOptions *options,
+                                      char *text,
+                                      size_t capacity,
+                                      size_t *count);
+
+/**
+ * Encodes a conversation with the model's chat template. Special tokens come from the template
+ * alone: where a message spells one, it is text. The rest is as in `tabla_apply_chat_template`.
+ *
+ * As for `tabla_apply_chat_template`, with `tokens` NULL or room for `capacity` ids.
+ */
+TablaStatus tabla_encode_chat(const struct TablaModel *model,
+                              const char *messages,
+                              const struct TablaChatOptions *options,
+                              uint32_t *tokens,
+                              size_t capacity,
+                              size_t *count);
 
 /**
  * The text of the last error of this thread, valid until its next call into the library.

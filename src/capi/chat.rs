@@ -43,7 +43,7 @@ impl TablaChatOptions {
 }
 
 /// Renders a conversation with the model's chat template. `messages` is a JSON array of messages
-/// in the form of `OpenAI`'s chat completions; NULL options are the defaults. No NUL is added. With
+/// in the form of OpenAI's chat completions; NULL options are the defaults. No NUL is added. With
 /// `text` NULL only `count` is written. To feed the model take `tabla_encode_chat`: in the text
 /// nobody can tell the template's special tokens from those that a message spells.
 ///

@@ -1,4 +1,4 @@
-//! The chat templates of a model: in the keys of a GGUF file, or in the files of a folder.
+//! Stage 11: the chat templates, from the keys of a GGUF file or from the files of a folder.
 
 use super::{Opened, hf};
 use crate::error::Result;
@@ -7,15 +7,12 @@ use crate::text::ChatTemplates;
 
 const KEY: &str = "tokenizer.chat_template";
 
-/// Bytes of a file with templates; `tokenizer_config.json` may list a vocabulary of its own.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of each file that may hold templates; the largest known is a `tokenizer_config.json` that
+/// lists six thousand tokens in a megabyte.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The template for ordinary chats, and those with a name.
-///
-/// # Errors
-///
-/// `Format` for a file of a folder that is damaged.
-pub(super) fn templates(model: &Opened) -> Result<ChatTemplates> {
+/// The chat templates of a model: its keys, or the files beside its tensors.
+pub(super) fn read(model: &Opened) -> Result<ChatTemplates> {
     match &model.folder {
         None => Ok(from_metadata(&model.file.metadata)),
         Some(folder) => from_folder(folder),
@@ -23,14 +20,17 @@ pub(super) fn templates(model: &Opened) -> Result<ChatTemplates> {
 }
 
 fn from_folder(folder: &hf::Folder) -> Result<ChatTemplates> {
-    let text = |name: &str| folder.text(name, FILE_BYTES_MAX);
-    let config = text("tokenizer_config.json")?;
-    let (json, jinja) = (text("chat_template.json")?, text("chat_template.jinja")?);
+    let text = |name| folder.text(name, FILE_BYTES_MAX);
+    let [config, json, jinja] = [
+        text("tokenizer_config.json")?,
+        text("chat_template.json")?,
+        text("chat_template.jinja")?,
+    ];
     ChatTemplates::of_folder(config.as_deref(), json.as_deref(), jinja.as_deref())
 }
 
-/// Keys with a name behind the dot are templates with that name. What is no text is left out: it
-/// keeps nobody from using the model for anything else.
+/// The template for ordinary chats, and those with a name behind the key. What is no text is left
+/// out: it keeps nobody from using the model for anything else.
 fn from_metadata(meta: &Metadata) -> ChatTemplates {
     let mut templates = ChatTemplates::default();
     for (key, value) in meta.iter() {

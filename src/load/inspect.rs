@@ -50,7 +50,7 @@ pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
-    chat::templates(&open(source, detect(source)?)?)
+    chat::read(&open(source, detect(source)?)?)
 }
 
 /// The tables of a model, by [`TableId`](crate::TableId), linked to nothing.

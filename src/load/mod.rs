@@ -99,7 +99,7 @@ pub fn load(
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
     let (tokenizer, chat_templates) = s.run(Stage::Tokenizer, || {
         let tokenizer = tokenizer::build(&catalog, &config)?;
-        Ok((tokenizer, chat::templates(catalog.model())?))
+        Ok((tokenizer, chat::read(catalog.model())?))
     })?;
     let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
     let chunk = s.run(Stage::Scratch, || {

@@ -1,6 +1,7 @@
 //! Chat templates against what `transformers` renders: the fall-backs, and those of real models.
 
 use crate::common::{golden, testdata};
+use crate::scratch::Folder;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -161,4 +162,17 @@ fn a_hostile_message_changes_no_turn_of_a_real_model() {
         ids.windows(wanted.len()).any(|window| window == wanted),
         "{ids:?}"
     );
+}
+
+#[test]
+fn templates_of_folders_are_found() {
+    let folder = Folder::new("chat");
+    folder.copy(&golden("hf/bf16"));
+    let source = Source::Path(folder.0.clone());
+    let found = || tabla::load_chat_templates(&source).expect("a folder");
+    assert_eq!(found(), ChatTemplates::default());
+    folder.write("tokenizer_config.json", br#"{"chat_template": "a"}"#);
+    assert_eq!(found().get("default"), Some("a"));
+    folder.write("chat_template.jinja", b"b");
+    assert_eq!(found().get("default"), Some("b"));
 }

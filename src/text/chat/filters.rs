@@ -1,7 +1,7 @@
 //! Filters, tests and methods that differ from the engine's own: bounded, and with Python's results.
 
 use super::budget::{Budget, refuse};
-use super::python::{self, Json};
+use super::python::{self, Escape, Json};
 use super::values::Reader;
 use crate::error::ErrorKind as Kind;
 use minijinja::value::{Kwargs, Rest, ValueKind};
@@ -253,7 +253,11 @@ fn to_json(
         _ => usual.to_string(),
     };
     let json = Json {
-        ensure_ascii: ascii.is_true(),
+        escape: if ascii.is_true() {
+            Escape::NonAscii
+        } else {
+            Escape::Least
+        },
         // With an indentation Python ends items without a space.
         item_separator: separator(0, if indent.is_some() { "," } else { ", " }),
         key_separator: separator(1, ": "),

@@ -114,12 +114,21 @@ fn write_number(value: &Value, out: &mut dyn Write) -> fmt::Result {
 /// What `json.dumps` can be told.
 #[derive(Clone, Debug)]
 pub(super) struct Json {
-    pub(super) ensure_ascii: bool,
+    pub(super) escape: Escape,
     /// What each level is indented by; `None` writes one line.
     pub(super) indent: Option<String>,
     pub(super) item_separator: String,
     pub(super) key_separator: String,
     pub(super) sort_keys: bool,
+}
+
+/// Which characters of a text are escaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escape {
+    /// Those that JSON asks for.
+    Least,
+    /// All that are not ASCII as well: `ensure_ascii`.
+    NonAscii,
 }
 
 impl Json {
@@ -135,39 +144,22 @@ impl Json {
         match value.kind() {
             ValueKind::Undefined | ValueKind::None => out.write_str("null"),
             ValueKind::Bool => out.write_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => self.number(value, out),
+            ValueKind::Number => number(value, out),
             ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
-            ValueKind::Seq | ValueKind::Iterable => {
-                self.all("[]", items(value), depth, out, |item, out| {
-                    self.level(&item, out, depth + 1)
-                })
-            }
-            ValueKind::Map => {
-                let mut keys: Vec<Value> = items(value).collect();
-                if self.sort_keys {
-                    keys.sort();
-                }
-                self.all("{}", keys.into_iter(), depth, out, |key, out| {
-                    let text = key.as_str().map_or_else(|| key.to_string(), str::to_string);
-                    self.string(&text, out)?;
-                    out.write_str(&self.key_separator)?;
-                    self.level(&value.get_item(&key).unwrap_or_default(), out, depth + 1)
-                })
+            ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
+                self.container(value, out, depth)
             }
             _ => self.string(&value.to_string(), out),
         }
     }
 
-    /// Brackets, separators and line ends around items.
-    fn all(
-        &self,
-        brackets: &str,
-        items: impl Iterator<Item = Value>,
-        depth: usize,
-        out: &mut dyn Write,
-        mut each: impl FnMut(Value, &mut dyn Write) -> fmt::Result,
-    ) -> fmt::Result {
-        let (open, close) = brackets.split_at(1);
+    /// A list or a map: brackets, separators and line ends around items.
+    fn container(&self, value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
+        let is_map = value.kind() == ValueKind::Map;
+        let mut items: Vec<Value> = items(value).collect();
+        if is_map && self.sort_keys {
+            items.sort();
+        }
         let line = |depth: usize, out: &mut dyn Write| match &self.indent {
             Some(indent) => {
                 out.write_char('\n')?;
@@ -175,33 +167,29 @@ impl Json {
             }
             None => Ok(()),
         };
-        out.write_str(open)?;
-        let mut empty = true;
-        for item in items {
-            out.write_str(if empty { "" } else { &self.item_separator })?;
+        out.write_char(if is_map { '{' } else { '[' })?;
+        for (at, item) in items.iter().enumerate() {
+            out.write_str(if at == 0 { "" } else { &self.item_separator })?;
             line(depth + 1, out)?;
-            each(item, out)?;
-            empty = false;
+            if is_map {
+                let key = item
+                    .as_str()
+                    .map_or_else(|| item.to_string(), str::to_string);
+                self.string(&key, out)?;
+                out.write_str(&self.key_separator)?;
+                self.level(&value.get_item(item).unwrap_or_default(), out, depth + 1)?;
+            } else {
+                self.level(item, out, depth + 1)?;
+            }
         }
-        if !empty {
+        if !items.is_empty() {
             line(depth, out)?;
         }
-        out.write_str(close)
-    }
-
-    fn number(&self, value: &Value, out: &mut dyn Write) -> fmt::Result {
-        match f64::try_from(value.clone()) {
-            Ok(number) if number.is_nan() => out.write_str("NaN"),
-            Ok(number) if number.is_infinite() => out.write_str(if number > 0.0 {
-                "Infinity"
-            } else {
-                "-Infinity"
-            }),
-            _ => write_number(value, out),
-        }
+        out.write_char(if is_map { '}' } else { ']' })
     }
 
     fn string(&self, text: &str, out: &mut dyn Write) -> fmt::Result {
+        let ascii = self.escape == Escape::NonAscii;
         out.write_char('"')?;
         for c in text.chars() {
             match c {
@@ -212,8 +200,7 @@ impl Json {
                 '\t' => out.write_str("\\t")?,
                 '\u{8}' => out.write_str("\\b")?,
                 '\u{c}' => out.write_str("\\f")?,
-                c if c < ' ' => write!(out, "\\u{:04x}", u32::from(c))?,
-                c if self.ensure_ascii && !(' '..='~').contains(&c) => {
+                c if c < ' ' || ascii && !(' '..='~').contains(&c) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         write!(out, "\\u{unit:04x}")?;
                     }
@@ -222,5 +209,18 @@ impl Json {
             }
         }
         out.write_char('"')
+    }
+}
+
+/// A number as JSON of Python has it.
+fn number(value: &Value, out: &mut dyn Write) -> fmt::Result {
+    match f64::try_from(value.clone()) {
+        Ok(number) if number.is_nan() => out.write_str("NaN"),
+        Ok(number) if number.is_infinite() => out.write_str(if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }),
+        _ => write_number(value, out),
     }
 }

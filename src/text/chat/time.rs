@@ -50,7 +50,9 @@ impl Date {
         // 1970-01-01 was a Thursday.
         let weekday = usize::try_from((day + 4) % 7).unwrap_or(0);
         let mut year = 1970;
-        let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let leap = |year: u64| {
+            year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+        };
         let days = |year: u64| if leap(year) { 366 } else { 365 };
         while day >= days(year) && year < 9999 {
             day -= days(year);
