@@ -74,26 +74,26 @@ fn products(device: &Device, matrices: &[Numbers], tokens: u32) -> f64 {
     let mut worst = 0.0;
     for (i, (m, (_, _, alive))) in matrices.iter().zip(SHAPES).enumerate() {
         let names = ["x", "y"].map(|slot| format!("{slot} {}", m.weight.name));
-        let error = product(&mut rig, i, m, &names, alive.min(tokens), 0.0);
+        let error = product(&mut rig, i, m, &names, alive.min(tokens));
         worst = error.max(worst);
     }
     let (m, names) = (&matrices[ADDED], ["x", "sum"].map(String::from));
-    let before = f64::from(UNTOUCHED);
-    let added = product(&mut rig, SHAPES.len(), m, &names, tokens, before);
+    let added = product(&mut rig, SHAPES.len(), m, &names, tokens);
     worst.max(added).max(look_up(&mut rig, m, tokens))
 }
 
-/// Runs command `at`, `y = W x + before`. Commands share memory, so that x and y are written anew.
+/// Runs command `at`, `y = W x` or `y += W x`. Commands share memory: x and y are written anew.
 fn product(
     rig: &mut Rig,
     at: usize,
     m: &Numbers,
     [x_name, y_name]: &[String; 2],
     alive: u32,
-    before: f64,
 ) -> f64 {
     let [rows, cols] = [m.weight.rows, m.weight.cols].map(|n| n as usize);
     let tokens = rig.table.tokens as usize;
+    let adds = matches!(rig.table.cmds[at].op, Op::GemvAdd | Op::GemmAdd);
+    let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
     let x = floats(at as u64, cols * tokens);
     rig.state(live(alive), &[]);
     rig.put(x_name, &x);
