@@ -86,3 +86,51 @@ impl Charsmap {
 fn offset(unit: u32) -> usize {
     ((unit >> 10) << ((unit & 1 << 9) >> 6)) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// One character, `a`, that becomes "xy": the root, its child at 1 + 'a', and the value.
+    fn small() -> Vec<u8> {
+        let mut units = vec![0_u32; 256];
+        units[0] = 1 << 10;
+        units[0x60] = 0x61 | 1 << 8 | 0x20 << 10;
+        units[0x40] = 1 << 31 | 2;
+        let mut bytes = 1024_u32.to_le_bytes().to_vec();
+        bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.extend(b"-\0xy\0");
+        bytes
+    }
+
+    #[test]
+    fn a_prefix_is_found_with_its_text() {
+        let map = Charsmap::read(&small()).unwrap();
+        assert_eq!(map.prefixes("ab").collect::<Vec<_>>(), [(1, "xy")]);
+        assert_eq!(map.prefixes("ba").count() + map.prefixes("").count(), 0);
+    }
+
+    #[test]
+    fn damaged_maps_are_errors_or_find_nothing() {
+        assert_eq!(
+            Charsmap::read(&[1, 2]).unwrap_err().kind(),
+            ErrorKind::Format
+        );
+        let long = [&[0; 4][..], &[b'x'; 300]].concat();
+        assert_eq!(
+            Charsmap::read(&long).unwrap_err().kind(),
+            ErrorKind::TooLarge
+        );
+        let whole = small();
+        for at in 4..whole.len() {
+            for value in [0, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                if let Ok(map) = Charsmap::read(&bytes) {
+                    assert!(map.prefixes("aaaa\u{10ffff}").count() < 9);
+                }
+            }
+        }
+    }
+}

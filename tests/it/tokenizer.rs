@@ -1,12 +1,15 @@
 //! Tokenizers of real models: llama.cpp's vectors, and what `transformers` gave for whole prompts.
+//! Tokenizers trained by the reference libraries, and what they gave for random texts.
 //!
-//! Needs `TABLA_TESTDATA`, the folder that its README describes; without it the tests say so and pass.
+//! Real ones need `TABLA_TESTDATA`, the folder that its README describes; without it their tests say
+//! so and pass.
 
-use crate::common::{skip, testdata};
+use crate::common::{golden, skip, testdata};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tabla::text::{Decode, Encode, Specials, Tokenizer};
+use std::sync::atomic::{AtomicU32, Ordering};
+use tabla::text::{Decode, Encode, Kind, Specials, Tokenizer, Vocab};
 
 /// A file as it is, or unpacked from `.xz` beside it.
 fn unpacked(path: &Path) -> Option<PathBuf> {
@@ -15,7 +18,10 @@ fn unpacked(path: &Path) -> Option<PathBuf> {
     }
     let packed = PathBuf::from(format!("{}.xz", path.display()));
     let name = path.file_name()?.to_str()?;
-    let out = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
+    // Several tests unpack the same file at once.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let out = std::env::temp_dir().join(format!("tabla-{}-{count}-{name}", std::process::id()));
     let file = std::fs::File::create(&out).ok()?;
     let done = Command::new("xz")
         .arg("-dc")
@@ -60,11 +66,24 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
         let bytes = tokenizer
             .decode(&ids, options)
             .expect("ids of the vocabulary");
-        assert_eq!(bytes, text.as_bytes(), "{}", vocab.display());
+        // WordPiece keeps neither spaces nor capitals.
+        if tokenizer.kind() != Kind::Bert {
+            assert_eq!(bytes, text.as_bytes(), "{}", vocab.display());
+        }
         cases += 1;
     }
     cases
 }
+
+/// Vocabularies of llama.cpp, and how many vectors each has at least.
+const VOCABULARIES: [(&str, usize); 6] = [
+    ("gpt-2", 47),
+    ("llama-bpe", 47),
+    ("qwen2", 47),
+    ("llama-spm", 47),
+    ("gemma-4", 46),
+    ("bert-bge", 47),
+];
 
 #[test]
 fn vectors_of_llama_cpp() {
@@ -72,9 +91,7 @@ fn vectors_of_llama_cpp() {
         return;
     };
     let mut tested = 0;
-    // WordPiece is not built by this tokenizer.
-    let names = ["gpt-2", "llama-bpe", "qwen2", "llama-spm", "gemma-4"];
-    for (name, least) in names.iter().zip([47, 47, 47, 47, 46]) {
+    for (name, least) in &VOCABULARIES {
         let vocab = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
         let Some(file) = unpacked(&vocab) else {
             continue;
@@ -83,7 +100,7 @@ fn vectors_of_llama_cpp() {
         if file != vocab {
             std::fs::remove_file(&file).unwrap();
         }
-        assert!(cases >= least, "{name}: vectors are missing");
+        assert!(cases >= *least, "{name}: vectors are missing");
         tested += 1;
     }
     assert!(tested > 0, "no vocabulary at all");
@@ -128,6 +145,189 @@ fn prompts_of_whole_models() {
                 expected,
                 "{model} {text:?}"
             );
+        }
+    }
+}
+
+/// The tokenizer of a folder of Hugging Face, whose largest file may be packed.
+fn folder_tokenizer(folder: &Path) -> Option<Tokenizer> {
+    let file = unpacked(&folder.join("tokenizer.json"))?;
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a file of text");
+    let (json, config) = (read(&file), read(&folder.join("tokenizer_config.json")));
+    if !file.starts_with(folder) {
+        std::fs::remove_file(&file).expect("made here");
+    }
+    Some(Tokenizer::from_json(&json, Some(&config)).expect("a sound tokenizer"))
+}
+
+/// Ids, ids with what goes in front and behind, and text of each vector. Returns how many there were.
+fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value) -> bool) -> usize {
+    let vectors = std::fs::read_to_string(vectors).expect("vectors");
+    let vectors: Vec<Value> = serde_json::from_str(&vectors).expect("a list");
+    let options = |add_special| Encode {
+        add_special,
+        specials: Specials::Tokens,
+    };
+    for case in &vectors {
+        let text = case["text"].as_str().expect("a text");
+        let expected = ids(&case["ids"]);
+        let found = tokenizer.encode(text, options(false));
+        assert_eq!(found.expect("text"), expected, "{text:?}");
+        if case["ids_special"].is_array() {
+            let found = tokenizer.encode(text, options(true)).expect("text");
+            assert_eq!(found, ids(&case["ids_special"]), "{text:?}");
+        }
+        if is_decoded(case) {
+            let start = Decode {
+                from_start: true,
+                specials: Specials::Text,
+            };
+            let found = tokenizer.decode_lossy(&expected, start).expect("ids");
+            assert_eq!(found, case["decoded"].as_str().unwrap_or(text));
+        }
+    }
+    vectors.len()
+}
+
+#[test]
+fn vectors_of_transformers() {
+    let Some(testdata) = testdata("") else {
+        return;
+    };
+    let mut tested = 0;
+    for name in ["gpt2", "llama3_2", "qwen3", "gemma3", "minilm"] {
+        let folder = match name {
+            "minilm" => testdata.join("bert-minilm"),
+            name => testdata.join("hf-tokenizers").join(name),
+        };
+        let Some(tokenizer) = folder_tokenizer(&folder) else {
+            continue;
+        };
+        let vectors = testdata.join(format!("golden/tokvec/{name}.hf-ids.json"));
+        let has_text = |case: &Value| case["decoded"].is_string();
+        assert!(check_json(&tokenizer, &vectors, has_text) >= 47, "{name}");
+        tested += 1;
+    }
+    assert!(tested > 0, "no tokenizer at all");
+}
+
+#[test]
+fn trained_tokenizers_give_the_ids_of_their_libraries() {
+    for name in [
+        "byte_level",
+        "spm_bpe",
+        "unigram",
+        "unigram_rules",
+        "wordpiece",
+    ] {
+        let path = |end: &str| golden(&format!("tokenizers/{name}.{end}"));
+        let json = std::fs::read_to_string(path("json")).expect("a tokenizer");
+        let tokenizer = Tokenizer::from_json(&json, None).expect("a sound tokenizer");
+        let is_decoded = |_: &Value| tokenizer.kind() != Kind::Bert;
+        let cases = check_json(&tokenizer, &path("vectors.json"), is_decoded);
+        assert!(cases >= 100, "{name}: {cases}");
+    }
+}
+
+/// The keys that a GGUF file of the same vocabulary has, against `SentencePiece` itself.
+#[test]
+fn trained_vocabularies_give_the_ids_of_sentencepiece() {
+    for name in ["spm_bpe", "unigram", "unigram_rules"] {
+        let keys = std::fs::read_to_string(golden(&format!("tokenizers/{name}.keys.json")));
+        let keys: Value = serde_json::from_str(&keys.expect("keys")).expect("an object");
+        let list = |key: &str| keys[key].as_array().expect("a list");
+        let tokenizer = Tokenizer::new(&Vocab {
+            model: keys["model"].as_str().expect("a name"),
+            tokens: list("tokens").iter().filter_map(Value::as_str).collect(),
+            scores: list("scores").iter().map(number).collect(),
+            types: ids(&keys["types"]),
+            unk: Some(0),
+            add_space_prefix: keys["add_space_prefix"].as_bool(),
+            remove_extra_whitespaces: keys["remove_extra_whitespaces"].as_bool(),
+            precompiled_charsmap: ids(&keys["charsmap"])
+                .into_iter()
+                .map(|byte| u8::try_from(byte).expect("a byte"))
+                .collect(),
+            ..Vocab::default()
+        })
+        .expect("a sound vocabulary");
+        assert!(list("vectors").len() >= 100);
+        for case in list("vectors") {
+            let text = case["text"].as_str().expect("a text");
+            let found = tokenizer.encode(text, Encode::default()).expect("text");
+            assert_eq!(found, ids(&case["ids"]), "{name} {text:?}");
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "scores are f32 in files")]
+fn number(value: &Value) -> f32 {
+    value.as_f64().expect("a number") as f32
+}
+
+/// Texts of all of Unicode: plain letters, any character, and those that trouble tokenizers.
+fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
+    // Marsaglia's xorshift64.
+    let mut state = seed;
+    let mut next = move |below: u32| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u32::try_from(state >> 33).expect("31 bits") % below
+    };
+    let odd: Vec<char> = " \t\r\n\0'<|>_#\u{301}\u{200d}\u{fe0f}\u{a0}\u{3000}\u{feff}\u{fffd}"
+        .chars()
+        .collect();
+    (0..count).map(move |_| {
+        let length = next(40);
+        (0..length)
+            .map(|_| match next(4) {
+                0 => char::from_u32(u32::from(b'a') + next(26)),
+                1 => odd.get(next(19) as usize).copied(),
+                2 => char::from_u32(next(0x3000)),
+                _ => char::from_u32(next(0x11_0000)),
+            })
+            .flatten()
+            // A visible space comes back as a space, by the format.
+            .filter(|c| *c != '▁')
+            .collect()
+    })
+}
+
+fn check_round_trip(tokenizer: &Tokenizer, name: &str) {
+    for text in unicode(0x7ab1a, 2000) {
+        let ids = tokenizer.encode(&text, Encode::default()).expect("text");
+        let start = Decode {
+            from_start: true,
+            specials: Specials::Tokens,
+        };
+        let bytes = tokenizer.decode(&ids, start).expect("ids");
+        assert_eq!(bytes, text.as_bytes(), "{name} {text:?} {ids:?}");
+    }
+}
+
+#[test]
+fn every_text_comes_back() {
+    let json = std::fs::read_to_string(golden("tokenizers/spm_bpe.json")).expect("a tokenizer");
+    check_round_trip(
+        &Tokenizer::from_json(&json, None).expect("sound"),
+        "spm_bpe",
+    );
+    let Some(folder) = testdata("") else {
+        return;
+    };
+    for name in ["gpt2", "llama3_2", "gemma3"] {
+        if let Some(tokenizer) = folder_tokenizer(&folder.join("hf-tokenizers").join(name)) {
+            check_round_trip(&tokenizer, name);
+        }
+    }
+    for (name, _) in VOCABULARIES.iter().filter(|(name, _)| *name != "bert-bge") {
+        let vocab = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
+        if let Some(file) = unpacked(&vocab) {
+            check_round_trip(&tokenizer(&file).expect("a sound vocabulary"), name);
+            if file != vocab {
+                std::fs::remove_file(&file).expect("made here");
+            }
         }
     }
 }

@@ -8,7 +8,6 @@ random texts in many scripts.
 Made with tokenizers 0.23.3 and sentencepiece 0.2.3.
 """
 
-import base64
 import json
 import random
 import sys
@@ -168,7 +167,7 @@ def keys(proto, kind):
         "tokens": [p.piece for p in proto.pieces],
         "scores": [round(p.score, 6) for p in proto.pieces],
         "types": [p.type for p in proto.pieces],
-        "charsmap": base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode(),
+        "charsmap": list(proto.normalizer_spec.precompiled_charsmap),
         "add_space_prefix": proto.normalizer_spec.add_dummy_prefix,
         "remove_extra_whitespaces": proto.normalizer_spec.remove_extra_whitespaces,
     }
