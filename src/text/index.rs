@@ -42,6 +42,11 @@ impl Index {
         self.texts.text(id as usize)
     }
 
+    /// The same as bytes, for searches.
+    pub(super) fn bytes(&self, id: u32) -> &[u8] {
+        self.texts.get(id as usize)
+    }
+
     /// The ids that can be looked up, in no order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.ids.iter().copied()

@@ -38,8 +38,8 @@ impl Unigram {
     /// Scores stand for each id of the index.
     pub(super) fn new(index: Index, scores: Vec<f64>, fallback: Fallback) -> Self {
         let mut sorted: Vec<u32> = index.ids().collect();
-        sorted.sort_unstable_by_key(|&id| index.text(id).as_bytes());
-        let first = |id: u32| usize::from(index.text(id).as_bytes()[0]);
+        sorted.sort_unstable_by_key(|&id| index.bytes(id));
+        let first = |id: u32| usize::from(index.bytes(id)[0]);
         let firsts = (0..=256).map(|byte| sorted.partition_point(|&id| first(id) < byte));
         let worst = sorted.iter().map(|&id| scores[id as usize]);
         Self {
@@ -114,13 +114,13 @@ impl Unigram {
         for length in 1..=text.len() {
             // All of the range begin with the bytes so far; one that is no longer stands first.
             let Some(&id) = range.first() else { return };
-            if self.index.text(id).len() == length {
+            if self.index.bytes(id).len() == length {
                 found(id, length);
             }
             let Some(&byte) = text.get(length) else {
                 return;
             };
-            let next = |id: u32| self.index.text(id).as_bytes().get(length).copied();
+            let next = |id: u32| self.index.bytes(id).get(length).copied();
             let start = range.partition_point(|&id| next(id) < Some(byte));
             range = &range[start..];
             range = &range[..range.partition_point(|&id| next(id) == Some(byte))];

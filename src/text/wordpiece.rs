@@ -22,7 +22,7 @@ pub(super) struct WordPiece {
 impl WordPiece {
     /// `word_chars_max` is 100 where nothing else is said.
     pub(super) fn new(index: Index, unk: Option<u32>, word_chars_max: Option<usize>) -> Self {
-        let lengths = index.ids().map(|id| index.text(id).len());
+        let lengths = index.ids().map(|id| index.bytes(id).len());
         Self {
             token_bytes_max: lengths.max().unwrap_or(0),
             word_chars_max: word_chars_max.unwrap_or(WORD_CHARS_MAX),
