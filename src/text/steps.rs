@@ -352,13 +352,14 @@ mod tests {
         words
     }
 
-    fn cut(matches: Matches, invert: bool) -> Vec<String> {
-        let pattern = Pattern::text("-").unwrap();
-        let cut = Cut {
-            pattern,
+    fn cut(matches: Matches) -> Cut {
+        Cut {
             matches,
-            invert,
-        };
+            ..Cut::isolated(Pattern::text("-").unwrap())
+        }
+    }
+
+    fn parts(cut: Cut) -> Vec<String> {
         words(&[Step::Cut(cut)], "the-final--countdown")
     }
 
@@ -366,18 +367,22 @@ mod tests {
     #[test]
     fn matches_become_what_is_asked() {
         use Matches::{Contiguous, Ends, Removed, Starts, Words};
-        assert_eq!(cut(Removed, false), ["the", "final", "countdown"]);
+        assert_eq!(parts(cut(Removed)), ["the", "final", "countdown"]);
         assert_eq!(
-            cut(Words, false),
+            parts(cut(Words)),
             ["the", "-", "final", "-", "-", "countdown"]
         );
-        assert_eq!(cut(Ends, false), ["the-", "final-", "-", "countdown"]);
-        assert_eq!(cut(Starts, false), ["the", "-final", "-", "-countdown"]);
+        assert_eq!(parts(cut(Ends)), ["the-", "final-", "-", "countdown"]);
+        assert_eq!(parts(cut(Starts)), ["the", "-final", "-", "-countdown"]);
         assert_eq!(
-            cut(Contiguous, false),
+            parts(cut(Contiguous)),
             ["the", "-", "final", "--", "countdown"]
         );
-        assert_eq!(cut(Removed, true), ["-", "-", "-"]);
+        let inverted = Cut {
+            invert: true,
+            ..cut(Removed)
+        };
+        assert_eq!(parts(inverted), ["-", "-", "-"]);
     }
 
     #[test]

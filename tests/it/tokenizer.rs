@@ -281,13 +281,12 @@ fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
     (0..count).map(move |_| {
         let length = next(40);
         (0..length)
-            .map(|_| match next(4) {
+            .filter_map(|_| match next(4) {
                 0 => char::from_u32(u32::from(b'a') + next(26)),
                 1 => odd.get(next(19) as usize).copied(),
                 2 => char::from_u32(next(0x3000)),
                 _ => char::from_u32(next(0x11_0000)),
             })
-            .flatten()
             // A visible space comes back as a space, by the format.
             .filter(|c| *c != '▁')
             .collect()
