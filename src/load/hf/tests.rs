@@ -267,6 +267,13 @@ fn scales_of_blocks_rows_and_all() {
         ("lm_head.weight_scale_inv", "F32", 4, &[1]),
     ];
     refused(&both, &block, "has two scales");
+    let mixed = [codes, ("lm_head.scales", "F32", 4, &[1]), both[1]];
+    refused(&mixed, &block, "do not go together");
+    let alone = [
+        ("lm_head.weight", "F32", 4, [8, 4].as_slice()),
+        ("lm_head.biases", "F32", 4, &[8, 1]),
+    ];
+    refused(&alone, &block, "do not go together");
 }
 
 #[test]

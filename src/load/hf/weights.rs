@@ -14,7 +14,7 @@ use crate::quant::GROUP;
 use std::collections::HashMap;
 
 /// What a tensor is to its module.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Part {
     /// The numbers or their codes.
     Weight,
@@ -25,22 +25,23 @@ enum Part {
     Scales,
     /// What MLX adds to groups then.
     Biases,
-    /// What quantises activations, which are not quantised here, or the KV cache.
-    Ignored,
 }
 
+const PART_COUNT: usize = Part::Biases as usize + 1;
+
 /// What stands behind the last dot. `weight_scale_inv` multiplies too, whatever it is called.
-const PARTS: &[(&str, Part)] = &[
-    ("weight", Part::Weight),
-    ("bias", Part::Bias),
-    ("weight_scale", Part::Scale),
-    ("weight_scale_inv", Part::Scale),
-    ("scales", Part::Scales),
-    ("biases", Part::Biases),
-    ("input_scale", Part::Ignored),
-    ("output_scale", Part::Ignored),
-    ("k_scale", Part::Ignored),
-    ("v_scale", Part::Ignored),
+/// Nothing is needed of what quantises activations, which are not quantised here, or a KV cache.
+const PARTS: &[(&str, Option<Part>)] = &[
+    ("weight", Some(Part::Weight)),
+    ("bias", Some(Part::Bias)),
+    ("weight_scale", Some(Part::Scale)),
+    ("weight_scale_inv", Some(Part::Scale)),
+    ("scales", Some(Part::Scales)),
+    ("biases", Some(Part::Biases)),
+    ("input_scale", None),
+    ("output_scale", None),
+    ("k_scale", None),
+    ("v_scale", None),
 ];
 
 /// How numbers that need no scale are stored.
@@ -50,13 +51,7 @@ const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// The tensors of a module, by their place in the file.
 #[derive(Default)]
-struct Module {
-    weight: Option<usize>,
-    bias: Option<usize>,
-    scale: Option<usize>,
-    scales: Option<usize>,
-    biases: Option<usize>,
-}
+struct Module([Option<usize>; PART_COUNT]);
 
 /// The weights of a checkpoint. Where the head is `tied`, one that it has none the less is left
 /// out: some files repeat the embedding.
@@ -68,7 +63,8 @@ pub(super) fn collect(
     let mut weights = Vec::new();
     for (name, module) in modules(file)? {
         let Some(gguf) = names::to_gguf(name) else {
-            let tensor = module.any().map_or(name, |i| &file.tensors[i].name);
+            let first = module.0.iter().flatten().next();
+            let tensor = first.map_or(name, |i| &file.tensors[*i].name);
             bail!(
                 Unsupported,
                 "unexpected tensor {tensor}: it is no part of a model that is known here"
@@ -79,7 +75,7 @@ pub(super) fn collect(
         }
         let weight = format!("{gguf}.weight");
         weights.push(module.matrix(file, name, weight, quantization)?);
-        if let Some(bias) = module.bias {
+        if let Some(bias) = module.get(Part::Bias) {
             weights.push(Weight::plain(format!("{gguf}.bias"), file, bias)?);
         }
     }
@@ -103,22 +99,12 @@ fn modules(file: &Directory) -> Result<Vec<(&str, Module)>> {
                 tensor.name
             );
         };
-        if *part == Part::Ignored {
-            continue;
-        }
+        let Some(part) = part else { continue };
         let place = *places.entry(name).or_insert(modules.len());
         if place == modules.len() {
             modules.push((name, Module::default()));
         }
-        let module = &mut modules[place].1;
-        let slot = match part {
-            Part::Weight => &mut module.weight,
-            Part::Bias => &mut module.bias,
-            Part::Scale => &mut module.scale,
-            Part::Scales => &mut module.scales,
-            Part::Biases => &mut module.biases,
-            Part::Ignored => continue,
-        };
+        let slot = &mut modules[place].1.0[*part as usize];
         if slot.replace(i).is_some() {
             bail!(Format, "tensor {}: {name} has two scales", tensor.name);
         }
@@ -127,15 +113,8 @@ fn modules(file: &Directory) -> Result<Vec<(&str, Module)>> {
 }
 
 impl Module {
-    fn any(&self) -> Option<usize> {
-        let Self {
-            weight,
-            bias,
-            scale,
-            scales,
-            biases,
-        } = *self;
-        weight.or(bias).or(scale).or(scales).or(biases)
+    fn get(&self, part: Part) -> Option<usize> {
+        self.0[part as usize]
     }
 
     /// The matrix of this module, called `name` in GGUF files.
@@ -146,7 +125,7 @@ impl Module {
         name: String,
         quantization: &Quantization,
     ) -> Result<Weight> {
-        let Some(weight) = self.weight else {
+        let Some(weight) = self.get(Part::Weight) else {
             bail!(Format, "tensor {module}.weight is missing");
         };
         let codes = Codes {
@@ -155,17 +134,22 @@ impl Module {
             index: weight,
             tensor: &file.tensors[weight],
         };
-        match (self.scales, self.scale) {
-            (None, None) => codes.plain(),
-            (Some(scales), None) => match quantization.mlx(module)? {
-                Some(mlx) => codes.mlx(mlx, scales, self.biases),
+        let [scale, scales, biases] =
+            [Part::Scale, Part::Scales, Part::Biases].map(|p| self.get(p));
+        match (scale, scales, biases) {
+            (None, None, None) => codes.plain(),
+            (Some(scale), None, None) => codes.scaled(scale, quantization),
+            (None, Some(scales), biases) => match quantization.mlx(module)? {
+                Some(mlx) => codes.mlx(mlx, scales, biases),
                 None => bail!(
                     Format,
                     "tensor {module}.scales: the configuration says nothing of quantization"
                 ),
             },
-            (None, Some(scale)) => codes.scaled(scale, quantization),
-            (Some(_), Some(_)) => bail!(Format, "{module} has scales of two kinds"),
+            _ => bail!(
+                Format,
+                "{module} has scales or biases that do not go together"
+            ),
         }
     }
 }
