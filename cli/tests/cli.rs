@@ -338,7 +338,7 @@ fn inspect_shows_a_folder() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/hf/bf16");
     let text = tabla(&["inspect", "--device", "cpu", folder]);
     for clue in [
-        "model-00001-of-00003.safetensors: SAFETENSORS, 183",
+        "model-00001-of-00003.safetensors: SAFETENSORS, 182.70 KiB",
         "a set of 3 files",
         "llama.rope.scaling.type",
         "model.layers.1.mlp.down_proj.weight",

@@ -208,9 +208,9 @@ pub(super) fn json_error(what: &str, cause: &serde_json::Error) -> Error {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Kind, open_bytes};
     use super::*;
     use crate::dtype::DType;
+    use crate::format::{Kind, open_bytes};
 
     /// A file with this header and so many bytes of data.
     fn file(header: &str, data: usize) -> Vec<u8> {
