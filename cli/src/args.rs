@@ -8,6 +8,7 @@ use crate::terminal;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tabla::dtype::DType;
+use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{DeviceChoice, Mix, Options, Precision, Sampling, Source};
 
@@ -117,6 +118,16 @@ pub(crate) struct DeviceArgs {
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
+    /// Layout of I2_S tensors; auto is 128, the others come from other builds of bitnet.cpp
+    #[arg(long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
+    i2s_layout: Layout,
+}
+
+fn i2s_layout(name: &str) -> Result<Layout, String> {
+    match name {
+        "auto" => Ok(Layout::default()),
+        name => Layout::from_name(name).ok_or_else(|| "known are auto, 128, 64, 1x4".to_string()),
+    }
 }
 
 /// How many positions the KV cache has.
@@ -160,6 +171,7 @@ impl DeviceArgs {
                 Exactness::Exact => Precision::Exact,
             },
             shader_folder: self.shaders.clone(),
+            i2s_layout: self.i2s_layout,
             ..Options::default()
         })
     }

@@ -9,7 +9,7 @@ use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
-use crate::quant::Scales;
+use crate::quant::{Scales, i2_s};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A model's weights by name and number, and the constants that loading computed.
@@ -38,12 +38,16 @@ impl Catalog {
         model: Opened,
         arch: &'static Arch,
         mut config: Config,
+        i2s_layout: i2_s::Layout,
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         let weights = match &model.folder {
             Some(folder) => folder.weights(file)?,
             None => (0..file.tensors.len())
-                .map(|i| Weight::plain(file.tensors[i].name.clone(), file, i))
+                .map(|i| {
+                    let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
+                    weight.with_i2s_layout(i2s_layout, file)
+                })
                 .collect::<Result<_>>()?,
         };
         let mut by_name = HashMap::new();

@@ -87,7 +87,8 @@ pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> R
     let model = open(source, detect(source)?)?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
-    let (mut catalog, config) = Catalog::resolve(model, arch, config.validate()?)?;
+    let (mut catalog, config) =
+        Catalog::resolve(model, arch, config.validate()?, options.i2s_layout)?;
     catalog.add_rope(&config)?;
     let cache = memory::cache(&config, options, &profile)?;
     let chunk = memory::chunk(&config, options, &cache, &profile)?;

@@ -34,6 +34,7 @@ use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
 use crate::model::{Model, TableId};
 use crate::op::table::{Place, Table};
+use crate::quant::i2_s;
 use build::Build;
 use catalog::Catalog;
 use device::Device;
@@ -71,6 +72,8 @@ pub struct Options {
     pub chunk_tokens: u32,
     /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
     pub level: Option<Level>,
+    /// How the tensors of type `I2_S` are laid out, which no file says.
+    pub i2s_layout: i2_s::Layout,
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -95,7 +98,9 @@ pub fn load(
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate())?;
     let profile = s.run(Stage::Tuning, || device.profile())?;
-    let (mut catalog, config) = s.run(Stage::Quirks, || Catalog::resolve(model, arch, config))?;
+    let (mut catalog, config) = s.run(Stage::Quirks, || {
+        Catalog::resolve(model, arch, config, options.i2s_layout)
+    })?;
     s.run(Stage::Rope, || catalog.add_rope(&config))?;
     let (tokenizer, chat_templates) = s.run(Stage::Tokenizer, || {
         let tokenizer = tokenizer::build(&catalog, &config)?;

@@ -1,9 +1,9 @@
 //! A weight: a tensor, or several of a file that together are one, as tables want it.
 
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::{Directory, TensorInfo};
-use crate::quant;
+use crate::quant::{self, i2_s::Layout};
 
 /// Elements of a vector that is turned into f32; no model is wider.
 const VECTOR_MAX: u32 = 1 << 21;
@@ -84,6 +84,19 @@ impl Weight {
             },
             scales: None,
         })
+    }
+
+    /// The same numbers in the layout of `I2_S` that kernels read, where the file has another.
+    ///
+    /// # Errors
+    ///
+    /// `Format` for a tensor that the layout cannot have.
+    pub(super) fn with_i2s_layout(mut self, layout: Layout, file: &Directory) -> Result<Self> {
+        if self.dtype == DType::I2S && layout != Layout::default() {
+            let bytes = layout.canonical(self.codes.bytes(file), self.cols as usize);
+            self.codes.computed = Some(bytes.context(&self.name)?);
+        }
+        Ok(self)
     }
 
     /// The scales as kernels want them.

@@ -57,9 +57,10 @@ pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
 
 /// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
 /// the others come from builds of bitnet.cpp with other settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// 128 elements in 32 bytes.
+    #[default]
     Blocks128,
     /// 64 elements in 16 bytes: builds for ARM since November 2025.
     Blocks64,

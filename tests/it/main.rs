@@ -17,5 +17,6 @@ mod sampling;
 mod scratch;
 mod sessions;
 mod tables;
+mod ternary;
 mod tokenizer;
 mod types;

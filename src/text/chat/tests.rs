@@ -247,7 +247,6 @@ const BOS: u32 = 257;
 const START: u32 = 258;
 const END: u32 = 259;
 const THINK: u32 = 260;
-const INST: u32 = 261;
 
 /// Bytes, a merge, three control tokens, a user-defined one, and a control one in brackets.
 fn tokenizer() -> Tokenizer {
