@@ -62,21 +62,25 @@ impl Importance {
         self.entries.is_empty()
     }
 
-    /// The importance of each column of a tensor, one matrix (expert) after the other.
+    /// The importance of each column of a tensor, one matrix (expert) after the other; `dims` are
+    /// its elements along each dimension, the fastest first.
     ///
     /// # Errors
     /// `Format` when the file speaks of another number of columns.
-    pub fn columns(&self, tensor: &TensorInfo) -> Result<Option<&[f32]>> {
-        let Some(values) = self.entries.get(&tensor.name) else {
+    pub fn columns(&self, tensor: &str, dims: &[u64]) -> Result<Option<&[f32]>> {
+        let Some(values) = self.entries.get(tensor) else {
             return Ok(None);
         };
-        let matrices = tensor.dims.iter().skip(2);
-        let wanted = matrices.fold(tensor.cols(), |n, d| n.saturating_mul(*d));
+        let experts = dims
+            .iter()
+            .skip(2)
+            .fold(1, |n: u64, d| n.saturating_mul(*d));
+        let wanted = dims.first().map_or(0, |cols| cols.saturating_mul(experts));
         if to_u64(values.len()) != wanted {
-            let (name, found) = (&tensor.name, values.len());
             bail!(
                 Format,
-                "{name}: the importance of {found} columns, the tensor has {wanted}"
+                "{tensor}: the importance of {} columns, the tensor has {wanted}",
+                values.len()
             );
         }
         Ok(Some(values))
@@ -177,17 +181,6 @@ mod tests {
         found
     }
 
-    fn tensor(name: &str, dims: &[u64]) -> TensorInfo {
-        TensorInfo {
-            name: name.into(),
-            dtype: DType::F32.into(),
-            dims: dims.to_vec(),
-            shard: 0,
-            offset: 0,
-            bytes: 0,
-        }
-    }
-
     fn gguf(sums: &[f32], counts: &[f32]) -> Vec<u8> {
         let experts = counts.len() as u64;
         let cols = sums.len() as u64 / experts;
@@ -212,14 +205,11 @@ mod tests {
     #[test]
     fn both_kinds_hold_means() {
         let new = open_bytes("new", &gguf(&[2.0, 4.0, 5.0, 7.0], &[2.0, 0.0])).unwrap();
-        let found = new.columns(&tensor("a", &[2, 3, 2])).unwrap();
+        let found = new.columns("a", &[2, 3, 2]).unwrap();
         assert_eq!(found, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
         let old = open_bytes("old", &list("a", 4, &[2.0, 4.0])).unwrap();
-        assert_eq!(
-            old.columns(&tensor("a", &[2, 3])).unwrap(),
-            Some(&[0.5, 1.0][..])
-        );
-        assert_eq!(old.columns(&tensor("b", &[2, 3])).unwrap(), None);
+        assert_eq!(old.columns("a", &[2, 3]).unwrap(), Some(&[0.5, 1.0][..]));
+        assert_eq!(old.columns("b", &[2, 3]).unwrap(), None);
         assert_eq!(old.len(), 1);
     }
 
@@ -246,7 +236,7 @@ mod tests {
             assert!(e.message().contains(clue), "{clue}: {e}");
         }
         let narrow = open_bytes("narrow", &list("a", 1, &[1.0])).unwrap();
-        let e = narrow.columns(&tensor("a", &[2, 3])).unwrap_err();
+        let e = narrow.columns("a", &[2, 3]).unwrap_err();
         assert_eq!(
             e.message(),
             "a: the importance of 1 columns, the tensor has 2"

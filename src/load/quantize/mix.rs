@@ -3,8 +3,9 @@
 //! The rules and the numbers of `general.file_type` are llama.cpp's (`llama_tensor_get_type_impl`
 //! of llama-quant.cpp, `enum llama_ftype` of llama.h), so that a name means the same file.
 
+use super::stored::Stored;
 use crate::dtype::DType;
-use crate::format::{Directory, Importance, TensorType};
+use crate::format::{Importance, Metadata, TensorType};
 use std::collections::BTreeSet;
 
 /// A named choice of storage types.
@@ -164,6 +165,12 @@ impl Mix {
         MIXES.iter().find(|m| m.name.eq_ignore_ascii_case(name))
     }
 
+    /// The mix that is named after a type.
+    pub(super) fn of_base(dtype: DType) -> Option<&'static Self> {
+        let name = dtype.name();
+        MIXES.iter().find(|m| m.name.eq_ignore_ascii_case(name))
+    }
+
     /// The type that the rules give a matrix.
     pub(super) fn choose(&self, tensor: &str, facts: &Facts) -> DType {
         let role = facts.role(tensor);
@@ -209,9 +216,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// The facts of a file; those that its metadata leave out hold no rule.
-    pub(super) fn of(file: &Directory, importance: Option<&Importance>) -> Self {
-        let metadata = &file.metadata;
+    /// The facts of a model; those that its metadata leave out hold no rule.
+    pub(super) fn of(
+        metadata: &Metadata,
+        tensors: &[Stored<'_>],
+        importance: Option<&Importance>,
+    ) -> Self {
         let arch = metadata.str("general.architecture").ok().flatten();
         let number = |key: &str| {
             let key = format!("{}.{key}", arch.unwrap_or_default());
@@ -227,12 +237,12 @@ impl Facts {
             experts: number("expert_count").unwrap_or(0),
             output: [OUTPUT_MATRIX, EMBEDDING]
                 .into_iter()
-                .find(|name| file.tensor(name).is_some())
+                .find(|name| tensors.iter().any(|t| t.name == *name))
                 .unwrap_or(OUTPUT_MATRIX),
             with_values: BTreeSet::new(),
             importance: importance.is_some(),
         };
-        let values = file.tensors.iter().map(|t| t.name.as_str());
+        let values = tensors.iter().map(|t| t.name.as_str());
         let values = values.filter(|name| facts.role(name) == Value);
         facts.with_values = values.filter_map(layer).collect();
         facts
@@ -304,7 +314,11 @@ mod tests {
         }
         writer.tensor(extra, F32, &[1, 1], vec![0; 4]);
         let file = open_bytes("test", writer.finish().unwrap()).unwrap();
-        Facts::of(&file, None)
+        let tensors = file.tensors.iter();
+        let tensors: Vec<_> = tensors
+            .map(|t| Stored::of_tensor(&file, t).unwrap())
+            .collect();
+        Facts::of(&file.metadata, &tensors, None)
     }
 
     fn layers(mix: &str, tensor: &str, dtype: DType) -> Vec<usize> {

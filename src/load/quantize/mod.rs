@@ -1,22 +1,27 @@
 //! Quantising: a file's tensors in other storage types, written as GGUF.
 
+mod keys;
 mod mix;
 mod rows;
+mod stored;
 
 pub use mix::{MIXES, Mix};
 
 use super::output::Output;
-use super::{Source, open_directory};
+use super::weight::Weight;
+use super::{Opened, Source, detect, open};
+use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::format::write::{Body, Writer};
-use crate::format::{Directory, Importance, TensorInfo, TensorType};
+use crate::format::{Importance, TensorType};
 use crate::quant;
 use mix::Facts;
 use rows::{Piece, Rows, Target};
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
+use stored::{Order, Stored};
 
 /// How a file is quantised.
 #[expect(
@@ -24,8 +29,8 @@ use std::path::Path;
     reason = "a function has nothing to show"
 )]
 pub struct Quantize<'a> {
-    /// Which type each tensor gets.
-    pub mix: &'static Mix,
+    /// Which type each tensor gets; `None` leaves what GGUF knows as it is, and makes the rest F16.
+    pub mix: Option<&'static Mix>,
     /// The type of the output matrix in place of the mix's.
     pub output: Option<DType>,
     /// The type of the token embedding in place of the mix's.
@@ -81,7 +86,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 ///
 /// # Errors
 ///
-/// As [`open_directory`]; `Argument` for a type that is not written, and where `path` is a file of
+/// As [`open_directory`](super::open_directory); `Argument` for a type that is not written, and where `path` is a file of
 /// the source; `Format` for a number that is not finite, which names the tensor; `Io` where the
 /// disk is full; `Cancelled` where `progress` stopped.
 pub fn quantize(
@@ -90,17 +95,26 @@ pub fn quantize(
     how: &Quantize<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Vec<Quantized>> {
-    let file = open_directory(source)?;
-    let facts = Facts::of(&file, how.importance);
-    let plans = file.tensors.iter().map(|tensor| plan(tensor, how, &facts));
+    let model = open(source, detect(source)?)?;
+    let weights = match &model.folder {
+        Some(folder) => folder.weights(&model.file)?,
+        None => Vec::new(),
+    };
+    let factors = match &model.folder {
+        Some(_) => stored::rope_factors(&model.file.metadata)?,
+        None => None,
+    };
+    let tensors = tensors(&model, &weights, factors.as_deref())?;
+    let facts = Facts::of(&model.file.metadata, &tensors, how.importance);
+    let plans = tensors.iter().map(|tensor| plan(tensor, how, &facts));
     let plans = plans.collect::<Result<Vec<_>>>()?;
-    let mut output = Output::create(path, file.paths())?;
-    let mut body = header(&file, &plans, how)?
+    let mut output = Output::create(path, model.file.paths())?;
+    let mut body = header(&model, &plans, how)?
         .begin(&mut output)
         .context(path.display())?;
-    let all = plans
+    let all = tensors
         .iter()
-        .map(|p| p.tensor.elements())
+        .map(Stored::elements)
         .fold(0, u64::saturating_add);
     let mut done = 0;
     let mut results = Vec::new();
@@ -112,35 +126,60 @@ pub fn quantize(
                 ControlFlow::Break(()) => bail!(Cancelled, "stopped"),
             }
         };
-        results.push(write(&file, plan, how, &mut body, &mut advance)?);
+        results.push(write(plan, how, &mut body, &mut advance)?);
     }
     body.end()?;
-    file.check_unchanged()?;
+    model.file.check_unchanged()?;
     output.commit()?;
     Ok(results)
 }
 
+/// The tensors of the new file, before it is said what they become.
+fn tensors<'a>(
+    model: &'a Opened,
+    weights: &'a [Weight],
+    rope_factors: Option<&'a [u8]>,
+) -> Result<Vec<Stored<'a>>> {
+    let file = &model.file;
+    if model.folder.is_none() {
+        let tensors = file.tensors.iter();
+        return tensors.map(|t| Stored::of_tensor(file, t)).collect();
+    }
+    let name = file.metadata.str("general.architecture")?;
+    let arch = arch::find(name.unwrap_or_default())?;
+    let stored = weights.iter().map(|w| Stored::of_weight(file, w));
+    let mut stored = stored.collect::<Result<Vec<_>>>()?;
+    stored::check_names(&stored)?;
+    if !arch.half_split {
+        for tensor in &mut stored {
+            tensor.turn(&file.metadata, Order::Interleaved)?;
+        }
+    }
+    stored.extend(rope_factors.map(stored::rope_tensor));
+    Ok(stored)
+}
+
 /// What a tensor becomes.
 struct Plan<'a> {
-    tensor: &'a TensorInfo,
+    tensor: &'a Stored<'a>,
     to: TensorType,
     instead_of: Option<DType>,
 }
 
-fn plan<'a>(tensor: &'a TensorInfo, how: &Quantize<'_>, facts: &Facts) -> Result<Plan<'a>> {
+fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result<Plan<'a>> {
     let name = &tensor.name;
-    let kept = |to| Plan {
+    let kept = Plan {
         tensor,
-        to,
+        to: match tensor.dtype.known() {
+            // Vectors are small, and every build reads them as f32.
+            Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32.into(),
+            _ if tensor.dtype.gguf().is_none() => DType::F16.into(),
+            _ => tensor.dtype,
+        },
         instead_of: None,
     };
     if !mix::is_quantised(name, &tensor.dims) {
-        let to = match tensor.dtype.known() {
-            // Vectors are small, and every build reads them as f32.
-            Some(DType::F16 | DType::Bf16) if tensor.rows() == 1 => DType::F32.into(),
-            _ => tensor.dtype,
-        };
-        return Ok(kept(to));
+        return Ok(kept);
     }
     let wanted = match name.as_str() {
         mix::OUTPUT_MATRIX => how.output,
@@ -151,14 +190,18 @@ fn plan<'a>(tensor: &'a TensorInfo, how: &Quantize<'_>, facts: &Facts) -> Result
     };
     let wanted = wanted
         .or_else(|| (how.choose)(name))
-        .unwrap_or_else(|| how.mix.choose(name, facts));
+        .or_else(|| how.mix.map(|mix| mix.choose(name, facts)));
+    let Some(wanted) = wanted else {
+        return Ok(kept);
+    };
     if quant::encoder(wanted).is_none() && wanted != DType::I2S {
         bail!(
             Argument,
             "tensor {name}: {wanted} is read here and not written"
         );
     }
-    let to = mix::fitting(wanted, tensor.rows(), tensor.cols());
+    let rows = tensor.dims.iter().skip(1).product();
+    let to = mix::fitting(wanted, rows, tensor.dims[0]);
     Ok(Plan {
         tensor,
         to: to.into(),
@@ -166,46 +209,72 @@ fn plan<'a>(tensor: &'a TensorInfo, how: &Quantize<'_>, facts: &Facts) -> Result
     })
 }
 
-/// The header: the file's metadata, and where its tensors will lie.
-fn header(file: &Directory, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writer<'static>> {
+/// The header: the model's metadata, and where its tensors will lie.
+fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writer<'static>> {
     let mut writer = Writer::new();
-    for (key, value) in file.metadata.iter() {
-        if !REPLACED.contains(&key) {
+    let factors = plans.iter().any(|p| p.tensor.name == stored::ROPE_FACTORS);
+    let is_written_anew = |key: &str| {
+        let worked_out = factors && key.contains(".rope.scaling.");
+        REPLACED.contains(&key) || worked_out && model.folder.is_some()
+    };
+    for (key, value) in model.file.metadata.iter() {
+        if !is_written_anew(key) {
             writer.copy(key, value);
         }
     }
-    writer.set("general.file_type", how.mix.file_type);
+    if let Some(folder) = &model.folder {
+        keys::write(folder, plans, &mut writer)?;
+    }
+    if let Some(number) = file_type(model, plans, how)? {
+        writer.set("general.file_type", number);
+    }
     writer.set("general.quantization_version", QUANTIZATION_VERSION);
     if let Some(importance) = how.importance {
         let entries = u32::try_from(importance.len()).unwrap_or(u32::MAX);
         writer.set("quantize.imatrix.entries_count", entries);
     }
     for plan in plans {
-        writer.declare(&plan.tensor.name, plan.to, &plan.tensor.dims);
+        let Plan { tensor, to, .. } = plan;
+        writer.declare(&tensor.name, *to, &tensor.dims);
     }
     Ok(writer)
 }
 
+/// `general.file_type`: that of the mix, or else of the file, or else of most elements.
+fn file_type(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Option<u32>> {
+    if let Some(mix) = how.mix {
+        return Ok(Some(mix.file_type));
+    }
+    if model.folder.is_none() {
+        return model.file.metadata.u32("general.file_type");
+    }
+    let largest = plans.iter().max_by_key(|p| p.tensor.elements());
+    let dtype = largest.and_then(|p| p.to.known());
+    Ok(dtype.and_then(Mix::of_base).map(|mix| mix.file_type))
+}
+
 /// Writes the data of a tensor.
 fn write(
-    file: &Directory,
     plan: &Plan<'_>,
     how: &Quantize<'_>,
     body: &mut Body<&mut Output>,
     advance: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Quantized> {
     let tensor = plan.tensor;
-    let importance = how.importance.map(|i| i.columns(tensor)).transpose()?;
+    let importance = how
+        .importance
+        .map(|i| i.columns(&tensor.name, &tensor.dims));
+    let importance = importance.transpose()?.flatten();
     let mut result = Quantized {
         name: tensor.name.clone(),
         from: tensor.dtype,
         to: plan.to,
         instead_of: plan.instead_of,
         elements: tensor.elements(),
-        bytes_before: tensor.bytes,
+        bytes_before: tensor.bytes(),
         bytes: 0,
         error: 0.0,
-        weighted: importance.flatten().is_some(),
+        weighted: importance.is_some(),
     };
     let mut total = Piece::default();
     let mut take = |piece: Piece| {
@@ -216,18 +285,16 @@ fn write(
         advance(piece.elements)
     };
     match plan.to {
-        to if to == tensor.dtype => rows::copy(file.bytes(tensor), tensor.elements(), &mut take)?,
+        to if to == tensor.dtype => rows::copy(tensor, &mut take)?,
         TensorType::Known(dtype) => {
             let target = Target {
                 dtype,
-                importance: importance.flatten(),
+                importance,
                 threads: how.threads(),
             };
-            Rows::of(file, tensor)?.encode(&target, &mut take)?;
+            Rows::of(tensor)?.encode(&target, &mut take)?;
         }
-        TensorType::Other(_) | TensorType::Raw { .. } => {
-            bail!(Internal, "tensor {}: {} is planned", tensor.name, plan.to)
-        }
+        _ => bail!(Internal, "tensor {}: {} is planned", tensor.name, plan.to),
     }
     if total.square > 0.0 {
         result.error = (total.error / total.square).sqrt();

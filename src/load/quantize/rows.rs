@@ -1,8 +1,8 @@
 //! The rows of a tensor, decoded and encoded anew by several threads.
 
+use super::stored::{Order, Stored};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
-use crate::format::{Directory, TensorInfo};
 use crate::quant::{self, Encode, Matrix, i2_s};
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -15,6 +15,7 @@ pub(super) struct Rows<'a> {
     name: &'a str,
     dtype: DType,
     matrix: Matrix<'a>,
+    order: Order,
 }
 
 /// What rows become.
@@ -37,34 +38,26 @@ pub(super) struct Piece {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn of(file: &'a Directory, tensor: &'a TensorInfo) -> Result<Self> {
-        let name = tensor.name.as_str();
+    pub(super) fn of(tensor: &'a Stored<'a>) -> Result<Self> {
         let Some(dtype) = tensor.dtype.known() else {
             bail!(
                 Unsupported,
-                "tensor {name} is {}, which is not decoded here",
+                "tensor {} is {}, which is not decoded here",
+                tensor.name,
                 tensor.dtype
             );
         };
-        let small = |n: u64| usize::try_from(n).ok();
-        let (Some(rows), Some(cols)) = (small(tensor.rows()), small(tensor.cols())) else {
-            bail!(TooLarge, "tensor {name} has {} elements", tensor.elements());
-        };
         Ok(Self {
-            name,
+            name: &tensor.name,
             dtype,
-            matrix: Matrix {
-                bytes: file.bytes(tensor),
-                scales: None,
-                rows,
-                cols,
-            },
+            matrix: tensor.matrix,
+            order: tensor.order,
         })
     }
 
     /// Decodes a row; all its numbers are finite.
     pub(super) fn read(&self, row: usize, x: &mut [f32]) -> Result<()> {
-        quant::decode_row_of(self.dtype, &self.matrix, row, x);
+        quant::decode_row_of(self.dtype, &self.matrix, self.order.source(row), x);
         match x.iter().position(|x| !x.is_finite()) {
             None => Ok(()),
             Some(col) => bail!(
@@ -142,6 +135,7 @@ impl<'a> Rows<'a> {
             i2_s::encode(&mut tensor, row * self.matrix.cols, &x);
             let encoded = Matrix {
                 bytes: &tensor,
+                scales: None,
                 ..self.matrix
             };
             quant::decode_row_of(DType::I2S, &encoded, row, &mut y);
@@ -178,21 +172,34 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Hands on the bytes of a tensor as they are.
-pub(super) fn copy(
-    bytes: &[u8],
-    elements: u64,
-    take: &mut dyn FnMut(Piece) -> Result<()>,
-) -> Result<()> {
-    let all = bytes.len().max(1) as u64;
-    for part in bytes.chunks(PIECE) {
-        take(Piece {
-            bytes: part.to_vec(),
-            elements: elements.saturating_mul(part.len() as u64) / all,
-            ..Piece::default()
-        })?;
+/// Hands on the bytes of a tensor as they are, or its rows in another order.
+pub(super) fn copy(tensor: &Stored<'_>, take: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let Matrix {
+        bytes, rows, cols, ..
+    } = tensor.matrix;
+    let elements = |bytes_taken: usize| {
+        tensor.elements().saturating_mul(bytes_taken as u64) / bytes.len().max(1) as u64
+    };
+    if tensor.order == Order::Same {
+        return bytes.chunks(PIECE).try_for_each(|part| {
+            take(Piece {
+                bytes: part.to_vec(),
+                elements: elements(part.len()),
+                ..Piece::default()
+            })
+        });
     }
-    Ok(())
+    let order: Vec<usize> = (0..rows).map(|row| tensor.order.source(row)).collect();
+    order
+        .chunks(PIECE.div_ceil(cols.max(1)))
+        .try_for_each(|rows| {
+            let mut piece = Piece::default();
+            for row in rows {
+                piece.bytes.extend_from_slice(tensor.matrix.row(*row));
+            }
+            piece.elements = elements(piece.bytes.len());
+            take(piece)
+        })
 }
 
 impl Piece {

@@ -1,0 +1,188 @@
+//! A model's tensors as they are stored, under the names of GGUF files and in the order of rows
+//! that the new file wants.
+
+use crate::arch::{self, RopeScaling};
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+use crate::format::{Directory, Metadata, TensorInfo, TensorType};
+use crate::load::weight::{Weight, f32_bytes};
+use crate::quant::Matrix;
+use std::collections::HashSet;
+
+/// A tensor of the model.
+pub(super) struct Stored<'a> {
+    /// Its name in the new file.
+    pub(super) name: String,
+    /// Elements along each dimension, the fastest first.
+    pub(super) dims: Vec<u64>,
+    pub(super) dtype: TensorType,
+    pub(super) matrix: Matrix<'a>,
+    pub(super) order: Order,
+}
+
+/// Which row of the model becomes a row of the new file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Order {
+    /// The same.
+    Same,
+    /// Heads of so many rows, whose halves are taken in turns: RoPE turns neighbours then.
+    Interleaved(usize),
+    /// The reverse: rows that were taken in turns become halves.
+    Halves(usize),
+}
+
+/// Where the factors of Llama 3's RoPE stand in GGUF files.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+impl Order {
+    /// The row of the model that becomes `row`.
+    pub(super) fn source(self, row: usize) -> usize {
+        let (head, interleaved) = match self {
+            Self::Same => return row,
+            Self::Interleaved(head) => (head, true),
+            Self::Halves(head) => (head, false),
+        };
+        let (first, at, half) = (row / head * head, row % head, head / 2);
+        first
+            + if interleaved {
+                at % 2 * half + at / 2
+            } else {
+                at % half * 2 + at / half
+            }
+    }
+}
+
+impl<'a> Stored<'a> {
+    /// A tensor of a GGUF file.
+    pub(super) fn of_tensor(file: &'a Directory, tensor: &TensorInfo) -> Result<Self> {
+        let [rows, cols] = size(&tensor.name, tensor.rows(), tensor.cols())?;
+        Ok(Self {
+            name: tensor.name.clone(),
+            dims: tensor.dims.clone(),
+            dtype: tensor.dtype,
+            matrix: Matrix {
+                bytes: file.bytes(tensor),
+                scales: None,
+                rows,
+                cols,
+            },
+            order: Order::Same,
+        })
+    }
+
+    /// A weight of a checkpoint.
+    pub(super) fn of_weight(file: &'a Directory, weight: &'a Weight) -> Result<Self> {
+        let vector = file.tensors[weight.codes.tensor].dims.len() == 1;
+        let [rows, cols] = [weight.rows, weight.cols].map(u64::from);
+        let dims = if vector { vec![cols] } else { vec![cols, rows] };
+        let [rows, cols] = size(&weight.name, rows, cols)?;
+        Ok(Self {
+            name: weight.name.clone(),
+            dims,
+            dtype: weight.dtype.into(),
+            matrix: Matrix {
+                bytes: weight.codes.bytes(file),
+                scales: weight.scales(file),
+                rows,
+                cols,
+            },
+            order: Order::Same,
+        })
+    }
+
+    /// All elements.
+    pub(super) fn elements(&self) -> u64 {
+        self.dims.iter().fold(1, |n, d| n.saturating_mul(*d))
+    }
+
+    /// Bytes before, those of scales among them.
+    pub(super) fn bytes(&self) -> u64 {
+        let scales = self.matrix.scales;
+        let beside = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
+        (self.matrix.bytes.len() + beside) as u64
+    }
+
+    /// Turns the heads of Q and K, matrices and biases, by `order` of a head's rows.
+    pub(super) fn turn(&mut self, metadata: &Metadata, order: fn(usize) -> Order) -> Result<()> {
+        let key = |name: &str| {
+            let arch = metadata.str("general.architecture")?.unwrap_or_default();
+            metadata.u32(&format!("{arch}.attention.{name}"))
+        };
+        let heads = key("head_count")?;
+        let heads = match self.name.rsplit_once('.').map_or("", |(module, _)| module) {
+            name if name.ends_with(".attn_q") => heads,
+            name if name.ends_with(".attn_k") => key("head_count_kv")?.or(heads),
+            _ => return Ok(()),
+        };
+        if self.dims.len() == 1 {
+            // A bias has an element for each row.
+            (self.matrix.rows, self.matrix.cols) = (self.matrix.cols, 1);
+        }
+        let (rows, heads) = (self.matrix.rows, heads.unwrap_or(0) as usize);
+        if heads == 0 || !rows.is_multiple_of(2 * heads) {
+            bail!(
+                Format,
+                "tensor {}: {rows} rows for {heads} heads",
+                self.name
+            );
+        }
+        self.order = order(rows / heads);
+        Ok(())
+    }
+}
+
+/// Refuses two tensors of one name.
+pub(super) fn check_names(tensors: &[Stored<'_>]) -> Result<()> {
+    let mut seen = HashSet::new();
+    match tensors.iter().find(|t| !seen.insert(t.name.as_str())) {
+        None => Ok(()),
+        Some(twice) => bail!(Format, "two tensors are {}", twice.name),
+    }
+}
+
+/// The divisors of RoPE's frequencies that stand for Llama 3's rule in a GGUF file, if the model
+/// follows it: by them every frequency is what the rule makes of it.
+pub(super) fn rope_factors(metadata: &Metadata) -> Result<Option<Vec<u8>>> {
+    let mut config = arch::Config::read(metadata)?.validate()?;
+    if !matches!(config.rope_scaling, RopeScaling::Llama3 { .. }) {
+        return Ok(None);
+    }
+    let wanted = config.rope_freqs(None)?;
+    config.rope_scaling = RopeScaling::None;
+    let plain = config.rope_freqs(None)?;
+    let mut factors: Vec<f32> = plain.iter().zip(&wanted).map(|(p, w)| p / w).collect();
+    // The quotient may be off by the last bit.
+    for step in [f32::next_up, |f: f32| f.next_down().next_down()] {
+        let found = config.rope_freqs(Some(&factors))?;
+        for (factor, (found, wanted)) in factors.iter_mut().zip(found.iter().zip(&wanted)) {
+            if found != wanted {
+                *factor = step(*factor);
+            }
+        }
+    }
+    Ok(Some(f32_bytes(&factors)))
+}
+
+/// The tensor of [`rope_factors`].
+pub(super) fn rope_tensor(factors: &[u8]) -> Stored<'_> {
+    let cols = factors.len() / DType::F32.facts().bytes;
+    Stored {
+        name: ROPE_FACTORS.to_string(),
+        dims: vec![cols as u64],
+        dtype: DType::F32.into(),
+        matrix: Matrix {
+            bytes: factors,
+            scales: None,
+            rows: 1,
+            cols,
+        },
+        order: Order::Same,
+    }
+}
+
+fn size(name: &str, rows: u64, cols: u64) -> Result<[usize; 2]> {
+    match (usize::try_from(rows), usize::try_from(cols)) {
+        (Ok(rows), Ok(cols)) => Ok([rows, cols]),
+        _ => bail!(TooLarge, "tensor {name}: {rows} rows of {cols} columns"),
+    }
+}
