@@ -113,6 +113,18 @@ impl Role {
         }
     }
 
+    /// The number of this role.
+    pub(super) fn to_ggml(self) -> u32 {
+        match self {
+            Self::Normal => 1,
+            Self::Unknown => 2,
+            Self::Control => 3,
+            Self::UserDefined => 4,
+            Self::Unused => 5,
+            Self::Byte => 6,
+        }
+    }
+
     /// Whether plain text may become this token through merges.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Normal | Self::UserDefined | Self::Unused)

@@ -6,6 +6,8 @@
 
 use super::bert;
 use super::bpe::KnownWords;
+use super::pattern::Pattern;
+use super::steps::{Cut, Step};
 use crate::error::{Result, bail};
 
 /// One rule.
@@ -49,6 +51,20 @@ pub(super) fn find(name: Option<&str>, tokens: usize) -> Result<(&'static str, &
         "tokenizer.ggml.pre: {name:?} is not known; known are {}",
         known.join(", ")
     );
+}
+
+/// All rules, each by the name that is shown.
+pub(super) fn rules() -> impl Iterator<Item = (&'static str, &'static Pre)> {
+    let named = |row: &'static Pre| row.names.first().map(|name| (*name, row));
+    ROWS.iter().filter_map(named)
+}
+
+impl Pre {
+    /// The cuts, in order.
+    pub(super) fn steps(&self) -> Result<Vec<Step>> {
+        let cut = |regex: &&str| Ok(Step::Cut(Cut::isolated(Pattern::regex(regex)?)));
+        self.regexes.iter().map(cut).collect()
+    }
 }
 
 /// Most rows differ from this one in one field.

@@ -263,8 +263,8 @@ impl<'a> Vocab<'a> {
         let mut steps = Vec::new();
         match kind {
             Kind::Gpt2 => {
-                for regex in row.map_or(&[][..], |row| row.regexes) {
-                    steps.push(Step::Cut(Cut::isolated(Pattern::regex(regex)?)));
+                if let Some(row) = row {
+                    steps.extend(row.steps()?);
                 }
             }
             Kind::Gemma4 => {

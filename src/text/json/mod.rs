@@ -6,6 +6,7 @@ mod parse;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod translate;
 
 use super::bpe::{self, Alphabet, KnownWords};
 use super::pieces::{Role, TOKENS_MAX};
