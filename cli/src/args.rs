@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// Writes a model in smaller storage types
     Quantize(QuantizeArgs),
+    /// Writes a model in another format: safetensors as GGUF, GGUF as safetensors
+    Convert(ConvertArgs),
 }
 
 /// Which model, as an option.
@@ -468,6 +470,26 @@ pub(crate) struct PullArgs {
     pub(crate) model: Wanted,
     #[command(flatten)]
     pub(crate) offline: OfflineArg,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    /// The model: a GGUF file, or a folder of safetensors
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// What to write: a file whose name ends in .gguf, or else a new folder of safetensors
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// The type of the numbers: F16, BF16, F32, or for GGUF any that `quantize` knows [default:
+    /// as they are, and F16 for those that the new format does not know]
+    #[arg(long, value_name = "TYPE", value_parser = quantize::mix)]
+    pub(crate) dtype: Option<&'static Mix>,
+    /// Threads [default: every core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod chat;
+mod convert;
 mod devices;
 mod failure;
 mod hub;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Pull(args)) => pull::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),
+        Some(Command::Convert(args)) => convert::run(args),
     };
     // What was written goes out even where something failed behind it.
     let flushed = terminal::flush();

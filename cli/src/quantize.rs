@@ -6,6 +6,7 @@ use crate::terminal::{self, Progress};
 use regex::Regex;
 use serde_json::{Value as Json, json};
 use std::ops::ControlFlow;
+use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::Importance;
 use tabla::{Mix, Quantize, Quantized, Source};
@@ -14,7 +15,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
     let how = Quantize {
-        mix: args.mix,
+        mix: Some(args.mix),
         output: args.output_tensor_type,
         embedding: args.token_embedding_type,
         choose: &|name| {
@@ -24,9 +25,25 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         importance: importance.as_ref(),
         threads: args.threads.unwrap_or(0),
     };
+    let tensors = with_bar("quantising", &source, |progress| {
+        tabla::quantize(&source, &args.output, &how, progress)
+    })?;
+    if args.json {
+        let report = report(&args.output, Some(args.mix), &tensors);
+        return terminal::line(&report.to_string());
+    }
+    say(args.mix.name, importance.is_some(), &tensors)
+}
+
+/// Does something for a while: with a bar, and until the user presses Ctrl-C.
+pub(crate) fn with_bar<T>(
+    doing: &str,
+    source: &Source,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> tabla::Result<T>,
+) -> Result<T, Failure> {
     terminal::catch_interrupt(None)?;
-    let bar = Progress::new(&format!("quantising {}", source_name(&source)), 100);
-    let tensors = tabla::quantize(&source, &args.output, &how, &mut |done, all| {
+    let bar = Progress::new(&format!("{doing} {}", source_name(source)), 100);
+    let done = work(&mut |done, all| {
         // No file has so many elements that a hundred times as many wrap.
         bar.at(done.saturating_mul(100) / all.max(1));
         if terminal::interrupted() {
@@ -34,12 +51,8 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         } else {
             ControlFlow::Continue(())
         }
-    })?;
-    drop(bar);
-    if args.json {
-        return terminal::line(&report(args, &tensors).to_string());
-    }
-    say(args, &tensors)
+    });
+    Ok(done?)
 }
 
 /// A choice of `--tensor-type`.
@@ -69,7 +82,8 @@ pub(crate) fn mix(name: &str) -> Result<&'static Mix, String> {
     Mix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
 }
 
-fn say(args: &QuantizeArgs, tensors: &[Quantized]) -> Result<(), Failure> {
+/// Lists the tensors, and what they come to.
+pub(crate) fn say(what: &str, importance: bool, tensors: &[Quantized]) -> Result<(), Failure> {
     let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
     for t in tensors {
         let name = terminal::one_line(&t.name);
@@ -82,7 +96,7 @@ fn say(args: &QuantizeArgs, tensors: &[Quantized]) -> Result<(), Failure> {
         if let Some(wanted) = t.instead_of {
             line += &format!("  ({wanted} does not fit the rows)");
         }
-        if args.imatrix.is_some() && t.from != t.to && !t.weighted {
+        if importance && t.from != t.to && !t.weighted {
             line += "  (no importance)";
         }
         terminal::line(&line)?;
@@ -90,7 +104,7 @@ fn say(args: &QuantizeArgs, tensors: &[Quantized]) -> Result<(), Failure> {
     let [before, after, elements] = sums(tensors);
     terminal::line(&format!(
         "{}: {} -> {}, {:.2} bits for each of {} parameters",
-        args.mix.name,
+        what,
         terminal::bytes(before),
         terminal::bytes(after),
         after as f64 * 8.0 / elements.max(1) as f64,
@@ -109,7 +123,8 @@ fn sums(tensors: &[Quantized]) -> [u64; 3] {
     })
 }
 
-fn report(args: &QuantizeArgs, tensors: &[Quantized]) -> Json {
+/// The same as JSON.
+pub(crate) fn report(output: &Path, mix: Option<&Mix>, tensors: &[Quantized]) -> Json {
     let tensor = |t: &Quantized| {
         json!({
             "name": t.name,
@@ -124,8 +139,8 @@ fn report(args: &QuantizeArgs, tensors: &[Quantized]) -> Json {
     };
     let [before, after, elements] = sums(tensors);
     json!({
-        "file": args.output,
-        "mix": args.mix.name,
+        "file": output,
+        "mix": mix.map(|mix| mix.name),
         "bytes_before": before,
         "bytes": after,
         "elements": elements,

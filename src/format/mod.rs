@@ -37,6 +37,7 @@ use std::sync::Arc;
 pub use detect::{Kind, detect};
 pub use imatrix::Importance;
 pub use metadata::Metadata;
+pub use safetensors::safetensors_header;
 pub use tensor::{TensorInfo, TensorType};
 pub use value::{Array, Value, ValueType};
 

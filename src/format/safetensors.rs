@@ -61,6 +61,36 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
     })
 }
 
+/// The header of a file of these tensors, one behind the other: name, type by the format's name,
+/// elements along each dimension, the fastest first, and bytes.
+///
+/// # Errors
+/// `TooLarge` for more bytes than can be counted.
+pub fn safetensors_header(tensors: &[(String, &str, &[u64], u64)]) -> Result<Vec<u8>> {
+    let mut entries = serde_json::Map::new();
+    // Readers of PyTorch files ask for it.
+    entries.insert(NOTES.into(), serde_json::json!({ "format": "pt" }));
+    let mut at = 0u64;
+    for (name, dtype, dims, bytes) in tensors {
+        let Some(end) = at.checked_add(*bytes) else {
+            bail!(TooLarge, "tensor {name}: {bytes} bytes behind {at} others");
+        };
+        let shape: Vec<_> = dims.iter().rev().collect();
+        let entry = serde_json::json!({
+            "dtype": dtype, "shape": shape, "data_offsets": [at, end],
+        });
+        entries.insert(name.clone(), entry);
+        at = end;
+    }
+    let mut text = serde_json::Value::from(entries).to_string().into_bytes();
+    // Data begins at a multiple of eight bytes.
+    let length = text.len().checked_next_multiple_of(8);
+    text.resize(length.unwrap_or(text.len()), b' ');
+    let mut header = to_u64(text.len()).to_le_bytes().to_vec();
+    header.append(&mut text);
+    Ok(header)
+}
+
 /// The tensors must fill the rest of the file, one behind the other: what no tensor names could
 /// be anything, and what two name would change under both.
 fn check_tiles(tensors: &[TensorInfo], data: u64, end: u64) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A file that is there when it is whole, and not before.
+//! Files and folders that are there when they are whole, and not before.
 
 use crate::error::{Error, ErrorKind, Result, bail};
 use std::fs::File;
@@ -79,6 +79,95 @@ impl Drop for Output {
             // Nobody is left to be told.
             let _ = std::fs::remove_file(&self.temporary);
         }
+    }
+}
+
+/// A new folder under another name until it is [committed](OutputFolder::commit). Dropped before
+/// that, it leaves nothing behind.
+pub(super) struct OutputFolder {
+    temporary: PathBuf,
+    path: PathBuf,
+    committed: bool,
+}
+
+impl OutputFolder {
+    /// Makes a folder beside where `path` will be.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let Some(name) = path.file_name() else {
+            bail!(Argument, "{shown}: not the name of a folder");
+        };
+        if path.exists() {
+            bail!(
+                Argument,
+                "{shown}: is there already; give the name of a new folder"
+            );
+        }
+        let name = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
+        let temporary = path.with_file_name(name);
+        std::fs::create_dir(&temporary).map_err(|e| failed(path, "cannot be created", e))?;
+        Ok(Self {
+            temporary,
+            path: path.to_path_buf(),
+            committed: false,
+        })
+    }
+
+    /// A new file in the folder.
+    pub(super) fn file(&self, name: &str) -> Result<FolderFile> {
+        let path = self.path.join(name);
+        let file = File::create_new(self.temporary.join(name))
+            .map_err(|e| failed(&path, "cannot be created", e))?;
+        Ok(FolderFile {
+            file: BufWriter::with_capacity(1 << 20, file),
+            path,
+        })
+    }
+
+    /// Writes a small file.
+    pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
+        let mut file = self.file(name)?;
+        file.write_all(text.as_bytes())?;
+        file.end()
+    }
+
+    /// Puts the folder where it belongs.
+    pub(super) fn commit(mut self) -> Result<()> {
+        std::fs::rename(&self.temporary, &self.path)
+            .map_err(|e| failed(&self.path, "cannot be written", e))?;
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for OutputFolder {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nobody is left to be told.
+            let _ = std::fs::remove_dir_all(&self.temporary);
+        }
+    }
+}
+
+/// A file of an [`OutputFolder`].
+pub(super) struct FolderFile {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl FolderFile {
+    pub(super) fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|e| failed(&self.path, "cannot be written", e))
+    }
+
+    /// Ends once the disk has the file.
+    pub(super) fn end(mut self) -> Result<()> {
+        let synced = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(|e| failed(&self.path, "cannot be written", e))
     }
 }
 

@@ -51,6 +51,11 @@ fn from_folder(folder: &hf::Folder) -> Result<Tokenizer> {
 
 /// The tokenizer of these keys.
 fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
+    Tokenizer::new(&vocab(meta)?)
+}
+
+/// The vocabulary in these keys.
+pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let Some(model) = meta.str(&key("model"))? else {
         bail!(
@@ -58,7 +63,7 @@ fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
             "tokenizer.ggml.model is missing: the file has no tokenizer"
         );
     };
-    Tokenizer::new(&Vocab {
+    Ok(Vocab {
         model,
         pre: meta.str(&key("pre"))?,
         tokens: meta.strs(&key("tokens"))?.unwrap_or_default(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// How a value is read.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Integer,
     Float,
     Text,
@@ -18,7 +18,7 @@ use Kind::{Float, Integer, Text};
 
 /// Key behind the architecture's name, how it is read, and where `config.json` has it: paths
 /// with dots between the names of objects. The first that is there counts.
-const KEYS: &[(&str, Kind, &[&str])] = &[
+pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
     ("block_count", Integer, &["num_hidden_layers", "n_layer"]),
     (
         "context_length",

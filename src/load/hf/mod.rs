@@ -9,6 +9,7 @@ mod quantization;
 #[cfg(test)]
 mod tests;
 mod weights;
+mod write;
 
 use super::weight::Weight;
 use crate::error::{Context, Result, bail};
@@ -17,6 +18,7 @@ use config::Config;
 pub(crate) use names::to_hf;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
+pub(super) use write::{Shape, config};
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";

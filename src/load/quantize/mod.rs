@@ -1,10 +1,12 @@
 //! Quantising: a file's tensors in other storage types, written as GGUF.
 
+mod export;
 mod keys;
 mod mix;
 mod rows;
 mod stored;
 
+pub use export::{Export, Exported, export};
 pub use mix::{MIXES, Mix};
 
 use super::output::Output;
@@ -13,7 +15,7 @@ use super::{Opened, Source, detect, open};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
-use crate::format::write::{Body, Writer};
+use crate::format::write::Writer;
 use crate::format::{Importance, TensorType};
 use crate::quant;
 use mix::Facts;
@@ -109,7 +111,7 @@ pub fn quantize(
     let plans = tensors.iter().map(|tensor| plan(tensor, how, &facts));
     let plans = plans.collect::<Result<Vec<_>>>()?;
     let mut output = Output::create(path, model.file.paths())?;
-    let mut body = header(&model, &plans, how)?
+    let mut body = header(&model, &tensors, &plans, how)?
         .begin(&mut output)
         .context(path.display())?;
     let all = tensors
@@ -126,7 +128,12 @@ pub fn quantize(
                 ControlFlow::Break(()) => bail!(Cancelled, "stopped"),
             }
         };
-        results.push(write(plan, how, &mut body, &mut advance)?);
+        let work = Work {
+            plan,
+            importance: how.importance,
+            threads: threads(how.threads),
+        };
+        results.push(work.write(&mut |bytes| body.write(bytes), &mut advance)?);
     }
     body.end()?;
     model.file.check_unchanged()?;
@@ -210,7 +217,12 @@ fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result
 }
 
 /// The header: the model's metadata, and where its tensors will lie.
-fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writer<'static>> {
+fn header(
+    model: &Opened,
+    tensors: &[Stored<'_>],
+    plans: &[Plan<'_>],
+    how: &Quantize<'_>,
+) -> Result<Writer<'static>> {
     let mut writer = Writer::new();
     let factors = plans.iter().any(|p| p.tensor.name == stored::ROPE_FACTORS);
     let is_written_anew = |key: &str| {
@@ -223,7 +235,7 @@ fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writ
         }
     }
     if let Some(folder) = &model.folder {
-        keys::write(folder, plans, &mut writer)?;
+        keys::write(folder, tensors, &mut writer)?;
     }
     if let Some(number) = file_type(model, plans, how)? {
         writer.set("general.file_type", number);
@@ -253,60 +265,73 @@ fn file_type(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<O
     Ok(dtype.and_then(Mix::of_base).map(|mix| mix.file_type))
 }
 
-/// Writes the data of a tensor.
-fn write(
-    plan: &Plan<'_>,
-    how: &Quantize<'_>,
-    body: &mut Body<&mut Output>,
-    advance: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Quantized> {
-    let tensor = plan.tensor;
-    let importance = how
-        .importance
-        .map(|i| i.columns(&tensor.name, &tensor.dims));
-    let importance = importance.transpose()?.flatten();
-    let mut result = Quantized {
-        name: tensor.name.clone(),
-        from: tensor.dtype,
-        to: plan.to,
-        instead_of: plan.instead_of,
-        elements: tensor.elements(),
-        bytes_before: tensor.bytes(),
-        bytes: 0,
-        error: 0.0,
-        weighted: importance.is_some(),
-    };
-    let mut total = Piece::default();
-    let mut take = |piece: Piece| {
-        body.write(&piece.bytes)?;
-        result.bytes += piece.bytes.len() as u64;
-        total.error += piece.error;
-        total.square += piece.square;
-        advance(piece.elements)
-    };
-    match plan.to {
-        to if to == tensor.dtype => rows::copy(tensor, &mut take)?,
-        TensorType::Known(dtype) => {
-            let target = Target {
-                dtype,
-                importance,
-                threads: how.threads(),
-            };
-            Rows::of(tensor)?.encode(&target, &mut take)?;
-        }
-        _ => bail!(Internal, "tensor {}: {} is planned", tensor.name, plan.to),
-    }
-    if total.square > 0.0 {
-        result.error = (total.error / total.square).sqrt();
-    }
-    Ok(result)
+/// A tensor to be written.
+struct Work<'a> {
+    plan: &'a Plan<'a>,
+    importance: Option<&'a Importance>,
+    threads: usize,
 }
 
-impl Quantize<'_> {
-    fn threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, NonZero::get),
-            n => n as usize,
+impl Work<'_> {
+    /// Hands the bytes of the tensor to `put`, in order.
+    fn write(
+        &self,
+        put: &mut dyn FnMut(&[u8]) -> Result<()>,
+        advance: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Quantized> {
+        let Plan {
+            tensor,
+            to,
+            instead_of,
+        } = *self.plan;
+        let importance = self
+            .importance
+            .map(|i| i.columns(&tensor.name, &tensor.dims));
+        let importance = importance.transpose()?.flatten();
+        let mut total = Piece::default();
+        let mut bytes = 0;
+        let mut take = |piece: Piece| {
+            put(&piece.bytes)?;
+            bytes += piece.bytes.len() as u64;
+            total.error += piece.error;
+            total.square += piece.square;
+            advance(piece.elements)
+        };
+        match to {
+            to if to == tensor.dtype => rows::copy(tensor, &mut take)?,
+            TensorType::Known(dtype) => {
+                let target = Target {
+                    dtype,
+                    importance,
+                    threads: self.threads,
+                };
+                Rows::of(tensor)?.encode(&target, &mut take)?;
+            }
+            _ => bail!(Internal, "tensor {}: {to} is planned", tensor.name),
         }
+        let error = if total.square > 0.0 {
+            (total.error / total.square).sqrt()
+        } else {
+            0.0
+        };
+        Ok(Quantized {
+            name: tensor.name.clone(),
+            from: tensor.dtype,
+            to,
+            instead_of,
+            elements: tensor.elements(),
+            bytes_before: tensor.bytes(),
+            bytes,
+            error,
+            weighted: importance.is_some(),
+        })
+    }
+}
+
+/// So many threads; 0 is every core.
+fn threads(wanted: u32) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        n => n as usize,
     }
 }

@@ -1,0 +1,138 @@
+//! config.json from the keys of a GGUF file: the reverse of [`Config::metadata`](super::Config).
+
+use super::config::{KEYS, Kind};
+use crate::arch::{self, RopeScaling};
+use crate::error::{Result, bail};
+use crate::format::Metadata;
+use serde_json::{Map, Value, json};
+
+/// What the tensors say of a configuration.
+#[derive(Debug)]
+pub(in crate::load) struct Shape {
+    /// Rows of the embedding.
+    pub(in crate::load) vocab: usize,
+    /// Whether the head is the embedding.
+    pub(in crate::load) tied: bool,
+    /// Whether Q, K and V have biases.
+    pub(in crate::load) biases: bool,
+    /// The divisors of RoPE's frequencies, where the file has some.
+    pub(in crate::load) rope_factors: Option<Vec<f32>>,
+    /// What `transformers` calls the type of most numbers.
+    pub(in crate::load) dtype: &'static str,
+}
+
+/// The factors by which Llama 3.1 and 3.2 reach beyond what they were trained for first.
+const LLAMA_3_FACTORS: [f32; 4] = [8.0, 32.0, 16.0, 4.0];
+
+/// The configuration of a model.
+///
+/// # Errors
+///
+/// `Unsupported` for what a configuration cannot say.
+pub(in crate::load) fn config(meta: &Metadata, shape: &Shape) -> Result<Value> {
+    let numbers = arch::Config::read(meta)?;
+    let found = arch::find(&numbers.architecture)?;
+    let mut numbers = numbers.validate()?;
+    let Some(model_type) = found.model_types.first() else {
+        bail!(Unsupported, "{} has no model_type", found.name);
+    };
+    let mut root = Map::new();
+    root.insert("architectures".into(), json!([class(model_type)]));
+    root.insert("model_type".into(), json!(model_type));
+    for (key, kind, paths) in KEYS {
+        let key = format!("{}.{key}", found.name);
+        let value = match kind {
+            Kind::Integer => meta.u32(&key)?.map(Value::from),
+            Kind::Float => meta.f32(&key)?.map(decimal),
+            Kind::Text => meta.str(&key)?.map(Value::from),
+        };
+        if let (Some(value), Some(path)) = (value, paths.first()) {
+            put(&mut root, path, value);
+        }
+    }
+    if let Some(factors) = &shape.rope_factors {
+        numbers.rope_scaling = llama_3(&numbers, factors)?;
+    }
+    root.insert("rope_scaling".into(), scaling(numbers.rope_scaling));
+    root.insert("head_dim".into(), numbers.head_dim.into());
+    root.insert("vocab_size".into(), shape.vocab.into());
+    root.insert("tie_word_embeddings".into(), shape.tied.into());
+    root.insert("attention_bias".into(), shape.biases.into());
+    root.insert("torch_dtype".into(), shape.dtype.into());
+    root.entry("hidden_act").or_insert_with(|| "silu".into());
+    for (name, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
+        let id = meta.u32(&format!("tokenizer.ggml.{key}_token_id"))?;
+        root.insert(name.into(), id.into());
+    }
+    Ok(root.into())
+}
+
+/// `qwen2` is `Qwen2ForCausalLM`.
+fn class(model_type: &str) -> String {
+    let (first, rest) = model_type.split_at(1);
+    format!("{}{rest}ForCausalLM", first.to_uppercase())
+}
+
+/// The number whose f32 this is, in as few digits as there are.
+fn decimal(x: f32) -> Value {
+    let shortest = x.to_string().parse::<f64>();
+    shortest.map_or(Value::Null, Value::from)
+}
+
+/// Puts a value at a path with dots between the names of objects.
+fn put(root: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => _ = root.insert(path.into(), value),
+        Some((name, rest)) => {
+            let object = root.entry(name).or_insert_with(|| json!({}));
+            if let Value::Object(object) = object {
+                put(object, rest, value);
+            }
+        }
+    }
+}
+
+fn scaling(scaling: RopeScaling) -> Value {
+    match scaling {
+        RopeScaling::None => Value::Null,
+        RopeScaling::Linear { factor } => {
+            json!({ "rope_type": "linear", "factor": decimal(factor) })
+        }
+        RopeScaling::Llama3 {
+            factor,
+            low,
+            high,
+            original,
+        } => json!({
+            "rope_type": "llama3",
+            "factor": decimal(factor),
+            "low_freq_factor": decimal(low),
+            "high_freq_factor": decimal(high),
+            "original_max_position_embeddings": original as u32,
+        }),
+    }
+}
+
+/// Llama 3's rule with the numbers that make these divisors of it.
+fn llama_3(config: &arch::Config, factors: &[f32]) -> Result<RopeScaling> {
+    let mut config = config.clone();
+    config.rope_scaling = RopeScaling::None;
+    let wanted = config.rope_freqs(Some(factors))?;
+    for factor in LLAMA_3_FACTORS {
+        config.rope_scaling = RopeScaling::Llama3 {
+            factor,
+            low: 1.0,
+            high: 4.0,
+            original: 8192.0,
+        };
+        let found = config.rope_freqs(None)?;
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
+        if found.iter().zip(&wanted).all(near) {
+            return Ok(config.rope_scaling);
+        }
+    }
+    bail!(
+        Unsupported,
+        "rope_freqs.weight: no rule that config.json can name has these divisors"
+    );
+}
