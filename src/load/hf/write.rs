@@ -21,9 +21,6 @@ pub(in crate::load) struct Shape {
     pub(in crate::load) dtype: &'static str,
 }
 
-/// The factors by which Llama 3.1 and 3.2 reach beyond what they were trained for first.
-const LLAMA_3_FACTORS: [f32; 4] = [8.0, 32.0, 16.0, 4.0];
-
 /// The configuration of a model.
 ///
 /// # Errors
@@ -113,17 +110,20 @@ fn scaling(scaling: RopeScaling) -> Value {
     }
 }
 
-/// Llama 3's rule with the numbers that make these divisors of it.
+/// Llama 3's rule with the numbers that make these divisors of it: the greatest one is its factor,
+/// and all models share the bounds of its wavelengths.
 fn llama_3(config: &arch::Config, factors: &[f32]) -> Result<RopeScaling> {
     let mut config = config.clone();
     config.rope_scaling = RopeScaling::None;
     let wanted = config.rope_freqs(Some(factors))?;
-    for factor in LLAMA_3_FACTORS {
+    let factor = factors.iter().fold(1.0f32, |m, f| m.max(*f));
+    // Lengths that models are trained for first: 32 to 1 M.
+    for length in 5..=20u8 {
         config.rope_scaling = RopeScaling::Llama3 {
             factor,
             low: 1.0,
             high: 4.0,
-            original: 8192.0,
+            original: f32::from(length).exp2(),
         };
         let found = config.rope_freqs(None)?;
         let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
