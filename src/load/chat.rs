@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::format::Metadata;
 use crate::text::ChatTemplates;
 
-const KEY: &str = "tokenizer.chat_template";
+/// The key of the template for ordinary chats; others follow behind a dot.
+pub(super) const KEY: &str = "tokenizer.chat_template";
 
 /// Bytes of each file that may hold templates; the largest known is a `tokenizer_config.json` that
 /// lists six thousand tokens in a megabyte.

@@ -1,6 +1,6 @@
 //! A model as a folder of Hugging Face: safetensors, configuration, tokenizer.
 
-use super::keys::{self, TEMPLATE, TEMPLATE_KEY, TOKENIZER, TOKENIZER_CONFIG};
+use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::{EMBEDDING, OUTPUT_MATRIX};
 use super::stored::{self, Order, Stored};
 use super::{Plan, Quantized};
@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
 use crate::load::output::OutputFolder;
 use crate::load::weight::{Weight, floats};
-use crate::load::{Opened, Source, detect, hf, open, tokenizer};
+use crate::load::{Opened, Source, chat, detect, hf, open, tokenizer};
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -268,7 +268,7 @@ fn write_beside(
         "clean_up_tokenization_spaces": false,
     });
     folder.text(TOKENIZER_CONFIG, &config.to_string())?;
-    if let Some(template) = meta.str(TEMPLATE_KEY)? {
+    if let Some(template) = meta.str(chat::KEY)? {
         folder.text(TEMPLATE, template)?;
     }
     Ok(())

@@ -4,17 +4,14 @@ use super::mix::EMBEDDING;
 use super::stored::Stored;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
-use crate::load::hf;
-use crate::text::Vocab;
-use serde_json::Value;
+use crate::load::{Opened, chat, hf};
+use crate::text::{ChatTemplates, Vocab};
 
 /// Files of the tokenizer beside safetensors.
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// A chat template in a file of its own.
 pub(super) const TEMPLATE: &str = "chat_template.jinja";
-/// Where GGUF has the template; others follow behind a dot.
-pub(super) const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
 /// Bytes of a file of the tokenizer; that of Gemma 3 has 33 MB.
 const BYTES_MAX: u64 = 128 << 20;
@@ -22,12 +19,11 @@ const BYTES_MAX: u64 = 128 << 20;
 /// The type of a token that nothing becomes.
 const UNUSED: u32 = 5;
 
-/// Writes the keys. A folder without a `tokenizer.json` makes a file without a tokenizer.
-pub(super) fn write(
-    folder: &hf::Folder,
-    tensors: &[Stored<'_>],
-    writer: &mut Writer<'_>,
-) -> Result<()> {
+/// Writes the keys that a folder says in files of its own. A folder without a `tokenizer.json` makes a file without a tokenizer.
+pub(super) fn write(model: &Opened, tensors: &[Stored<'_>], writer: &mut Writer<'_>) -> Result<()> {
+    let Some(folder) = &model.folder else {
+        return Ok(());
+    };
     let config = text(folder, TOKENIZER_CONFIG)?;
     if let Some(tokenizer) = text(folder, TOKENIZER)? {
         let embedding = tensors.iter().find(|t| t.name == EMBEDDING);
@@ -36,10 +32,10 @@ pub(super) fn write(
             write_vocab(vocab, rows, writer)
         })?;
     }
-    for (name, template) in templates(folder, config.as_deref())? {
-        match name.as_str() {
-            "default" => writer.set(TEMPLATE_KEY, template),
-            name => writer.set(&format!("{TEMPLATE_KEY}.{name}"), template),
+    for (name, template) in chat::read(model)?.iter() {
+        match name {
+            ChatTemplates::DEFAULT => writer.set(chat::KEY, template),
+            name => writer.set(&format!("{}.{name}", chat::KEY), template),
         };
     }
     Ok(())
@@ -92,25 +88,4 @@ fn write_vocab(vocab: &Vocab<'_>, rows: usize, writer: &mut Writer<'_>) -> Resul
         flag.map(|flag| writer.set(&key(name), flag));
     }
     Ok(())
-}
-
-/// The chat templates of a folder by their names.
-fn templates(folder: &hf::Folder, config: Option<&str>) -> Result<Vec<(String, String)>> {
-    let plain = |text: String| vec![("default".to_string(), text)];
-    if let Some(template) = text(folder, TEMPLATE)? {
-        return Ok(plain(template));
-    }
-    // What is damaged has been refused with the tokenizer.
-    let config: Value = config
-        .and_then(|c| serde_json::from_str(c).ok())
-        .unwrap_or_default();
-    let named = |one: &Value| {
-        let text = |key: &str| Some(one.get(key)?.as_str()?.to_string());
-        Some((text("name")?, text("template")?))
-    };
-    Ok(match config.get("chat_template") {
-        Some(Value::String(template)) => plain(template.clone()),
-        Some(Value::Array(all)) => all.iter().filter_map(named).collect(),
-        _ => Vec::new(),
-    })
 }

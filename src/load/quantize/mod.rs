@@ -234,9 +234,7 @@ fn header(
             writer.copy(key, value);
         }
     }
-    if let Some(folder) = &model.folder {
-        keys::write(folder, tensors, &mut writer)?;
-    }
+    keys::write(model, tensors, &mut writer)?;
     if let Some(number) = file_type(model, plans, how)? {
         writer.set("general.file_type", number);
     }

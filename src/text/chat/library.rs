@@ -5,8 +5,7 @@ use crate::error::{Context, Result, bail};
 use crate::text::Tokenizer;
 use serde_json::Value as Json;
 
-/// What files call the template for ordinary chats, and that for chats with tools.
-const DEFAULT: &str = "default";
+/// What files call the template for chats with tools.
 const TOOL_USE: &str = "tool_use";
 
 /// The templates that a model's files bring along, unread: a broken one fails no model.
@@ -24,6 +23,9 @@ pub struct Choice<'a> {
 }
 
 impl ChatTemplates {
+    /// What files call the template for ordinary chats.
+    pub const DEFAULT: &'static str = "default";
+
     /// Adds a template; a second one of the same name replaces the first.
     pub fn add(&mut self, name: &str, source: &str) {
         self.0.retain(|(have, _)| have != name);
@@ -32,7 +34,7 @@ impl ChatTemplates {
 
     /// Adds the one that files have no name for.
     pub fn add_default(&mut self, source: &str) {
-        self.add(DEFAULT, source);
+        self.add(Self::DEFAULT, source);
     }
 
     /// The templates of a folder of Hugging Face: `tokenizer_config.json`, `chat_template.json`
@@ -116,7 +118,7 @@ impl ChatTemplates {
         };
         let Some(wanted) = choice.template else {
             let tool_use = self.get(TOOL_USE).filter(|_| choice.tools);
-            if let Some(source) = tool_use.or_else(|| self.get(DEFAULT)) {
+            if let Some(source) = tool_use.or_else(|| self.get(Self::DEFAULT)) {
                 return own(source);
             }
             let detected = fallback::detect(tokenizer).and_then(fallback::source);
@@ -148,7 +150,7 @@ impl ChatTemplates {
     /// What is taken where nobody asks for another: the name of the model's own template or of a
     /// fall-back.
     pub fn usual(&self, tokenizer: &Tokenizer) -> Option<&str> {
-        let own = self.get(DEFAULT).map(|_| DEFAULT);
+        let own = self.get(Self::DEFAULT).map(|_| Self::DEFAULT);
         own.or_else(|| fallback::detect(tokenizer))
     }
 }
