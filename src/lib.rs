@@ -36,8 +36,8 @@ pub use decode::{Cancel, Finish, Flow, Generate, Piece, Sampling, Session, Stats
 pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
-    CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Exported, MIXES, Mix,
-    Options, Progress, Quantize, Quantized, STAGES, Source, Stage, compare, compile, devices,
+    CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, MIXES, Mix, Options,
+    Progress, Quantize, Quantized, STAGES, Source, Stage, Written, compare, compile, devices,
     estimate, export, load, load_chat_templates, load_tokenizer, open_directory, quantize,
 };
 pub use model::{Facts, Model, TableId};

@@ -2,45 +2,41 @@
 
 use crate::args::ConvertArgs;
 use crate::failure::Failure;
-use crate::{quantize, terminal};
+use crate::quantize::{self, What};
 use tabla::dtype::DType;
 use tabla::{Export, Quantize, Source};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
     let is_gguf = args.output.extension().is_some_and(|e| e == "gguf");
-    let (tensors, notes) = if is_gguf {
+    let threads = args.threads.unwrap_or(0);
+    let written = if is_gguf {
         let how = Quantize {
             mix: args.dtype,
             output: None,
             embedding: None,
             choose: &|_| None,
             importance: None,
-            threads: args.threads.unwrap_or(0),
+            threads,
         };
-        let tensors = quantize::with_bar("converting", &source, |progress| {
+        quantize::with_bar("converting", &source, |progress| {
             tabla::quantize(&source, &args.output, &how, progress)
-        })?;
-        (tensors, Vec::new())
+        })?
     } else {
-        let how = Export {
-            dtype: args.dtype.map(|mix| numbers(mix.name)).transpose()?,
-            threads: args.threads.unwrap_or(0),
-        };
-        let exported = quantize::with_bar("converting", &source, |progress| {
+        let dtype = args.dtype.map(|mix| numbers(mix.name)).transpose()?;
+        let how = Export { dtype, threads };
+        quantize::with_bar("converting", &source, |progress| {
             tabla::export(&source, &args.output, &how, progress)
-        })?;
-        (exported.tensors, exported.notes)
+        })?
     };
-    for note in notes {
-        terminal::note(&terminal::one_line(&note));
-    }
-    if args.json {
-        let report = quantize::report(&args.output, args.dtype, &tensors);
-        return terminal::line(&report.to_string());
-    }
-    let what = args.output.file_name().unwrap_or_default();
-    quantize::say(&what.to_string_lossy(), false, &tensors)
+    let name = args.output.file_name().unwrap_or_default();
+    let what = What {
+        name: &name.to_string_lossy(),
+        mix: args.dtype,
+        output: &args.output,
+        importance: false,
+    };
+    what.say(&written, args.json)
 }
 
 /// The storage type that a mix is named after.

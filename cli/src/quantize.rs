@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::Importance;
-use tabla::{Mix, Quantize, Quantized, Source};
+use tabla::{Mix, Quantize, Quantized, Source, Written};
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
@@ -25,14 +25,16 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         importance: importance.as_ref(),
         threads: args.threads.unwrap_or(0),
     };
-    let tensors = with_bar("quantising", &source, |progress| {
+    let written = with_bar("quantising", &source, |progress| {
         tabla::quantize(&source, &args.output, &how, progress)
     })?;
-    if args.json {
-        let report = report(&args.output, Some(args.mix), &tensors);
-        return terminal::line(&report.to_string());
-    }
-    say(args.mix.name, importance.is_some(), &tensors)
+    let what = What {
+        name: args.mix.name,
+        mix: Some(args.mix),
+        output: &args.output,
+        importance: importance.is_some(),
+    };
+    what.say(&written, args.json)
 }
 
 /// Does something for a while: with a bar, and until the user presses Ctrl-C.
@@ -82,10 +84,41 @@ pub(crate) fn mix(name: &str) -> Result<&'static Mix, String> {
     Mix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
 }
 
-/// Lists the tensors, and what they come to.
-pub(crate) fn say(what: &str, importance: bool, tensors: &[Quantized]) -> Result<(), Failure> {
-    let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
-    for t in tensors {
+/// What was written, and where.
+pub(crate) struct What<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mix: Option<&'a Mix>,
+    pub(crate) output: &'a Path,
+    /// Whether importance was asked for.
+    pub(crate) importance: bool,
+}
+
+impl What<'_> {
+    /// Says what became of each tensor, and what the model lacks.
+    pub(crate) fn say(&self, written: &Written, json: bool) -> Result<(), Failure> {
+        for note in &written.notes {
+            terminal::note(&terminal::one_line(note));
+        }
+        let tensors = &written.tensors;
+        if json {
+            return terminal::line(&self.report(tensors).to_string());
+        }
+        let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
+        for tensor in tensors {
+            terminal::line(&self.line(tensor, width))?;
+        }
+        let [before, after, elements] = sums(tensors);
+        terminal::line(&format!(
+            "{}: {} -> {}, {:.2} bits for each of {} parameters",
+            self.name,
+            terminal::bytes(before),
+            terminal::bytes(after),
+            after as f64 * 8.0 / elements.max(1) as f64,
+            terminal::count(elements)
+        ))
+    }
+
+    fn line(&self, t: &Quantized, width: usize) -> String {
         let name = terminal::one_line(&t.name);
         let (from, to) = (t.from.name(), t.to.name());
         let size = terminal::bytes(t.bytes);
@@ -96,54 +129,44 @@ pub(crate) fn say(what: &str, importance: bool, tensors: &[Quantized]) -> Result
         if let Some(wanted) = t.instead_of {
             line += &format!("  ({wanted} does not fit the rows)");
         }
-        if importance && t.from != t.to && !t.weighted {
+        if self.importance && t.from != t.to && !t.weighted {
             line += "  (no importance)";
         }
-        terminal::line(&line)?;
+        line
     }
-    let [before, after, elements] = sums(tensors);
-    terminal::line(&format!(
-        "{}: {} -> {}, {:.2} bits for each of {} parameters",
-        what,
-        terminal::bytes(before),
-        terminal::bytes(after),
-        after as f64 * 8.0 / elements.max(1) as f64,
-        terminal::count(elements)
-    ))
+
+    fn report(&self, tensors: &[Quantized]) -> Json {
+        let tensor = |t: &Quantized| {
+            json!({
+                "name": t.name,
+                "from": t.from.name(),
+                "to": t.to.name(),
+                "instead_of": t.instead_of.map(DType::name),
+                "elements": t.elements,
+                "bytes": t.bytes,
+                "error": t.error,
+                "weighted": t.weighted,
+            })
+        };
+        let [before, after, elements] = sums(tensors);
+        json!({
+            "file": self.output,
+            "mix": self.mix.map(|mix| mix.name),
+            "bytes_before": before,
+            "bytes": after,
+            "elements": elements,
+            "tensors": tensors.iter().map(tensor).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// Bytes before, bytes now, elements.
 fn sums(tensors: &[Quantized]) -> [u64; 3] {
     tensors.iter().fold([0; 3], |[before, after, elements], t| {
         [
-            before + t.bytes_before,
-            after + t.bytes,
-            elements + t.elements,
+            before.saturating_add(t.bytes_before),
+            after.saturating_add(t.bytes),
+            elements.saturating_add(t.elements),
         ]
-    })
-}
-
-/// The same as JSON.
-pub(crate) fn report(output: &Path, mix: Option<&Mix>, tensors: &[Quantized]) -> Json {
-    let tensor = |t: &Quantized| {
-        json!({
-            "name": t.name,
-            "from": t.from.name(),
-            "to": t.to.name(),
-            "instead_of": t.instead_of.map(DType::name),
-            "elements": t.elements,
-            "bytes": t.bytes,
-            "error": t.error,
-            "weighted": t.weighted,
-        })
-    };
-    let [before, after, elements] = sums(tensors);
-    json!({
-        "file": output,
-        "mix": mix.map(|mix| mix.name),
-        "bytes_before": before,
-        "bytes": after,
-        "elements": elements,
-        "tensors": tensors.iter().map(tensor).collect::<Vec<_>>(),
     })
 }

@@ -22,7 +22,7 @@ pub use device::{DeviceChoice, devices};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
-pub use quantize::{Export, Exported, MIXES, Mix, Quantize, Quantized, export, quantize};
+pub use quantize::{Export, MIXES, Mix, Quantize, Quantized, Written, export, quantize};
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};

@@ -3,7 +3,7 @@
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::{EMBEDDING, OUTPUT_MATRIX};
 use super::stored::{self, Order, Stored};
-use super::{Plan, Quantized};
+use super::{Plan, Written};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
@@ -18,6 +18,16 @@ use std::path::Path;
 /// Bytes of a file at most, as `transformers` cuts models.
 const FILE_BYTES: u64 = 5_000_000_000;
 
+/// Files that are copied from folder to folder.
+const BESIDE: [&str; 6] = [
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    TEMPLATE,
+    "chat_template.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+];
+
 /// How a folder is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Export {
@@ -26,15 +36,6 @@ pub struct Export {
     pub dtype: Option<DType>,
     /// Threads; 0 takes every core.
     pub threads: u32,
-}
-
-/// A folder that was written.
-#[derive(Clone, Debug)]
-pub struct Exported {
-    /// The tensors.
-    pub tensors: Vec<Quantized>,
-    /// What the folder lacks, and why.
-    pub notes: Vec<String>,
 }
 
 /// Writes the model of `source` as a new folder at `path`, by the names of Hugging Face.
@@ -50,7 +51,7 @@ pub fn export(
     path: &Path,
     how: &Export,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Exported> {
+) -> Result<Written> {
     if let Some(other) = how.dtype.filter(|d| name_of(*d).is_none()) {
         bail!(
             Argument,
@@ -99,7 +100,7 @@ pub fn export(
     }
     model.file.check_unchanged()?;
     folder.commit()?;
-    Ok(Exported {
+    Ok(Written {
         tensors: results,
         notes,
     })
@@ -239,16 +240,15 @@ fn write_beside(
     let text = serde_json::to_string_pretty(&config(model, plans)?);
     folder.text("config.json", &text.unwrap_or_default())?;
     if let Some(from) = &model.folder {
-        for name in [
-            TOKENIZER,
-            TOKENIZER_CONFIG,
-            TEMPLATE,
-            "generation_config.json",
-        ] {
+        for name in BESIDE {
             if let Some(text) = keys::text(from, name)? {
                 folder.text(name, &text)?;
             }
         }
+        return Ok(());
+    }
+    if meta.get("tokenizer.ggml.model").is_none() {
+        notes.push(format!("no {TOKENIZER}: the file has no tokenizer"));
         return Ok(());
     }
     let vocab = tokenizer::vocab(meta)?;

@@ -19,18 +19,37 @@ const BYTES_MAX: u64 = 128 << 20;
 /// The type of a token that nothing becomes.
 const UNUSED: u32 = 5;
 
-/// Writes the keys that a folder says in files of its own. A folder without a `tokenizer.json` makes a file without a tokenizer.
-pub(super) fn write(model: &Opened, tensors: &[Stored<'_>], writer: &mut Writer<'_>) -> Result<()> {
+/// Writes the keys for what a folder has in files of its own. Without a `tokenizer.json` there are
+/// none of a tokenizer, which goes into the notes.
+pub(super) fn write(
+    model: &Opened,
+    tensors: &[Stored<'_>],
+    writer: &mut Writer<'_>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     let Some(folder) = &model.folder else {
         return Ok(());
     };
     let config = text(folder, TOKENIZER_CONFIG)?;
     if let Some(tokenizer) = text(folder, TOKENIZER)? {
+        let ends = folder.ends()?;
         let embedding = tensors.iter().find(|t| t.name == EMBEDDING);
         let rows = embedding.map_or(0, |t| t.matrix.rows);
         Vocab::of_json(&tokenizer, config.as_deref(), |vocab| {
-            write_vocab(vocab, rows, writer)
+            let eos = vocab.eos.or(ends.first().copied());
+            write_vocab(
+                &Vocab {
+                    eos,
+                    ..vocab.clone()
+                },
+                rows,
+                writer,
+            )
         })?;
+    } else {
+        notes.push(format!(
+            "no tokenizer: there is no {TOKENIZER} beside the tensors"
+        ));
     }
     for (name, template) in chat::read(model)?.iter() {
         match name {

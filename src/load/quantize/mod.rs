@@ -6,7 +6,7 @@ mod mix;
 mod rows;
 mod stored;
 
-pub use export::{Export, Exported, export};
+pub use export::{Export, export};
 pub use mix::{MIXES, Mix};
 
 use super::output::Output;
@@ -43,6 +43,15 @@ pub struct Quantize<'a> {
     pub importance: Option<&'a Importance>,
     /// Threads; 0 takes every core.
     pub threads: u32,
+}
+
+/// A model that was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Its tensors.
+    pub tensors: Vec<Quantized>,
+    /// What it lacks, and why.
+    pub notes: Vec<String>,
 }
 
 /// What became of a tensor.
@@ -96,7 +105,7 @@ pub fn quantize(
     path: &Path,
     how: &Quantize<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Vec<Quantized>> {
+) -> Result<Written> {
     let model = open(source, detect(source)?)?;
     let weights = match &model.folder {
         Some(folder) => folder.weights(&model.file)?,
@@ -111,9 +120,10 @@ pub fn quantize(
     let plans = tensors.iter().map(|tensor| plan(tensor, how, &facts));
     let plans = plans.collect::<Result<Vec<_>>>()?;
     let mut output = Output::create(path, model.file.paths())?;
-    let mut body = header(&model, &tensors, &plans, how)?
-        .begin(&mut output)
-        .context(path.display())?;
+    let mut notes = Vec::new();
+    let mut header = header(&model, &plans, how)?;
+    keys::write(&model, &tensors, &mut header, &mut notes)?;
+    let mut body = header.begin(&mut output).context(path.display())?;
     let all = tensors
         .iter()
         .map(Stored::elements)
@@ -138,7 +148,10 @@ pub fn quantize(
     body.end()?;
     model.file.check_unchanged()?;
     output.commit()?;
-    Ok(results)
+    Ok(Written {
+        tensors: results,
+        notes,
+    })
 }
 
 /// The tensors of the new file, before it is said what they become.
@@ -180,6 +193,7 @@ fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result
         to: match tensor.dtype.known() {
             // Vectors are small, and every build reads them as f32.
             Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32.into(),
+            _ if tensor.matrix.scales.is_some() => DType::F16.into(),
             _ if tensor.dtype.gguf().is_none() => DType::F16.into(),
             _ => tensor.dtype,
         },
@@ -217,12 +231,7 @@ fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result
 }
 
 /// The header: the model's metadata, and where its tensors will lie.
-fn header(
-    model: &Opened,
-    tensors: &[Stored<'_>],
-    plans: &[Plan<'_>],
-    how: &Quantize<'_>,
-) -> Result<Writer<'static>> {
+fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writer<'static>> {
     let mut writer = Writer::new();
     let factors = plans.iter().any(|p| p.tensor.name == stored::ROPE_FACTORS);
     let is_written_anew = |key: &str| {
@@ -234,7 +243,6 @@ fn header(
             writer.copy(key, value);
         }
     }
-    keys::write(model, tensors, &mut writer)?;
     if let Some(number) = file_type(model, plans, how)? {
         writer.set("general.file_type", number);
     }
