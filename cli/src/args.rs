@@ -500,7 +500,7 @@ pub(crate) struct QuantizeArgs {
     /// The GGUF file to write
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// What to make of it, by llama.cpp's names: Q4_K_M, Q8_0, F16, ...
+    /// What to make of it, by llama.cpp's names, like `Q4_K_M` or `F16`
     #[arg(value_name = "TYPE", value_parser = quantize::mix)]
     pub(crate) mix: &'static Mix,
     /// Importance matrix of llama.cpp's llama-imatrix, GGUF or the older form

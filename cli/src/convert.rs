@@ -36,7 +36,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         output: &args.output,
         importance: false,
     };
-    what.say(&written, args.json)
+    if args.json {
+        return what.say_json(&written);
+    }
+    what.say(&written)
 }
 
 /// The storage type that a mix is named after.

@@ -4,7 +4,7 @@ use crate::args::{QuantizeArgs, source_name};
 use crate::failure::Failure;
 use crate::terminal::{self, Progress};
 use regex::Regex;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::dtype::DType;
@@ -34,7 +34,10 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         output: &args.output,
         importance: importance.is_some(),
     };
-    what.say(&written, args.json)
+    if args.json {
+        return what.say_json(&written);
+    }
+    what.say(&written)
 }
 
 /// Does something for a while: with a bar, and until the user presses Ctrl-C.
@@ -95,14 +98,9 @@ pub(crate) struct What<'a> {
 
 impl What<'_> {
     /// Says what became of each tensor, and what the model lacks.
-    pub(crate) fn say(&self, written: &Written, json: bool) -> Result<(), Failure> {
-        for note in &written.notes {
-            terminal::note(&terminal::one_line(note));
-        }
+    pub(crate) fn say(&self, written: &Written) -> Result<(), Failure> {
+        note(written);
         let tensors = &written.tensors;
-        if json {
-            return terminal::line(&self.report(tensors).to_string());
-        }
         let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
         for tensor in tensors {
             terminal::line(&self.line(tensor, width))?;
@@ -135,7 +133,10 @@ impl What<'_> {
         line
     }
 
-    fn report(&self, tensors: &[Quantized]) -> Json {
+    /// The same as one JSON object.
+    pub(crate) fn say_json(&self, written: &Written) -> Result<(), Failure> {
+        note(written);
+        let tensors = &written.tensors;
         let tensor = |t: &Quantized| {
             json!({
                 "name": t.name,
@@ -149,14 +150,22 @@ impl What<'_> {
             })
         };
         let [before, after, elements] = sums(tensors);
-        json!({
+        let report = json!({
             "file": self.output,
             "mix": self.mix.map(|mix| mix.name),
             "bytes_before": before,
             "bytes": after,
             "elements": elements,
             "tensors": tensors.iter().map(tensor).collect::<Vec<_>>(),
-        })
+        });
+        terminal::line(&report.to_string())
+    }
+}
+
+/// What the model lacks.
+fn note(written: &Written) {
+    for note in &written.notes {
+        terminal::note(&terminal::one_line(note));
     }
 }
 

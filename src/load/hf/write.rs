@@ -7,14 +7,11 @@ use crate::format::Metadata;
 use serde_json::{Map, Value, json};
 
 /// What the tensors say of a configuration.
-#[derive(Debug)]
-pub(in crate::load) struct Shape {
+pub(in crate::load) struct Shape<'a> {
     /// Rows of the embedding.
     pub(in crate::load) vocab: usize,
-    /// Whether the head is the embedding.
-    pub(in crate::load) tied: bool,
-    /// Whether Q, K and V have biases.
-    pub(in crate::load) biases: bool,
+    /// Whether there is a tensor of this name of GGUF.
+    pub(in crate::load) has: &'a dyn Fn(&str) -> bool,
     /// The divisors of RoPE's frequencies, where the file has some.
     pub(in crate::load) rope_factors: Option<Vec<f32>>,
     /// What `transformers` calls the type of most numbers.
@@ -26,7 +23,7 @@ pub(in crate::load) struct Shape {
 /// # Errors
 ///
 /// `Unsupported` for what a configuration cannot say.
-pub(in crate::load) fn config(meta: &Metadata, shape: &Shape) -> Result<Value> {
+pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Value> {
     let numbers = arch::Config::read(meta)?;
     let found = arch::find(&numbers.architecture)?;
     let mut numbers = numbers.validate()?;
@@ -53,8 +50,10 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape) -> Result<Value> {
     root.insert("rope_scaling".into(), scaling(numbers.rope_scaling));
     root.insert("head_dim".into(), numbers.head_dim.into());
     root.insert("vocab_size".into(), shape.vocab.into());
-    root.insert("tie_word_embeddings".into(), shape.tied.into());
-    root.insert("attention_bias".into(), shape.biases.into());
+    let tied = !(shape.has)("output.weight");
+    root.insert("tie_word_embeddings".into(), tied.into());
+    let biases = (shape.has)("blk.0.attn_q.bias");
+    root.insert("attention_bias".into(), biases.into());
     root.insert("torch_dtype".into(), shape.dtype.into());
     root.entry("hidden_act").or_insert_with(|| "silu".into());
     for (name, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
@@ -105,7 +104,7 @@ fn scaling(scaling: RopeScaling) -> Value {
             "factor": decimal(factor),
             "low_freq_factor": decimal(low),
             "high_freq_factor": decimal(high),
-            "original_max_position_embeddings": original as u32,
+            "original_max_position_embeddings": original.to_string().parse::<u64>().ok(),
         }),
     }
 }

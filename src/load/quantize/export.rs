@@ -1,7 +1,7 @@
 //! A model as a folder of Hugging Face: safetensors, configuration, tokenizer.
 
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
-use super::mix::{EMBEDDING, OUTPUT_MATRIX};
+use super::mix::EMBEDDING;
 use super::stored::{self, Order, Stored};
 use super::{Plan, Written};
 use crate::arch;
@@ -282,10 +282,7 @@ fn config(model: &Opened, plans: &[Plan<'_>]) -> Result<Value> {
     let factors = file.tensor(stored::ROPE_FACTORS);
     let shape = hf::Shape {
         vocab: find(EMBEDDING).map_or(0, |p| p.tensor.matrix.rows),
-        tied: find(OUTPUT_MATRIX).is_none(),
-        biases: plans
-            .iter()
-            .any(|p| p.tensor.name.ends_with(".attn_q.bias")),
+        has: &|name| find(name).is_some(),
         rope_factors: factors.map(|t| floats(file, t)).transpose()?,
         dtype: dtype.map_or("float16", |names| names[1]),
     };

@@ -186,3 +186,20 @@ fn size(name: &str, rows: u64, cols: u64) -> Result<[usize; 2]> {
         _ => bail!(TooLarge, "tensor {name}: {rows} rows of {cols} columns"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_turned_and_turned_back() {
+        // Two heads of six rows: their halves are 0 1 2 and 3 4 5.
+        let turned: Vec<_> = (0..12).map(|r| Order::Interleaved(6).source(r)).collect();
+        assert_eq!(turned, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        for row in 0..12 {
+            let there = Order::Halves(6).source(row);
+            assert_eq!(Order::Interleaved(6).source(there), row);
+            assert_eq!(Order::Same.source(row), row);
+        }
+    }
+}

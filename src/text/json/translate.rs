@@ -301,3 +301,74 @@ fn hold(found: &Tokenizer, wanted: &Tokenizer) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trained tokenizer.
+    fn golden(name: &str) -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tokenizers");
+        std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap()
+    }
+
+    #[test]
+    fn files_become_keys_and_files_again() {
+        for (name, model) in [("byte_level", "gpt2"), ("spm_bpe", "llama")] {
+            let json = golden(name);
+            let back = Vocab::of_json(&json, None, |vocab| {
+                assert_eq!(vocab.model, model);
+                assert_eq!(vocab.types.len(), vocab.tokens.len());
+                vocab.to_json()
+            });
+            // Each step is held against the one before; the ends are here.
+            let [first, last] =
+                [&json, &back.unwrap()].map(|json| Tokenizer::from_json(json, None).unwrap());
+            hold(&first, &last).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_keys_cannot_say_is_refused() {
+        let refused = |json: &str| {
+            let error = Vocab::of_json(json, None, |_| Ok(())).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            error.message().to_string()
+        };
+        assert!(refused(&golden("unigram")).contains("is not translated"));
+        let edited = |edit: fn(&mut Value)| {
+            let mut file: Value = serde_json::from_str(&golden("byte_level")).unwrap();
+            edit(&mut file);
+            refused(&file.to_string())
+        };
+        let cuts = edited(|file| {
+            file["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [
+                { "type": "Split", "pattern": { "Regex": "[aeiou]" }, "behavior": "Isolated", "invert": false },
+                { "type": "ByteLevel", "add_prefix_space": false, "use_regex": false },
+            ] });
+        });
+        assert!(cuts.contains("no rule of tokenizer.ggml.pre"), "{cuts}");
+        let edits = edited(|file| file["normalizer"] = json!({ "type": "Lowercase" }));
+        assert!(
+            edits.contains("no rule") || edits.contains("other tokens"),
+            "{edits}"
+        );
+    }
+
+    #[test]
+    fn scores_are_merges() {
+        let vocab = Vocab {
+            tokens: vec!["a", "b", "c", "ab", "bc", "abc"],
+            scores: vec![0.0, 0.0, 0.0, -2.0, -1.0, -3.0],
+            model: "llama",
+            ..Vocab::default()
+        };
+        let merges = vocab.merges_by_score(&vocab.plan().unwrap());
+        assert_eq!(merges[..2], [["b", "c"], ["a", "b"]], "the best first");
+        assert_eq!(
+            merges[2..],
+            [["a", "bc"], ["ab", "c"]],
+            "then of earlier tokens"
+        );
+    }
+}
