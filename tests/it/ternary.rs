@@ -14,7 +14,7 @@ fn ternary(folder: &Folder) -> Vec<u8> {
     let path = folder.0.join("usual.gguf");
     let mix = MIXES.iter().find(|mix| mix.name == "I2_S");
     let how = Quantize {
-        mix: mix.expect("it is one of the mixes"),
+        mix: Some(mix.expect("it is one of the mixes")),
         output: None,
         embedding: None,
         choose: &|_| None,
