@@ -325,6 +325,15 @@ impl Config {
 }
 
 impl RopeScaling {
+    /// What files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Linear { .. } => "linear",
+            Self::Llama3 { .. } => "llama3",
+        }
+    }
+
     fn apply(self, freq: f64) -> f64 {
         match self {
             Self::None => freq,

@@ -45,7 +45,7 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
         }
     }
     if let Some(factors) = &shape.rope_factors {
-        numbers.rope_scaling = llama_3(&numbers, factors)?;
+        numbers.rope_scaling = by_divisors(&numbers, factors)?;
     }
     root.insert("rope_scaling".into(), scaling(numbers.rope_scaling));
     root.insert("head_dim".into(), numbers.head_dim.into());
@@ -92,7 +92,7 @@ fn scaling(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,
         RopeScaling::Linear { factor } => {
-            json!({ "rope_type": "linear", "factor": decimal(factor) })
+            json!({ "rope_type": scaling.name(), "factor": decimal(factor) })
         }
         RopeScaling::Llama3 {
             factor,
@@ -100,7 +100,7 @@ fn scaling(scaling: RopeScaling) -> Value {
             high,
             original,
         } => json!({
-            "rope_type": "llama3",
+            "rope_type": scaling.name(),
             "factor": decimal(factor),
             "low_freq_factor": decimal(low),
             "high_freq_factor": decimal(high),
@@ -111,7 +111,7 @@ fn scaling(scaling: RopeScaling) -> Value {
 
 /// Llama 3's rule with the numbers that make these divisors of it: the greatest one is its factor,
 /// and all models share the bounds of its wavelengths.
-fn llama_3(config: &arch::Config, factors: &[f32]) -> Result<RopeScaling> {
+fn by_divisors(config: &arch::Config, factors: &[f32]) -> Result<RopeScaling> {
     let mut config = config.clone();
     config.rope_scaling = RopeScaling::None;
     let wanted = config.rope_freqs(Some(factors))?;
