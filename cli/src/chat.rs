@@ -25,7 +25,7 @@ pub(crate) struct ChatArgs {
     /// Template: the name of one, a file, or the text itself [default: the model's own]
     #[arg(long, value_name = "NAME|FILE|TEXT")]
     chat_template: Option<String>,
-    /// Further variables of the template, as a JSON object: {"enable_thinking": false}
+    /// Further variables of the template, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     chat_template_kwargs: Option<Map<String, Value>>,
     /// Tokens of an answer at most; -1 or 0 goes on until the model stops or the context is full
