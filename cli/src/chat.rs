@@ -25,7 +25,7 @@ pub(crate) struct ChatArgs {
     /// Template: the name of one, a file, or the text itself [default: the model's own]
     #[arg(long, value_name = "NAME|FILE|TEXT")]
     chat_template: Option<String>,
-    /// Further variables of the template, as a JSON object: {"enable_thinking": false}
+    /// Further variables of the template, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     chat_template_kwargs: Option<Map<String, Value>>,
     /// Tokens of an answer at most; -1 or 0 goes on until the model stops or the context is full
@@ -89,6 +89,13 @@ fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
     let known = |name: &str| {
         templates.get(name).is_some() || FALLBACKS.iter().any(|fallback| fallback.0 == name)
     };
+    if wanted.is_none() && templates.usual(session.tokenizer()).is_none() {
+        let names: Vec<&str> = FALLBACKS.iter().map(|fallback| fallback.0).collect();
+        return Err(Failure::new(format!(
+            "the model has no chat template: --chat-template takes a file, a text, or one of {}",
+            names.join(", ")
+        )));
+    }
     let file = wanted.map(Path::new).filter(|path| path.is_file());
     let text = match file.filter(|_| wanted.is_some_and(|name| !known(name))) {
         Some(path) => {
