@@ -120,7 +120,9 @@ pub(crate) struct DeviceArgs {
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
-    /// Layout of I2_S tensors; auto is 128, the others come from other builds of bitnet.cpp
+    #[arg(
+        help = "Layout of I2_S tensors; auto is 128, the others come from other builds of bitnet.cpp"
+    )]
     #[arg(long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
     i2s_layout: Layout,
 }

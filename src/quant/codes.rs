@@ -120,7 +120,7 @@ mod tests {
 
     /// Holds each element against its formula: number `i` of the tensor, whose scale and bias are
     /// those of a group of two rows and 64 columns.
-    fn check(dtype: DType, biases: bool, number: impl Fn(&[u8], usize) -> f32) {
+    fn check((dtype, biases): (DType, bool), number: impl Fn(&[u8], usize) -> f32) {
         let codes = bytes(usize::try_from(dtype.bytes((ROWS * COLS) as u64).unwrap()).unwrap());
         let group = |i: usize| (i / COLS / 2) * (COLS / 64) + i % COLS / 64;
         let scale = |i| group(i) as f32 * 0.25 + 1.0;
@@ -167,7 +167,7 @@ mod tests {
             (DType::Affine8, 8),
         ];
         for (dtype, bits) in types {
-            check(dtype, true, |codes, i| {
+            check((dtype, true), |codes, i| {
                 let bit = |n: usize| u32::from(codes[n / 8] >> (n % 8) & 1);
                 (0..bits).map(|k| (bit(i * bits + k) << k) as f32).sum()
             });
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn floats_of_4_bits_have_sign_exponent_and_mantissa() {
-        check(DType::E2m1, false, |codes, i| {
+        check((DType::E2m1, false), |codes, i| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
             let (exponent, mantissa) = (i32::from(code >> 1 & 3), f32::from(code & 1));
             let magnitude = match exponent {
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn bytes_and_quarters() {
-        check(DType::I8, false, |codes, i| {
+        check((DType::I8, false), |codes, i| {
             f32::from(codes[i].cast_signed())
         });
-        check(DType::Ternary, false, |codes, i| {
+        check((DType::Ternary, false), |codes, i| {
             let (r, c) = (i / COLS, i % COLS);
             let code = codes[r % (ROWS / 4) * COLS + c] >> (r / (ROWS / 4) * 2) & 3;
             f32::from(code) - 1.0

@@ -302,7 +302,10 @@ fn what_is_wrong_with_a_folder_is_named() {
         ErrorKind::Unsupported,
         &["tensor model.layers.1.", "is no part of this architecture"],
     );
+}
 
+#[test]
+fn what_is_wrong_with_a_configuration_is_named() {
     let folder = checkpoint("mlx-4");
     folder.edit(
         "config.json",

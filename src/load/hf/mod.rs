@@ -76,7 +76,9 @@ impl Folder {
     pub(super) fn weights(&self, file: &Directory) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
         let quantization = quantization.context(self.path(CONFIG).display())?;
-        weights::collect(file, &quantization, self.tied()? == Some(true))
+        // Some files repeat the embedding as the head.
+        let repeated = (self.tied()? == Some(true)).then_some(names::HEAD);
+        weights::collect(file, &quantization, repeated)
     }
 
     /// Whether the head is the embedding; `None` where the tensors decide.

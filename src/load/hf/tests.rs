@@ -28,8 +28,8 @@ fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
 
 fn weights(file: &Directory, config: &Value) -> Result<Vec<Weight>> {
     let config = Config::parse(&config.to_string()).unwrap();
-    let tied = config.tied()? == Some(true);
-    collect(file, &Quantization::read(&config)?, tied)
+    let repeated = (config.tied()? == Some(true)).then_some("output");
+    collect(file, &Quantization::read(&config)?, repeated)
 }
 
 /// The one weight of a checkpoint whose module is `lm_head`.

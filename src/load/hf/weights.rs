@@ -53,12 +53,11 @@ const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 #[derive(Default)]
 struct Module([Option<usize>; PART_COUNT]);
 
-/// The weights of a checkpoint. Where the head is `tied`, one that it has none the less is left
-/// out: some files repeat the embedding.
+/// The weights of a checkpoint, but for the module that is called `without` in GGUF files.
 pub(super) fn collect(
     file: &Directory,
     quantization: &Quantization,
-    tied: bool,
+    without: Option<&str>,
 ) -> Result<Vec<Weight>> {
     let mut weights = Vec::new();
     for (name, module) in modules(file)? {
@@ -70,7 +69,7 @@ pub(super) fn collect(
                 "unexpected tensor {tensor}: it is no part of a model that is known here"
             );
         };
-        if tied && gguf == names::HEAD {
+        if without == Some(&gguf) {
             continue;
         }
         let weight = format!("{gguf}.weight");
@@ -235,7 +234,7 @@ impl Codes<'_> {
         let stored = &self.file.tensors[scale];
         let codes = match (self.tensor.dtype.known(), self.tensor.dtype.name()) {
             (Some(codes @ (DType::E4m3 | DType::I8)), _) => codes,
-            (None, "u8") => return self.ternary(scale, quantization.ternary_divides),
+            (None, "u8") => return self.ternary(scale, quantization),
             (_, other) => bail!(
                 Unsupported,
                 "tensor {} is {other} and has the scale {}",
@@ -282,11 +281,11 @@ impl Codes<'_> {
     }
 
     /// Ternary digits, four rows in a byte, with one scale, which multiplies or divides.
-    fn ternary(self, scale: usize, divides: bool) -> Result<Weight> {
+    fn ternary(self, scale: usize, quantization: &Quantization) -> Result<Weight> {
         let [packed, cols] = shape(self.tensor)?;
         let stored = &self.file.tensors[scale];
         let value = match floats(self.file, stored)?[..] {
-            [value] if divides => 1.0 / value,
+            [value] if quantization.ternary_divides => 1.0 / value,
             [value] => value,
             _ => bail!(Format, "tensor {} is not one scale", stored.name),
         };
