@@ -27,6 +27,11 @@ impl Output {
         if path.is_dir() {
             bail!(Argument, "{shown}: a directory; give the name of a file");
         }
+        // What a link leads to is replaced, not the link; a device or a pipe never is.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        if path.metadata().is_ok_and(|m| !m.is_file()) {
+            bail!(Argument, "{shown}: not a regular file");
+        }
         let same = |a: &Path| {
             a.canonicalize()
                 .is_ok_and(|a| path.canonicalize().is_ok_and(|b| a == b))
@@ -207,6 +212,19 @@ mod tests {
         let other = folder.join("other.gguf");
         assert!(refusal(&path, &folder.join(".").join("model.gguf")).contains("made from"));
         assert!(refusal(&folder, &other).contains("a directory"));
+        #[cfg(unix)]
+        {
+            let device = refusal(Path::new("/dev/null"), &other);
+            assert!(device.contains("not a regular file"), "{device}");
+            let link = folder.join("link.gguf");
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            let mut output = Output::create(&link, std::iter::empty()).unwrap();
+            (&mut output).write_all(b"four").unwrap();
+            output.commit().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"four");
+            assert!(link.is_symlink(), "the link is still one");
+            std::fs::remove_file(link).unwrap();
+        }
         assert!(refusal(&folder.join("no/model.gguf"), &other).contains("cannot be created"));
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -8,6 +8,9 @@ use crate::quant::{self, i2_s::Layout};
 /// Elements of a vector that is turned into f32; no model is wider.
 const VECTOR_MAX: u32 = 1 << 21;
 
+/// Numbers that no kernel reads: they occur in small tensors, and become f32.
+const UNUSUAL: [DType; 5] = [DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
+
 /// A matrix of the model, or a vector, which is a matrix of one row.
 #[derive(Debug)]
 pub(super) struct Weight {
@@ -57,8 +60,8 @@ impl Data {
 }
 
 impl Weight {
-    /// The tensor at `index` of the file as a weight of this name: a vector as f32, whatever
-    /// float it is stored as, and a matrix in place.
+    /// The tensor at `index` of the file as a weight of this name: a vector as f32, whatever it is
+    /// stored as, and a matrix in place where a kernel reads its type.
     ///
     /// # Errors
     ///
@@ -67,8 +70,9 @@ impl Weight {
         let tensor = &file.tensors[index];
         let dtype = known(tensor)?;
         let [rows, cols] = shape(tensor)?;
-        let float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F64);
-        let (dtype, computed) = if tensor.dims.len() == 1 && float && cols <= VECTOR_MAX {
+        let vector = tensor.dims.len() == 1 && cols <= VECTOR_MAX;
+        let narrow = matches!(dtype, DType::F16 | DType::Bf16) && vector;
+        let (dtype, computed) = if narrow || UNUSUAL.contains(&dtype) {
             (DType::F32, Some(f32_bytes(&floats(file, tensor)?)))
         } else {
             (dtype, None)
@@ -147,13 +151,14 @@ pub(super) fn shape(tensor: &TensorInfo) -> Result<[u32; 2]> {
     }
 }
 
-/// All elements of a tensor of floats.
+/// All elements of a tensor of plain numbers.
 pub(super) fn floats(file: &Directory, tensor: &TensorInfo) -> Result<Vec<f32>> {
     let dtype = known(tensor)?;
-    if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64) {
+    let plain = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+    if !plain && !UNUSUAL.contains(&dtype) {
         bail!(
             Unsupported,
-            "tensor {} is {dtype}, wanted floats",
+            "tensor {} is {dtype}, wanted plain numbers",
             tensor.name
         );
     }

@@ -230,6 +230,32 @@ fn the_same_numbers_give_the_same_bits_in_every_container() {
     }
 }
 
+#[test]
+fn matrices_of_doubles_are_read_as_floats() {
+    let gguf = golden("qwen3.gguf");
+    let file = tabla::open_directory(&Source::Path(gguf.clone())).expect("sound");
+    let mut w = Writer::new();
+    for (key, value) in file.metadata.iter() {
+        w.copy(key, value);
+    }
+    for tensor in &file.tensors {
+        let floats = file.bytes(tensor).as_chunks().0.iter();
+        let doubles = floats.flat_map(|b| f64::from(f32::from_le_bytes(*b)).to_le_bytes());
+        w.tensor(
+            &tensor.name,
+            DType::F64,
+            &tensor.dims,
+            doubles.collect::<Vec<u8>>(),
+        );
+    }
+    let folder = Folder::new("doubles");
+    let path = folder.write("model.gguf", &w.finish().expect("sizes fit"));
+    let options = &devices(Precision::Exact)[0].1;
+    let tokens = tokens();
+    let [wanted, found] = [&gguf, &path].map(|path| logits(path, options, &tokens));
+    assert_eq!(wanted, found);
+}
+
 fn load(path: &Path) -> Result<(), tabla::Error> {
     let options = Options {
         device: DeviceChoice::Cpu,

@@ -61,7 +61,8 @@ pub(crate) const TYPES: &[DType] = &[
 fn columns(dtype: DType) -> [u32; 2] {
     match dtype.facts().block {
         256 => [512, 768],
-        1 if matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) => [512, 333],
+        _ if dtype == DType::Ternary => [512, 333],
+        1 => [512, 333],
         _ => [512, 352],
     }
 }

@@ -83,8 +83,32 @@ impl Budget {
                 let message = format!("rendering makes more than {CONTAINERS_MAX} lists");
                 return Err(refuse(Kind::TooLarge, &message));
             }
+            self.check_reach(value)?;
         }
         self.charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))
+    }
+
+    /// Fails where more can be reached from a value than may be made at all: lists that share
+    /// their items double with each step, and whoever compares or writes one walks all of it.
+    fn check_reach(&self, value: &Value) -> Result<(), Error> {
+        let (mut reached, mut open) = (0usize, vec![value.clone()]);
+        while let Some(value) = open.pop() {
+            let items = value.len().unwrap_or(0).saturating_mul(ITEM_BYTES);
+            reached = reached.saturating_add(value.as_str().map_or(items, str::len));
+            if reached > self.bytes {
+                return Err(self.exceeded());
+            }
+            match value.kind() {
+                ValueKind::Seq => open.extend(value.try_iter()?),
+                ValueKind::Map => {
+                    for key in value.try_iter()? {
+                        open.push(value.get_item(&key)?);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Fails when the time is over: loops ask once a turn.

@@ -187,8 +187,19 @@ fn bombs_do_not_go_off() {
              {{% set ns.x = {make} %}}{{% endfor %}}"
         )
     };
+    // Lists that share their items: what is made is little, what is walked is 2^60.
+    let shared = |walk: &str| {
+        format!(
+            "{{% set ns = namespace(x=[1], y=[1]) %}}{{% for i in range(60) %}}\
+             {{% set ns.x = [ns.x, ns.x] %}}{{% set ns.y = [ns.y, ns.y] %}}{{% endfor %}}{walk}"
+        )
+    };
     let x = "{% set x = 'a' * 1000000 %}";
     let bombs = [
+        shared("{{ ns.x == ns.y }}"),
+        shared("{{ [ns.x, ns.y] | sort | length }}"),
+        shared("{{ ns.x | upper }}"),
+        shared("{{ {ns.x: 1} | length }}"),
         "{{ 'a' * 100000000 }}".repeat(20),
         "{{ [1] * 1000000000 }}".to_string(),
         doubled("{% set x = x ~ x %}"),

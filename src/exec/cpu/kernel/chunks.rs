@@ -8,6 +8,7 @@
 use super::product::{Sizes, Sums};
 use super::quantise::{Rows, Shape};
 use super::{Launch, Request};
+use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::cpu::memory::Args;
@@ -65,6 +66,12 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
 
 /// Tokens that a chunk passes by before the next one is read.
 const TOKENS: usize = 16;
+
+/// Activations that share an int8 scale.
+const INT8_BLOCK: u32 = 32;
+
+/// Numbers of the widest vector.
+const LANES_MAX: usize = 16;
 
 /// What a chunk is read as, and its products.
 trait Form {
@@ -157,8 +164,16 @@ impl Form for AsFloats {
         mut acc: S::V,
     ) -> S::V {
         let x = &x[t * cols + first..][..count];
+        let whole = count / S::LANES * S::LANES;
         for (w, x) in w.chunks_exact(S::LANES).zip(x.chunks_exact(S::LANES)) {
             acc = s.fma(s.load(w), s.load(x), acc);
+        }
+        if whole < count {
+            // Zeros stand behind the end of the row.
+            let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
+            last_w[..count - whole].copy_from_slice(&w[whole..count]);
+            last_x[..count - whole].copy_from_slice(&x[whole..]);
+            acc = s.fma(s.load(&last_w), s.load(&last_x), acc);
         }
         acc
     }
@@ -202,9 +217,9 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
 ) -> Result<Launch> {
     let ways = Ways::of(request.isa, request.variant)?;
     let split = Split::Units(rows as usize);
-    let ints = ways
-        .ints
-        .filter(|_| request.precision == crate::device::Precision::Fast);
+    // Activations go to int8 in whole blocks.
+    let fast = request.precision == Precision::Fast && cols.is_multiple_of(INT8_BLOCK);
+    let ints = ways.ints.filter(|_| fast);
     let launch = match ints {
         Some((_, true)) => request.launch::<Product<AsInts<true>, N, ADD>>(split, tokens),
         Some((_, false)) => request.launch::<Product<AsInts<false>, N, ADD>>(split, tokens),
