@@ -143,7 +143,10 @@ pub fn quantize(
             importance: how.importance,
             threads: threads(how.threads),
         };
-        results.push(work.write(&mut |bytes| body.write(bytes), &mut advance)?);
+        results.push(work.write(
+            &mut |bytes| body.write(bytes).context(path.display()),
+            &mut advance,
+        )?);
     }
     body.end()?;
     model.file.check_unchanged()?;
