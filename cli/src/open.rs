@@ -45,7 +45,8 @@ impl Opened {
         }
         if facts.context > facts.context_trained {
             terminal::note(&format!(
-                "a context of {} positions is over the {} that the model was trained for",
+                "a context of {} positions is over the {} that the model was trained for, or that its \
+                 attention reaches",
                 facts.context, facts.context_trained
             ));
         }

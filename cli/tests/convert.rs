@@ -239,6 +239,26 @@ fn a_folder_has_what_others_look_for() {
 }
 
 #[test]
+fn every_end_of_a_text_goes_along() {
+    let folder = Folder::new("ends");
+    let (gguf, back) = (folder.path("model.gguf"), folder.path("hf"));
+    convert(&[&golden("hf/bf16"), &gguf]);
+    let file = open(gguf.as_ref()).expect("it opens");
+    let token = |key: &str| {
+        let key = format!("tokenizer.ggml.{key}_token_id");
+        file.metadata.u32(&key).expect("a number")
+    };
+    assert_eq!(
+        [token("eos"), token("eot"), token("eom")],
+        [Some(2), Some(7), None]
+    );
+    convert(&[&gguf, &back]);
+    let config = std::fs::read_to_string(Path::new(&back).join("config.json"));
+    let config: Value = serde_json::from_str(&config.expect("it is there")).expect("JSON");
+    assert_eq!(config["eos_token_id"], json!([2, 7]));
+}
+
+#[test]
 fn what_cannot_be_done_leaves_nothing() {
     let folder = Folder::new("refused");
     let there = folder.path("there");

@@ -378,6 +378,10 @@ fn rope_scaling(meta: &Metadata, arch: &str) -> Result<RopeScaling> {
                 None => 8192.0,
             },
         }),
-        Some(other) => bail!(Unsupported, "{}: {other:?}", key("type")),
+        Some(other) => bail!(
+            Unsupported,
+            "{}: {other:?} is not supported; known are none, linear, llama3",
+            key("type")
+        ),
     }
 }

@@ -56,10 +56,18 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     root.insert("attention_bias".into(), biases.into());
     root.insert("torch_dtype".into(), shape.dtype.into());
     root.entry("hidden_act").or_insert_with(|| "silu".into());
-    for (name, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
-        let id = meta.u32(&format!("tokenizer.ggml.{key}_token_id"))?;
-        root.insert(name.into(), id.into());
+    let token = |key: &str| meta.u32(&format!("tokenizer.ggml.{key}_token_id"));
+    root.insert("bos_token_id".into(), token("bos")?.into());
+    let mut ends = Vec::new();
+    for key in ["eos", "eot", "eom"] {
+        ends.extend(token(key)?.filter(|id| !ends.contains(id)));
     }
+    let ends = match ends[..] {
+        [] => Value::Null,
+        [end] => end.into(),
+        _ => ends.into(),
+    };
+    root.insert("eos_token_id".into(), ends);
     Ok(root.into())
 }
 

@@ -37,9 +37,14 @@ pub(super) fn write(
         let rows = embedding.map_or(0, |t| t.matrix.rows);
         Vocab::of_json(&tokenizer, config.as_deref(), |vocab| {
             let eos = vocab.eos.or(ends.first().copied());
+            // What else ends a text is the end of a turn, and of a message.
+            let mut others = ends.iter().copied().filter(|end| Some(*end) != eos);
+            let (eot, eom) = (others.next(), others.next());
             write_vocab(
                 &Vocab {
                     eos,
+                    eot,
+                    eom,
                     ..vocab.clone()
                 },
                 rows,
@@ -93,6 +98,8 @@ fn write_vocab(vocab: &Vocab<'_>, rows: usize, writer: &mut Writer<'_>) -> Resul
     let ids = [
         ("bos_token_id", vocab.bos),
         ("eos_token_id", vocab.eos),
+        ("eot_token_id", vocab.eot),
+        ("eom_token_id", vocab.eom),
         ("unknown_token_id", vocab.unk),
     ];
     for (name, id) in ids {
