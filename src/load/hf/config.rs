@@ -68,15 +68,7 @@ pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
             "rope_parameters.sliding_attention.rope_theta",
         ],
     ),
-    (
-        "rope.scaling.factor",
-        Float,
-        &[
-            "rope_scaling.factor",
-            "rope_parameters.factor",
-            "rope_parameters.full_attention.factor",
-        ],
-    ),
+    ("rope.scaling.factor", Float, FACTOR),
     (
         "rope.scaling.low_freq_factor",
         Float,
@@ -102,6 +94,13 @@ pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
             "original_max_position_embeddings",
         ],
     ),
+];
+
+/// Where the factor of the scaling stands.
+const FACTOR: &[&str] = &[
+    "rope_scaling.factor",
+    "rope_parameters.factor",
+    "rope_parameters.full_attention.factor",
 ];
 
 /// Where the kind of scaling stands; `type` is the older name.
@@ -240,9 +239,17 @@ impl Config {
 
     /// How RoPE is scaled, and how much of a head it turns.
     fn write_scaling(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        for name in ["rope_scaling", "rope_parameters"] {
+            if let Some(value) = self.find(name).filter(|value| !value.is_object()) {
+                bail!(Format, "{name}: wanted an object, found {value}");
+            }
+        }
         for path in SCALING {
             if let Some(kind) = self.text(path)? {
                 let kind = if kind == "default" { "none" } else { kind };
+                if kind != "none" && !FACTOR.iter().any(|path| self.find(path).is_some()) {
+                    bail!(Format, "{path}: {kind:?} has no factor beside it");
+                }
                 w.set(&format!("{arch}.rope.scaling.type"), kind);
                 break;
             }
@@ -426,6 +433,14 @@ mod tests {
         refused(
             json!({ "rope_scaling": { "type": "yarn", "factor": 4.0 } }),
             "yarn",
+        );
+        refused(
+            json!({ "rope_scaling": { "rope_type": "llama3" } }),
+            "rope_scaling.rope_type: \"llama3\" has no factor",
+        );
+        refused(
+            json!({ "rope_parameters": 4 }),
+            "rope_parameters: wanted an object, found 4",
         );
         let part = numbers(&small(json!({ "partial_rotary_factor": 0.5 }))).unwrap();
         assert_eq!(part.rope_dim, 8);

@@ -6,7 +6,7 @@
 //! chunk passes by all tokens of a tile before the next one is read.
 
 use super::product::{Sizes, Sums};
-use super::quantise::{Rows, Shape};
+use super::quantise::{BLOCK, Rows, Shape};
 use super::{Launch, Request};
 use crate::device::Precision;
 use crate::dtype::DType;
@@ -67,9 +67,6 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
 /// Tokens that a chunk passes by before the next one is read.
 const TOKENS: usize = 16;
 
-/// Activations that share an int8 scale.
-const INT8_BLOCK: u32 = 32;
-
 /// Numbers of the widest vector.
 const LANES_MAX: usize = 16;
 
@@ -126,7 +123,7 @@ impl<const MIN: bool> Form for AsInts<MIN> {
         (first, count): (usize, usize),
         acc: S::V,
     ) -> S::V {
-        let x: Quantised<'_> = x.row(t).blocks(first / 32, count / 32);
+        let x: Quantised<'_> = x.row(t).blocks(first / BLOCK, count / BLOCK);
         s.dot_chunk::<MIN>(w, x, acc)
     }
 }
@@ -218,7 +215,8 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     let ways = Ways::of(request.isa, request.variant)?;
     let split = Split::Units(rows as usize);
     // Activations go to int8 in whole blocks.
-    let fast = request.precision == Precision::Fast && cols.is_multiple_of(INT8_BLOCK);
+    let whole = (cols as usize).is_multiple_of(BLOCK);
+    let fast = request.precision == Precision::Fast && whole;
     let ints = ways.ints.filter(|_| fast);
     let launch = match ints {
         Some((_, true)) => request.launch::<Product<AsInts<true>, N, ADD>>(split, tokens),

@@ -5,7 +5,7 @@
 //! on any number of threads.
 
 use super::chunks;
-use super::quantise::{Rows, Shape};
+use super::quantise::{BLOCK, Rows, Shape};
 use super::{Launch, Request};
 use crate::device::Precision;
 use crate::dtype::DType;
@@ -63,9 +63,6 @@ trait Format {
         x: [Self::Row<'_>; T],
     ) -> [[f32; T]; R];
 }
-
-/// Elements of a block: of int8 ones, and of as many floats.
-const BLOCK: usize = 32;
 
 /// A storage type of weights that are floats.
 trait Weight {

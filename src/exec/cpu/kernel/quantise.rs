@@ -17,7 +17,8 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) cols: u32,
 }
 
-const BLOCK: usize = 32;
+/// Activations that share a scale.
+pub(super) const BLOCK: usize = 32;
 
 impl Shape {
     /// Bytes of a quantised row: the numbers, the scales, the sums.
