@@ -1,0 +1,108 @@
+//! The two ends of a table's head: which rows get logits, and how a token is picked.
+
+use super::{Builder, LogitRows, W, X};
+use crate::dtype::DType;
+use crate::op::list::Op;
+use crate::op::shaders;
+use crate::op::table::{Place, Slot};
+
+impl Builder<'_> {
+    /// The rows of `h` that get logits: the last live one, or all of them.
+    pub fn logit_rows(&mut self, h: X) -> X {
+        self.draft.head = self.draft.nodes.len();
+        if h.tokens == 1 || self.shape.logits == LogitRows::All {
+            return h;
+        }
+        let y = self.scratch("last", 1, h.cols);
+        let params = shaders::last_row::Params {
+            tokens: h.tokens,
+            dim: h.cols,
+        };
+        self.emit(
+            (Op::LastRow, None),
+            &[h.slot, y.slot, self.state],
+            &params,
+            [h.cols, 1],
+        );
+        y
+    }
+
+    /// The logits `W x`, where the host and the picking operations find them.
+    pub fn logits(&mut self, w: W, x: X) {
+        let slot = match self.shape.logits {
+            LogitRows::Last => self.place("logits", DType::F32, [1, w.rows], Place::Logits),
+            LogitRows::All => self.place("scores", DType::F32, [x.tokens, w.rows], Place::Scores),
+        };
+        self.mat_into(w, x, slot, [Op::Gemv, Op::Gemm]);
+    }
+
+    /// The tail of a greedy table: the largest logit.
+    pub fn pick_greedy(&mut self, vocab: u32) {
+        self.draft.pick = self.draft.nodes.len();
+        let logits = self.place("logits", DType::F32, [1, vocab], Place::Logits);
+        self.argmax(logits, vocab);
+    }
+
+    /// The tail of a sampled table: the largest of what the filters leave, with Gumbel noise,
+    /// which is a draw from the softmax (Gumbel-max).
+    pub fn pick_sampled(&mut self, vocab: u32) {
+        self.draft.pick = self.draft.nodes.len();
+        let logits = self.place("logits", DType::F32, [1, vocab], Place::Logits);
+        let history = self.history();
+        let y = self.scratch("s", 1, vocab).slot;
+        let one = [1, 1];
+        let params = shaders::penalize::Params { vocab };
+        self.emit(
+            (Op::Penalize, None),
+            &[logits, history, y, self.state],
+            &params,
+            [vocab, 1],
+        );
+        let slots = [y, self.state];
+        self.emit(
+            (Op::TopK, None),
+            &slots,
+            &shaders::top_k::Params { vocab },
+            one,
+        );
+        self.emit(
+            (Op::TopP, None),
+            &slots,
+            &shaders::top_p::Params { vocab },
+            one,
+        );
+        self.emit(
+            (Op::MinP, None),
+            &slots,
+            &shaders::min_p::Params { vocab },
+            one,
+        );
+        self.emit(
+            (Op::Gumbel, None),
+            &slots,
+            &shaders::gumbel::Params { vocab },
+            [vocab, 1],
+        );
+        self.argmax(y, vocab);
+    }
+
+    fn argmax(&mut self, x: Slot, vocab: u32) {
+        let history = self.history();
+        let params = shaders::argmax::Params { vocab };
+        self.emit(
+            (Op::Argmax, None),
+            &[x, history, self.state],
+            &params,
+            [1, 1],
+        );
+    }
+
+    fn history(&mut self) -> Slot {
+        self.place(
+            "history",
+            DType::U32,
+            [1, self.shape.context],
+            Place::History,
+        )
+    }
+}

@@ -1,0 +1,284 @@
+//! The builder: recipes call its methods line by line, and a draft of a table comes out.
+//!
+//! A draft names operations and slots; which kernel runs an operation, how wide, and where a
+//! slot lives is decided later, in `plan`. One recipe serves every shape: `tokens` is the
+//! builder's, not the recipe's. The first thing that does not fit is kept as the draft's error,
+//! so that a recipe reads as a forward pass.
+
+mod attention;
+mod elementwise;
+mod ends;
+mod product;
+
+use super::list::Op;
+use super::shaders;
+use super::table::{Place, Slot, SlotInfo};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+pub use attention::Heads;
+
+/// What the builder asks of a model's tensors.
+pub trait Weights {
+    /// The tensor of this name.
+    fn find(&self, name: &str) -> Option<WeightInfo>;
+
+    /// The name that the model's files have for it, in messages.
+    fn spelling(&self, name: &str) -> String {
+        name.to_string()
+    }
+}
+
+/// A tensor as the builder sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightInfo {
+    /// Its place among the model's tensors.
+    pub index: u32,
+    /// How it is stored.
+    pub dtype: DType,
+    /// Rows: outputs.
+    pub rows: u32,
+    /// Elements of a row: inputs.
+    pub cols: u32,
+}
+
+/// What a table is built for.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Name of the table.
+    pub name: &'static str,
+    /// Tokens that go through at once.
+    pub tokens: u32,
+    /// Which rows get logits.
+    pub logits: LogitRows,
+    /// Positions of the KV cache.
+    pub context: u32,
+    /// Storage of the KV cache.
+    pub cache: DType,
+}
+
+/// Which rows get logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogitRows {
+    /// The last live row, into [`Place::Logits`].
+    Last,
+    /// Every row, into [`Place::Scores`].
+    All,
+}
+
+/// An activation: a slot and its shape per token.
+#[derive(Clone, Copy, Debug)]
+pub struct X {
+    slot: Slot,
+    tokens: u32,
+    cols: u32,
+}
+
+impl X {
+    /// Elements per token.
+    pub fn cols(self) -> u32 {
+        self.cols
+    }
+}
+
+/// A weight that a recipe asked for, `[rows, cols]`.
+#[derive(Clone, Copy, Debug)]
+pub struct W {
+    slot: Slot,
+    dtype: DType,
+    rows: u32,
+    cols: u32,
+}
+
+/// A command before planning.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The operation.
+    pub op: Op,
+    /// The storage type that chooses among its kernels.
+    pub variant: Option<DType>,
+    /// Operands, in the order of the list.
+    pub slots: Vec<Slot>,
+    /// The bytes of its `Params`.
+    pub params: Vec<u8>,
+    /// Units of work and tokens; `plan` divides them by a kernel's tile.
+    pub work: [u32; 2],
+    /// What it is for.
+    pub label: String,
+}
+
+/// A table before planning.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// Name of the table.
+    pub name: &'static str,
+    /// Tokens that go through at once.
+    pub tokens: u32,
+    /// The commands.
+    pub nodes: Vec<Node>,
+    /// The slots, each scratch slot with a place of its own.
+    pub slots: Vec<SlotInfo>,
+    /// The first node of the head, which turns the last layer's output into logits.
+    pub head: usize,
+    /// The first node of the tail that picks a token.
+    pub pick: usize,
+}
+
+/// Collects the lines of a recipe into a [`Draft`].
+#[expect(missing_debug_implementations, reason = "it borrows a trait object")]
+pub struct Builder<'a> {
+    weights: &'a dyn Weights,
+    shape: Shape,
+    draft: Draft,
+    state: Slot,
+    scratch: u32,
+    error: Option<Error>,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder for this shape over these tensors.
+    pub fn new(weights: &'a dyn Weights, shape: Shape) -> Self {
+        let draft = Draft {
+            name: shape.name,
+            tokens: shape.tokens,
+            nodes: Vec::new(),
+            slots: Vec::new(),
+            head: 0,
+            pick: 0,
+        };
+        let mut b = Self {
+            weights,
+            shape,
+            draft,
+            state: Slot(0),
+            scratch: 0,
+            error: None,
+        };
+        // Words of the state's head, then two words (token, position) for every row.
+        let words = size_of::<shaders::State>() / size_of::<u32>();
+        let words = u32::try_from(words).expect("a small struct") + 2 * shape.tokens;
+        b.state = b.place("state", DType::U32, [1, words], Place::State);
+        b
+    }
+
+    /// The draft, or the first thing in the recipe that does not fit the tensors.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is missing or has another shape.
+    pub fn finish(mut self) -> Result<Draft> {
+        if self.draft.pick == 0 {
+            self.draft.pick = self.draft.nodes.len();
+        }
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.draft),
+        }
+    }
+
+    /// The tensor `name`, which must be `[rows, cols]`.
+    pub fn weight(&mut self, name: &str, rows: u32, cols: u32) -> W {
+        let found = self.weights.find(name);
+        let spelling = self.weights.spelling(name);
+        match found {
+            None => self.fail(format!("tensor {spelling} is missing")),
+            Some(w) if [w.rows, w.cols] != [rows, cols] => self.fail(format!(
+                "tensor {spelling} is [{}, {}], this architecture wants [{rows}, {cols}]",
+                w.rows, w.cols
+            )),
+            Some(_) => {}
+        }
+        let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
+        let slot = self.place(name, dtype, [rows, cols], Place::Weight(index));
+        W {
+            slot,
+            dtype,
+            rows,
+            cols,
+        }
+    }
+
+    /// A vector of the model, which must be f32.
+    pub fn vector(&mut self, name: &str, dim: u32) -> W {
+        let w = self.weight(name, 1, dim);
+        if w.dtype != DType::F32 {
+            self.fail(format!(
+                "tensor {name} is {}, a vector must be f32",
+                w.dtype
+            ));
+        }
+        w
+    }
+
+    /// Whether the model has this tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.weights.find(name).is_some()
+    }
+
+    /// An activation that comes from outside the table: for tests of one operation.
+    pub fn input(&mut self, name: &str, cols: u32) -> X {
+        self.scratch(name, self.shape.tokens, cols)
+    }
+
+    /// A new slot of working memory.
+    fn scratch(&mut self, name: &str, tokens: u32, cols: u32) -> X {
+        let place = Place::Scratch(self.scratch);
+        self.scratch += 1;
+        let slot = self.push(SlotInfo {
+            name: name.to_string(),
+            dtype: DType::F32,
+            rows: tokens,
+            cols,
+            place,
+        });
+        X { slot, tokens, cols }
+    }
+
+    /// The slot of a place that stands for itself.
+    fn place(&mut self, name: &str, dtype: DType, [rows, cols]: [u32; 2], place: Place) -> Slot {
+        if let Some(i) = self.draft.slots.iter().position(|s| s.place == place) {
+            return Slot(u16::try_from(i).expect("push checks the number of slots"));
+        }
+        self.push(SlotInfo {
+            name: name.to_string(),
+            dtype,
+            rows,
+            cols,
+            place,
+        })
+    }
+
+    fn push(&mut self, info: SlotInfo) -> Slot {
+        let Ok(index) = u16::try_from(self.draft.slots.len()) else {
+            self.fail(format!("more than {} slots", u16::MAX));
+            return Slot(0);
+        };
+        self.draft.slots.push(info);
+        Slot(index)
+    }
+
+    fn emit<P: bytemuck::Pod>(
+        &mut self,
+        (op, variant): (Op, Option<DType>),
+        slots: &[Slot],
+        params: &P,
+        work: [u32; 2],
+    ) {
+        debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
+        let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
+        let weight = infos.find(|s| matches!(s.place, Place::Weight(_)));
+        let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
+        self.draft.nodes.push(Node {
+            op,
+            variant,
+            slots: slots.to_vec(),
+            params: bytemuck::bytes_of(params).to_vec(),
+            work,
+            label,
+        });
+    }
+
+    fn fail(&mut self, message: String) {
+        self.error
+            .get_or_insert_with(|| Error::new(ErrorKind::Format, message));
+    }
+}
