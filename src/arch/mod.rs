@@ -2,11 +2,13 @@
 
 mod config;
 mod llama;
+mod names;
 mod parts;
 mod qwen2;
 mod qwen3;
 
 pub use config::{Config, RopeScaling};
+pub use names::Names;
 
 use crate::error::{Result, bail};
 use crate::op::builder::Builder;
@@ -16,13 +18,39 @@ use crate::op::builder::Builder;
 pub struct Arch {
     /// Its name in `general.architecture`.
     pub name: &'static str,
-    /// Its names in `model_type` of a `config.json`.
+    /// Its names in `model_type` of a `config.json`, or of its class where that says more.
     pub model_types: &'static [&'static str],
     /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
+    /// What Hugging Face calls its tensors.
+    pub names: &'static Names,
+    /// Modules that files hold as one, and what its rows are, in their order: both by GGUF's
+    /// names.
+    pub fused: &'static [(&'static str, &'static [&'static str])],
+    /// Modules that Hugging Face holds as `[in, out]` (its `Conv1D`).
+    pub transposed: &'static [&'static str],
+    /// Whether Hugging Face's norms are what is to be added to one.
+    pub norms_plus_one: bool,
     /// Emits the forward pass from tokens to logits.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }
+
+/// What most families have: a row says what is different.
+const PLAIN: Arch = Arch {
+    name: "",
+    model_types: &[],
+    half_split: true,
+    names: &names::LLAMA,
+    fused: &[],
+    transposed: &[],
+    norms_plus_one: false,
+    recipe: llama::recipe,
+};
+
+/// Fused modules that several families have.
+const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
+/// As Hugging Face's names map to it; GGUF files call it `ffn_up`, and have no `ffn_gate`.
+const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
 
 /// Every family. GGUF files of the Llama family hold Q and K permuted for adjacent pairs.
 pub const ARCHS: &[Arch] = &[
@@ -30,19 +58,120 @@ pub const ARCHS: &[Arch] = &[
         name: "llama",
         model_types: &["llama", "mistral"],
         half_split: false,
-        recipe: llama::recipe,
+        ..PLAIN
+    },
+    Arch {
+        name: "smollm3",
+        model_types: &["smollm3"],
+        half_split: false,
+        ..PLAIN
+    },
+    Arch {
+        name: "granite",
+        model_types: &["granite"],
+        half_split: false,
+        ..PLAIN
+    },
+    Arch {
+        name: "phi3",
+        model_types: &["phi3"],
+        names: &names::PHI3,
+        fused: &[QKV, GATE_UP],
+        ..PLAIN
+    },
+    Arch {
+        name: "olmo2",
+        model_types: &["olmo2"],
+        names: &names::OLMO2,
+        ..PLAIN
     },
     Arch {
         name: "qwen2",
         model_types: &["qwen2"],
-        half_split: true,
         recipe: qwen2::recipe,
+        ..PLAIN
     },
     Arch {
         name: "qwen3",
         model_types: &["qwen3"],
-        half_split: true,
         recipe: qwen3::recipe,
+        ..PLAIN
+    },
+    Arch {
+        name: "qwen3moe",
+        model_types: &["qwen3_moe"],
+        names: &names::QWEN3_MOE,
+        ..PLAIN
+    },
+    Arch {
+        name: "gemma",
+        model_types: &["gemma"],
+        norms_plus_one: true,
+        ..PLAIN
+    },
+    Arch {
+        name: "gemma2",
+        model_types: &["gemma2"],
+        names: &names::GEMMA2,
+        norms_plus_one: true,
+        ..PLAIN
+    },
+    Arch {
+        name: "gemma3",
+        model_types: &["gemma3_text", "gemma3"],
+        names: &names::GEMMA2,
+        norms_plus_one: true,
+        ..PLAIN
+    },
+    Arch {
+        name: "gemma4",
+        model_types: &["gemma4_text", "gemma4"],
+        names: &names::GEMMA4,
+        ..PLAIN
+    },
+    Arch {
+        name: "bitnet-b1.58",
+        model_types: &["bitnet", "BitNetForCausalLM", "BitnetForCausalLM"],
+        names: &names::BITNET,
+        ..PLAIN
+    },
+    Arch {
+        name: "bitnet-25",
+        names: &names::BITNET,
+        ..PLAIN
+    },
+    Arch {
+        name: "bitnet",
+        names: &names::BITNET,
+        ..PLAIN
+    },
+    Arch {
+        name: "gpt2",
+        model_types: &["gpt2"],
+        names: &names::GPT2,
+        fused: &[QKV],
+        transposed: &["attn_qkv", "attn_output", "ffn_up", "ffn_down"],
+        ..PLAIN
+    },
+    Arch {
+        name: "bert",
+        model_types: &["bert", "xlm-roberta", "roberta"],
+        names: &names::BERT,
+        ..PLAIN
+    },
+    Arch {
+        name: "nomic-bert",
+        model_types: &["nomic_bert"],
+        names: &names::NOMIC_BERT,
+        fused: &[QKV],
+        ..PLAIN
+    },
+    Arch {
+        name: "modern-bert",
+        model_types: &["modernbert"],
+        names: &names::MODERN_BERT,
+        fused: &[QKV, GATE_UP],
+        ..PLAIN
     },
 ];
 

@@ -1,0 +1,215 @@
+//! What files of Hugging Face and MLX call the modules of a family, beside GGUF's names.
+
+/// Pairs of names: Hugging Face's, GGUF's.
+pub type Pairs = &'static [(&'static str, &'static str)];
+
+/// The names of a family. More may stand here than a file has.
+#[derive(Debug)]
+pub struct Names {
+    /// What stands before all names, when we write them; readers know others too.
+    pub prefix: &'static str,
+    /// What stands before the number of a layer, behind the prefix.
+    pub layers: &'static str,
+    /// Modules outside of the layers.
+    pub outer: Pairs,
+    /// Modules of a layer.
+    pub layer: &'static [Pairs],
+}
+
+const OUTER: Pairs = &[
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", "output"),
+];
+
+const ATTENTION: Pairs = &[
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+];
+
+const FEED_FORWARD: Pairs = &[
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+const PRE_NORMS: Pairs = &[
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+];
+
+/// Norms on both sides of attention and of the feed-forward layer.
+const SANDWICH: Pairs = &[
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
+/// Llama and most of what came after it.
+pub(super) const LLAMA: Names = Names {
+    prefix: "model.",
+    layers: "layers.",
+    outer: OUTER,
+    layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
+};
+
+pub(super) const OLMO2: Names = Names {
+    layer: &[SANDWICH, ATTENTION, FEED_FORWARD],
+    ..LLAMA
+};
+
+pub(super) const PHI3: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        &[
+            ("self_attn.qkv_proj", "attn_qkv"),
+            ("mlp.gate_up_proj", "ffn_gate_up"),
+        ],
+    ],
+    ..LLAMA
+};
+
+/// `experts` stands for the number of each where a file has them apart.
+pub(super) const QWEN3_MOE: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        &[
+            ("mlp.gate", "ffn_gate_inp"),
+            ("mlp.experts.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.up_proj", "ffn_up_exps"),
+            ("mlp.experts.down_proj", "ffn_down_exps"),
+            ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
+            ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
+            ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
+        ],
+    ],
+    ..LLAMA
+};
+
+pub(super) const GEMMA2: Names = Names {
+    layer: &[SANDWICH, ATTENTION, FEED_FORWARD],
+    ..LLAMA
+};
+
+pub(super) const GEMMA4: Names = Names {
+    outer: &[
+        ("embed_tokens", "token_embd"),
+        ("norm", "output_norm"),
+        ("lm_head", "output"),
+        ("embed_tokens_per_layer", "per_layer_token_embd"),
+        ("per_layer_model_projection", "per_layer_model_proj"),
+        ("per_layer_projection_norm", "per_layer_proj_norm"),
+    ],
+    layer: &[
+        SANDWICH,
+        ATTENTION,
+        FEED_FORWARD,
+        &[
+            ("per_layer_input_gate", "inp_gate"),
+            ("per_layer_projection", "proj"),
+            ("post_per_layer_input_norm", "post_norm"),
+            ("layer_scalar", "layer_output_scale"),
+        ],
+    ],
+    ..LLAMA
+};
+
+pub(super) const BITNET: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        &[
+            ("self_attn.attn_sub_norm", "attn_sub_norm"),
+            ("self_attn.inner_attn_ln", "attn_sub_norm"),
+            ("mlp.ffn_sub_norm", "ffn_sub_norm"),
+            ("mlp.ffn_layernorm", "ffn_sub_norm"),
+        ],
+    ],
+    ..LLAMA
+};
+
+pub(super) const GPT2: Names = Names {
+    prefix: "transformer.",
+    layers: "h.",
+    outer: &[
+        ("wte", "token_embd"),
+        ("wpe", "position_embd"),
+        ("ln_f", "output_norm"),
+        ("lm_head", "output"),
+    ],
+    layer: &[&[
+        ("ln_1", "attn_norm"),
+        ("attn.c_attn", "attn_qkv"),
+        ("attn.c_proj", "attn_output"),
+        ("ln_2", "ffn_norm"),
+        ("mlp.c_fc", "ffn_up"),
+        ("mlp.c_proj", "ffn_down"),
+    ]],
+};
+
+pub(super) const BERT: Names = Names {
+    prefix: "",
+    layers: "encoder.layer.",
+    outer: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.position_embeddings", "position_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("embeddings.LayerNorm", "token_embd_norm"),
+    ],
+    layer: &[&[
+        ("attention.self.query", "attn_q"),
+        ("attention.self.key", "attn_k"),
+        ("attention.self.value", "attn_v"),
+        ("attention.output.dense", "attn_output"),
+        ("attention.output.LayerNorm", "attn_output_norm"),
+        ("intermediate.dense", "ffn_up"),
+        ("output.dense", "ffn_down"),
+        ("output.LayerNorm", "layer_output_norm"),
+    ]],
+};
+
+pub(super) const NOMIC_BERT: Names = Names {
+    prefix: "",
+    layers: "encoder.layers.",
+    outer: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("emb_ln", "token_embd_norm"),
+    ],
+    layer: &[&[
+        ("attn.Wqkv", "attn_qkv"),
+        ("attn.out_proj", "attn_output"),
+        ("norm1", "attn_output_norm"),
+        ("mlp.fc11", "ffn_up"),
+        ("mlp.fc12", "ffn_gate"),
+        ("mlp.fc2", "ffn_down"),
+        ("norm2", "layer_output_norm"),
+    ]],
+};
+
+pub(super) const MODERN_BERT: Names = Names {
+    prefix: "",
+    layers: "layers.",
+    outer: &[
+        ("embeddings.tok_embeddings", "token_embd"),
+        ("embeddings.norm", "token_embd_norm"),
+        ("final_norm", "output_norm"),
+    ],
+    layer: &[&[
+        ("attn_norm", "attn_norm"),
+        ("attn.Wqkv", "attn_qkv"),
+        ("attn.Wo", "attn_output"),
+        ("mlp_norm", "ffn_norm"),
+        ("mlp.Wi", "ffn_gate_up"),
+        ("mlp.Wo", "ffn_down"),
+    ]],
+};
