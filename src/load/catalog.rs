@@ -2,11 +2,12 @@
 
 use super::Opened;
 use super::hf;
+use super::split::split;
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config};
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
-use crate::format::Directory;
+use crate::format::{Directory, Metadata};
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
 use crate::quant::{Scales, i2_s};
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Catalog {
     model: Opened,
+    arch: &'static Arch,
     weights: Vec<Weight>,
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
@@ -25,6 +27,8 @@ pub(super) struct Catalog {
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
+/// Modules of layers that files may have although the layer reads another's cache.
+const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 impl Catalog {
@@ -42,7 +46,7 @@ impl Catalog {
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         let weights = match &model.folder {
-            Some(folder) => folder.weights(file)?,
+            Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())
                 .map(|i| {
                     let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
@@ -50,11 +54,12 @@ impl Catalog {
                 })
                 .collect::<Result<_>>()?,
         };
+        let mut weights = split(weights, file, arch, &config)?;
+        drop_shared(&mut weights, &file.metadata, arch)?;
         let mut by_name = HashMap::new();
         for (i, weight) in (0..).zip(&weights) {
             if let Some(other) = by_name.insert(weight.name.clone(), i) {
-                let names =
-                    [&weights[other as usize], weight].map(|w| &file.tensors[w.codes.tensor].name);
+                let names = [&weights[other as usize], weight].map(|w| w.tensor(file));
                 bail!(
                     Format,
                     "tensors {} and {} are both {}",
@@ -70,6 +75,7 @@ impl Catalog {
         config.half_split = arch.half_split || model.folder.is_some();
         let catalog = Self {
             model,
+            arch,
             weights,
             by_name,
             tied,
@@ -102,7 +108,7 @@ impl Catalog {
                 bail!(
                     Unsupported,
                     "tensor {} is no part of this architecture as it is built here",
-                    self.file().tensors[weight.codes.tensor].name
+                    weight.tensor(self.file())
                 );
             }
         }
@@ -164,6 +170,22 @@ impl Catalog {
     }
 }
 
+/// Drops what the last layers have no use for where they share the keys and values of others.
+fn drop_shared(weights: &mut Vec<Weight>, metadata: &Metadata, arch: &Arch) -> Result<()> {
+    let number = |key: &str| Ok(metadata.u32(&format!("{}.{key}", arch.name))?.unwrap_or(0));
+    let shared = number("attention.shared_kv_layers")?;
+    let first = number("block_count")?.saturating_sub(shared);
+    weights.retain(|weight| {
+        let module = weight.name.strip_prefix("blk.").and_then(|name| {
+            let (layer, rest) = name.split_once('.')?;
+            let layer: u32 = layer.parse().ok()?;
+            Some((layer, rest.split_once('.')?.0))
+        });
+        shared == 0 || module.is_none_or(|(layer, m)| layer < first || !SHARED.contains(&m))
+    });
+    Ok(())
+}
+
 impl Weights for Catalog {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let name = if self.tied && name == HEAD {
@@ -184,7 +206,11 @@ impl Weights for Catalog {
     }
 
     fn spelling(&self, name: &str) -> String {
-        let other = self.model.folder.as_ref().and_then(|_| hf::to_hf(name));
+        let other = self
+            .model
+            .folder
+            .as_ref()
+            .and_then(|_| hf::to_hf(self.arch, name));
         other.unwrap_or_else(|| name.to_string())
     }
 }

@@ -13,6 +13,8 @@ mod inspect;
 mod memory;
 mod output;
 mod quantize;
+mod reshape;
+mod split;
 mod stage;
 mod tokenizer;
 mod weight;
@@ -41,6 +43,7 @@ use device::Device;
 use stage::Stages;
 use std::path::PathBuf;
 use std::sync::Arc;
+use weight::Weight;
 
 /// Where a model comes from.
 #[derive(Clone, Debug)]
@@ -151,6 +154,17 @@ struct Opened {
     file: Directory,
     /// What stands beside safetensors.
     folder: Option<hf::Folder>,
+}
+
+impl Opened {
+    /// The weights of a folder as they are stored, fused modules in one; none of a GGUF file.
+    fn folder_weights(&self) -> Result<Vec<Weight>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        let name = self.file.metadata.str("general.architecture")?;
+        folder.weights(&self.file, arch::find(name.unwrap_or_default())?)
+    }
 }
 
 fn detect(source: &Source) -> Result<format::Kind> {

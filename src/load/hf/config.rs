@@ -114,6 +114,9 @@ const SCALING: &[&str] = &[
 /// Where models that also see or hear have the numbers of their language model.
 const NESTED: &str = "text_config";
 
+/// Models whose first position is that behind the number of the padding token.
+const OFFSET_POSITIONS: &[&str] = &["roberta", "xlm-roberta"];
+
 /// Layers at most, as in [`arch::Config::validate`]: lists of them are made before it.
 const LAYERS_MAX: u32 = 4096;
 
@@ -194,6 +197,16 @@ impl Config {
     /// Whether the head is the embedding; `None` where the tensors decide.
     pub(super) fn tied(&self) -> Result<Option<bool>> {
         self.boolean("tie_word_embeddings")
+    }
+
+    /// Rows of the position embedding in front of position 0: models whose positions are counted
+    /// from behind the padding token's number.
+    pub(super) fn position_offset(&self) -> Result<u32> {
+        if !OFFSET_POSITIONS.contains(&self.model_type()?) {
+            return Ok(0);
+        }
+        let padding = self.integer("pad_token_id")?.unwrap_or(1);
+        Ok(padding.saturating_add(1))
     }
 
     /// The tokens that end a text: `eos_token_id` is a number or a list of them.

@@ -12,12 +12,14 @@ mod weights;
 mod write;
 
 use super::weight::Weight;
+use crate::arch::{Arch, HEAD};
 use crate::error::{Context, Result, bail};
 use crate::format::{self, Directory, Metadata};
 use config::Config;
 pub(crate) use names::to_hf;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
+use weights::Special;
 pub(super) use write::{Shape, config};
 
 const CONFIG: &str = "config.json";
@@ -73,12 +75,16 @@ impl Folder {
     ///
     /// `Format` for tensors that do not fit each other or the configuration, `Unsupported` for one
     /// that is not known.
-    pub(super) fn weights(&self, file: &Directory) -> Result<Vec<Weight>> {
+    pub(super) fn weights(&self, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
         let quantization = quantization.context(self.path(CONFIG).display())?;
-        // Some files repeat the embedding as the head.
-        let repeated = (self.tied()? == Some(true)).then_some(names::HEAD);
-        weights::collect(file, &quantization, repeated)
+        let offset = self.config.position_offset();
+        let special = Special {
+            // Some files repeat the embedding as the head.
+            without: (self.tied()? == Some(true)).then_some(HEAD),
+            position_offset: offset.context(self.path(CONFIG).display())?,
+        };
+        weights::collect(file, arch, &quantization, &special)
     }
 
     /// Whether the head is the embedding; `None` where the tensors decide.

@@ -27,11 +27,15 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     let numbers = arch::Config::read(meta)?;
     let found = arch::find(&numbers.architecture)?;
     let mut numbers = numbers.validate()?;
-    let Some(model_type) = found.model_types.first() else {
-        bail!(Unsupported, "{} has no model_type", found.name);
+    let (Some(model_type), Some(class)) = (found.model_types.first(), found.class) else {
+        bail!(
+            Unsupported,
+            "architecture {:?} is not written as a folder of Hugging Face",
+            found.name
+        );
     };
     let mut root = Map::new();
-    root.insert("architectures".into(), json!([class(model_type)]));
+    root.insert("architectures".into(), json!([class]));
     root.insert("model_type".into(), json!(model_type));
     for (key, kind, paths) in KEYS {
         let key = format!("{}.{key}", found.name);
@@ -69,12 +73,6 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     };
     root.insert("eos_token_id".into(), ends);
     Ok(root.into())
-}
-
-/// `qwen2` is `Qwen2ForCausalLM`.
-fn class(model_type: &str) -> String {
-    let (first, rest) = model_type.split_at(1);
-    format!("{}{rest}ForCausalLM", first.to_uppercase())
 }
 
 /// The number whose f32 this is, in as few digits as there are.
