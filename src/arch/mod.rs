@@ -1,5 +1,6 @@
 //! Architectures: a recipe per family, and the registry that names them.
 
+mod checkpoints;
 mod config;
 mod llama;
 mod names;
@@ -7,8 +8,9 @@ mod parts;
 mod qwen2;
 mod qwen3;
 
+pub use checkpoints::{Checkpoint, checkpoint};
 pub use config::{Config, RopeScaling};
-pub use names::{HEAD, Names};
+pub use names::{HEAD, Names, PREFIXES};
 
 use crate::error::{Result, bail};
 use crate::op::builder::Builder;

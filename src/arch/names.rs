@@ -22,6 +22,20 @@ pub struct Names {
 /// The head's module, by its name in GGUF files.
 pub const HEAD: &str = "output";
 
+/// What may stand in front of a model's tensors: nothing in files of a model without a head, more
+/// where the model is a part of one that sees or hears.
+pub const PREFIXES: &[&str] = &[
+    "model.language_model.",
+    "language_model.model.",
+    "language_model.",
+    "model.bert.",
+    "bert.",
+    "roberta.",
+    "transformer.",
+    "model.",
+    "",
+];
+
 const OUTER: Pairs = &[
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),

@@ -2,12 +2,12 @@
 
 use super::Opened;
 use super::hf;
-use super::split::split;
+use super::split::{drop_shared, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config};
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
-use crate::format::{Directory, Metadata};
+use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
 use crate::quant::{Scales, i2_s};
@@ -27,8 +27,6 @@ pub(super) struct Catalog {
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
-/// Modules of layers that files may have although the layer reads another's cache.
-const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 impl Catalog {
@@ -54,7 +52,7 @@ impl Catalog {
                 })
                 .collect::<Result<_>>()?,
         };
-        let mut weights = split(weights, file, arch, &config)?;
+        let mut weights = split(weights, file, arch, &|_| [config.q_dim(), config.kv_dim()])?;
         drop_shared(&mut weights, &file.metadata, arch)?;
         let mut by_name = HashMap::new();
         for (i, weight) in (0..).zip(&weights) {
@@ -168,22 +166,6 @@ impl Catalog {
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
     }
-}
-
-/// Drops what the last layers have no use for where they share the keys and values of others.
-fn drop_shared(weights: &mut Vec<Weight>, metadata: &Metadata, arch: &Arch) -> Result<()> {
-    let number = |key: &str| Ok(metadata.u32(&format!("{}.{key}", arch.name))?.unwrap_or(0));
-    let shared = number("attention.shared_kv_layers")?;
-    let first = number("block_count")?.saturating_sub(shared);
-    weights.retain(|weight| {
-        let module = weight.name.strip_prefix("blk.").and_then(|name| {
-            let (layer, rest) = name.split_once('.')?;
-            let layer: u32 = layer.parse().ok()?;
-            Some((layer, rest.split_once('.')?.0))
-        });
-        shared == 0 || module.is_none_or(|(layer, m)| layer < first || !SHARED.contains(&m))
-    });
-    Ok(())
 }
 
 impl Weights for Catalog {

@@ -12,6 +12,8 @@ mod hf;
 mod inspect;
 mod memory;
 mod output;
+#[cfg(test)]
+mod parity;
 mod quantize;
 mod reshape;
 mod split;

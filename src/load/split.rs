@@ -1,9 +1,9 @@
 //! Fused modules: the rows of one tensor are several weights of a recipe.
 
 use super::weight::Weight;
-use crate::arch::{Arch, Config};
+use crate::arch::Arch;
 use crate::error::{Result, bail};
-use crate::format::Directory;
+use crate::format::{Directory, Metadata};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -11,7 +11,11 @@ use std::ops::Range;
 /// that there is no `ffn_gate`.
 pub(super) const FUSED_GATE: [&str; 2] = ["ffn_gate_up", "ffn_up"];
 
+/// Modules of layers that files may have although the layer reads another's cache.
+const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
+
 /// Takes the fused weights of this family apart, without a copy where their rows lie together.
+/// `rows` are those of Q and of K of a layer.
 ///
 /// # Errors
 ///
@@ -21,7 +25,7 @@ pub(super) fn split(
     weights: Vec<Weight>,
     file: &Directory,
     arch: &Arch,
-    config: &Config,
+    rows: &dyn Fn(u32) -> [u32; 2],
 ) -> Result<Vec<Weight>> {
     let names: HashSet<String> = weights.iter().map(|w| w.name.clone()).collect();
     let mut parts = Vec::new();
@@ -36,11 +40,34 @@ pub(super) fn split(
             Some((place, *found))
         });
         match fused {
-            Some((place, found)) => parts.extend(apart(&weight, place, found, file, config)?),
+            Some((place, found)) => parts.extend(apart(&weight, place, found, file, rows)?),
             None => parts.push(weight),
         }
     }
     Ok(parts)
+}
+
+/// Drops what the last layers have no use for where they share the keys and values of others.
+///
+/// # Errors
+///
+/// `Format` for keys that are no numbers.
+pub(super) fn drop_shared(
+    weights: &mut Vec<Weight>,
+    metadata: &Metadata,
+    arch: &Arch,
+) -> Result<()> {
+    let number = |key: &str| Ok(metadata.u32(&format!("{}.{key}", arch.name))?.unwrap_or(0));
+    let shared = number("attention.shared_kv_layers")?;
+    let first = number("block_count")?.saturating_sub(shared);
+    weights.retain(|weight| {
+        let own = |place: Place<'_>| {
+            let layer: u32 = place.layer.parse().unwrap_or(0);
+            layer < first || !SHARED.contains(&place.module)
+        };
+        shared == 0 || Place::of(&weight.name).is_none_or(own)
+    });
+    Ok(())
 }
 
 /// `blk.3.attn_qkv.weight`: layer, module, part.
@@ -73,16 +100,18 @@ fn apart(
     place: Place<'_>,
     parts: &[&str],
     file: &Directory,
-    config: &Config,
+    rows: &dyn Fn(u32) -> [u32; 2],
 ) -> Result<Vec<Weight>> {
     // A bias has an element for each row.
     let total = match weight.rows {
         1 => weight.cols,
         rows => rows / weight.stack,
     };
+    // No layer has the number that does not fit, and none has rows.
+    let [q, k] = rows(place.layer.parse().unwrap_or(u32::MAX));
     let rows = |part: &str| match part {
-        "attn_q" => config.q_dim(),
-        "attn_k" | "attn_v" => config.kv_dim(),
+        "attn_q" => q,
+        "attn_k" | "attn_v" => k,
         _ => total / 2,
     };
     let counts: Vec<u32> = parts.iter().map(|part| rows(part)).collect();

@@ -1,20 +1,6 @@
 //! Names: what Hugging Face and MLX call a tensor, and what GGUF calls it.
 
-use crate::arch::{Arch, HEAD};
-
-/// What may stand in front of a model's tensors: nothing in files of a model without a head, more
-/// where the model is a part of one that sees or hears.
-const PREFIXES: &[&str] = &[
-    "model.language_model.",
-    "language_model.model.",
-    "language_model.",
-    "model.bert.",
-    "bert.",
-    "roberta.",
-    "transformer.",
-    "model.",
-    "",
-];
+use crate::arch::{Arch, HEAD, PREFIXES};
 
 /// Tensors that say nothing which the configuration does not, or that belong to eyes and ears.
 const IGNORED: &[&str] = &[

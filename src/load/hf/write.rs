@@ -1,6 +1,6 @@
-//! config.json from the keys of a GGUF file: the reverse of [`Config::metadata`](super::Config).
+//! config.json from the keys of a GGUF file: the reverse of [`Folder::metadata`](super::Folder).
 
-use super::config::{KEYS, Kind};
+use super::keys::{KEYS, Kind};
 use crate::arch::{self, RopeScaling};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
@@ -17,6 +17,14 @@ pub(in crate::load) struct Shape<'a> {
     /// What `transformers` calls the type of most numbers.
     pub(in crate::load) dtype: &'static str,
 }
+
+/// Numbers that are written as they are, and read with more thought.
+const NUMBERS: &[(&str, &str)] = &[
+    ("context_length", "max_position_embeddings"),
+    ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.sliding_window", "sliding_window"),
+];
 
 /// The configuration of a model.
 ///
@@ -43,10 +51,28 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
             Kind::Integer => meta.u32(&key)?.map(Value::from),
             Kind::Float => meta.f32(&key)?.map(decimal),
             Kind::Text => meta.str(&key)?.map(Value::from),
+            Kind::Flag => meta.bool(&key)?.map(Value::from),
         };
         if let (Some(value), Some(path)) = (value, paths.first()) {
             put(&mut root, path, value);
         }
+    }
+    for (key, name) in NUMBERS {
+        let number = meta.u32(&format!("{}.{key}", found.name))?;
+        root.insert((*name).to_string(), number.into());
+    }
+    let pattern = format!("{}.attention.sliding_window_pattern", found.name);
+    if let Some(slides) = meta.bools(&pattern)? {
+        let kind = |slides| {
+            if slides {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            }
+        };
+        let kinds: Vec<_> = slides.into_iter().map(kind).collect();
+        root.insert("layer_types".into(), kinds.into());
+        root.insert("use_sliding_window".into(), true.into());
     }
     if let Some(factors) = &shape.rope_factors {
         numbers.rope_scaling = by_divisors(&numbers, factors)?;
