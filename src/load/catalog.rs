@@ -3,7 +3,7 @@
 use super::Opened;
 use super::hf;
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, Config};
+use crate::arch::{Arch, Config, RopeScaling};
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
@@ -20,12 +20,15 @@ pub(super) struct Catalog {
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
-    rope_freqs: Vec<f32>,
+    /// Tables of RoPE frequencies, by the number that recipes give them.
+    rope_freqs: Vec<Vec<f32>>,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
+const ROPE_SHORT: &str = "rope_factors_short.weight";
+const ROPE_LONG: &str = "rope_factors_long.weight";
 
 impl Catalog {
     /// Resolves what files of one architecture may do differently.
@@ -82,13 +85,29 @@ impl Catalog {
         Ok((catalog, config))
     }
 
-    /// Computes the RoPE frequencies, with the file's factors where it has some.
-    pub(super) fn add_rope(&mut self, config: &Config) -> Result<()> {
-        let factors = self.file().tensor(ROPE_FACTORS);
-        let factors = factors
-            .map(|tensor| floats(self.file(), tensor))
-            .transpose()?;
-        self.rope_freqs = config.rope_freqs(factors.as_deref())?;
+    /// Computes the RoPE frequencies for a cache of `context` positions, with the file's factors
+    /// where it has some.
+    pub(super) fn add_rope(&mut self, config: &mut Config, context: u32) -> Result<()> {
+        let floats = |name: &str| {
+            let tensor = self.file().tensor(name);
+            tensor.map(|t| floats(self.file(), t)).transpose()
+        };
+        let factors = floats(ROPE_FACTORS)?;
+        let (short_list, long_list) = (floats(ROPE_SHORT)?, floats(ROPE_LONG)?);
+        let mut freqs = Vec::new();
+        for (i, rotation) in config.ropes.iter_mut().enumerate() {
+            if let RopeScaling::Long { short, long, .. } = &mut rotation.scaling {
+                for (list, found) in [(short, &short_list), (long, &long_list)] {
+                    if let Some(found) = found {
+                        list.clone_from(found);
+                    }
+                }
+            }
+            // A file's divisors are those of the layers that see all positions.
+            let factors = factors.as_deref().filter(|_| i == 0);
+            freqs.push(rotation.freqs(factors, context)?);
+        }
+        self.rope_freqs = freqs;
         Ok(())
     }
 
@@ -198,7 +217,7 @@ impl Tensors for Catalog {
         self.weights[index as usize].scales(self.file())
     }
 
-    fn constant(&self, _index: u32) -> &[u8] {
-        bytemuck::cast_slice(&self.rope_freqs)
+    fn constant(&self, index: u32) -> &[u8] {
+        bytemuck::cast_slice(&self.rope_freqs[index as usize])
     }
 }

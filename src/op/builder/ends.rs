@@ -10,7 +10,7 @@ impl Builder<'_> {
     /// The rows of `h` that get logits: the last live one, or all of them.
     pub fn logit_rows(&mut self, h: X) -> X {
         self.draft.head = self.draft.nodes.len();
-        if h.tokens == 1 || self.shape.logits == LogitRows::All {
+        if h.tokens == 1 || self.shape.logits != LogitRows::Last {
             return h;
         }
         let y = self.scratch("last", 1, h.cols);
@@ -27,11 +27,21 @@ impl Builder<'_> {
         y
     }
 
+    /// Whether the table ends with these rows, which it then leaves in [`Place::Hidden`].
+    pub fn ends_with(&mut self, x: X) -> bool {
+        let ends = self.shape.logits == LogitRows::None;
+        if ends {
+            self.draft.slots[usize::from(x.slot.0)].place = Place::Hidden;
+        }
+        ends
+    }
+
     /// The logits `W x`, where the host and the picking operations find them.
     pub fn logits(&mut self, w: W, x: X) {
         let slot = match self.shape.logits {
             LogitRows::Last => self.place("logits", DType::F32, [1, w.rows], Place::Logits),
-            LogitRows::All => self.place("scores", DType::F32, [x.tokens, w.rows], Place::Scores),
+            // Tables without logits have ended before.
+            LogitRows::All | LogitRows::None => self.place("scores", DType::F32, [x.tokens, w.rows], Place::Scores),
         };
         self.mat_into(w, x, slot, [Op::Gemv, Op::Gemm]);
     }
