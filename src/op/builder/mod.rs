@@ -16,6 +16,8 @@ use super::table::{LayerEnd, Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 pub use attention::Heads;
+pub use elementwise::Activation;
+pub use ends::LogitMap;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
