@@ -225,6 +225,7 @@ impl TablaGenerateOptions {
             max_tokens,
             chain,
             ignore_stops,
+            ..
         } = Generate::default();
         Self {
             struct_size: Self::SIZE,

@@ -11,6 +11,7 @@ mod compare;
 mod device;
 mod embedding;
 mod hf;
+mod hidden;
 mod inspect;
 mod memory;
 mod output;
@@ -21,6 +22,7 @@ mod weight;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
+pub use hidden::{HiddenStates, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
