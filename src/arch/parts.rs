@@ -1,7 +1,7 @@
 //! What recipes share: the layer's names, projections, the feed-forward layer, the two ends.
 
 use super::Config;
-use crate::op::builder::{Builder, Heads, W, X};
+use crate::op::builder::{Builder, Heads, Rope, W, X};
 
 /// A layer of the model: its number gives its tensors their names.
 #[derive(Clone, Copy)]
@@ -25,8 +25,17 @@ impl Layer {
             heads: c.heads,
             kv_heads: c.kv_heads,
             head_dim: c.head_dim,
-            rope_dim: c.rope_dim,
+            window: 0,
+        }
+    }
+
+    /// How positions turn the heads of this layer.
+    pub(super) fn rope(self, c: &Config) -> Rope {
+        Rope {
+            index: 0,
+            dim: c.rope_dim,
             half_split: c.half_split,
+            magnitude: 1.0,
         }
     }
 

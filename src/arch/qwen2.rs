@@ -18,8 +18,8 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let q = l.project_biased(b, "attn_q", c.q_dim(), n); // [tokens, heads head_dim]
     let k = l.project_biased(b, "attn_k", c.kv_dim(), n); // [tokens, kv_heads head_dim]
     let v = l.project_biased(b, "attn_v", c.kv_dim(), n);
-    b.rope_kv(l.heads(c), q, k, v);
-    let a = b.attention(l.heads(c), q, parts::attention_scale(c)); // [tokens, heads head_dim]
+    b.rope_kv(l.heads(c), l.rope(c), q, k, v);
+    let a = b.attention(l.heads(c), q, parts::attention_scale(c), 0.0); // [tokens, heads head_dim]
     l.project_add(b, "attn_output", a, h); // h += Wo a
     l.feed_forward(b, c, h);
 }

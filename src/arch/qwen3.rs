@@ -24,8 +24,8 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     );
     let q = b.rms_norm(q, q_norm, c.eps); // each head apart
     let k = b.rms_norm(k, k_norm, c.eps);
-    b.rope_kv(l.heads(c), q, k, v);
-    let a = b.attention(l.heads(c), q, parts::attention_scale(c)); // [tokens, heads head_dim]
+    b.rope_kv(l.heads(c), l.rope(c), q, k, v);
+    let a = b.attention(l.heads(c), q, parts::attention_scale(c), 0.0); // [tokens, heads head_dim]
     l.project_add(b, "attn_output", a, h); // h += Wo a
     l.feed_forward(b, c, h);
 }

@@ -64,6 +64,7 @@ impl Build {
                 tokens,
                 logits,
                 context,
+                rows: self.chunk.max(SCORE_TOKENS),
                 cache,
             },
         );

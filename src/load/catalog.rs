@@ -20,7 +20,8 @@ pub(super) struct Catalog {
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
-    rope_freqs: Vec<f32>,
+    /// Tables of RoPE frequencies, by the number that recipes give them.
+    rope_freqs: Vec<Vec<f32>>,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -88,7 +89,7 @@ impl Catalog {
         let factors = factors
             .map(|tensor| floats(self.file(), tensor))
             .transpose()?;
-        self.rope_freqs = config.rope_freqs(factors.as_deref())?;
+        self.rope_freqs = vec![config.rope_freqs(factors.as_deref())?];
         Ok(())
     }
 
@@ -198,7 +199,7 @@ impl Tensors for Catalog {
         self.weights[index as usize].scales(self.file())
     }
 
-    fn constant(&self, _index: u32) -> &[u8] {
-        bytemuck::cast_slice(&self.rope_freqs)
+    fn constant(&self, index: u32) -> &[u8] {
+        bytemuck::cast_slice(&self.rope_freqs[index as usize])
     }
 }

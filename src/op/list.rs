@@ -28,9 +28,10 @@ macro_rules! for_each_op {
             GemmAdd = gemm_add(w: read, x: read, y: update, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
-            /// `q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v`
+            /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
             RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
-            /// `y[t, h, :] = softmax(scale q[t, h, :] . k[h / group, 0..=position, :]) v[h / group, 0..=position, :]`
+            /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
+            /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
             /// `y[t, i] = silu(gate[t, i]) * up[t, i]`
             Swiglu = swiglu(gate: read, up: read, y: write, state: read);

@@ -1,6 +1,7 @@
 //! Every operation's cases on every device, held against the scalar reference.
 use crate::fill::{Filling, Random};
 use crate::formulas;
+use bytemuck::Pod;
 use half::f16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
     /// The numbers of each weight.
     weights: BTreeMap<&'static str, Vec<f32>>,
+    /// The bytes of the command's parameters.
+    params: Vec<u8>,
     /// The bytes before.
     pub(crate) before: BTreeMap<&'static str, Vec<u8>>,
     /// The bytes after, of what the operation writes.
@@ -55,6 +58,11 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// The parameters of the command.
+    pub(crate) fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(&self.params)
+    }
+
     /// The numbers of an operand before the command.
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
         if let Some(weight) = self.weights.get(name) {
@@ -104,8 +112,8 @@ impl Tensors for Filled {
     }
 }
 
-fn random_bytes(slot: &SlotInfo, name: &str) -> Vec<u8> {
-    let mut random = Random::of(name);
+fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
+    let mut random = Random::of(&slot.name);
     let mut bytes = Vec::new();
     for _ in 0..slot.rows {
         if slot.dtype == DType::U32 {
@@ -161,6 +169,7 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
         tokens: case.tokens,
         logits: LogitRows::Last,
         context: case.context,
+        rows: case.tokens,
         cache: case.cache,
     };
     let mut b = Builder::new(case, shape);
@@ -183,6 +192,7 @@ pub(crate) fn run_case(
     let operands: Vec<_> = operands
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();
+    let params = table.params(&table.cmds[at]).to_vec();
     let tensors = Arc::new(tensors(case));
     let program = Program {
         tables: Arc::from([table]),
@@ -192,6 +202,7 @@ pub(crate) fn run_case(
     let mut outcome = Outcome {
         slots: BTreeMap::new(),
         weights: BTreeMap::new(),
+        params,
         before: BTreeMap::new(),
         after: BTreeMap::new(),
     };
@@ -206,7 +217,7 @@ pub(crate) fn run_case(
             _ => {
                 let mut bytes = match slot.place {
                     Place::State => state(case),
-                    _ => random_bytes(slot, name),
+                    _ => random_bytes(slot),
                 };
                 set(name, &mut bytes);
                 executor.write(slot.place, 0, &bytes).expect("it fits");

@@ -14,7 +14,7 @@ use crate::op::table::{DispatchCmd, Place, Table};
 use std::collections::HashMap;
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
-const HEAD_DIM_MAX: u32 = 256;
+const HEAD_DIM_MAX: u32 = 512;
 
 /// Links tables to a device.
 ///

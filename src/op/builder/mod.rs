@@ -15,7 +15,7 @@ use super::shaders;
 use super::table::{Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-pub use attention::Heads;
+pub use attention::{Heads, Rope, ring};
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
@@ -52,6 +52,8 @@ pub struct Shape {
     pub logits: LogitRows,
     /// Positions of the KV cache.
     pub context: u32,
+    /// Tokens of the widest table that shares the cache.
+    pub rows: u32,
     /// Storage of the KV cache.
     pub cache: DType,
 }

@@ -6,16 +6,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
 
+mod attention;
 mod executor;
 mod forward;
 mod pick;
 mod rig;
 mod types;
 
+use attention::{attention, rope_kv};
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{
-    add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
-    swiglu, wide_grid,
+    add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, swiglu, wide_grid,
 };
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
