@@ -53,10 +53,10 @@ fn main(
     if (head < params.heads) {
         let base = (token * params.heads + head) * params.head_dim;
         for (var i = lane; i < params.rope_dim / 2u; i += WG) {
-            let pair = pair_of(i);
-            let x = turned(vec2(q[base + pair.x], q[base + pair.y]), turn_of(i, position));
-            q[base + pair.x] = x.x;
-            q[base + pair.y] = x.y;
+            let pair = base + pair_of(i);
+            let x = turned(vec2(q[pair.x], q[pair.y]), turn_of(i, position));
+            q[pair.x] = x.x;
+            q[pair.y] = x.y;
         }
         return;
     }

@@ -30,9 +30,14 @@ macro_rules! for_each_op {
             AddBias = add_bias(b: read, y: update, state: read);
             /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
             RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
+            /// `x[t, h, :] = rot(x[t, h, :], position)`
+            Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
             /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]`;
+            /// `seen` are the rows of its own sequence, `reach` before and behind it at most
+            SelfAttention = self_attention(q: read, k: read, v: read, y: write, state: read);
             /// `y[t, i] = silu(gate[t, i]) * up[t, i]`
             Swiglu = swiglu(gate: read, up: read, y: write, state: read);
             /// `y[0, :] = x[live - 1, :]`

@@ -7,7 +7,7 @@
 use crate::kernels::Outcome;
 use tabla::exec::case::Case;
 use tabla::op::list::Op;
-use tabla::op::shaders::{attention, rope_kv};
+use tabla::op::shaders::{attention, rope, rope_kv, self_attention};
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
 pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
@@ -24,6 +24,8 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::Penalize => vec![("y", penalize(o))],
         Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
         Op::RopeKv => rope_kv(o, live),
+        Op::Rope => vec![("x", rope(o, live))],
+        Op::SelfAttention => vec![("y", self_attention(o, live))],
         Op::Gumbel | Op::Argmax => Vec::new(),
     }
 }
@@ -117,6 +119,37 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
+fn self_attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: self_attention::Params = o.params();
+    let [q, k, v] = ["q", "k", "v"].map(|name| o.numbers(name));
+    let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
+    let group = p.heads as usize / kv_heads;
+    let tokens = o.rows();
+    let mut sequence = 0;
+    let sequences: Vec<usize> = tokens
+        .iter()
+        .map(|row| {
+            sequence += usize::from(row.position == 0);
+            sequence
+        })
+        .collect();
+    rows(o, live, |t, i| {
+        let h = i / head;
+        let seen = (0..live)
+            .filter(|&r| sequences[r] == sequences[t] && r.abs_diff(t) <= p.reach as usize);
+        let at = |row: usize| (row * kv_heads + h / group) * head;
+        let dot = |row: usize| {
+            let q = &q[t * group * kv_heads * head + h * head..][..head];
+            let pairs = q.iter().zip(&k[at(row)..]);
+            wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        };
+        softmax(seen.clone().map(dot))
+            .zip(seen)
+            .map(|(weight, row)| weight * wide(v[at(row) + i % head]))
+            .sum()
+    })
+}
+
 fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
     let scores: Vec<f64> = scores.collect();
     let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
@@ -125,7 +158,7 @@ fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
 }
 
 /// The heads of a row, turned by a position.
-fn turned(p: &rope_kv::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
+fn turned(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
     let mut out = heads.to_vec();
     let half = p.rope_dim as usize / 2;
     for head in out.chunks_exact_mut(p.head_dim as usize) {
@@ -145,8 +178,27 @@ fn turned(p: &rope_kv::Params, freqs: &[f32], position: u32, heads: &[f32]) -> V
     out
 }
 
+fn rope(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: rope::Params = o.params();
+    let (freqs, mut x) = (o.numbers("freqs"), o.numbers("x"));
+    let width = (p.heads * p.head_dim) as usize;
+    for (row, x) in o.rows()[..live].iter().zip(x.chunks_exact_mut(width)) {
+        let y = turned(&p, &freqs, row.position, x);
+        x.copy_from_slice(&y);
+    }
+    x
+}
+
 fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     let p: rope_kv::Params = o.params();
+    let turns = rope::Params {
+        tokens: p.tokens,
+        heads: p.heads,
+        head_dim: p.head_dim,
+        rope_dim: p.rope_dim,
+        half_split: p.half_split,
+        magnitude: p.magnitude,
+    };
     let [freqs, k, v] = ["freqs", "k", "v"].map(|name| o.numbers(name));
     let [mut q, mut keys, mut values] = ["q", "k_cache", "v_cache"].map(|name| o.numbers(name));
     let [width, kv_width] = [p.heads, p.kv_heads].map(|heads| (heads * p.head_dim) as usize);
@@ -156,7 +208,7 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         }
         let at = (row.position % p.ring) as usize * kv_width;
         let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
-        let turn = |x: Vec<f32>| turned(&p, &freqs, row.position, &x);
+        let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));
         q[t * width..][..width].copy_from_slice(&turned_q);
         keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));

@@ -47,10 +47,10 @@ pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
 pub(crate) struct Outcome {
     /// What each operand is.
     pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
+    /// The bytes of its parameters.
+    params: Vec<u8>,
     /// The numbers of each weight.
     weights: BTreeMap<&'static str, Vec<f32>>,
-    /// The bytes of the command's parameters.
-    params: Vec<u8>,
     /// The bytes before.
     pub(crate) before: BTreeMap<&'static str, Vec<u8>>,
     /// The bytes after, of what the operation writes.
@@ -58,11 +58,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The parameters of the command.
-    pub(crate) fn params<P: Pod>(&self) -> P {
-        bytemuck::pod_read_unaligned(&self.params)
-    }
-
     /// The numbers of an operand before the command.
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
         if let Some(weight) = self.weights.get(name) {
@@ -74,6 +69,11 @@ impl Outcome {
     /// The numbers of an operand after it.
     pub(crate) fn results(&self, name: &str) -> Vec<f32> {
         numbers(self.slots[name].dtype, &self.after[name])
+    }
+
+    /// The command's parameters.
+    pub(crate) fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(&self.params)
     }
 
     /// Token and position of the rows before.
@@ -155,7 +155,7 @@ fn state(case: &Case) -> Vec<u8> {
     for t in 0..case.tokens {
         let row = Row {
             token: random.word() % ids,
-            position: case.position + t,
+            position: case.position + t % case.sequence,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
@@ -201,8 +201,8 @@ pub(crate) fn run_case(
     let mut executor = (device.link)(program).expect("cases link");
     let mut outcome = Outcome {
         slots: BTreeMap::new(),
-        weights: BTreeMap::new(),
         params,
+        weights: BTreeMap::new(),
         before: BTreeMap::new(),
         after: BTreeMap::new(),
     };

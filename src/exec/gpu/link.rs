@@ -57,6 +57,9 @@ fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
         Op::Attention => {
             bytemuck::pod_read_unaligned::<shaders::attention::Params>(params).head_dim
         }
+        Op::SelfAttention => {
+            bytemuck::pod_read_unaligned::<shaders::self_attention::Params>(params).head_dim
+        }
         _ => return Ok(()),
     };
     if head_dim == 0 || head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(2) {

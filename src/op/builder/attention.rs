@@ -45,6 +45,7 @@ pub fn ring(context: u32, window: u32, rows: u32) -> u32 {
 
 impl Builder<'_> {
     /// Turns `q` by its position, stores the turned `k` and `v` in the layer's cache.
+    #[expect(clippy::too_many_arguments, reason = "a layer's q, k and v")]
     pub fn rope_kv(&mut self, at: Heads, rope: Rope, q: X, k: X, v: X) {
         // Where nothing is turned, no frequency is read: any numbers will do.
         let freqs = match rope.dim {
@@ -65,6 +66,24 @@ impl Builder<'_> {
         let slots = [k.slot, v.slot, freqs, q.slot, keys, values, self.state];
         let work = [at.heads + at.kv_heads, q.tokens];
         self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
+    }
+
+    /// Turns heads of `x` by its positions, in place: what goes to no cache of its own.
+    pub fn rope(&mut self, heads: u32, head_dim: u32, rope: Rope, x: X) {
+        if rope.dim == 0 {
+            return;
+        }
+        let freqs = self.freqs(rope);
+        let params = shaders::rope::Params {
+            tokens: x.tokens,
+            heads,
+            head_dim,
+            rope_dim: rope.dim,
+            half_split: u32::from(rope.half_split),
+            magnitude: rope.magnitude,
+        };
+        let slots = [freqs, x.slot, self.state];
+        self.emit((Op::Rope, None), &slots, &params, [heads, x.tokens]);
     }
 
     /// Attention of `q` over the positions of its window, `[tokens, heads head_dim]`. Scores are
@@ -94,6 +113,31 @@ impl Builder<'_> {
             &params,
             work,
         );
+        y
+    }
+
+    /// Attention of the rows of each sequence over one another, `[tokens, heads head_dim]`: those
+    /// farther than `reach` from a row do not count. Sequences lie one behind the other, and the
+    /// positions of each begin at 0.
+    pub fn self_attention(
+        &mut self,
+        [heads, kv_heads, head_dim]: [u32; 3],
+        [q, k, v]: [X; 3],
+        scale: f32,
+        reach: u32,
+    ) -> X {
+        let y = self.scratch("a", q.tokens, q.cols);
+        let params = shaders::self_attention::Params {
+            tokens: q.tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            reach,
+        };
+        let slots = [q.slot, k.slot, v.slot, y.slot, self.state];
+        let work = [heads, q.tokens];
+        self.emit((Op::SelfAttention, None), &slots, &params, work);
         y
     }
 

@@ -240,3 +240,103 @@ fn attention_case(
         2e-6,
     )
 }
+
+pub(super) fn rope(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for (head_dim, dim, position) in [(12, 8, 0), (10, 10, 77), (64, 64, 70_000), (2, 2, 9)] {
+        for half_split in [false, true] {
+            let rope = Rope {
+                index: 0,
+                dim,
+                half_split,
+                magnitude: 0.5,
+            };
+            let mut rig = Rig::new(device, shape(4), vec![freqs(dim)], |b| {
+                let x = b.input("x", 3 * head_dim);
+                b.rope(3, head_dim, rope, x);
+            });
+            let positions = [position, 2 * position, 5, 7];
+            rig.state(live(3), &positions.map(|position| (0, position)));
+            let x = floats(15, 4 * 3 * head_dim as usize);
+            rig.put("x", &x);
+            rig.run();
+            let rows = x.chunks(3 * head_dim as usize).zip(positions);
+            let mut wanted: Vec<f64> = rows
+                .take(3)
+                .flat_map(|(x, position)| turned(head_dim, rope, x, position))
+                .collect();
+            wanted.extend(wide(&x[wanted.len()..]));
+            let what = format!("{rope:?} of {head_dim} at {position}");
+            worst = close(&what, &rig.get("x"), &wanted, 1e-6).max(worst);
+        }
+    }
+    worst
+}
+
+pub(super) fn self_attention(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    // head_dim, reach, sequences: the last is cut by what lives
+    for (head_dim, reach, lengths) in [
+        (12, u32::MAX, &[7][..]),
+        (2, u32::MAX, &[1, 5, 3, 1, 1]),
+        (64, u32::MAX, &[140, 9, 261]),
+        (16, 20, &[150, 2, 30]),
+        (32, 70, &[300]),
+        (6, 0, &[4, 4]),
+        (512, 3, &[9, 9]),
+    ] {
+        worst = self_attention_case(device, head_dim, reach, lengths).max(worst);
+    }
+    worst
+}
+
+fn self_attention_case(device: &Device, head_dim: u32, reach: u32, lengths: &[u32]) -> f64 {
+    let (heads, kv_heads) = (6, 2);
+    let rows: Vec<(usize, u32)> = lengths
+        .iter()
+        .enumerate()
+        .flat_map(|(sequence, &length)| (0..length).map(move |position| (sequence, position)))
+        .collect();
+    let tokens = u32::try_from(rows.len()).unwrap() + 1;
+    let mut rig = Rig::new(device, shape(tokens), vec![], |b| {
+        let q = b.input("q", heads * head_dim);
+        let [k, v] = ["k", "v"].map(|name| b.input(name, kv_heads * head_dim));
+        b.self_attention([heads, kv_heads, head_dim], [q, k, v], 0.7, reach);
+    });
+    let mut state: Vec<(u32, u32)> = rows.iter().map(|&(_, position)| (0, position)).collect();
+    state.push((0, rows[rows.len() - 1].1 + 1));
+    rig.state(live(tokens - 1), &state);
+    let (d, n) = (head_dim as usize, tokens as usize);
+    let q = floats(16, n * 6 * d);
+    // Rows that do not live may hold anything.
+    let [k, v] = [17, 18].map(|seed| {
+        let mut x = floats(seed, n * 2 * d);
+        x[(n - 1) * 2 * d..].fill(f32::NAN);
+        x
+    });
+    rig.put("q", &q);
+    rig.put("k", &k);
+    rig.put("v", &v);
+    rig.put("a", &vec![UNTOUCHED; q.len()]);
+    rig.run();
+    let [q, k, v] = [q, k, v].map(|x| wide(&x));
+    let mut wanted = Vec::new();
+    for (i, q) in q.chunks(d).take(rows.len() * 6).enumerate() {
+        let (t, head) = (i / 6, i % 6);
+        let seen = |r: &usize| rows[*r].0 == rows[t].0 && r.abs_diff(t) <= reach as usize;
+        let row = |x: &[f64], r: usize| x[(r * 2 + head / 3) * d..][..d].to_vec();
+        let score = |r| row(&k, r).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
+        let seen = (0..rows.len()).filter(seen);
+        let weights: Vec<_> = seen.map(|r| (row(&v, r), score(r).exp())).collect();
+        let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
+        let sum = |e: usize| weights.iter().map(|(v, weight)| weight * v[e]).sum::<f64>() / total;
+        wanted.extend((0..d).map(sum));
+    }
+    let wanted = then_untouched(wanted, n * 6 * d);
+    close(
+        &format!("self_attention {head_dim} reach {reach} of {lengths:?}"),
+        &rig.get("a"),
+        &wanted,
+        2e-6,
+    )
+}

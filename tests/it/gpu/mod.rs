@@ -13,7 +13,7 @@ mod pick;
 mod rig;
 mod types;
 
-use attention::{attention, rope_kv};
+use attention::{attention, rope, rope_kv, self_attention};
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, swiglu, wide_grid,
@@ -37,7 +37,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
+    ("rope", rope),
     ("attention", attention),
+    ("self_attention", self_attention),
     ("swiglu", swiglu),
     ("last_row", last_row),
     ("penalize", penalize),

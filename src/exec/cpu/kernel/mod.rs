@@ -94,6 +94,7 @@ const PLAIN: Case = Case {
     tokens: 1,
     live: 1,
     position: 0,
+    sequence: u32::MAX,
     context: 16,
     cache: DType::F32,
     weights: &[],
