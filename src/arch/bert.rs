@@ -84,7 +84,12 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
         0 => u32::MAX,
         window => window / 2,
     };
-    b.self_attention(at, [q, k, v], l.attention_scale(c), reach)
+    b.self_attention(
+        [at.heads, at.kv_heads, at.head_dim],
+        [q, k, v],
+        l.attention_scale(c),
+        reach,
+    )
 }
 
 /// Texts are of the first type: there is no second one beside them.

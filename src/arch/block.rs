@@ -171,8 +171,15 @@ impl Block {
         let rope = u32::from(slides && c.ropes.len() > 1);
         let block = Self {
             heads: c.lists.heads.of(layer, &key("attention.head_count"))?,
-            kv_heads: c.lists.kv_heads.of(layer, &key("attention.head_count_kv"))?,
-            head_dim: if slides { c.lists.head_dim_swa } else { c.head_dim },
+            kv_heads: c
+                .lists
+                .kv_heads
+                .of(layer, &key("attention.head_count_kv"))?,
+            head_dim: if slides {
+                c.lists.head_dim_swa
+            } else {
+                c.head_dim
+            },
             ffn: c.lists.ffn.of(layer, &key("feed_forward_length"))?,
             window: if slides { c.window } else { 0 },
             rope: turned.then_some(rope),

@@ -138,7 +138,10 @@ impl Config {
         }
         let context = number("context_length")?;
         let head_dim = number("attention.key_length")?;
-        let (heads, kv_heads) = (each("attention.head_count")?, each("attention.head_count_kv")?);
+        let (heads, kv_heads) = (
+            each("attention.head_count")?,
+            each("attention.head_count_kv")?,
+        );
         let ffn = each("feed_forward_length")?;
         let dim = number("embedding_length")?;
         // A head's size where no key has it; validation says if it is none.
@@ -152,9 +155,8 @@ impl Config {
             0 => dim.checked_div(heads.max()).unwrap_or(0),
             n => n,
         };
-        let rope_dim = |name: &str, default| {
-            Ok(meta.u32(&key(name))?.filter(|n| *n > 0).unwrap_or(default))
-        };
+        let rope_dim =
+            |name: &str, default| Ok(meta.u32(&key(name))?.filter(|n| *n > 0).unwrap_or(default));
         let turned = rope_dim("rope.dimension_count", head_dim)?;
         let scaling = Keys {
             meta,

@@ -14,7 +14,6 @@ mod olmo2;
 mod parts;
 mod qwen2;
 mod qwen3;
-mod qwen3moe;
 mod rope;
 
 pub use block::Block;
@@ -118,13 +117,6 @@ pub const ARCHS: &[Arch] = &[
         name: "qwen3",
         model_types: &["qwen3"],
         recipe: qwen3::recipe,
-        ..PLAIN
-    },
-    Arch {
-        name: "qwen3moe",
-        model_types: &["qwen3_moe"],
-        names: &names::QWEN3_MOE,
-        recipe: qwen3moe::recipe,
         ..PLAIN
     },
     Arch {

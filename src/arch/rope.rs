@@ -127,11 +127,7 @@ impl Rotation {
 /// Holds divisors of a file to their number and to being divisors.
 fn divisors(name: &str, factors: &[f32], pairs: usize) -> Result<()> {
     if factors.len() != pairs {
-        bail!(
-            Format,
-            "{name} has {} factors, not {pairs}",
-            factors.len()
-        );
+        bail!(Format, "{name} has {} factors, not {pairs}", factors.len());
     }
     if let Some(bad) = factors.iter().find(|f| f.is_nan() || **f <= 0.0) {
         bail!(Format, "{name}: {bad} is no divisor");
@@ -214,7 +210,8 @@ impl<'a> Scale<'a> {
                 high,
                 original,
             } => {
-                let [factor, low, high, original] = [*factor, *low, *high, *original].map(f64::from);
+                let [factor, low, high, original] =
+                    [*factor, *low, *high, *original].map(f64::from);
                 let wavelength = std::f64::consts::TAU / freq;
                 if wavelength < original / high {
                     freq
@@ -235,7 +232,11 @@ impl<'a> Scale<'a> {
             RopeScaling::Long { .. } => freq / f64::from(self.list[i]),
             RopeScaling::Proportional { pairs, factor } => {
                 let turns = i < *pairs as usize;
-                if turns { freq / f64::from(*factor) } else { 0.0 }
+                if turns {
+                    freq / f64::from(*factor)
+                } else {
+                    0.0
+                }
             }
         }
     }

@@ -136,11 +136,19 @@ pub(super) fn chunk(
     let experts = u64::from(config.expert_ffn) * u64::from(config.experts_used);
     let layers = u64::from(config.layer_embedding) * u64::from(config.layers);
     let width = 2 * u64::from(config.dim) + 3 * u64::from(config.ffn.max(config.q_dim()));
-    let outside = if arch.encoder { 0 } else { u64::from(config.vocab) };
+    let outside = if arch.encoder {
+        0
+    } else {
+        u64::from(config.vocab)
+    };
     let token_bytes = (width + 3 * (experts + layers) + outside) * 4;
     let free = free_bytes(profile).saturating_sub(cache.bytes);
     let fitting = free / 2 / token_bytes;
-    let least = if arch.encoder { cache.context.max(2) } else { 2 };
+    let least = if arch.encoder {
+        cache.context.max(2)
+    } else {
+        2
+    };
     if fitting < u64::from(least) {
         bail!(
             Memory,

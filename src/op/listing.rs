@@ -65,12 +65,16 @@ impl Table {
                     flops: 6 * elements(3),
                 }
             }
+            Op::Rope => Cost {
+                bytes: all,
+                flops: 3 * elements(1),
+            },
             // Every query element meets every position twice: once as a score, once as a sum.
-            Op::Attention => {
-                let context = u64::from(self.slot(cmd.slots[1]).rows);
+            Op::Attention | Op::SelfAttention => {
+                let positions = u64::from(self.slot(cmd.slots[1]).rows);
                 Cost {
                     bytes: all,
-                    flops: 4 * elements(0) * context,
+                    flops: 4 * elements(0) * positions,
                 }
             }
             _ => Cost {

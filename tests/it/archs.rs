@@ -130,7 +130,12 @@ fn check_chunks(what: &str, s: &mut Session, golden: &Golden, chunk: usize) {
         s.prefill(tokens, &mut |_, _| {}).expect("it fits");
         s.logits(&mut out).expect("the room is right");
         let position = at * chunk + tokens.len() - 1;
-        check_row(&format!("{what}: chunks of {chunk}"), &out, golden, position);
+        check_row(
+            &format!("{what}: chunks of {chunk}"),
+            &out,
+            golden,
+            position,
+        );
     }
 }
 

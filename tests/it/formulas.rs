@@ -8,7 +8,7 @@ use crate::kernels::Outcome;
 use tabla::exec::case::Case;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
-use tabla::op::shaders;
+use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
 pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
@@ -33,7 +33,10 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Penalize => vec![("y", penalize(o))],
         Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
-        Op::Gumbel | Op::Argmax | Op::RopeKv => Vec::new(),
+        Op::RopeKv => rope_kv(o, live),
+        Op::Rope => vec![("x", rope(o, live))],
+        Op::SelfAttention => vec![("y", self_attention(o, live))],
+        Op::Gumbel | Op::Argmax => Vec::new(),
     }
 }
 
@@ -207,47 +210,129 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
-/// The shapes of heads are not in the slots: they follow from the case's widths as it emits
-/// them, so the scale is the cases' own 0.3 and the head is found by its name.
 fn attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: attention::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
-    let [width, kv_width] = [o.slots["q"].cols, o.slots["k_cache"].cols].map(|n| n as usize);
-    let head = head_dim(width, kv_width);
-    let group = width / kv_width;
+    let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
+    let group = p.heads as usize / kv_heads;
     let tokens = o.rows();
     rows(o, live, |t, i| {
         let h = i / head;
-        let positions = 0..=tokens[t].position as usize;
-        let at = |p: usize| p * kv_width + h / group * head;
-        let dot = |p: usize| {
-            let pairs = q[t * width + h * head..][..head].iter().zip(&k[at(p)..]);
-            0.3f32 as f64 * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        let position = tokens[t].position as usize;
+        let seen = position.saturating_sub(p.window as usize - 1)..=position;
+        let at = |position: usize| (position % p.ring as usize * kv_heads + h / group) * head;
+        let dot = |position: usize| {
+            let q = &q[t * group * kv_heads * head + h * head..][..head];
+            let pairs = q.iter().zip(&k[at(position)..]);
+            let score = wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>();
+            match wide(p.softcap) {
+                0.0 => score,
+                cap => cap * (score / cap).tanh(),
+            }
         };
-        let scores: Vec<f64> = positions.map(dot).collect();
-        let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-        let mixed = scores
-            .iter()
-            .enumerate()
-            .map(|(p, s)| (s - max).exp() / sum * wide(v[at(p) + i % head]));
-        mixed.sum()
+        softmax(seen.clone().map(dot))
+            .zip(seen)
+            .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
+            .sum()
     })
 }
 
-/// Elements of a head in the cases of attention, by the widths of q and of the cache.
-fn head_dim(width: usize, kv_width: usize) -> usize {
-    match (width, kv_width) {
-        (1, 1) => 1,
-        (64, 32) => 16,
-        (60, 20) => 10,
-        (18, 18) => 6,
-        (512, 128) => 64,
-        (448, 64) => 32,
-        (288, 96) => 48,
-        (320, 320) => 80,
-        (128, 64) => 16,
-        other => panic!("heads of {other:?}"),
+fn self_attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: self_attention::Params = o.params();
+    let [q, k, v] = ["q", "k", "v"].map(|name| o.numbers(name));
+    let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
+    let group = p.heads as usize / kv_heads;
+    let tokens = o.rows();
+    let mut sequence = 0;
+    let sequences: Vec<usize> = tokens
+        .iter()
+        .map(|row| {
+            sequence += usize::from(row.position == 0);
+            sequence
+        })
+        .collect();
+    rows(o, live, |t, i| {
+        let h = i / head;
+        let seen = (0..live)
+            .filter(|&r| sequences[r] == sequences[t] && r.abs_diff(t) <= p.reach as usize);
+        let at = |row: usize| (row * kv_heads + h / group) * head;
+        let dot = |row: usize| {
+            let q = &q[t * group * kv_heads * head + h * head..][..head];
+            let pairs = q.iter().zip(&k[at(row)..]);
+            wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        };
+        softmax(seen.clone().map(dot))
+            .zip(seen)
+            .map(|(weight, row)| weight * wide(v[at(row) + i % head]))
+            .sum()
+    })
+}
+
+fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    let scores: Vec<f64> = scores.collect();
+    let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+    scores.into_iter().map(move |s| (s - max).exp() / sum)
+}
+
+/// The heads of a row, turned by a position.
+fn turned(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
+    let mut out = heads.to_vec();
+    let half = p.rope_dim as usize / 2;
+    for head in out.chunks_exact_mut(p.head_dim as usize) {
+        for (i, freq) in freqs[..half].iter().enumerate() {
+            let (a, b) = match p.half_split {
+                0 => (2 * i, 2 * i + 1),
+                _ => (i, i + half),
+            };
+            // The angle is f32: at far positions its rounding is most of the error.
+            let (sin, cos) = wide(position as f32 * freq).sin_cos();
+            let (x, y) = (wide(head[a]), wide(head[b]));
+            let magnitude = wide(p.magnitude);
+            head[a] = (magnitude * (x * cos - y * sin)) as f32;
+            head[b] = (magnitude * (x * sin + y * cos)) as f32;
+        }
     }
+    out
+}
+
+fn rope(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: rope::Params = o.params();
+    let (freqs, mut x) = (o.numbers("freqs"), o.numbers("x"));
+    let width = (p.heads * p.head_dim) as usize;
+    for (row, x) in o.rows()[..live].iter().zip(x.chunks_exact_mut(width)) {
+        let y = turned(&p, &freqs, row.position, x);
+        x.copy_from_slice(&y);
+    }
+    x
+}
+
+fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let p: rope_kv::Params = o.params();
+    let turns = rope::Params {
+        tokens: p.tokens,
+        heads: p.heads,
+        head_dim: p.head_dim,
+        rope_dim: p.rope_dim,
+        half_split: p.half_split,
+        magnitude: p.magnitude,
+    };
+    let [freqs, k, v] = ["freqs", "k", "v"].map(|name| o.numbers(name));
+    let [mut q, mut keys, mut values] = ["q", "k_cache", "v_cache"].map(|name| o.numbers(name));
+    let [width, kv_width] = [p.heads, p.kv_heads].map(|heads| (heads * p.head_dim) as usize);
+    for (t, row) in o.rows()[..live].iter().enumerate() {
+        if row.position >= o.state().context {
+            continue;
+        }
+        let at = (row.position % p.ring) as usize * kv_width;
+        let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
+        let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
+        let turned_q = turn(of(&q, width));
+        q[t * width..][..width].copy_from_slice(&turned_q);
+        keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));
+        values[at..][..kv_width].copy_from_slice(&of(&v, kv_width));
+    }
+    vec![("q", q), ("k_cache", keys), ("v_cache", values)]
 }
 
 fn last_row(o: &Outcome, live: usize) -> Vec<f32> {

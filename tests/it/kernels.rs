@@ -112,8 +112,8 @@ impl Tensors for Filled {
     }
 }
 
-fn random_bytes(slot: &SlotInfo, name: &str) -> Vec<u8> {
-    let mut random = Random::of(name);
+fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
+    let mut random = Random::of(&slot.name);
     let mut bytes = Vec::new();
     for _ in 0..slot.rows {
         if slot.dtype == DType::U32 {
@@ -155,7 +155,7 @@ fn state(case: &Case) -> Vec<u8> {
     for t in 0..case.tokens {
         let row = Row {
             token: random.word() % ids,
-            position: case.position + t,
+            position: case.position + t % case.sequence,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
@@ -169,6 +169,7 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
         tokens: case.tokens,
         logits: LogitRows::Last,
         context: case.context,
+        rows: case.tokens,
         cache: case.cache,
     };
     let mut b = Builder::new(case, shape);
@@ -216,7 +217,7 @@ pub(crate) fn run_case(
             _ => {
                 let mut bytes = match slot.place {
                     Place::State => state(case),
-                    _ => random_bytes(slot, name),
+                    _ => random_bytes(slot),
                 };
                 set(name, &mut bytes);
                 executor.write(slot.place, 0, &bytes).expect("it fits");

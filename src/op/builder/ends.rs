@@ -61,7 +61,9 @@ impl Builder<'_> {
         let slot = match self.shape.logits {
             LogitRows::Last => self.place("logits", DType::F32, [1, cols], Place::Logits),
             // Tables without logits have ended before.
-            LogitRows::All | LogitRows::None => self.place("scores", DType::F32, [tokens, cols], Place::Scores),
+            LogitRows::All | LogitRows::None => {
+                self.place("scores", DType::F32, [tokens, cols], Place::Scores)
+            }
         };
         self.mat_into(w, x, slot, [Op::Gemv, Op::Gemm]);
         let logits = X { slot, tokens, cols };

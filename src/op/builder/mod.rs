@@ -15,7 +15,7 @@ use super::shaders;
 use super::table::{LayerEnd, Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-pub use attention::Heads;
+pub use attention::{Heads, Rope, ring};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
 
@@ -54,6 +54,8 @@ pub struct Shape {
     pub logits: LogitRows,
     /// Positions of the KV cache.
     pub context: u32,
+    /// Tokens of the widest table that shares the cache.
+    pub rows: u32,
     /// Storage of the KV cache.
     pub cache: DType,
 }

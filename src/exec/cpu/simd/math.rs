@@ -56,6 +56,10 @@ pub(in crate::exec::cpu) fn tanh(x: f32) -> f32 {
     p = p * z - 5.373_971_5e-2;
     p = p * z + 1.333_144_2e-1;
     p = p * z - 3.333_328_2e-1;
+    p = p * z + 2.063_909e-2;
+    p = p * z - 5.373_971_5e-2;
+    p = p * z + 1.333_144_2e-1;
+    p = p * z - 3.333_328e-1;
     let near = x + x * z * p;
     let far = (1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0)).copysign(x);
     if x.abs() < 0.625 { near } else { far }
