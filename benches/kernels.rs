@@ -16,7 +16,9 @@ use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level, Options};
 use tabla::exec::state::{Row, State};
 use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::builder::{
+    Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
+};
 use tabla::op::table::{Place, Table};
 use tabla::{plan, quant};
 
@@ -124,6 +126,7 @@ fn compile(
         tokens,
         logits: LogitRows::Last,
         context: 4096,
+        rows: tokens,
         cache: DType::F16,
     };
     let mut b = Builder::new(model, shape);
@@ -286,8 +289,13 @@ fn forward(b: &mut Builder<'_>) {
             heads: 32,
             kv_heads: 8,
             head_dim: 64,
-            rope_dim: 64,
+            window: 0,
+        };
+        let rope = Rope {
+            index: 0,
+            dim: 64,
             half_split: false,
+            magnitude: 1.0,
         };
         let mut w = |name: &str, rows, cols| b.weight(&format!("{name}.{l}"), rows, cols);
         let (q, k, v) = (w("q", DIM, DIM), w("k", KV, DIM), w("v", KV, DIM));
@@ -295,17 +303,17 @@ fn forward(b: &mut Builder<'_>) {
         let (up, down) = (w("up", FFN, DIM), w("down", DIM, FFN));
         let n = b.rms_norm(h, norm, 1e-5);
         let (q, k, v) = (b.mat("q", q, n), b.mat("k", k, n), b.mat("v", v, n));
-        b.rope_kv(heads, q, k, v);
-        let a = b.attention(heads, q, 0.125);
+        b.rope_kv(heads, rope, q, k, v);
+        let a = b.attention(heads, q, 0.125, 0.0);
         b.mat_add(o, a, h);
         let n = b.rms_norm(h, norm, 1e-5);
         let (gate, up) = (b.mat("gate", gate, n), b.mat("up", up, n));
-        let f = b.swiglu(gate, up);
+        let f = b.glu(Activation::Silu, gate, up);
         b.mat_add(down, f, h);
     }
     let n = b.rms_norm(h, norm, 1e-5);
     let last = b.logit_rows(n);
-    b.logits(embd, last);
+    b.logits(embd, last, LogitMap::default());
 }
 
 fn decode(dtype: DType, threads: u32) {

@@ -1,19 +1,19 @@
-// q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v
+// q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
-// freqs: [rope_dim / 2] f32, radians per position.  Caches: [context, kv_heads, head_dim] in
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [ring, kv_heads, head_dim] in
 // pairs.  One workgroup per token and head, those of k and v after those of q.
 // A row whose position is outside the context is left alone.
 
 #import grid
 #import state
 #import cache
-#import trig
+#import rope
 
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim: u32, half_split: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim: u32, half_split: u32, magnitude: f32, ring: u32 }
 
 @group(0) @binding(0) var<storage, read> k: array<f32>;
 @group(0) @binding(1) var<storage, read> v: array<f32>;
@@ -24,26 +24,15 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim:
 @group(0) @binding(6) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// The elements that frequency i turns.
-fn pair_of(i: u32) -> vec2<u32> {
-    if (params.half_split != 0u) {
-        return vec2(i, i + params.rope_dim / 2u);
-    }
-    return vec2(2u * i, 2u * i + 1u);
-}
-
 // Element i of the head of k that begins at base, turned.
-fn turned_k(base: u32, i: u32, position: f32) -> f32 {
+fn turned_k(base: u32, i: u32, position: u32) -> f32 {
     if (i >= params.rope_dim) {
         return k[base + i];
     }
-    let half = params.rope_dim / 2u;
-    let f = select(i / 2u, i % half, params.half_split != 0u);
+    let f = select(i / 2u, i % (params.rope_dim / 2u), params.half_split != 0u);
     let pair = pair_of(f);
-    let t = turn(position * freqs[f]);
-    let a = k[base + pair.x];
-    let b = k[base + pair.y];
-    return select(a * t.y + b * t.x, a * t.x - b * t.y, i == pair.x);
+    let x = turned(vec2(k[base + pair.x], k[base + pair.y]), turn_of(f, position));
+    return select(x.y, x.x, i == pair.x);
 }
 
 @compute @workgroup_size(WG)
@@ -64,22 +53,20 @@ fn main(
     if (head < params.heads) {
         let base = (token * params.heads + head) * params.head_dim;
         for (var i = lane; i < params.rope_dim / 2u; i += WG) {
-            let pair = pair_of(i);
-            let t = turn(f32(position) * freqs[i]);
-            let a = q[base + pair.x];
-            let b = q[base + pair.y];
-            q[base + pair.x] = a * t.x - b * t.y;
-            q[base + pair.y] = a * t.y + b * t.x;
+            let pair = base + pair_of(i);
+            let x = turned(vec2(q[pair.x], q[pair.y]), turn_of(i, position));
+            q[pair.x] = x.x;
+            q[pair.y] = x.y;
         }
         return;
     }
     let pairs = params.head_dim / 2u;
     let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
-    let to = (position * params.kv_heads + head - params.heads) * pairs;
+    let to = (position % params.ring * params.kv_heads + head - params.heads) * pairs;
     for (var p = lane; p < pairs; p += WG) {
         let i = 2u * p;
-        let at = f32(position);
-        k_cache[to + p] = pack_pair(vec2(turned_k(source, i, at), turned_k(source, i + 1u, at)));
+        let key = vec2(turned_k(source, i, position), turned_k(source, i + 1u, position));
+        k_cache[to + p] = pack_pair(key);
         v_cache[to + p] = pack_pair(vec2(v[source + i], v[source + i + 1u]));
     }
 }

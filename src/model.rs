@@ -1,24 +1,40 @@
 //! What loading yields and decoding uses: linked tables, a tokenizer, facts.
 
 use crate::device::Profile;
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::Executor;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tables of a model; the number is their index in [`Model::tables`].
+/// The tables of a model. An encoder has the one for embeddings alone; other models have it
+/// where they were loaded with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
 pub enum TableId {
     /// One token in, the likeliest next token out.
-    Greedy = 0,
+    Greedy,
     /// One token in, a drawn next token out.
-    Sampled = 1,
+    Sampled,
     /// A chunk of tokens in, the logits of the last one out.
-    Batch = 2,
+    Batch,
     /// A few tokens in, the logits of each out.
-    Score = 3,
+    Score,
+    /// A chunk of tokens in, the last layer's normed rows out.
+    Embed,
+}
+
+impl TableId {
+    /// Its name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::Sampled => "sampled",
+            Self::Batch => "batch",
+            Self::Score => "score",
+            Self::Embed => "embed",
+        }
+    }
 }
 
 /// Facts about a loaded model.
@@ -66,12 +82,58 @@ pub struct Facts {
     pub stages: Vec<(&'static str, Duration)>,
 }
 
+/// What becomes of the rows of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first one.
+    Cls,
+    /// The last one.
+    Last,
+    /// The largest number of each column.
+    Max,
+}
+
+impl Pooling {
+    /// Every pooling.
+    pub const ALL: &'static [Self] = &[Self::Mean, Self::Cls, Self::Last, Self::Max];
+
+    /// Its name in files of sentence-transformers and in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+            Self::Last => "last",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// What the files of a model say of its embeddings.
+#[derive(Clone, Debug, Default)]
+pub struct Embedding {
+    /// How the rows of a text become one; `None` where nothing is said.
+    pub pooling: Option<Pooling>,
+    /// Whether embeddings have the length 1; `None` where nothing is said.
+    pub normalize: Option<bool>,
+    /// What stands before texts of a kind (`query`, `document`): name and text.
+    pub prompts: Vec<(String, String)>,
+    /// The name of the prompt that is taken when none is asked for.
+    pub default_prompt: Option<String>,
+}
+
 /// A model, ready: its tables are linked to a device.
 pub struct Model {
     /// Replays the tables.
     pub(crate) executor: Box<dyn Executor>,
-    /// The tables, by [`TableId`].
+    /// The tables, each with the name of a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
+    /// So many positions can be forgotten without computing earlier ones again: what rings of
+    /// layers with a window hold beyond it.
+    pub(crate) rewind: usize,
+    /// What its files say of embeddings.
+    pub(crate) embedding: Embedding,
     /// Text to tokens and back.
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// The chat templates of its files.
@@ -102,8 +164,26 @@ impl Model {
     }
 
     /// One of its tables.
-    pub fn table(&self, id: TableId) -> &Table {
-        &self.tables[id as usize]
+    pub fn table(&self, id: TableId) -> Option<&Table> {
+        self.tables.iter().find(|table| table.name == id.name())
+    }
+
+    /// The place of a table among all.
+    ///
+    /// # Errors
+    ///
+    /// `State` where the model has no such table.
+    pub(crate) fn at(&self, id: TableId) -> Result<usize> {
+        let at = self.tables.iter().position(|table| table.name == id.name());
+        at.map_or_else(|| Err(self.lacks(id)), Ok)
+    }
+
+    fn lacks(&self, id: TableId) -> Error {
+        let message = match id {
+            TableId::Embed => "the model was loaded without its table for embeddings",
+            _ => "the model is an encoder: it yields embeddings and generates no text",
+        };
+        Error::new(ErrorKind::State, message)
     }
 }
 

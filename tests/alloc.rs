@@ -203,7 +203,11 @@ fn on_a_gpu(prompt: &[u32]) {
         ..Options::default()
     };
     let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
-    let commands = model.table(tabla::TableId::Sampled).cmds.len();
+    let commands = model
+        .table(tabla::TableId::Sampled)
+        .expect("it generates")
+        .cmds
+        .len();
     let mut session = Session::new(model);
     session.prefill(prompt, &mut |_, _| {}).expect("it fits");
     for sampling in [Sampling::GREEDY, SAMPLED] {

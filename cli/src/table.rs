@@ -76,6 +76,7 @@ fn place(place: Place) -> String {
         Place::History => "history".to_string(),
         Place::Logits => "logits".to_string(),
         Place::Scores => "scores".to_string(),
+        Place::Hidden => "hidden".to_string(),
     }
 }
 

@@ -1,25 +1,33 @@
-//! Llama 2 and 3: pre-norm grouped-query attention, gated SiLU. `h` is the residual stream.
+//! Llama 2 and 3, Mistral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm grouped-query
+//! attention and a gated feed-forward layer. `h` is the residual stream.
+//!
+//! What these differ in are numbers: which layers turn by position, what results are scaled by,
+//! the activation. Phi's fused matrices come apart while loading.
 
 use super::Config;
 use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    let h = parts::embed(b, c); // [tokens, dim]
-    for layer in 0..c.layers {
-        block(b, c, Layer(layer), h);
-    }
-    parts::head(b, c, h);
+    parts::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
-    let norm = l.norm(b, "attn_norm", c.dim);
-    let n = b.rms_norm(h, norm, c.eps); // [tokens, dim]
-    let q = l.project(b, "attn_q", c.q_dim(), n); // [tokens, heads head_dim]
-    let k = l.project(b, "attn_k", c.kv_dim(), n); // [tokens, kv_heads head_dim]
-    let v = l.project(b, "attn_v", c.kv_dim(), n);
-    b.rope_kv(l.heads(c), q, k, v);
-    let a = b.attention(l.heads(c), q, parts::attention_scale(c)); // [tokens, heads head_dim]
-    l.project_add(b, "attn_output", a, h); // h += Wo a
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let qkv = l.qkv(b, c, n);
+    let a = l.attend(b, c, qkv); // [tokens, heads head_dim]
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a
     l.feed_forward(b, c, h);
+}
+
+/// Every fourth layer of SmolLM 3 knows no positions.
+pub(super) fn smollm3(c: &mut Config) {
+    let turned = |layer: u32| (layer + 1) % 4 != 0;
+    c.turn_layers(turned);
+}
+
+/// Gemma's embeddings are scaled; its first files say `gelu` and mean the one by tanh.
+pub(super) fn gemma(c: &mut Config) {
+    c.scale_embeddings();
+    c.gelu_by_tanh();
 }

@@ -1,19 +1,30 @@
 //! Architectures: a recipe per family, and the registry that names them.
 
+mod bert;
+mod bitnet;
+mod block;
 mod checkpoints;
 mod config;
+mod defaults;
+mod gemma2;
+mod gemma4;
+mod gpt2;
 mod llama;
 mod names;
+mod olmo2;
 mod parts;
 mod qwen2;
 mod qwen3;
+mod rope;
 
+pub use block::Block;
 pub use checkpoints::{Checkpoint, checkpoint};
-pub use config::{Config, RopeScaling};
-pub use names::{HEAD, Names, PREFIXES};
+pub use config::Config;
+pub use names::{HEAD, Names, PREFIXES, Pairs};
+pub use rope::{RopeScaling, Rotation};
 
 use crate::error::{Result, bail};
-use crate::op::builder::Builder;
+use crate::op::builder::{Activation, Builder};
 
 /// A family: its facts and its recipe.
 #[derive(Debug)]
@@ -35,7 +46,13 @@ pub struct Arch {
     pub transposed: &'static [&'static str],
     /// Whether Hugging Face's norms are what is to be added to one.
     pub norms_plus_one: bool,
-    /// Emits the forward pass from tokens to logits.
+    /// Whether it reads whole texts, both ways, and yields embeddings and no logits.
+    pub encoder: bool,
+    /// What the feed-forward layer applies where a file does not say.
+    pub activation: Activation,
+    /// Sets what else files of the family leave unsaid.
+    pub defaults: fn(&mut Config),
+    /// Emits the forward pass from tokens to logits, or to rows of embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }
 
@@ -49,6 +66,9 @@ const PLAIN: Arch = Arch {
     fused: &[],
     transposed: &[],
     norms_plus_one: false,
+    encoder: false,
+    activation: Activation::Silu,
+    defaults: |_| {},
     recipe: llama::recipe,
 };
 
@@ -72,6 +92,7 @@ pub const ARCHS: &[Arch] = &[
         name: "smollm3",
         model_types: &["smollm3"],
         half_split: false,
+        defaults: llama::smollm3,
         ..PLAIN
     },
     Arch {
@@ -91,6 +112,7 @@ pub const ARCHS: &[Arch] = &[
         name: "olmo2",
         model_types: &["olmo2"],
         names: &names::OLMO2,
+        recipe: olmo2::recipe,
         ..PLAIN
     },
     Arch {
@@ -118,6 +140,8 @@ pub const ARCHS: &[Arch] = &[
         name: "gemma",
         model_types: &["gemma"],
         norms_plus_one: true,
+        activation: Activation::GeluTanh,
+        defaults: llama::gemma,
         ..PLAIN
     },
     Arch {
@@ -125,6 +149,9 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["gemma2"],
         names: &names::GEMMA2,
         norms_plus_one: true,
+        activation: Activation::GeluTanh,
+        defaults: gemma2::defaults,
+        recipe: gemma2::recipe,
         ..PLAIN
     },
     Arch {
@@ -132,28 +159,39 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["gemma3_text", "gemma3"],
         names: &names::GEMMA2,
         norms_plus_one: true,
+        activation: Activation::GeluTanh,
+        defaults: gemma2::defaults3,
+        recipe: gemma2::recipe3,
         ..PLAIN
     },
     Arch {
         name: "gemma4",
         model_types: &["gemma4_text", "gemma4"],
         names: &names::GEMMA4,
+        activation: Activation::GeluTanh,
+        defaults: gemma4::defaults,
+        recipe: gemma4::recipe,
         ..PLAIN
     },
     Arch {
         name: "bitnet-b1.58",
         model_types: &["bitnet", "BitNetForCausalLM", "BitnetForCausalLM"],
         names: &names::BITNET,
+        activation: Activation::Relu2,
+        recipe: bitnet::recipe,
         ..PLAIN
     },
     Arch {
         name: "bitnet-25",
         names: &names::BITNET,
+        activation: Activation::Relu2,
+        recipe: bitnet::recipe,
         ..PLAIN
     },
     Arch {
         name: "bitnet",
         names: &names::BITNET,
+        recipe: bitnet::recipe,
         ..PLAIN
     },
     Arch {
@@ -162,12 +200,19 @@ pub const ARCHS: &[Arch] = &[
         names: &names::GPT2,
         fused: &[QKV],
         transposed: &["attn_qkv", "attn_output", "ffn_up", "ffn_down"],
+        activation: Activation::GeluTanh,
+        defaults: gpt2::defaults,
+        recipe: gpt2::recipe,
         ..PLAIN
     },
     Arch {
         name: "bert",
         model_types: &["bert", "xlm-roberta", "roberta"],
         names: &names::BERT,
+        encoder: true,
+        activation: Activation::Gelu,
+        defaults: bert::defaults,
+        recipe: bert::recipe,
         ..PLAIN
     },
     Arch {
@@ -175,6 +220,8 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["nomic_bert"],
         names: &names::NOMIC_BERT,
         fused: &[QKV],
+        encoder: true,
+        recipe: bert::nomic,
         ..PLAIN
     },
     Arch {
@@ -182,6 +229,10 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["modernbert"],
         names: &names::MODERN_BERT,
         fused: &[QKV, GATE_UP],
+        encoder: true,
+        activation: Activation::Gelu,
+        defaults: bert::defaults_modern,
+        recipe: bert::modern,
         ..PLAIN
     },
 ];

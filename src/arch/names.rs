@@ -1,7 +1,7 @@
 //! What files of Hugging Face and MLX call the modules of a family, beside GGUF's names.
 
 /// Pairs of names: Hugging Face's, GGUF's.
-pub(super) type Pairs = &'static [(&'static str, &'static str)];
+pub type Pairs = &'static [(&'static str, &'static str)];
 
 /// The names of a family. More may stand here than a file has.
 #[derive(Debug)]

@@ -1,84 +1,241 @@
-//! What recipes share: the layer's names, projections, the feed-forward layer, the two ends.
+//! What recipes share: a layer's names and numbers, projections, feed-forward layers, the ends.
 
-use super::Config;
-use crate::op::builder::{Builder, Heads, W, X};
+use super::{Block, Config};
+use crate::op::builder::{Builder, Heads, LogitMap, Rope, W, X};
 
 /// A layer of the model: its number gives its tensors their names.
 #[derive(Clone, Copy)]
-pub(super) struct Layer(pub(super) u32);
+pub(super) struct Layer {
+    pub(super) index: u32,
+    pub(super) block: Block,
+}
+
+/// A decoder: embeddings, the layers one after the other, logits.
+pub(super) fn decoder(
+    b: &mut Builder<'_>,
+    c: &Config,
+    block: fn(&mut Builder<'_>, &Config, Layer, X),
+) {
+    let h = embed(b, c); // [tokens, dim]
+    for l in layers(c) {
+        block(b, c, l, h);
+        b.end_of_layer(h);
+    }
+    head(b, c, h);
+}
+
+/// The layers of the model.
+pub(super) fn layers(c: &Config) -> impl Iterator<Item = Layer> {
+    let layers = (0..).zip(&c.blocks);
+    layers.map(|(index, block)| Layer {
+        index,
+        block: *block,
+    })
+}
 
 impl Layer {
-    /// The layer's matrix `name`, `[rows, cols]`.
-    pub(super) fn mat(self, b: &mut Builder<'_>, name: &str, rows: u32, cols: u32) -> W {
-        b.weight(&format!("blk.{}.{name}.weight", self.0), rows, cols)
+    /// The name of the layer's tensor.
+    pub(super) fn tensor(self, name: &str) -> String {
+        format!("blk.{}.{name}", self.index)
     }
 
-    /// The layer's norm `name`, `[dim]`.
-    pub(super) fn norm(self, b: &mut Builder<'_>, name: &str, dim: u32) -> W {
-        b.vector(&format!("blk.{}.{name}.weight", self.0), dim)
+    /// The layer's matrix `name`, `[rows, cols]`.
+    pub(super) fn mat(self, b: &mut Builder<'_>, name: &str, rows: u32, cols: u32) -> W {
+        b.weight(&self.tensor(&format!("{name}.weight")), rows, cols)
+    }
+
+    /// The layer's vector `name`, `[dim]`.
+    pub(super) fn vector(self, b: &mut Builder<'_>, name: &str, dim: u32) -> W {
+        b.vector(&self.tensor(&format!("{name}.weight")), dim)
+    }
+
+    /// `x` over its root mean square, times the layer's vector `name`.
+    pub(super) fn rms_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+        let w = self.vector(b, name, x.cols());
+        b.rms_norm(x, w, c.eps)
+    }
+
+    /// The same for every head of `x` apart.
+    pub(super) fn head_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+        let w = self.vector(b, name, self.block.head_dim);
+        b.rms_norm(x, w, c.eps)
+    }
+
+    /// The layer's norm `name` over mean and variance, with its bias where the file has one.
+    pub(super) fn layer_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+        layer_norm(b, c, &self.tensor(name), x)
     }
 
     /// The heads of this layer.
-    pub(super) fn heads(self, c: &Config) -> Heads {
+    pub(super) fn heads(self) -> Heads {
+        let Block {
+            heads,
+            kv_heads,
+            head_dim,
+            window,
+            cache,
+            ..
+        } = self.block;
         Heads {
-            layer: self.0,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
-            rope_dim: c.rope_dim,
-            half_split: c.half_split,
+            layer: cache,
+            heads,
+            kv_heads,
+            head_dim,
+            window,
         }
     }
 
-    /// `W x`, `[tokens, rows]`.
-    pub(super) fn project(self, b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
-        let w = self.mat(b, name, rows, x.cols());
-        b.mat(short(name), w, x)
+    /// How its positions turn heads.
+    pub(super) fn rope(self, c: &Config) -> Rope {
+        let Some(index) = self.block.rope else {
+            return Rope {
+                index: 0,
+                dim: 0,
+                half_split: c.half_split,
+                magnitude: 1.0,
+            };
+        };
+        let rotation = &c.ropes[index as usize];
+        Rope {
+            index,
+            dim: rotation.dim,
+            half_split: c.half_split,
+            magnitude: rotation.magnitude(),
+        }
     }
 
-    /// `W x + bias`, `[tokens, rows]`.
+    /// `W x`, `[tokens, rows]`, with the bias that the file may have.
+    pub(super) fn project(self, b: &mut Builder<'_>, c: &Config, name: &str, rows: u32, x: X) -> X {
+        let x = self.norm_in(b, c, name, x);
+        let w = self.mat(b, name, rows, x.cols());
+        let y = b.mat(short(name), w, x);
+        self.bias(b, name, y);
+        y
+    }
+
+    /// `W x + bias`, `[tokens, rows]`, of a family that always has biases here.
     pub(super) fn project_biased(self, b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
-        let y = self.project(b, name, rows, x);
-        let bias = b.vector(&format!("blk.{}.{name}.bias", self.0), rows);
+        let w = self.mat(b, name, rows, x.cols());
+        let y = b.mat(short(name), w, x);
+        let bias = b.vector(&self.tensor(&format!("{name}.bias")), rows);
         b.add_bias(bias, y);
         y
     }
 
-    /// `h += W x`.
-    pub(super) fn project_add(self, b: &mut Builder<'_>, name: &str, x: X, h: X) {
+    /// `h += scale W x`, with the bias that the file may have.
+    pub(super) fn project_add(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X, h: X) {
+        let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());
-        b.mat_add(w, x, h);
+        if c.residual_scale == 1.0 {
+            b.mat_add(w, x, h);
+            self.bias(b, name, h);
+        } else {
+            let y = b.mat(short(name), w, x);
+            self.bias(b, name, y);
+            b.add(y, h, c.residual_scale);
+        }
     }
 
-    /// Norm, gated SiLU and the way back: `h += down(silu(gate n) * up n)`.
-    pub(super) fn feed_forward(self, b: &mut Builder<'_>, c: &Config, h: X) {
-        let norm = self.norm(b, "ffn_norm", c.dim);
-        let n = b.rms_norm(h, norm, c.eps); // [tokens, dim]
-        let gate = self.project(b, "ffn_gate", c.ffn, n); // [tokens, ffn]
-        let up = self.project(b, "ffn_up", c.ffn, n);
-        let f = b.swiglu(gate, up);
-        self.project_add(b, "ffn_down", f, h);
+    /// The bias of a projection, where the file has it.
+    fn bias(self, b: &mut Builder<'_>, name: &str, y: X) {
+        let bias = self.tensor(&format!("{name}.bias"));
+        if b.has(&bias) {
+            let bias = b.vector(&bias, y.cols());
+            b.add_bias(bias, y);
+        }
     }
+
+    /// A projection's norm of its own input, which BitNet's embedding models have.
+    fn norm_in(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+        let norm = self.tensor(&format!("{name}_norm_in.weight"));
+        if !b.has(&norm) {
+            return x;
+        }
+        let w = b.vector(&norm, x.cols());
+        b.rms_norm(x, w, c.eps)
+    }
+
+    /// Queries, keys and values, `[tokens, heads head_dim]` and twice `[tokens, kv_heads head_dim]`.
+    pub(super) fn qkv(self, b: &mut Builder<'_>, c: &Config, n: X) -> [X; 3] {
+        let (q_dim, kv_dim) = (self.block.q_dim(), self.block.kv_dim());
+        [
+            self.project(b, c, "attn_q", q_dim, n),
+            self.project(b, c, "attn_k", kv_dim, n),
+            self.project(b, c, "attn_v", kv_dim, n),
+        ]
+    }
+
+    /// Turns and stores, then attends: `[tokens, heads head_dim]`.
+    pub(super) fn attend(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) -> X {
+        b.rope_kv(self.heads(), self.rope(c), q, k, v);
+        b.attention(self.heads(), q, self.attention_scale(c), c.attention_cap)
+    }
+
+    /// `1 / sqrt(head_dim)`, or what the file says.
+    pub(super) fn attention_scale(self, c: &Config) -> f32 {
+        if c.attention_scale > 0.0 {
+            c.attention_scale
+        } else {
+            1.0 / (self.block.head_dim as f32).sqrt()
+        }
+    }
+
+    /// `act(gate n) * up n`, `[tokens, ffn]`.
+    pub(super) fn gated(self, b: &mut Builder<'_>, c: &Config, n: X) -> X {
+        let gate = self.project(b, c, "ffn_gate", self.block.ffn, n);
+        let up = self.project(b, c, "ffn_up", self.block.ffn, n);
+        b.glu(c.activation, gate, up)
+    }
+
+    /// Norm, gated feed-forward layer and the way back: `h += down(act(gate n) * up n)`.
+    pub(super) fn feed_forward(self, b: &mut Builder<'_>, c: &Config, h: X) {
+        let n = self.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
+        let f = self.gated(b, c, n); // [tokens, ffn]
+        self.project_add(b, c, "ffn_down", f, h);
+    }
+}
+
+/// The norm `name` over mean and variance, with its bias where the file has one.
+pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+    let w = b.vector(&format!("{name}.weight"), x.cols());
+    let y = b.layer_norm(x, w, c.eps);
+    let bias = format!("{name}.bias");
+    if b.has(&bias) {
+        let bias = b.vector(&bias, x.cols());
+        b.add_bias(bias, y);
+    }
+    y
 }
 
 /// The residual stream of the tokens, `[tokens, dim]`.
 pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
     let w = b.weight("token_embd.weight", c.vocab, c.dim);
-    b.embed(w)
+    let h = b.embed(w);
+    if c.embedding_scale != 1.0 {
+        b.scale(h, c.embedding_scale);
+    }
+    h
 }
 
 /// From the residual stream to logits.
 pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
-    let last = b.logit_rows(h);
-    let norm = b.vector("output_norm.weight", c.dim);
-    let n = b.rms_norm(last, norm, c.eps);
-    let w = b.weight("output.weight", c.vocab, c.dim);
-    b.logits(w, n);
+    let rows = b.logit_rows(h);
+    let w = b.vector("output_norm.weight", c.dim);
+    let n = b.rms_norm(rows, w, c.eps);
+    logits(b, c, n);
 }
 
-/// `1 / sqrt(head_dim)`.
-pub(super) fn attention_scale(c: &Config) -> f32 {
-    1.0 / (c.head_dim as f32).sqrt()
+/// Logits of normed rows; a table of embeddings ends with the rows.
+pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
+    if b.ends_with(n) {
+        return;
+    }
+    let w = b.weight("output.weight", c.vocab, c.dim);
+    let map = LogitMap {
+        scale: 1.0 / c.logit_scale,
+        cap: c.logit_cap,
+    };
+    b.logits(w, n, map);
 }
 
 /// The name of an activation in listings: `attn_q` makes `q`, `ffn_gate` makes `gate`.

@@ -5,21 +5,15 @@ use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    let h = parts::embed(b, c); // [tokens, dim]
-    for layer in 0..c.layers {
-        block(b, c, Layer(layer), h);
-    }
-    parts::head(b, c, h);
+    parts::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
-    let norm = l.norm(b, "attn_norm", c.dim);
-    let n = b.rms_norm(h, norm, c.eps); // [tokens, dim]
-    let q = l.project_biased(b, "attn_q", c.q_dim(), n); // [tokens, heads head_dim]
-    let k = l.project_biased(b, "attn_k", c.kv_dim(), n); // [tokens, kv_heads head_dim]
-    let v = l.project_biased(b, "attn_v", c.kv_dim(), n);
-    b.rope_kv(l.heads(c), q, k, v);
-    let a = b.attention(l.heads(c), q, parts::attention_scale(c)); // [tokens, heads head_dim]
-    l.project_add(b, "attn_output", a, h); // h += Wo a
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let q = l.project_biased(b, "attn_q", l.block.q_dim(), n); // [tokens, heads head_dim]
+    let k = l.project_biased(b, "attn_k", l.block.kv_dim(), n); // [tokens, kv_heads head_dim]
+    let v = l.project_biased(b, "attn_v", l.block.kv_dim(), n);
+    let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a
     l.feed_forward(b, c, h);
 }

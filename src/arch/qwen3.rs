@@ -5,27 +5,20 @@ use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    let h = parts::embed(b, c); // [tokens, dim]
-    for layer in 0..c.layers {
-        block(b, c, Layer(layer), h);
-    }
-    parts::head(b, c, h);
+    parts::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
-    let norm = l.norm(b, "attn_norm", c.dim);
-    let n = b.rms_norm(h, norm, c.eps); // [tokens, dim]
-    let q = l.project(b, "attn_q", c.q_dim(), n); // [tokens, heads head_dim]
-    let k = l.project(b, "attn_k", c.kv_dim(), n); // [tokens, kv_heads head_dim]
-    let v = l.project(b, "attn_v", c.kv_dim(), n);
-    let (q_norm, k_norm) = (
-        l.norm(b, "attn_q_norm", c.head_dim),
-        l.norm(b, "attn_k_norm", c.head_dim),
-    );
-    let q = b.rms_norm(q, q_norm, c.eps); // each head apart
-    let k = b.rms_norm(k, k_norm, c.eps);
-    b.rope_kv(l.heads(c), q, k, v);
-    let a = b.attention(l.heads(c), q, parts::attention_scale(c)); // [tokens, heads head_dim]
-    l.project_add(b, "attn_output", a, h); // h += Wo a
+    attention(b, c, l, h);
     l.feed_forward(b, c, h);
+}
+
+/// `h += Wo attention(norm h)`.
+pub(super) fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let [q, k, v] = l.qkv(b, c, n);
+    let q = l.head_norm(b, c, "attn_q_norm", q); // each head apart
+    let k = l.head_norm(b, c, "attn_k_norm", k);
+    let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a
 }

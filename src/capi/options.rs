@@ -1,7 +1,7 @@
 //! Option structs: each begins with its own size, so that it can grow.
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
-use crate::decode::{Finish, Generate, Sampling};
+use crate::decode::{Finish, Generate, Overflow, Sampling};
 use crate::device::Precision;
 use crate::error::{Result, bail};
 use crate::load::{DeviceChoice, Options};
@@ -225,6 +225,7 @@ impl TablaGenerateOptions {
             max_tokens,
             chain,
             ignore_stops,
+            ..
         } = Generate::default();
         Self {
             struct_size: Self::SIZE,
@@ -256,6 +257,7 @@ impl TablaGenerateOptions {
             max_tokens: self.max_tokens,
             chain: self.chain,
             ignore_stops: self.ignore_stops != 0,
+            overflow: Overflow::Stop,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Generation: chains of tokens, cut at stop tokens and limits, out as text.
 
 use super::{Sampling, Session};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::exec::state::{FULL, RUNNING, STOPPED};
 use crate::text::Utf8Stream;
 use std::time::{Duration, Instant};
@@ -18,6 +18,22 @@ pub struct Generate {
     pub chain: u32,
     /// Whether stop tokens are ordinary.
     pub ignore_stops: bool,
+    /// What happens when the context is full.
+    pub overflow: Overflow,
+}
+
+/// What happens when the context is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// Generation ends.
+    #[default]
+    Stop,
+    /// The older half of the sequence behind its first `keep` tokens is forgotten, and the rest
+    /// computed anew at its new positions.
+    Shift {
+        /// Tokens at the front that stay; half of the context at most.
+        keep: u32,
+    },
 }
 
 /// Someone watches: pieces come at least this often where the device is fast enough.
@@ -128,7 +144,14 @@ impl Session {
                 return Ok(Finish::Length);
             }
             if self.tokens.len() > self.model.facts.context as usize {
-                return Ok(Finish::Context);
+                let Overflow::Shift { keep } = options.overflow else {
+                    return Ok(Finish::Context);
+                };
+                self.make_room(keep);
+            }
+            match self.catch_up() {
+                Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
+                other => other?,
             }
             let before = self.tokens.len();
             let start = Instant::now();
@@ -143,10 +166,18 @@ impl Session {
             match done {
                 RUNNING => {}
                 STOPPED => return Ok(Finish::Stop),
-                FULL => return Ok(Finish::Context),
+                FULL if options.overflow == Overflow::Stop => return Ok(Finish::Context),
+                FULL => {}
                 other => unreachable!("the shaders write no other reason than {other}"),
             }
         }
+    }
+
+    /// Forgets the older half of what stands behind the first `keep` tokens.
+    fn make_room(&mut self, keep: u32) {
+        let context = self.model.facts.context as usize;
+        let keep = (keep as usize).min(context / 2);
+        self.shift(keep, (context - keep).div_ceil(2));
     }
 
     /// Hands the tokens behind `before` to the callback. `Some(n)`: it ended the answer, and the

@@ -5,6 +5,6 @@ mod prefill;
 mod sampling;
 mod session;
 
-pub use generate::{Finish, Flow, Generate, Piece, Stats};
+pub use generate::{Finish, Flow, Generate, Overflow, Piece, Stats};
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};

@@ -44,14 +44,18 @@ impl Session {
         // The passes below write the cache anew, with the same numbers, and leave the logits
         // that the next token is picked from alone.
         self.feed(&mut |_, _| {})?;
-        let table = &self.model.tables[TableId::Score as usize];
+        let score = self.model.at(TableId::Score)?;
+        let table = &self.model.tables[score];
         let (rows, end) = (table.tokens as usize, table.cmds.len());
         for (at, chunk) in out.chunks_mut(rows * vocab).enumerate() {
             if self.cancelled() {
+                // Rings of layers with a window hold what was computed last.
+                self.rewind(0);
+                self.hold(at * rows);
                 bail!(Cancelled, "cancelled after {} of {total} tokens", at * rows);
             }
             let live = chunk.len() / vocab;
-            self.pass(TableId::Score, at * rows, live, end)?;
+            self.pass(score, at * rows, live, end)?;
             self.model
                 .executor
                 .read(Place::Scores, 0, bytemuck::cast_slice_mut(chunk))?;
@@ -61,6 +65,7 @@ impl Session {
 
     /// Checks tokens and appends them.
     pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        self.model.at(TableId::Batch)?;
         let facts = &self.model.facts;
         if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
             bail!(
@@ -81,12 +86,21 @@ impl Session {
         Ok(())
     }
 
+    /// Runs what the cache lacks but for the last token, which the next submission takes along.
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        if self.fed + 1 < self.tokens.len() {
+            self.feed(&mut |_, _| {})?;
+        }
+        Ok(())
+    }
+
     /// Runs every token that the cache lacks through the batch table. Only the last chunk goes
     /// on to the head.
     pub(super) fn feed(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         let (from, total) = (self.fed, self.tokens.len());
-        let rows = self.batch_rows();
-        let table = &self.model.tables[TableId::Batch as usize];
+        let batch = self.model.at(TableId::Batch)?;
+        let table = &self.model.tables[batch];
+        let rows = table.tokens as usize;
         let (head, end) = (table.head, table.cmds.len());
         while self.fed < total {
             if self.cancelled() {
@@ -95,17 +109,12 @@ impl Session {
             }
             let live = rows.min(total - self.fed);
             let last = self.fed + live == total;
-            self.pass(
-                TableId::Batch,
-                self.fed,
-                live,
-                if last { end } else { head },
-            )?;
+            self.pass(batch, self.fed, live, if last { end } else { head })?;
             // A device works on while its host goes on: wait, so that progress is true and an
             // error is this chunk's.
             let mut state = [0; size_of::<u32>()];
             self.model.executor.read(Place::State, 0, &mut state)?;
-            self.fed += live;
+            self.hold(self.fed + live);
             progress(self.fed - from, total - from);
         }
         Ok(())
@@ -114,7 +123,7 @@ impl Session {
     /// One pass of `live` tokens of the sequence, from `start`, through the first `end` commands.
     pub(super) fn pass(
         &mut self,
-        table: TableId,
+        table: usize,
         start: usize,
         live: usize,
         end: usize,
@@ -147,6 +156,6 @@ impl Session {
         self.model
             .executor
             .write(Place::State, 0, &self.state[..state_bytes(live)])?;
-        self.model.executor.run(table as usize, 0..end, 1)
+        self.model.executor.run(table, 0..end, 1)
     }
 }

@@ -18,6 +18,9 @@ pub struct Session {
     pub(super) tokens: Vec<u32>,
     /// How many of them the KV cache holds. At most one, the last picked, is behind.
     pub(super) fed: usize,
+    /// How many it held at most since they were computed from the first one on: what rings of
+    /// layers with a window lost before that is gone.
+    pub(super) deepest: usize,
     /// Host copy of the step state and its rows, for writing and reading.
     pub(super) state: Vec<u8>,
     cancel: Cancel,
@@ -55,6 +58,7 @@ impl Session {
         Self {
             tokens: Vec::with_capacity(context + 1),
             fed: 0,
+            deepest: 0,
             state: vec![0; state_bytes(rows as usize)],
             cancel: Cancel::default(),
             model,
@@ -109,7 +113,7 @@ impl Session {
     /// Forgets the sequence.
     pub fn reset(&mut self) {
         self.tokens.clear();
-        self.fed = 0;
+        self.rewind(0);
     }
 
     /// Picks the next token after the sequence and appends it.
@@ -120,6 +124,7 @@ impl Session {
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
         self.check_sequence()?;
+        self.catch_up()?;
         self.advance(sampling, 1, &[])?;
         self.tokens.last().copied().ok_or_else(unreachable_empty)
     }
@@ -136,7 +141,7 @@ impl Session {
         self.feed(&mut |_, _| {})?;
         self.advance(sampling, 1, &[])?;
         let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
-        self.fed = self.tokens.len();
+        self.hold(self.tokens.len());
         Ok(token)
     }
 
@@ -150,9 +155,10 @@ impl Session {
             self.feed(&mut |_, _| {})?;
         }
         self.append(&[token])?;
-        let body = 0..self.model.tables[TableId::Greedy as usize].pick;
-        self.pass(TableId::Greedy, self.fed, 1, body.end)?;
-        self.fed += 1;
+        let greedy = self.model.at(TableId::Greedy)?;
+        let end = self.model.tables[greedy].pick;
+        self.pass(greedy, self.fed, 1, end)?;
+        self.hold(self.fed + 1);
         Ok(())
     }
 
@@ -226,7 +232,7 @@ impl Session {
         bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&row));
         self.model.executor.write(Place::State, 0, bytes)?;
 
-        let id = sampling.table() as usize;
+        let id = self.model.at(sampling.table())?;
         let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
         let executor = &mut self.model.executor;
         let mut times = times;
@@ -257,19 +263,41 @@ impl Session {
             self.tokens.push(row.token);
         }
         // The token picked last has not been fed.
-        self.fed = self.tokens.len() - 1;
+        self.hold(self.tokens.len() - 1);
         Ok(state.done)
     }
 
     /// Forgets the tokens behind the first `keep`, to go on from there.
     pub fn truncate(&mut self, keep: usize) {
         self.tokens.truncate(keep);
-        self.fed = self.fed.min(keep.saturating_sub(1));
+        self.rewind(keep.saturating_sub(1));
     }
 
-    /// The table whose chunks fill the cache.
-    pub(super) fn batch_rows(&self) -> usize {
-        self.model.tables[TableId::Batch as usize].tokens as usize
+    /// Forgets `count` tokens behind the first `keep`. What follows moves up and is computed
+    /// anew at its new positions when it is needed, as if it had always stood there.
+    pub fn shift(&mut self, keep: usize, count: usize) {
+        let keep = keep.min(self.tokens.len());
+        let end = keep.saturating_add(count).min(self.tokens.len());
+        self.tokens.drain(keep..end);
+        self.rewind(keep);
+    }
+
+    /// Says that the cache holds the first `fed` tokens.
+    pub(super) fn hold(&mut self, fed: usize) {
+        self.fed = fed;
+        self.deepest = self.deepest.max(fed);
+    }
+
+    /// Forgets what the cache holds behind `position`; everything, where a window that ends there
+    /// has left its ring.
+    pub(super) fn rewind(&mut self, position: usize) {
+        self.fed = self.fed.min(position);
+        if self.deepest - self.fed > self.model.rewind {
+            self.fed = 0;
+        }
+        if self.fed == 0 {
+            self.deepest = 0;
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Case {
     pub live: u32,
     /// Position of the first row; the others follow.
     pub position: u32,
+    /// Rows of a sequence; behind them positions begin anew.
+    pub sequence: u32,
     /// Positions of the KV cache.
     pub context: u32,
     /// Storage of the KV cache.

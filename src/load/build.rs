@@ -1,7 +1,7 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
 use super::catalog::Catalog;
-use super::memory::Cache;
+use super::memory::{self, Cache, SCORE_TOKENS};
 use crate::arch::{Arch, Config};
 use crate::device::Profile;
 use crate::error::Result;
@@ -12,9 +12,6 @@ use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
 
-/// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
-const SCORE_TOKENS: u32 = 8;
-
 /// What every table of a model is built from.
 pub(super) struct Build {
     pub(super) arch: &'static Arch,
@@ -23,31 +20,49 @@ pub(super) struct Build {
     pub(super) profile: Profile,
     pub(super) cache: Cache,
     pub(super) chunk: u32,
+    /// Whether a table for embeddings is wanted.
+    pub(super) embeddings: bool,
 }
 
 impl Build {
-    /// The tables that have no random numbers: greedy, batch and score.
-    pub(super) fn greedy_and_batch(&self) -> Result<[Table; 3]> {
-        let greedy = self.table("greedy", 1, LogitRows::Last, |b, vocab| {
-            b.pick_greedy(vocab);
-        })?;
-        let batch = self.table("batch", self.chunk, LogitRows::Last, |_, _| {})?;
-        let score = self.table("score", SCORE_TOKENS, LogitRows::All, |_, _| {})?;
-        self.catalog.check_all_used(&greedy)?;
-        Ok([greedy, batch, score])
+    /// The tables without random numbers: greedy, batch, score and embed, or of an encoder the
+    /// last one alone.
+    pub(super) fn greedy_and_batch(&self) -> Result<Vec<Table>> {
+        let mut tables = Vec::new();
+        if !self.arch.encoder {
+            tables.push(self.table(TableId::Greedy, 1, LogitRows::Last, |b, vocab| {
+                b.pick_greedy(vocab);
+            })?);
+            tables.push(self.table(TableId::Batch, self.chunk, LogitRows::Last, |_, _| {})?);
+            tables.push(self.table(TableId::Score, SCORE_TOKENS, LogitRows::All, |_, _| {})?);
+        }
+        if self.embeds() {
+            tables.push(self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})?);
+        }
+        self.catalog.check_all_used(&tables[0])?;
+        Ok(tables)
     }
 
-    /// The sampled table.
-    pub(super) fn sampled(&self) -> Result<Table> {
-        self.table("sampled", 1, LogitRows::Last, |b, vocab| {
+    /// The sampled table, where the model picks tokens.
+    pub(super) fn sampled(&self) -> Result<Option<Table>> {
+        if self.arch.encoder {
+            return Ok(None);
+        }
+        let table = self.table(TableId::Sampled, 1, LogitRows::Last, |b, vocab| {
             b.pick_sampled(vocab);
-        })
+        })?;
+        Ok(Some(table))
+    }
+
+    /// Whether there is a table for embeddings.
+    fn embeds(&self) -> bool {
+        self.arch.encoder || self.embeddings
     }
 
     /// Recipe, tail, plan, checks.
     fn table(
         &self,
-        name: &'static str,
+        id: TableId,
         tokens: u32,
         logits: LogitRows,
         tail: fn(&mut Builder<'_>, u32),
@@ -60,9 +75,10 @@ impl Build {
         let mut b = Builder::new(
             &self.catalog,
             Shape {
-                name,
+                name: id.name(),
                 tokens,
                 logits,
+                rows: memory::rows(self.chunk),
                 context,
                 cache,
             },
@@ -97,7 +113,7 @@ impl Build {
             dtype: catalog.dtype(),
             parameters: catalog.parameters(),
             file_bytes: catalog.file_bytes(),
-            token_bytes: token_bytes(&tables[TableId::Greedy as usize], catalog),
+            token_bytes: token_bytes(&tables[0], catalog),
             cache_bytes: cache.bytes,
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
@@ -120,7 +136,7 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let Place::Weight(index) = info.place else {
                 continue;
             };
-            let rows = if cmd.op == Op::Embed {
+            let rows = if matches!(cmd.op, Op::Embed | Op::EmbedAdd) {
                 u64::from(info.rows.max(1))
             } else {
                 1

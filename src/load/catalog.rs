@@ -4,7 +4,7 @@ use super::Opened;
 use super::hf;
 use super::split::{drop_shared, split};
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, Config};
+use crate::arch::{Arch, Config, RopeScaling};
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
@@ -22,12 +22,15 @@ pub(super) struct Catalog {
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
-    rope_freqs: Vec<f32>,
+    /// Tables of RoPE frequencies, by the number that recipes give them.
+    rope_freqs: Vec<Vec<f32>>,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
+const ROPE_SHORT: &str = "rope_factors_short.weight";
+const ROPE_LONG: &str = "rope_factors_long.weight";
 
 impl Catalog {
     /// Resolves what files of one architecture may do differently.
@@ -52,7 +55,10 @@ impl Catalog {
                 })
                 .collect::<Result<_>>()?,
         };
-        let mut weights = split(weights, file, arch, &|_| [config.q_dim(), config.kv_dim()])?;
+        let mut weights = split(weights, file, arch, &|layer| {
+            let block = config.blocks.get(layer as usize);
+            block.map_or([0; 2], |b| [b.q_dim(), b.kv_dim()])
+        })?;
         drop_shared(&mut weights, &file.metadata, arch)?;
         let mut by_name = HashMap::new();
         for (i, weight) in (0..).zip(&weights) {
@@ -86,13 +92,29 @@ impl Catalog {
         Ok((catalog, config))
     }
 
-    /// Computes the RoPE frequencies, with the file's factors where it has some.
-    pub(super) fn add_rope(&mut self, config: &Config) -> Result<()> {
-        let factors = self.file().tensor(ROPE_FACTORS);
-        let factors = factors
-            .map(|tensor| floats(self.file(), tensor))
-            .transpose()?;
-        self.rope_freqs = config.rope_freqs(factors.as_deref())?;
+    /// Computes the RoPE frequencies for a cache of `context` positions, with the file's factors
+    /// where it has some.
+    pub(super) fn add_rope(&mut self, config: &mut Config, context: u32) -> Result<()> {
+        let floats = |name: &str| {
+            let tensor = self.file().tensor(name);
+            tensor.map(|t| floats(self.file(), t)).transpose()
+        };
+        let factors = floats(ROPE_FACTORS)?;
+        let (short_list, long_list) = (floats(ROPE_SHORT)?, floats(ROPE_LONG)?);
+        let mut freqs = Vec::new();
+        for (i, rotation) in config.ropes.iter_mut().enumerate() {
+            if let RopeScaling::Long { short, long, .. } = &mut rotation.scaling {
+                for (list, found) in [(short, &short_list), (long, &long_list)] {
+                    if let Some(found) = found {
+                        list.clone_from(found);
+                    }
+                }
+            }
+            // A file's divisors are those of the layers that see all positions.
+            let factors = factors.as_deref().filter(|_| i == 0);
+            freqs.push(rotation.freqs(factors, context)?);
+        }
+        self.rope_freqs = freqs;
         Ok(())
     }
 
@@ -206,7 +228,7 @@ impl Tensors for Catalog {
         self.weights[index as usize].scales(self.file())
     }
 
-    fn constant(&self, _index: u32) -> &[u8] {
-        bytemuck::cast_slice(&self.rope_freqs)
+    fn constant(&self, index: u32) -> &[u8] {
+        bytemuck::cast_slice(&self.rope_freqs[index as usize])
     }
 }

@@ -71,8 +71,11 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let cpu = Device::choose(&cpu_options)?;
     let devices = [cpu.profile()?.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
-    let [greedy, ..] = build.greedy_and_batch()?;
-    let tables: Arc<[Table]> = [greedy, build.sampled()?].into();
+    // The table that picks the likeliest token, or an encoder's one; then the one that draws.
+    let mut tables = build.greedy_and_batch()?;
+    tables.truncate(1);
+    tables.extend(build.sampled()?);
+    let tables: Arc<[Table]> = tables.into();
     let program = Program {
         tables: tables.clone(),
         tensors: Arc::new(build.catalog),

@@ -53,15 +53,16 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
     chat::read(&open(source, detect(source)?)?)
 }
 
-/// The tables of a model, by [`TableId`](crate::TableId), linked to nothing.
+/// The tables of a model, linked to nothing.
 ///
 /// # Errors
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
     let build = prepare(source, options, Device::choose(options)?.profile()?)?;
-    let [greedy, batch, score] = build.greedy_and_batch()?;
-    Ok(vec![greedy, build.sampled()?, batch, score])
+    let mut tables = build.greedy_and_batch()?;
+    tables.extend(build.sampled()?);
+    Ok(tables)
 }
 
 /// What a model needs in memory, or why it does not run here.
@@ -87,11 +88,11 @@ pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> R
     let model = open(source, detect(source)?)?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
-    let (mut catalog, config) =
-        Catalog::resolve(model, arch, config.validate()?, options.i2s_layout)?;
-    catalog.add_rope(&config)?;
-    let cache = memory::cache(&config, options, &profile)?;
-    let chunk = memory::chunk(&config, options, &cache, &profile)?;
+    let (mut catalog, mut config) =
+        Catalog::resolve(model, arch, config.validate(arch)?, options.i2s_layout)?;
+    let cache = memory::cache(arch, &config, options, &profile)?;
+    catalog.add_rope(&mut config, cache.context)?;
+    let chunk = memory::chunk(arch, &config, options, &cache, &profile)?;
     Ok(Build {
         arch,
         config,
@@ -99,5 +100,6 @@ pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> R
         profile,
         cache,
         chunk,
+        embeddings: options.embeddings,
     })
 }

@@ -1,10 +1,11 @@
 //! Memory: how many positions and how many tokens a pass, held against what is free.
 
 use super::{CONTEXT_DEFAULT, Options};
-use crate::arch::Config;
+use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::op::builder::ring;
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +18,26 @@ pub(super) struct Cache {
 /// Positions at most, whatever is asked for: products with head counts stay inside 64 bits.
 const CONTEXT_MAX: u32 = 1 << 27;
 
+/// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
+pub(super) const SCORE_TOKENS: u32 = 8;
+
+/// Rows of the widest table: what a ring must hold beyond its window.
+pub(super) fn rows(chunk: u32) -> u32 {
+    chunk.max(SCORE_TOKENS)
+}
+
 /// Chooses the positions and the storage of the KV cache.
-pub(super) fn cache(config: &Config, options: &Options, profile: &Profile) -> Result<Cache> {
+pub(super) fn cache(
+    arch: &Arch,
+    config: &Config,
+    options: &Options,
+    profile: &Profile,
+) -> Result<Cache> {
     let context = match options.context {
         0 => config.context.min(CONTEXT_DEFAULT),
         n if n > CONTEXT_MAX => bail!(TooLarge, "a context of {n} is over {CONTEXT_MAX}"),
+        // An encoder has nothing for a position that it was not trained for.
+        n if arch.encoder => n.min(config.context),
         n => n,
     };
     if context > config.context {
@@ -35,8 +51,40 @@ pub(super) fn cache(config: &Config, options: &Options, profile: &Profile) -> Re
         Precision::Fast => DType::F16,
         Precision::Exact => DType::F32,
     };
-    let row = dtype.bytes(u64::from(config.kv_dim())).unwrap_or(u64::MAX);
-    let bytes = u128::from(row) * u128::from(context) * 2 * u128::from(config.layers);
+    let mut cache = Cache {
+        context,
+        dtype,
+        bytes: 0,
+    };
+    if !arch.encoder {
+        let rows = rows(wish(options, context, profile));
+        cache.bytes = cache_bytes(config, &cache, rows, profile)?;
+    }
+    Ok(cache)
+}
+
+/// Bytes of all keys and values, held against what is free and what the device binds at once.
+fn cache_bytes(config: &Config, cache: &Cache, rows: u32, profile: &Profile) -> Result<u64> {
+    let context = cache.context;
+    let mut bytes: u128 = 0;
+    for (layer, block) in (0..).zip(&config.blocks) {
+        if block.cache != layer {
+            continue;
+        }
+        let row = cache.dtype.bytes(block.kv_dim().into()).unwrap_or(u64::MAX);
+        let positions = ring(context, block.window, rows);
+        let layer_bytes = u128::from(row) * u128::from(positions);
+        if layer_bytes > u128::from(profile.binding_bytes_max) {
+            bail!(
+                TooLarge,
+                "the keys of a layer for {context} positions take {} MB, the device binds {} MB; \
+                 a smaller context would fit",
+                layer_bytes >> 20,
+                profile.binding_bytes_max >> 20
+            );
+        }
+        bytes += 2 * layer_bytes;
+    }
     let free = free_bytes(profile);
     if bytes > u128::from(free) {
         bail!(
@@ -47,56 +95,71 @@ pub(super) fn cache(config: &Config, options: &Options, profile: &Profile) -> Re
             free >> 20
         );
     }
-    let layer_bytes = u128::from(row) * u128::from(context);
-    if layer_bytes > u128::from(profile.binding_bytes_max) {
-        bail!(
-            TooLarge,
-            "the keys of a layer for {context} positions take {} MB, the device binds {} MB; \
-             a smaller context would fit",
-            layer_bytes >> 20,
-            profile.binding_bytes_max >> 20
-        );
-    }
-    let bytes = u64::try_from(bytes).map_err(|_| {
+    u64::try_from(bytes).map_err(|_| {
         Error::new(
             ErrorKind::TooLarge,
             format_args!("a KV cache for {context} positions"),
         )
-    })?;
-    Ok(Cache {
-        context,
-        dtype,
-        bytes,
     })
 }
 
-/// Tokens of a prefill chunk: the device's wish, or fewer where memory is short.
+/// So many positions can be forgotten and the windows of what is left are still in their rings.
+pub(super) fn rewind(config: &Config, context: u32, chunk: u32) -> usize {
+    let windows = config.blocks.iter().map(|b| b.window).filter(|w| *w > 0);
+    let beyond = windows.filter_map(|window| {
+        let rows = ring(context, window, rows(chunk));
+        (rows < context).then_some((rows - window) as usize)
+    });
+    beyond.min().unwrap_or(usize::MAX)
+}
+
+/// Tokens of a prefill chunk that are wished for.
+fn wish(options: &Options, context: u32, profile: &Profile) -> u32 {
+    let wish = match options.chunk_tokens {
+        0 => profile.chunk_tokens,
+        n => n,
+    };
+    // At least two: one token would be a mat-vec, whose sums may have another order.
+    wish.min(context).max(2)
+}
+
+/// Tokens of a prefill chunk: the device's wish, or fewer where memory is short. A text of an
+/// encoder goes through in one piece.
 pub(super) fn chunk(
+    arch: &Arch,
     config: &Config,
     options: &Options,
     cache: &Cache,
     profile: &Profile,
 ) -> Result<u32> {
     // The widest moment of a block: residual, norm, gate, up and their product.
-    let width = 2 * u64::from(config.dim)
-        + 3 * u64::from(config.ffn.max(config.q_dim()))
-        + u64::from(config.vocab);
-    let token_bytes = width * 4;
+    let experts = u64::from(config.expert_ffn) * u64::from(config.experts_used);
+    let layers = u64::from(config.layer_embedding) * u64::from(config.layers);
+    let width = 2 * u64::from(config.dim) + 3 * u64::from(config.ffn.max(config.q_dim()));
+    let outside = if arch.encoder {
+        0
+    } else {
+        u64::from(config.vocab)
+    };
+    let token_bytes = (width + 3 * (experts + layers) + outside) * 4;
     let free = free_bytes(profile).saturating_sub(cache.bytes);
     let fitting = free / 2 / token_bytes;
-    if fitting < 2 {
+    let least = if arch.encoder {
+        cache.context.max(2)
+    } else {
+        2
+    };
+    if fitting < u64::from(least) {
         bail!(
             Memory,
-            "working memory of {token_bytes} bytes a token, {free} bytes are free"
+            "working memory for {least} tokens of {token_bytes} bytes, {free} bytes are free"
         );
     }
-    let wish = if options.chunk_tokens == 0 {
-        profile.chunk_tokens
+    let wish = if arch.encoder {
+        profile.chunk_tokens.max(least)
     } else {
-        options.chunk_tokens
+        wish(options, cache.context, profile)
     };
-    // At least two: one token would be a mat-vec, whose sums may have another order.
-    let wish = wish.min(cache.context).max(2);
     Ok(u32::try_from(fitting).map_or(wish, |fitting| wish.min(fitting)))
 }
 

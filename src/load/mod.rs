@@ -1,14 +1,17 @@
 //! Loading: from a file to a model, in 18 stages.
 //!
 //! Validation (10) runs right behind the architecture (6): nothing is computed from a number
-//! that no range has been held to.
+//! that no range has been held to. The cache's size (12) comes before the frequencies (9), which
+//! some files scale by it.
 
 mod build;
 mod catalog;
 mod chat;
 mod compare;
 mod device;
+mod embedding;
 mod hf;
+mod hidden;
 mod inspect;
 mod memory;
 mod output;
@@ -23,6 +26,7 @@ mod weight;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
+pub use hidden::{HiddenStates, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
@@ -36,7 +40,7 @@ use crate::exec::cpu::Level;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
-use crate::model::{Model, TableId};
+use crate::model::Model;
 use crate::op::table::{Place, Table};
 use crate::quant::i2_s;
 use build::Build;
@@ -77,6 +81,8 @@ pub struct Options {
     pub chunk_tokens: u32,
     /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
     pub level: Option<Level>,
+    /// Whether a model that generates text yields embeddings too. Encoders always do.
+    pub embeddings: bool,
     /// How the tensors of type `I2_S` are laid out, which no file says.
     pub i2s_layout: i2_s::Layout,
 }
@@ -101,20 +107,23 @@ pub fn load(
     let model = s.run(Stage::Weights, || open(source, kind))?;
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
-    let config = s.run(Stage::Validation, || config.validate())?;
+    let config = s.run(Stage::Validation, || config.validate(arch))?;
     let profile = s.run(Stage::Tuning, || device.profile())?;
-    let (mut catalog, config) = s.run(Stage::Quirks, || {
+    let (mut catalog, mut config) = s.run(Stage::Quirks, || {
         Catalog::resolve(model, arch, config, options.i2s_layout)
     })?;
-    s.run(Stage::Rope, || catalog.add_rope(&config))?;
+    let cache = s.run(Stage::Cache, || {
+        memory::cache(arch, &config, options, &profile)
+    })?;
+    s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
     let (tokenizer, chat_templates) = s.run(Stage::Tokenizer, || {
         let tokenizer = tokenizer::build(&catalog, &config)?;
         Ok((tokenizer, chat::read(catalog.model())?))
     })?;
-    let cache = s.run(Stage::Cache, || memory::cache(&config, options, &profile))?;
     let chunk = s.run(Stage::Scratch, || {
-        memory::chunk(&config, options, &cache, &profile)
+        memory::chunk(arch, &config, options, &cache, &profile)
     })?;
+    let rewind = memory::rewind(&config, cache.context, chunk);
     let build = Build {
         arch,
         config,
@@ -122,15 +131,17 @@ pub fn load(
         profile,
         cache,
         chunk,
+        embeddings: options.embeddings,
     };
-    let [greedy, batch, score] = s.run(Stage::Greedy, || build.greedy_and_batch())?;
-    let sampled = s.run(Stage::Sampled, || build.sampled())?;
-    let tables: Arc<[Table]> = [greedy, sampled, batch, score].into();
+    let mut tables = s.run(Stage::Greedy, || build.greedy_and_batch())?;
+    tables.extend(s.run(Stage::Sampled, || build.sampled())?);
+    let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
     let Build {
         catalog, profile, ..
     } = build;
+    let embedding = embedding::read(catalog.model())?;
     let program = Program {
         tables: tables.clone(),
         tensors: Arc::new(catalog),
@@ -143,6 +154,8 @@ pub fn load(
     Ok(Model {
         executor,
         tables,
+        rewind,
+        embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
         facts,
@@ -193,11 +206,9 @@ fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
 /// One pass. A GPU computes a token, so that its pipelines are warm; a CPU walks the table with
 /// no row alive, which wakes its threads and reads no weights.
 fn warm_up(executor: &mut dyn Executor, tables: &[Table], profile: &Profile) -> Result<()> {
-    let context = tables[TableId::Greedy as usize]
-        .slots
-        .iter()
-        .find(|slot| slot.place == Place::History)
-        .map_or(0, |slot| slot.cols);
+    let mut slots = tables.iter().flat_map(|table| &table.slots);
+    let history = slots.find(|slot| slot.place == Place::History);
+    let context = history.map_or(0, |slot| slot.cols);
     let live = u32::from(profile.kind == DeviceKind::Gpu);
     let mut bytes = [0; state_bytes(1)];
     let state = State {

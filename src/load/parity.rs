@@ -3,7 +3,7 @@
 use super::hf;
 use super::split::{drop_shared, split};
 use super::weight::Weight;
-use crate::arch::{self, Arch};
+use crate::arch::{self, Arch, Config};
 use crate::format::{self, Directory, Metadata, Value};
 use crate::quant::{self, Matrix};
 use std::collections::BTreeMap;
@@ -129,6 +129,57 @@ fn differences(gguf: &Model, other: &Model) -> Vec<String> {
         }
     }
     differences
+}
+
+/// The numbers that recipes see; factors of RoPE may stand in a tensor of a GGUF file.
+fn facts(model: &Model) -> Vec<(&'static str, String)> {
+    let c = Config::read(&model.file.metadata).unwrap();
+    let c = c.validate(model.arch).unwrap();
+    let ropes = c
+        .ropes
+        .iter()
+        .map(|r| (r.dim, r.theta.to_bits(), r.magnitude()));
+    vec![
+        ("layers", format!("{:?}", c.blocks)),
+        (
+            "widths",
+            format!(
+                "{:?}",
+                [
+                    c.dim,
+                    c.heads,
+                    c.kv_heads,
+                    c.head_dim,
+                    c.ffn,
+                    c.layer_embedding
+                ]
+            ),
+        ),
+        (
+            "positions",
+            format!("{:?}", [c.context, c.window, c.shared_kv]),
+        ),
+        (
+            "experts",
+            format!("{:?}", [c.experts, c.experts_used, c.expert_ffn]),
+        ),
+        ("RoPE", format!("{:?}", ropes.collect::<Vec<_>>())),
+        ("eps", format!("{:?}", c.eps)),
+        ("activation", format!("{:?}", c.activation)),
+        (
+            "scales",
+            format!(
+                "{:?}",
+                [
+                    c.embedding_scale,
+                    c.residual_scale,
+                    c.logit_scale,
+                    c.attention_scale
+                ]
+            ),
+        ),
+        ("caps", format!("{:?}", [c.attention_cap, c.logit_cap])),
+    ]
 }
 
 fn weights(gguf: &Model, other: &Model) -> Vec<String> {

@@ -93,6 +93,8 @@ pub enum Place {
     Logits,
     /// The logits of every row of a `score` table.
     Scores,
+    /// The rows that an `embed` table ends with.
+    Hidden,
     /// Working memory, by its number in the arena.
     Scratch(u32),
 }
@@ -122,10 +124,19 @@ impl SlotInfo {
     }
 }
 
+/// Where a layer of the model ends.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerEnd {
+    /// The first command behind it.
+    pub cmd: usize,
+    /// Its result, `[tokens, dim]`.
+    pub slot: Slot,
+}
+
 /// A compiled sequence of commands.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// `greedy`, `sampled`, `batch` or `score`.
+    /// `greedy`, `sampled`, `batch`, `score` or `embed`.
     pub name: &'static str,
     /// Tokens that go through it at once, at most.
     pub tokens: u32,
@@ -137,6 +148,8 @@ pub struct Table {
     pub slots: Vec<SlotInfo>,
     /// What each command is for: the weight it reads, or its operation.
     pub labels: Vec<String>,
+    /// Where each layer ends.
+    pub layers: Vec<LayerEnd>,
     /// The first command of the head: with those before it, the cache is filled and nothing more.
     pub head: usize,
     /// The first command of the tail that picks a token from the logits; `cmds.len()` without one.

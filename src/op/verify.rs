@@ -110,7 +110,7 @@ mod tests {
     use crate::device::DeviceKind;
     use crate::dtype::DType;
     use crate::error::ErrorKind;
-    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::table::Slot;
 
     struct Square;
@@ -149,6 +149,7 @@ mod tests {
             tokens: 1,
             logits: LogitRows::Last,
             context: 8,
+            rows: 1,
             cache: DType::F32,
         };
         let mut b = Builder::new(&Square, shape);
@@ -156,7 +157,7 @@ mod tests {
         let h = b.embed(w);
         let y = b.mat("y", w, h);
         b.mat_add(w, y, h);
-        b.logits(w, h);
+        b.logits(w, h, LogitMap::default());
         b.pick_sampled(8);
         crate::plan::compile(b.finish().expect("fits"), &profile()).expect("compiles")
     }

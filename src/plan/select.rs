@@ -17,6 +17,7 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
         params: Vec::new(),
         slots: draft.slots,
         labels: Vec::with_capacity(draft.nodes.len()),
+        layers: draft.layers,
         head: draft.head,
         pick: draft.pick,
     };

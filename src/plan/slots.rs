@@ -82,6 +82,7 @@ mod tests {
             tokens: 1,
             logits: LogitRows::Last,
             context: 8,
+            rows: 1,
             cache: DType::F32,
         };
         let mut b = Builder::new(&Square, shape);

@@ -6,23 +6,37 @@
 
 use crate::kernels::Outcome;
 use tabla::exec::case::Case;
+use tabla::op::builder::Activation;
 use tabla::op::list::Op;
+use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
 pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
     let live = case.live.min(case.tokens) as usize;
     match op {
         Op::Embed => vec![("y", embed(o, live))],
+        Op::EmbedAdd => vec![("y", embed_add(o, live))],
         Op::RmsNorm => vec![("y", rms_norm(o, live))],
+        Op::UnitNorm => vec![("y", unit_norm(o, live))],
+        Op::LayerNorm => vec![("y", layer_norm(o, live))],
         Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
         Op::AddBias => vec![("y", add_bias(o, live))],
-        Op::Swiglu => vec![("y", swiglu(o, live))],
+        Op::Glu => vec![("y", glu(o, live))],
+        Op::Activate => vec![("y", activate(o, live))],
+        Op::Add => vec![("y", add(o, live))],
+        Op::Scale => vec![("y", scale(o, live))],
+        Op::Mul => vec![("y", mul(o, live))],
+        Op::SoftCap => vec![("y", soft_cap(o, live))],
+        Op::Columns => vec![("y", columns(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Penalize => vec![("y", penalize(o))],
         Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
-        Op::Gumbel | Op::Argmax | Op::RopeKv => Vec::new(),
+        Op::RopeKv => rope_kv(o, live),
+        Op::Rope => vec![("x", rope(o, live))],
+        Op::SelfAttention => vec![("y", self_attention(o, live))],
+        Op::Gumbel | Op::Argmax => Vec::new(),
     }
 }
 
@@ -54,6 +68,42 @@ fn embed(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
+fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let cols = o.slots["w"].cols as usize;
+    let p: shaders::embed_add::Params = o.params();
+    let tokens = o.rows();
+    rows(o, live, |t, i| {
+        let row = (p.stride * tokens[t].position + p.offset) as usize;
+        let added = w.get(row * cols + i).copied().unwrap_or(0.0);
+        wide(y[t * cols + i]) + wide(added)
+    })
+}
+
+fn unit_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: shaders::unit_norm::Params = o.params();
+    let (cols, dim) = (o.slots["x"].cols as usize, p.dim as usize);
+    rows(o, live, |t, i| {
+        let group = &x[t * cols + i / dim * dim..][..dim];
+        let mean = group.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / dim as f64;
+        wide(group[i % dim]) / (mean + wide(p.eps)).sqrt()
+    })
+}
+
+fn layer_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, w) = (o.numbers("x"), o.numbers("w"));
+    let p: shaders::layer_norm::Params = o.params();
+    let dim = w.len();
+    rows(o, live, |t, i| {
+        let row = &x[t * dim..][..dim];
+        let mean = row.iter().map(|x| wide(*x)).sum::<f64>() / dim as f64;
+        let squares = row.iter().map(|x| (wide(*x) - mean).powi(2));
+        let variance = squares.sum::<f64>() / dim as f64;
+        (wide(row[i]) - mean) / (variance + wide(p.eps)).sqrt() * wide(w[i])
+    })
+}
+
 fn rms_norm(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, w) = (o.numbers("x"), o.numbers("w"));
     let (cols, dim) = (o.slots["x"].cols as usize, w.len());
@@ -79,56 +129,210 @@ fn add_bias(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(y[t * b.len() + i]) + wide(b[i]))
 }
 
-fn swiglu(o: &Outcome, live: usize) -> Vec<f32> {
+/// The activation with this number.
+pub(crate) fn activation(number: u32, x: f64) -> f64 {
+    match Activation::ALL[number as usize] {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + u.tanh())
+        }
+        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::Relu => x.max(0.0),
+    }
+}
+
+/// By the series `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ...)`.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
+}
+
+fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: shaders::glu::Params = o.params();
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
-        let g = wide(gate[t * cols + i]);
-        g / (1.0 + (-g).exp()) * wide(up[t * cols + i])
+        activation(p.activation, wide(gate[t * cols + i])) * wide(up[t * cols + i])
     })
 }
 
-/// The shapes of heads are not in the slots: they follow from the case's widths as it emits
-/// them, so the scale is the cases' own 0.3 and the head is found by its name.
+/// Each number of `y` for itself.
+fn each(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
+    let y = o.numbers("y");
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| f(wide(y[t * cols + i])))
+}
+
+fn activate(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::activate::Params = o.params();
+    each(o, live, |y| activation(p.activation, y))
+}
+
+fn scale(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::scale::Params = o.params();
+    each(o, live, |y| y * wide(p.factor))
+}
+
+fn soft_cap(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::soft_cap::Params = o.params();
+    each(o, live, |y| wide(p.cap) * (y / wide(p.cap)).tanh())
+}
+
+fn add(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, y) = (o.numbers("x"), o.numbers("y"));
+    let p: shaders::add::Params = o.params();
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| {
+        let at = t * cols + i;
+        wide(y[at]) + wide(p.scale) * wide(x[at])
+    })
+}
+
+fn mul(o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| wide(y[t * cols + i]) * wide(w[i % w.len()]))
+}
+
+fn columns(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: shaders::columns::Params = o.params();
+    let [width, offset] = [p.width, p.offset].map(|n| n as usize);
+    rows(o, live, |t, i| wide(x[t * width + offset + i]))
+}
+
 fn attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: attention::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
-    let [width, kv_width] = [o.slots["q"].cols, o.slots["k_cache"].cols].map(|n| n as usize);
-    let head = head_dim(width, kv_width);
-    let group = width / kv_width;
+    let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
+    let group = p.heads as usize / kv_heads;
     let tokens = o.rows();
     rows(o, live, |t, i| {
         let h = i / head;
-        let positions = 0..=tokens[t].position as usize;
-        let at = |p: usize| p * kv_width + h / group * head;
-        let dot = |p: usize| {
-            let pairs = q[t * width + h * head..][..head].iter().zip(&k[at(p)..]);
-            0.3f32 as f64 * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        let position = tokens[t].position as usize;
+        let seen = position.saturating_sub(p.window as usize - 1)..=position;
+        let at = |position: usize| (position % p.ring as usize * kv_heads + h / group) * head;
+        let dot = |position: usize| {
+            let q = &q[t * group * kv_heads * head + h * head..][..head];
+            let pairs = q.iter().zip(&k[at(position)..]);
+            let score = wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>();
+            match wide(p.softcap) {
+                0.0 => score,
+                cap => cap * (score / cap).tanh(),
+            }
         };
-        let scores: Vec<f64> = positions.map(dot).collect();
-        let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-        let mixed = scores
-            .iter()
-            .enumerate()
-            .map(|(p, s)| (s - max).exp() / sum * wide(v[at(p) + i % head]));
-        mixed.sum()
+        softmax(seen.clone().map(dot))
+            .zip(seen)
+            .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
+            .sum()
     })
 }
 
-/// Elements of a head in the cases of attention, by the widths of q and of the cache.
-fn head_dim(width: usize, kv_width: usize) -> usize {
-    match (width, kv_width) {
-        (1, 1) => 1,
-        (64, 32) => 16,
-        (60, 20) => 10,
-        (18, 18) => 6,
-        (512, 128) => 64,
-        (448, 64) => 32,
-        (288, 96) => 48,
-        (320, 320) => 80,
-        (128, 64) => 16,
-        other => panic!("heads of {other:?}"),
+fn self_attention(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: self_attention::Params = o.params();
+    let [q, k, v] = ["q", "k", "v"].map(|name| o.numbers(name));
+    let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
+    let group = p.heads as usize / kv_heads;
+    let tokens = o.rows();
+    let mut sequence = 0;
+    let sequences: Vec<usize> = tokens
+        .iter()
+        .map(|row| {
+            sequence += usize::from(row.position == 0);
+            sequence
+        })
+        .collect();
+    rows(o, live, |t, i| {
+        let h = i / head;
+        let seen = (0..live)
+            .filter(|&r| sequences[r] == sequences[t] && r.abs_diff(t) <= p.reach as usize);
+        let at = |row: usize| (row * kv_heads + h / group) * head;
+        let dot = |row: usize| {
+            let q = &q[t * group * kv_heads * head + h * head..][..head];
+            let pairs = q.iter().zip(&k[at(row)..]);
+            wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+        };
+        softmax(seen.clone().map(dot))
+            .zip(seen)
+            .map(|(weight, row)| weight * wide(v[at(row) + i % head]))
+            .sum()
+    })
+}
+
+fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    let scores: Vec<f64> = scores.collect();
+    let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+    scores.into_iter().map(move |s| (s - max).exp() / sum)
+}
+
+/// The heads of a row, turned by a position.
+fn turned(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
+    let mut out = heads.to_vec();
+    let half = p.rope_dim as usize / 2;
+    for head in out.chunks_exact_mut(p.head_dim as usize) {
+        for (i, freq) in freqs[..half].iter().enumerate() {
+            let (a, b) = match p.half_split {
+                0 => (2 * i, 2 * i + 1),
+                _ => (i, i + half),
+            };
+            // The angle is f32: at far positions its rounding is most of the error.
+            let (sin, cos) = wide(position as f32 * freq).sin_cos();
+            let (x, y) = (wide(head[a]), wide(head[b]));
+            let magnitude = wide(p.magnitude);
+            head[a] = (magnitude * (x * cos - y * sin)) as f32;
+            head[b] = (magnitude * (x * sin + y * cos)) as f32;
+        }
     }
+    out
+}
+
+fn rope(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: rope::Params = o.params();
+    let (freqs, mut x) = (o.numbers("freqs"), o.numbers("x"));
+    let width = (p.heads * p.head_dim) as usize;
+    for (row, x) in o.rows()[..live].iter().zip(x.chunks_exact_mut(width)) {
+        let y = turned(&p, &freqs, row.position, x);
+        x.copy_from_slice(&y);
+    }
+    x
+}
+
+fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let p: rope_kv::Params = o.params();
+    let turns = rope::Params {
+        tokens: p.tokens,
+        heads: p.heads,
+        head_dim: p.head_dim,
+        rope_dim: p.rope_dim,
+        half_split: p.half_split,
+        magnitude: p.magnitude,
+    };
+    let [freqs, k, v] = ["freqs", "k", "v"].map(|name| o.numbers(name));
+    let [mut q, mut keys, mut values] = ["q", "k_cache", "v_cache"].map(|name| o.numbers(name));
+    let [width, kv_width] = [p.heads, p.kv_heads].map(|heads| (heads * p.head_dim) as usize);
+    for (t, row) in o.rows()[..live].iter().enumerate() {
+        if row.position >= o.state().context {
+            continue;
+        }
+        let at = (row.position % p.ring) as usize * kv_width;
+        let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
+        let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
+        let turned_q = turn(of(&q, width));
+        q[t * width..][..width].copy_from_slice(&turned_q);
+        keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));
+        values[at..][..kv_width].copy_from_slice(&of(&v, kv_width));
+    }
+    vec![("q", q), ("k_cache", keys), ("v_cache", values)]
 }
 
 fn last_row(o: &Outcome, live: usize) -> Vec<f32> {

@@ -1,6 +1,7 @@
 //! Every operation's cases on every device, held against the scalar reference.
 use crate::fill::{Filling, Random};
 use crate::formulas;
+use bytemuck::Pod;
 use half::f16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
 pub(crate) struct Outcome {
     /// What each operand is.
     pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
+    /// The bytes of its parameters.
+    params: Vec<u8>,
     /// The numbers of each weight.
     weights: BTreeMap<&'static str, Vec<f32>>,
     /// The bytes before.
@@ -66,6 +69,11 @@ impl Outcome {
     /// The numbers of an operand after it.
     pub(crate) fn results(&self, name: &str) -> Vec<f32> {
         numbers(self.slots[name].dtype, &self.after[name])
+    }
+
+    /// The command's parameters.
+    pub(crate) fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(&self.params)
     }
 
     /// Token and position of the rows before.
@@ -104,8 +112,8 @@ impl Tensors for Filled {
     }
 }
 
-fn random_bytes(slot: &SlotInfo, name: &str) -> Vec<u8> {
-    let mut random = Random::of(name);
+fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
+    let mut random = Random::of(&slot.name);
     let mut bytes = Vec::new();
     for _ in 0..slot.rows {
         if slot.dtype == DType::U32 {
@@ -147,7 +155,7 @@ fn state(case: &Case) -> Vec<u8> {
     for t in 0..case.tokens {
         let row = Row {
             token: random.word() % ids,
-            position: case.position + t,
+            position: case.position + t % case.sequence,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
@@ -161,6 +169,7 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
         tokens: case.tokens,
         logits: LogitRows::Last,
         context: case.context,
+        rows: case.tokens,
         cache: case.cache,
     };
     let mut b = Builder::new(case, shape);
@@ -183,6 +192,7 @@ pub(crate) fn run_case(
     let operands: Vec<_> = operands
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();
+    let params = table.params(&table.cmds[at]).to_vec();
     let tensors = Arc::new(tensors(case));
     let program = Program {
         tables: Arc::from([table]),
@@ -191,6 +201,7 @@ pub(crate) fn run_case(
     let mut executor = (device.link)(program).expect("cases link");
     let mut outcome = Outcome {
         slots: BTreeMap::new(),
+        params,
         weights: BTreeMap::new(),
         before: BTreeMap::new(),
         after: BTreeMap::new(),
@@ -206,7 +217,7 @@ pub(crate) fn run_case(
             _ => {
                 let mut bytes = match slot.place {
                     Place::State => state(case),
-                    _ => random_bytes(slot, name),
+                    _ => random_bytes(slot),
                 };
                 set(name, &mut bytes);
                 executor.write(slot.place, 0, &bytes).expect("it fits");

@@ -110,6 +110,7 @@ pub(crate) fn product(
         tokens,
         logits: LogitRows::Last,
         context: 16,
+        rows: tokens,
         cache: DType::F32,
     };
     let mut b = Builder::new(&**one, shape);

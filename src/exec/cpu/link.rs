@@ -79,16 +79,15 @@ struct Memory {
 /// Which kernel every command of a table calls.
 fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
     let launch = |cmd: &DispatchCmd| {
-        let slots: Vec<&SlotInfo> = cmd.slots().iter().map(|s| table.slot(*s)).collect();
-        if slots.len() != cmd.op.operands().len() {
-            bail!(Internal, "{} has {} operands", cmd.op.name(), slots.len());
+        let slots = cmd.slots().len();
+        if slots != cmd.op.operands().len() {
+            bail!(Internal, "{} has {slots} operands", cmd.op.name());
         }
         let request = Request {
             isa: target.isa,
             precision: target.precision,
             variant: cmd.kernel.variant(),
             params: table.params(cmd),
-            slots: &slots,
         };
         kernel::link(cmd.op, &request)
     };

@@ -14,7 +14,7 @@ use crate::op::table::{DispatchCmd, Place, Table};
 use std::collections::HashMap;
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
-const HEAD_DIM_MAX: u32 = 256;
+const HEAD_DIM_MAX: u32 = 512;
 
 /// Links tables to a device.
 ///
@@ -56,6 +56,9 @@ fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
         Op::RopeKv => bytemuck::pod_read_unaligned::<shaders::rope_kv::Params>(params).head_dim,
         Op::Attention => {
             bytemuck::pod_read_unaligned::<shaders::attention::Params>(params).head_dim
+        }
+        Op::SelfAttention => {
+            bytemuck::pod_read_unaligned::<shaders::self_attention::Params>(params).head_dim
         }
         _ => return Ok(()),
     };

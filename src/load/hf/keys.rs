@@ -190,7 +190,9 @@ mod tests {
 
     /// The numbers that the recipes would see.
     fn numbers(value: &Value) -> Result<arch::Config> {
-        arch::Config::read(&metadata(value)?)?.validate()
+        let config = arch::Config::read(&metadata(value)?)?;
+        let arch = arch::find(&config.architecture)?;
+        config.validate(arch)
     }
 
     /// A configuration as `transformers` 4 wrote it, with changes.
@@ -218,14 +220,14 @@ mod tests {
         let c = numbers(&small(json!({}))).unwrap();
         assert_eq!((c.layers, c.dim, c.heads, c.kv_heads), (4, 64, 4, 2));
         assert_eq!((c.head_dim, c.ffn, c.vocab), (16, 96, 288));
-        assert_eq!((c.context, c.rope_theta), (8192, 1e4));
+        assert_eq!((c.context, c.ropes[0].theta), (8192, 1e4));
         let wide = numbers(&small(json!({ "head_dim": 32, "model_type": "qwen3" }))).unwrap();
         assert_eq!((wide.head_dim, wide.architecture.as_str()), (32, "qwen3"));
         let other = numbers(&small(json!({ "model_type": "mistral" }))).unwrap();
         assert_eq!(other.architecture, "llama");
         let floats = json!({ "max_position_embeddings": 4096.0, "rope_theta": 500_000 });
         let floats = numbers(&small(floats)).unwrap();
-        assert_eq!((floats.context, floats.rope_theta), (4096, 5e5));
+        assert_eq!((floats.context, floats.ropes[0].theta), (4096, 5e5));
     }
 
     #[test]
@@ -243,19 +245,16 @@ mod tests {
             high: 4.0,
             original: 32.0,
         };
-        assert_eq!(old.rope_scaling, wanted);
+        assert_eq!(old.ropes[0].scaling, wanted);
         let linear = json!({ "rope_scaling": { "type": "linear", "factor": 4 } });
-        let linear = numbers(&small(linear)).unwrap().rope_scaling;
+        let linear = numbers(&small(linear)).unwrap().ropes[0].scaling.clone();
         assert_eq!(linear, arch::RopeScaling::Linear { factor: 4.0 });
         let none = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7e5 }, "rope_theta": null });
-        let none = numbers(&small(none)).unwrap();
-        assert_eq!(
-            (none.rope_scaling, none.rope_theta),
-            (arch::RopeScaling::None, 7e5)
-        );
+        let none = numbers(&small(none)).unwrap().ropes[0].clone();
+        assert_eq!((none.scaling, none.theta), (arch::RopeScaling::None, 7e5));
         refused(
-            json!({ "rope_scaling": { "type": "yarn", "factor": 4.0 } }),
-            "yarn",
+            json!({ "rope_scaling": { "type": "newest", "factor": 4.0 } }),
+            "newest",
         );
         refused(
             json!({ "rope_scaling": { "rope_type": "llama3" } }),
@@ -267,7 +266,7 @@ mod tests {
         );
         let share = |model: &str| {
             let part = json!({ "partial_rotary_factor": 0.5, "model_type": model });
-            numbers(&small(part)).unwrap().rope_dim
+            numbers(&small(part)).unwrap().ropes[0].dim
         };
         assert_eq!([share("phi3"), share("llama")], [8, 16]);
     }
@@ -320,7 +319,7 @@ mod tests {
             assert_eq!(windows(changes.clone()), wanted, "{changes}");
         }
         let c = numbers(&small(json!({ "sliding_window": 512 }))).unwrap();
-        assert_eq!(c.context, 512);
+        assert_eq!((c.window, c.context), (512, 8192));
         refused(json!({ "layer_types": [full] }), "1 types for 4 layers");
         let other = json!([full, "linear_attention", "x", "y"]);
         refused(
@@ -366,13 +365,15 @@ mod tests {
         refused(json!({ "rope_theta": "x".repeat(500) }), "xxx...");
         refused(json!({ "rope_theta": 1e300 }), "rope_theta");
         refused(json!({ "hidden_act": 3 }), "hidden_act: wanted a string");
-        refused(json!({ "hidden_act": "gelu" }), "gelu");
+        refused(json!({ "hidden_act": "newest" }), "newest");
         refused(json!({ "model_type": null }), "model_type is missing");
         refused(
             json!({ "num_hidden_layers": 4_000_000_000u32 }),
             "over the limit",
         );
-        refused(json!({ "num_local_experts": 8 }), "mixtures of experts");
+        refused(json!({ "num_local_experts": 8 }), "0 of 8 experts");
+        let both = json!({ "use_bidirectional_attention": true });
+        refused(both, "use_bidirectional_attention: true");
         refused(json!({ "hidden_size": null }), "missing or 0");
         for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
             Config::parse(text).unwrap_err();

@@ -1,7 +1,7 @@
 //! config.json from the keys of a GGUF file: the reverse of [`Folder::metadata`](super::Folder).
 
 use super::keys::{KEYS, Kind};
-use crate::arch::{self, RopeScaling};
+use crate::arch::{self, RopeScaling, Rotation};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use serde_json::{Map, Value, json};
@@ -34,7 +34,8 @@ const NUMBERS: &[(&str, &str)] = &[
 pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Value> {
     let numbers = arch::Config::read(meta)?;
     let found = arch::find(&numbers.architecture)?;
-    let mut numbers = numbers.validate()?;
+    let numbers = numbers.validate(found)?;
+    let mut rope = numbers.ropes[0].clone();
     let (Some(model_type), Some(class)) = (found.model_types.first(), found.class) else {
         bail!(
             Unsupported,
@@ -75,9 +76,9 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
         root.insert("use_sliding_window".into(), true.into());
     }
     if let Some(factors) = &shape.rope_factors {
-        numbers.rope_scaling = by_divisors(&numbers, factors)?;
+        rope.scaling = by_divisors(&rope, factors)?;
     }
-    root.insert("rope_scaling".into(), scaling(numbers.rope_scaling));
+    root.insert("rope_scaling".into(), scaling(&rope.scaling)?);
     root.insert("head_dim".into(), numbers.head_dim.into());
     root.insert("vocab_size".into(), shape.vocab.into());
     let tied = !(shape.has)("output.weight");
@@ -120,11 +121,11 @@ fn put(root: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-fn scaling(scaling: RopeScaling) -> Value {
-    match scaling {
+fn scaling(scaling: &RopeScaling) -> Result<Value> {
+    Ok(match *scaling {
         RopeScaling::None => Value::Null,
         RopeScaling::Linear { factor } => {
-            json!({ "rope_type": scaling.name(), "factor": decimal(factor) })
+            json!({ "rope_type": "linear", "factor": decimal(factor) })
         }
         RopeScaling::Llama3 {
             factor,
@@ -132,34 +133,35 @@ fn scaling(scaling: RopeScaling) -> Value {
             high,
             original,
         } => json!({
-            "rope_type": scaling.name(),
+            "rope_type": "llama3",
             "factor": decimal(factor),
             "low_freq_factor": decimal(low),
             "high_freq_factor": decimal(high),
             "original_max_position_embeddings": original.to_string().parse::<u64>().ok(),
         }),
-    }
+        ref other => bail!(Unsupported, "RoPE scaled by {other:?} is not written yet"),
+    })
 }
 
 /// Llama 3's rule with the numbers that make these divisors of it: the greatest one is its factor,
 /// and all models share the bounds of its wavelengths.
-fn by_divisors(config: &arch::Config, factors: &[f32]) -> Result<RopeScaling> {
-    let mut config = config.clone();
-    config.rope_scaling = RopeScaling::None;
-    let wanted = config.rope_freqs(Some(factors))?;
+fn by_divisors(rope: &Rotation, factors: &[f32]) -> Result<RopeScaling> {
+    let mut rope = rope.clone();
+    rope.scaling = RopeScaling::None;
+    let wanted = rope.freqs(Some(factors), 0)?;
     let factor = factors.iter().fold(1.0f32, |m, f| m.max(*f));
     // Lengths that models are trained for first: 32 to 1 M.
     for length in 5..=20u8 {
-        config.rope_scaling = RopeScaling::Llama3 {
+        rope.scaling = RopeScaling::Llama3 {
             factor,
             low: 1.0,
             high: 4.0,
             original: f32::from(length).exp2(),
         };
-        let found = config.rope_freqs(None)?;
+        let found = rope.freqs(None, 0)?;
         let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
         if found.iter().zip(&wanted).all(near) {
-            return Ok(config.rope_scaling);
+            return Ok(rope.scaling);
         }
     }
     bail!(

@@ -149,17 +149,21 @@ pub(super) fn check_names(tensors: &[Stored<'_>]) -> Result<()> {
 /// The divisors of RoPE's frequencies that stand for Llama 3's rule in a GGUF file, if the model
 /// follows it: by them every frequency is what the rule makes of it.
 pub(super) fn rope_factors(metadata: &Metadata) -> Result<Option<Vec<u8>>> {
-    let mut config = arch::Config::read(metadata)?.validate()?;
-    if !matches!(config.rope_scaling, RopeScaling::Llama3 { .. }) {
+    let config = arch::Config::read(metadata)?;
+    let family = arch::find(&config.architecture)?;
+    let mut config = config.validate(family)?;
+    let context = config.context;
+    let rope = &mut config.ropes[0];
+    if !matches!(rope.scaling, RopeScaling::Llama3 { .. }) {
         return Ok(None);
     }
-    let wanted = config.rope_freqs(None)?;
-    config.rope_scaling = RopeScaling::None;
-    let plain = config.rope_freqs(None)?;
+    let wanted = rope.freqs(None, context)?;
+    rope.scaling = RopeScaling::None;
+    let plain = rope.freqs(None, context)?;
     let mut factors: Vec<f32> = plain.iter().zip(&wanted).map(|(p, w)| p / w).collect();
     // The quotient may be off by the last bit.
     for step in [f32::next_up, |f: f32| f.next_down().next_down()] {
-        let found = config.rope_freqs(Some(&factors))?;
+        let found = rope.freqs(Some(&factors), context)?;
         for (factor, (found, wanted)) in factors.iter_mut().zip(found.iter().zip(&wanted)) {
             if found != wanted {
                 *factor = step(*factor);

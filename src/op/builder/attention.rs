@@ -6,7 +6,7 @@ use crate::op::list::Op;
 use crate::op::shaders;
 use crate::op::table::{Place, Slot};
 
-/// The heads of an attention layer and how positions turn them.
+/// The heads of an attention layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
     /// Layer, for the cache.
@@ -17,38 +17,80 @@ pub struct Heads {
     pub kv_heads: u32,
     /// Elements of a head.
     pub head_dim: u32,
-    /// Elements of a head that are rotated.
-    pub rope_dim: u32,
-    /// Whether pairs are `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
+    /// Positions that a query sees, its own among them; 0: all.
+    pub window: u32,
+}
+
+/// How positions turn the elements of a head (`RoPE`).
+#[derive(Clone, Copy, Debug)]
+pub struct Rope {
+    /// Which of the model's constants has the frequencies, `[dim / 2]`, in radians per position.
+    pub index: u32,
+    /// Elements of a head that are turned; 0: none.
+    pub dim: u32,
+    /// Whether pairs are `(i, i + dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
+    /// What cosine and sine are multiplied by.
+    pub magnitude: f32,
+}
+
+/// Rows of the cache of a layer with this window: position `p` lies in row `p` modulo their
+/// number. The `rows` of a pass are stored before the first of them looks at its window.
+pub fn ring(context: u32, window: u32, rows: u32) -> u32 {
+    match window {
+        0 => context,
+        _ => context.min(window.saturating_add(rows - 1)),
+    }
 }
 
 impl Builder<'_> {
     /// Turns `q` by its position, stores the turned `k` and `v` in the layer's cache.
-    pub fn rope_kv(&mut self, at: Heads, q: X, k: X, v: X) {
-        let freqs = self.place(
-            "rope_freqs",
-            DType::F32,
-            [1, at.rope_dim / 2],
-            Place::Constant(0),
-        );
+    #[expect(clippy::too_many_arguments, reason = "a layer's q, k and v")]
+    pub fn rope_kv(&mut self, at: Heads, rope: Rope, q: X, k: X, v: X) {
+        // Where nothing is turned, no frequency is read: any numbers will do.
+        let freqs = match rope.dim {
+            0 => k.slot,
+            _ => self.freqs(rope),
+        };
         let [keys, values] = self.cache(at);
         let params = shaders::rope_kv::Params {
             tokens: q.tokens,
             heads: at.heads,
             kv_heads: at.kv_heads,
             head_dim: at.head_dim,
-            rope_dim: at.rope_dim,
-            half_split: u32::from(at.half_split),
+            rope_dim: rope.dim,
+            half_split: u32::from(rope.half_split),
+            magnitude: rope.magnitude,
+            ring: self.ring(at),
         };
         let slots = [k.slot, v.slot, freqs, q.slot, keys, values, self.state];
         let work = [at.heads + at.kv_heads, q.tokens];
         self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
     }
 
-    /// Attention of `q` over all positions up to its own, `[tokens, heads head_dim]`.
-    pub fn attention(&mut self, at: Heads, q: X, scale: f32) -> X {
+    /// Turns heads of `x` by its positions, in place: what goes to no cache of its own.
+    pub fn rope(&mut self, heads: u32, head_dim: u32, rope: Rope, x: X) {
+        if rope.dim == 0 {
+            return;
+        }
+        let freqs = self.freqs(rope);
+        let params = shaders::rope::Params {
+            tokens: x.tokens,
+            heads,
+            head_dim,
+            rope_dim: rope.dim,
+            half_split: u32::from(rope.half_split),
+            magnitude: rope.magnitude,
+        };
+        let slots = [freqs, x.slot, self.state];
+        self.emit((Op::Rope, None), &slots, &params, [heads, x.tokens]);
+    }
+
+    /// Attention of `q` over the positions of its window, `[tokens, heads head_dim]`. Scores are
+    /// `scale q . k`, bent to `softcap tanh(score / softcap)` where that is not 0.
+    pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
         let y = self.scratch("a", q.tokens, q.cols);
+        let ring = self.ring(at);
         let [keys, values] = self.cache(at);
         let params = shaders::attention::Params {
             tokens: q.tokens,
@@ -56,6 +98,12 @@ impl Builder<'_> {
             kv_heads: at.kv_heads,
             head_dim: at.head_dim,
             scale,
+            softcap,
+            window: match at.window {
+                0 => ring,
+                window => window.min(ring),
+            },
+            ring,
         };
         let slots = [q.slot, keys, values, y.slot, self.state];
         let work = [at.heads, q.tokens];
@@ -68,14 +116,50 @@ impl Builder<'_> {
         y
     }
 
-    /// The key and value cache of a layer, `[context, kv_heads head_dim]`.
+    /// Attention of the rows of each sequence over one another, `[tokens, heads head_dim]`: those
+    /// farther than `reach` from a row do not count. Sequences lie one behind the other, and the
+    /// positions of each begin at 0.
+    pub fn self_attention(
+        &mut self,
+        [heads, kv_heads, head_dim]: [u32; 3],
+        [q, k, v]: [X; 3],
+        scale: f32,
+        reach: u32,
+    ) -> X {
+        let y = self.scratch("a", q.tokens, q.cols);
+        let params = shaders::self_attention::Params {
+            tokens: q.tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            reach,
+        };
+        let slots = [q.slot, k.slot, v.slot, y.slot, self.state];
+        let work = [heads, q.tokens];
+        self.emit((Op::SelfAttention, None), &slots, &params, work);
+        y
+    }
+
+    /// The frequencies of a `RoPE`.
+    fn freqs(&mut self, rope: Rope) -> Slot {
+        let name = format!("rope_freqs.{}", rope.index);
+        let place = Place::Constant(rope.index);
+        self.place(&name, DType::F32, [1, rope.dim / 2], place)
+    }
+
+    /// The key and value cache of a layer, `[ring, kv_heads head_dim]`.
     fn cache(&mut self, at: Heads) -> [Slot; 2] {
-        let shape = [self.shape.context, at.kv_heads * at.head_dim];
+        let shape = [self.ring(at), at.kv_heads * at.head_dim];
         let layer = at.layer;
         let dtype = self.shape.cache;
         [
             self.place(&format!("k.{layer}"), dtype, shape, Place::Keys(layer)),
             self.place(&format!("v.{layer}"), dtype, shape, Place::Values(layer)),
         ]
+    }
+
+    fn ring(&self, at: Heads) -> u32 {
+        ring(self.shape.context, at.window, self.shape.rows)
     }
 }

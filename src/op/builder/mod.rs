@@ -12,10 +12,12 @@ mod product;
 
 use super::list::Op;
 use super::shaders;
-use super::table::{Place, Slot, SlotInfo};
+use super::table::{LayerEnd, Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-pub use attention::Heads;
+pub use attention::{Heads, Rope, ring};
+pub use elementwise::Activation;
+pub use ends::LogitMap;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
@@ -52,6 +54,8 @@ pub struct Shape {
     pub logits: LogitRows,
     /// Positions of the KV cache.
     pub context: u32,
+    /// Tokens of the widest table that shares the cache.
+    pub rows: u32,
     /// Storage of the KV cache.
     pub cache: DType,
 }
@@ -63,6 +67,8 @@ pub enum LogitRows {
     Last,
     /// Every row, into [`Place::Scores`].
     All,
+    /// None: the table ends with the normed rows of the last layer, in [`Place::Hidden`].
+    None,
 }
 
 /// An activation: a slot and its shape per token.
@@ -117,6 +123,8 @@ pub struct Draft {
     pub nodes: Vec<Node>,
     /// The slots, each scratch slot with a place of its own.
     pub slots: Vec<SlotInfo>,
+    /// Where each layer ends.
+    pub layers: Vec<LayerEnd>,
     /// The first node of the head, which turns the last layer's output into logits.
     pub head: usize,
     /// The first node of the tail that picks a token.
@@ -142,6 +150,7 @@ impl<'a> Builder<'a> {
             tokens: shape.tokens,
             nodes: Vec::new(),
             slots: Vec::new(),
+            layers: Vec::new(),
             head: 0,
             pick: 0,
         };
@@ -212,6 +221,19 @@ impl<'a> Builder<'a> {
     /// Whether the model has this tensor.
     pub fn has(&self, name: &str) -> bool {
         self.weights.find(name).is_some()
+    }
+
+    /// Rows of this tensor, where any number will do; 0 where the model lacks it.
+    pub fn rows_of(&self, name: &str) -> u32 {
+        self.weights.find(name).map_or(0, |w| w.rows)
+    }
+
+    /// Says that a layer ends here, with `h` as its result.
+    pub fn end_of_layer(&mut self, h: X) {
+        self.draft.layers.push(LayerEnd {
+            cmd: self.draft.nodes.len(),
+            slot: h.slot,
+        });
     }
 
     /// An activation that comes from outside the table: for tests of one operation.

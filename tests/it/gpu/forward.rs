@@ -1,14 +1,13 @@
 //! The operations of a forward pass against their formulas in f64.
 
 use super::rig::{
-    Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
+    Rig, UNTOUCHED, close, decode, floats, live, shape, then_untouched, weight, wide,
 };
-use half::f16;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::exec::state::State;
-use tabla::op::builder::{Heads, Shape};
+use tabla::op::builder::{Activation, Heads, Shape};
 use tabla::op::table::SlotInfo;
 
 const DTYPES: [DType; 6] = [
@@ -138,8 +137,8 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
             let mut rig = Rig::new(device, shape(1), vec![w.clone()], |b| {
                 let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
                 let (gate, up) = (b.input("gate", cols), b.input("up", cols));
-                b.swiglu(old, old);
-                let x = b.swiglu(gate, up);
+                b.glu(Activation::Silu, old, old);
+                let x = b.glu(Activation::Silu, gate, up);
                 b.mat("y", w, x);
             });
             let x = rig.table.cmds[2].slots()[1];
@@ -251,29 +250,6 @@ pub(super) fn add_bias(device: &Device) -> f64 {
     close("add_bias", &rig.get("y"), &wanted, 1e-6)
 }
 
-pub(super) fn swiglu(device: &Device) -> f64 {
-    let mut rig = Rig::new(device, shape(3), vec![], |b| {
-        let (gate, up) = (b.input("gate", 300), b.input("up", 300));
-        b.swiglu(gate, up);
-    });
-    let gate: Vec<_> = floats(6, 900).iter().map(|v| v * v * v * 100.0).collect();
-    let up = floats(7, 900);
-    rig.state(live(2), &[(0, 0); 3]);
-    rig.put("gate", &gate);
-    rig.put("up", &up);
-    rig.put("f", &[UNTOUCHED; 900]);
-    rig.run();
-    let silu = |g: f64| g / (1.0 + (-g).exp());
-    let wanted = wide(&gate[..600]);
-    let wanted = wanted.iter().zip(wide(&up)).map(|(&g, u)| silu(g) * u);
-    close(
-        "swiglu",
-        &rig.get("f"),
-        &then_untouched(wanted.collect(), 900),
-        1e-6,
-    )
-}
-
 pub(super) fn last_row(device: &Device) -> f64 {
     let mut rig = Rig::new(device, shape(4), vec![], |b| {
         let h = b.input("h", 300);
@@ -284,189 +260,4 @@ pub(super) fn last_row(device: &Device) -> f64 {
     rig.state(live(3), &[]);
     rig.run();
     close("last_row", &rig.get("last"), &wide(&h[600..900]), 0.0)
-}
-
-pub(super) fn rope_kv(device: &Device) -> f64 {
-    // head_dim, rope_dim, first position; positions and angles up to a million.
-    let shapes = [
-        (12, 12, 0),
-        (12, 8, 500),
-        (10, 6, 3),
-        (64, 64, 70_000),
-        (2, 2, 999_990),
-    ];
-    let mut worst = 0.0;
-    for (head_dim, rope_dim, position) in shapes {
-        for half_split in [false, true] {
-            for cache in [DType::F32, DType::F16] {
-                let at = Heads {
-                    layer: 0,
-                    heads: 4,
-                    kv_heads: 2,
-                    head_dim,
-                    rope_dim,
-                    half_split,
-                };
-                worst = rope_kv_case(device, at, position, cache).max(worst);
-            }
-        }
-    }
-    worst
-}
-
-/// A row of heads, turned by its position.
-fn turned(at: Heads, freqs: &[f64], x: &[f32], position: u32) -> Vec<f64> {
-    let mut out = wide(x);
-    for (i, freq) in freqs.iter().enumerate() {
-        let (a, b) = if at.half_split {
-            (i, i + freqs.len())
-        } else {
-            (2 * i, 2 * i + 1)
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "the angle is f32")]
-        let (sin, cos) = f64::from((f64::from(position) * freq) as f32).sin_cos();
-        for head in out.chunks_mut(at.head_dim as usize) {
-            let (x, y) = (head[a], head[b]);
-            (head[a], head[b]) = (x * cos - y * sin, x * sin + y * cos);
-        }
-    }
-    out
-}
-
-fn rope_kv_case(device: &Device, at: Heads, position: u32, cache: DType) -> f64 {
-    let freqs = Weight {
-        bytes: (0..at.rope_dim / 2)
-            .flat_map(|i| (0.5_f32).powi(i.cast_signed()).to_le_bytes())
-            .collect(),
-        ..weight("freqs", DType::F32, 1, at.rope_dim / 2)
-    };
-    let (d, heads, kv_heads) = (
-        at.head_dim as usize,
-        at.heads as usize,
-        at.kv_heads as usize,
-    );
-    // The third of four rows is outside the context, the fourth is not live.
-    let shape = Shape {
-        context: position + 2,
-        cache,
-        ..shape(4)
-    };
-    let mut rig = Rig::new(device, shape, vec![freqs.clone()], |b| {
-        let (q, k) = (
-            b.input("q", at.heads * at.head_dim),
-            b.input("k", at.kv_heads * at.head_dim),
-        );
-        let v = b.input("v", at.kv_heads * at.head_dim);
-        b.rope_kv(at, q, k, v);
-    });
-    let state = State {
-        context: position + 2,
-        ..live(3)
-    };
-    rig.state(
-        state,
-        &[
-            (0, position),
-            (0, position + 1),
-            (0, position + 2),
-            (0, position),
-        ],
-    );
-    let [q, k, v] = [(9, heads), (10, kv_heads), (11, kv_heads)].map(|(s, n)| floats(s, 4 * n * d));
-    rig.put("q", &q);
-    rig.put("k", &k);
-    rig.put("v", &v);
-    rig.run();
-    let freqs = decode(DType::F32, &freqs.bytes);
-    let rows = |x: &[f32]| {
-        let (first, second) = x[..x.len() / 2].split_at(x.len() / 4);
-        let first = turned(at, &freqs, first, position);
-        [first, turned(at, &freqs, second, position + 1)].concat()
-    };
-    let what = format!("{at:?} at {position}, {cache}");
-    let wanted = [rows(&q), wide(&q[q.len() / 2..])].concat();
-    let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
-    let tolerance = if cache == DType::F16 { 1e-3 } else { 1e-6 };
-    for (name, wanted) in [("k.0", rows(&k)), ("v.0", wide(&v[..v.len() / 2]))] {
-        let found = rig.cached(name, cache);
-        let (before, rows) = found.split_at(found.len() - wanted.len());
-        assert!(
-            before.iter().all(|&x| x == 0.0),
-            "{what}: {name} is written elsewhere"
-        );
-        #[expect(clippy::cast_possible_truncation, reason = "these were f16 or f32")]
-        let rows: Vec<f32> = rows.iter().map(|&x| x as f32).collect();
-        close(&format!("{what}: {name}"), &rows, &wanted, tolerance);
-    }
-    worst
-}
-
-pub(super) fn attention(device: &Device) -> f64 {
-    let mut worst = 0.0;
-    for (head_dim, position) in [(12, 0), (2, 5), (64, 126), (256, 300), (100, 261)] {
-        for cache in [DType::F32, DType::F16] {
-            worst = attention_case(device, head_dim, position, cache).max(worst);
-        }
-    }
-    worst
-}
-
-fn attention_case(device: &Device, head_dim: u32, position: u32, cache: DType) -> f64 {
-    let at = Heads {
-        layer: 0,
-        heads: 6,
-        kv_heads: 2,
-        head_dim,
-        rope_dim: 0,
-        half_split: false,
-    };
-    let mut rig = Rig::new(device, Shape { cache, ..shape(4) }, vec![], |b| {
-        let q = b.input("q", at.heads * head_dim);
-        b.attention(at, q, 0.7);
-    });
-    let d = head_dim as usize;
-    rig.state(
-        live(3),
-        &[(0, position), (0, position + 1), (0, position + 2), (0, 0)],
-    );
-    let q = floats(12, 4 * 6 * d);
-    rig.put("q", &q);
-    rig.put("a", &vec![UNTOUCHED; q.len()]);
-    let n = 512 * 2 * d;
-    let mut fill = |name, seed| {
-        // What an earlier text left beyond the last position may be anything.
-        let mut values = floats(seed, n);
-        values[(position as usize + 3) * 2 * d..].fill(f32::NAN);
-        let bytes = match cache {
-            DType::F16 => values
-                .iter()
-                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
-                .collect(),
-            _ => bytemuck::cast_slice(&values).to_vec(),
-        };
-        let (place, _) = rig.place(name);
-        rig.executor.write(place, 0, &bytes).unwrap();
-        decode(cache, &bytes)
-    };
-    let (k, v) = (fill("k.0", 13), fill("v.0", 14));
-    rig.run();
-    let q = wide(&q);
-    let mut wanted = Vec::new();
-    for (i, q) in q.chunks(d).take(3 * 6).enumerate() {
-        let (token, head) = (i / 6, i % 6);
-        let count = position as usize + token + 1;
-        let row = |x: &[f64], p: usize| x[(p * 2 + head / 3) * d..][..d].to_vec();
-        let score = |p| row(&k, p).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
-        let weights: Vec<_> = (0..count).map(|p| score(p).exp()).collect();
-        let total: f64 = weights.iter().sum();
-        let sum = |e: usize| (0..count).map(|p| weights[p] * row(&v, p)[e]).sum::<f64>() / total;
-        wanted.extend((0..d).map(sum));
-    }
-    let wanted = then_untouched(wanted, 4 * 6 * d);
-    close(
-        &format!("attention {head_dim} at {position}, {cache}"),
-        &rig.get("a"),
-        &wanted,
-        2e-6,
-    )
 }

@@ -6,17 +6,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
 
+mod attention;
+mod elementwise;
 mod executor;
 mod forward;
 mod pick;
 mod rig;
 mod types;
 
-use executor::{chain, dead, read_write, shader_folder, too_large};
-use forward::{
-    add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
-    swiglu, wide_grid,
+use attention::{attention, rope, rope_kv, self_attention};
+use elementwise::{
+    activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
+use executor::{chain, dead, read_write, shader_folder, too_large};
+use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::exec::gpu::{self, Device, Options};
@@ -27,7 +30,10 @@ type Check = fn(&Device) -> f64;
 
 const CHECKS: &[(&str, Check)] = &[
     ("embed", embed),
+    ("embed_add", embed_add),
     ("rms_norm", rms_norm),
+    ("unit_norm", unit_norm),
+    ("layer_norm", layer_norm),
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
     ("gemm", gemm),
@@ -36,8 +42,16 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
+    ("rope", rope),
     ("attention", attention),
-    ("swiglu", swiglu),
+    ("glu", glu),
+    ("activate", activate),
+    ("add", add),
+    ("scale", scale),
+    ("mul", mul),
+    ("soft_cap", soft_cap),
+    ("columns", columns),
+    ("self_attention", self_attention),
     ("last_row", last_row),
     ("penalize", penalize),
     ("top_k", top_k),

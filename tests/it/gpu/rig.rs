@@ -45,7 +45,7 @@ impl Weights for Given {
     }
 }
 
-/// Constant 0 is the weight named `freqs`.
+/// The constant is the weight named `freqs`.
 impl Tensors for Given {
     fn weight(&self, index: u32) -> &[u8] {
         &self.0[index as usize].bytes
@@ -69,6 +69,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
         tokens,
         logits: LogitRows::Last,
         context: 512,
+        rows: tokens,
         cache: DType::F32,
     }
 }

@@ -1,8 +1,11 @@
 //! One file per operation of the list: its kernel, and the cases that hold it to the formula.
 
+mod activation;
+mod attend;
 pub(super) mod chunks;
 mod product;
 pub(super) mod quantise;
+mod turns;
 
 use super::simd::{Entry, Isa, Kernel};
 use super::step::{By, Split};
@@ -12,7 +15,6 @@ use crate::error::Result;
 use crate::exec::case::Case;
 use crate::for_each_op;
 use crate::op::list::Op;
-use crate::op::table::SlotInfo;
 use bytemuck::Pod;
 
 /// What link asks of an operation.
@@ -26,8 +28,6 @@ pub(super) struct Request<'a> {
     pub(super) variant: Option<DType>,
     /// The bytes of its `Params`.
     pub(super) params: &'a [u8],
-    /// The operands.
-    pub(super) slots: &'a [&'a SlotInfo],
 }
 
 impl Request<'_> {
@@ -95,6 +95,7 @@ const PLAIN: Case = Case {
     tokens: 1,
     live: 1,
     position: 0,
+    sequence: u32::MAX,
     context: 16,
     cache: DType::F32,
     weights: &[],

@@ -1,5 +1,6 @@
-//! `q = rot(q, position); k_cache[position] = rot(k, position); v_cache[position] = v`
+//! `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
 
+use super::turns::Turns;
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -7,7 +8,7 @@ use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
-use crate::op::builder::Heads;
+use crate::op::builder::{Heads, Rope};
 use crate::op::shaders::rope_kv::Params;
 use bytemuck::Pod;
 use half::f16;
@@ -48,60 +49,36 @@ impl<C: Stored> Kernel for RopeKv<C> {
         let mut values = args.open::<C>(5);
         let mine = args.range().start * head..args.range().end * head;
         let context = args.state(6).context;
+        let turns = Turns {
+            head,
+            freqs: &freqs[..p.rope_dim as usize / 2],
+            half_split: p.half_split != 0,
+            magnitude: p.magnitude,
+        };
         for (t, row) in rows[..args.live()].iter().enumerate() {
-            let turns = turns(&p, freqs, row.position);
-            let q = q.columns(t, width, group);
-            for (a, b, cos, sin) in turns.clone() {
-                for q in q.chunks_exact_mut(head) {
-                    (q[a], q[b]) = turn(q[a], q[b], [cos, sin]);
-                }
-            }
             if row.position >= context {
                 continue;
             }
+            turns.turn(row.position, q.columns(t, width, group));
             let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
             let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
-            let position = row.position as usize;
-            for (cache, x) in [(&mut keys, k), (&mut values, v)] {
-                let cache = cache.columns(position, kv_width, head);
-                for (cache, x) in cache.iter_mut().zip(x) {
-                    *cache = C::of(*x);
-                }
+            let at = (row.position % p.ring) as usize;
+            let values = values.columns(at, kv_width, head);
+            for (value, x) in values.iter_mut().zip(v) {
+                *value = C::of(*x);
             }
-            let keys = keys.columns(position, kv_width, head);
-            for (a, b, cos, sin) in turns {
+            let keys = keys.columns(at, kv_width, head);
+            for (key, x) in keys.iter_mut().zip(k) {
+                *key = C::of(*x);
+            }
+            for (a, b, turn) in turns.at(row.position) {
                 for (keys, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
-                    let (x, y) = turn(k[a], k[b], [cos, sin]);
+                    let [x, y] = turn.of([k[a], k[b]]);
                     (keys[a], keys[b]) = (C::of(x), C::of(y));
                 }
             }
         }
     }
-}
-
-/// The pairs of a head that are turned, with cosine and sine of their angles.
-fn turns<'a>(
-    p: &Params,
-    freqs: &'a [f32],
-    position: u32,
-) -> impl Iterator<Item = (usize, usize, f32, f32)> + Clone + use<'a> {
-    let half = p.rope_dim as usize / 2;
-    let half_split = p.half_split != 0;
-    #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
-    let position = position as f32;
-    freqs[..half].iter().enumerate().map(move |(i, freq)| {
-        let (sin, cos) = (position * freq).sin_cos();
-        if half_split {
-            (i, i + half, cos, sin)
-        } else {
-            (2 * i, 2 * i + 1, cos, sin)
-        }
-    })
-}
-
-#[inline(always)]
-fn turn(x: f32, y: f32, [cos, sin]: [f32; 2]) -> (f32, f32) {
-    (x * cos - y * sin, x * sin + y * cos)
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
@@ -118,7 +95,8 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
 
 macro_rules! case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal) => {
+     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
+     $(, window $window:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -135,10 +113,15 @@ macro_rules! case {
                     heads: $heads,
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
-                    rope_dim: $rope_dim,
-                    half_split: $half_split,
+                    window: 0 $(+ $window)?,
                 };
-                b.rope_kv(at, q, k, v);
+                let rope = Rope {
+                    index: 0,
+                    dim: $rope_dim,
+                    half_split: $half_split,
+                    magnitude: 1.25,
+                };
+                b.rope_kv(at, rope, q, k, v);
             },
             // A rounding of the cache may fall the other way.
             tolerance: 1e-3,
@@ -147,13 +130,16 @@ macro_rules! case {
     };
 }
 
-/// Both pairings, parts of heads, the edge of the context.
+/// Both pairings, parts of heads, the edge of the context, rows that begin anew.
 pub(super) const CASES: &[Case] = &[
     case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
     case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
     case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
     case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
     case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
+    case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
     case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
     case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
+    case!("over the end of the ring", F32, 9/8 at 60 of 100, 5/1 x 6, 6, true, window 8),
+    case!("past the context of a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
 ];

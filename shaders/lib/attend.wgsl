@@ -1,0 +1,97 @@
+// y[t, h, :] = softmax(scale q[t, h, :] . k[rows, g, :]) v[rows, g, :], by a workgroup of WG lanes.
+//
+// The shader has q and y, [tokens, heads, head_dim] f32, key(i) and value(i), pair i of what is
+// [rows, kv_heads, head_dim], and these numbers in its Params. head_dim is even and at most 4 WG.
+//
+// Online softmax over tiles of WG rows: in a tile a lane first scores one row, then sums four
+// elements over every parts-th row. Tiles begin at the first row of the span, so the order of
+// the sums depends on nothing but the span.
+
+#import reduce
+#import tanh
+
+const LOWEST = -3.0e38;
+
+var<workgroup> query: array<vec2<f32>, 2u * WG>;
+var<workgroup> mass: array<f32, WG>;
+var<workgroup> sums: array<vec4<f32>, WG>;
+
+// Rows that are looked at: count of them from first on; behind the last of the ring comes row 0.
+struct Span { first: u32, count: u32, ring: u32 }
+
+fn row_of(span: Span, i: u32) -> u32 {
+    let row = span.first + i;
+    return select(row, row - span.ring, row >= span.ring);
+}
+
+// A score, bent towards softcap at most; 0 leaves it.
+fn bent(score: f32, softcap: f32) -> f32 {
+    if (softcap == 0.0) {
+        return score;
+    }
+    return softcap * tanh_of(score / softcap);
+}
+
+fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: u32) {
+    let pairs = params.head_dim / 2u;
+    let base = (token * params.heads + head) * params.head_dim;
+    let stride = params.kv_heads * pairs;
+    let column = head / (params.heads / params.kv_heads) * pairs;
+    for (var p = lane; p < pairs; p += WG) {
+        query[p] = params.scale * vec2(q[base + 2u * p], q[base + 2u * p + 1u]);
+    }
+    workgroupBarrier();
+
+    // A lane sums two pairs; the last of an odd number it takes twice and writes once.
+    let quads = (pairs + 1u) / 2u;
+    let parts = WG / quads;
+    let part = lane / quads;
+    let quad = lane % quads;
+    let mine = column + vec2(2u * quad, min(2u * quad + 1u, pairs - 1u));
+    var peak = LOWEST;
+    var total = 0.0;
+    var sum = vec4(0.0);
+    for (var first = 0u; first < span.count; first += WG) {
+        let i = first + lane;
+        var score = LOWEST;
+        if (i < span.count) {
+            let at = row_of(span, i) * stride + column;
+            var dots = 0.0;
+            for (var p = 0u; p < pairs; p++) {
+                dots += dot(query[p], key(at + p));
+            }
+            score = bent(dots, softcap);
+        }
+        let top = max(peak, reduce_max(lane, score));
+        let decay = exp(peak - top);
+        let weight = select(0.0, exp(score - top), i < span.count);
+        peak = top;
+        mass[lane] = weight;
+        total = total * decay + weight;
+        sum *= decay;
+        workgroupBarrier();
+        if (part < parts) {
+            for (var j = part; j < min(WG, span.count - first); j += parts) {
+                let at = row_of(span, first + j) * stride + mine;
+                sum += mass[j] * vec4(value(at.x), value(at.y));
+            }
+        }
+    }
+    let scale = 1.0 / reduce_sum(lane, total);
+    sums[lane] = sum;
+    workgroupBarrier();
+    if (lane < quads) {
+        var all = sums[lane];
+        for (var i = 1u; i < parts; i++) {
+            all += sums[i * quads + lane];
+        }
+        all *= scale;
+        let at = base + 4u * lane;
+        y[at] = all.x;
+        y[at + 1u] = all.y;
+        if (2u * lane + 1u < pairs) {
+            y[at + 2u] = all.z;
+            y[at + 3u] = all.w;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+// y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]
+//
+// q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
+// k, v: [tokens, kv_heads, head_dim] f32.  Sequences lie one behind the other; positions count
+// from the first row of their own. `seen` are the rows of a sequence from `reach` before a row
+// to `reach` behind it.  One workgroup per token and head.
+
+#import grid
+#import state
+#import attend
+
+const WG = 128u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, reach: u32 }
+
+@group(0) @binding(0) var<storage, read> q: array<f32>;
+@group(0) @binding(1) var<storage, read> k: array<f32>;
+@group(0) @binding(2) var<storage, read> v: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<storage, read> state: State;
+var<immediate> params: Params;
+
+fn key(i: u32) -> vec2<f32> {
+    return vec2(k[2u * i], k[2u * i + 1u]);
+}
+
+fn value(i: u32) -> vec2<f32> {
+    return vec2(v[2u * i], v[2u * i + 1u]);
+}
+
+// The end of the rows up to `limit` that lie in the sequence of `token`: in it the distance of
+// row and position is one, and it grows from sequence to sequence.
+fn end_of(token: u32, limit: u32) -> u32 {
+    let begin = token - state.row[token].position;
+    var low = token + 1u;
+    var high = limit;
+    while (low < high) {
+        let middle = (low + high) / 2u;
+        if (middle - state.row[middle].position == begin) {
+            low = middle + 1u;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let head = unit_of(group, groups);
+    let token = group.y;
+    let live = min(params.tokens, state.live);
+    if (token >= live || head >= params.heads) {
+        return;
+    }
+    let first = token - min(min(params.reach, state.row[token].position), token);
+    let end = end_of(token, token + 1u + min(params.reach, live - 1u - token));
+    attend(token, head, Span(first, end - first, params.tokens), 0.0, lane);
+}

@@ -1,0 +1,114 @@
+//! Encoders: BERT and RoBERTa, Nomic's BERT with rotary positions, ModernBERT. Attention goes
+//! both ways, and the rows of a batch are whole texts one after the other.
+
+use super::Config;
+use super::block::Slides;
+use super::parts::{self, Layer};
+use crate::op::builder::{Builder, X};
+
+/// BERT: learned positions; norms stand behind the sums.
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    if b.has("token_types.weight") {
+        add_first_type(b, c, h);
+    }
+    let positions = b.weight("position_embd.weight", c.context, c.dim);
+    b.embed_add(positions, h, 1, 0);
+    post_norm_layers(b, c, h, |b, c, l, h| {
+        let f = l.project(b, c, "ffn_up", l.block.ffn, h); // [tokens, ffn]
+        b.activate(c.activation, f);
+        f
+    });
+}
+
+/// Nomic's BERT: rotary positions and a gate.
+pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    if b.has("token_types.weight") {
+        add_first_type(b, c, h);
+    }
+    post_norm_layers(b, c, h, |b, c, l, h| l.gated(b, c, h));
+}
+
+/// ModernBERT: norms stand before; windows on most layers.
+pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    let h = parts::layer_norm(b, c, "token_embd_norm", h);
+    for l in parts::layers(c) {
+        // The embeddings' norm is the first layer's.
+        let n = match l.index {
+            0 => h,
+            _ => l.layer_norm(b, c, "attn_norm", h),
+        };
+        let a = attention(b, c, l, n); // [tokens, heads head_dim]
+        l.project_add(b, c, "attn_output", a, h); // h += Wo a
+        let n = l.layer_norm(b, c, "ffn_norm", h);
+        let f = l.gated(b, c, n); // [tokens, ffn]
+        l.project_add(b, c, "ffn_down", f, h);
+        b.end_of_layer(h);
+    }
+    let n = parts::layer_norm(b, c, "output_norm", h);
+    b.ends_with(n);
+}
+
+/// Layers whose norms stand behind the sums, after the norm of the embeddings.
+fn post_norm_layers(
+    b: &mut Builder<'_>,
+    c: &Config,
+    h: X,
+    feed_forward: fn(&mut Builder<'_>, &Config, Layer, X) -> X,
+) {
+    let mut h = parts::layer_norm(b, c, "token_embd_norm", h);
+    for l in parts::layers(c) {
+        let a = attention(b, c, l, h); // [tokens, heads head_dim]
+        l.project_add(b, c, "attn_output", a, h); // h += Wo a
+        h = l.layer_norm(b, c, "attn_output_norm", h);
+        let f = feed_forward(b, c, l, h); // [tokens, ffn]
+        l.project_add(b, c, "ffn_down", f, h);
+        h = l.layer_norm(b, c, "layer_output_norm", h);
+        b.end_of_layer(h);
+    }
+    b.ends_with(h);
+}
+
+/// Attention of every row to the rows of its text, `[tokens, heads head_dim]`.
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
+    let [q, k, v] = l.qkv(b, c, n);
+    let (at, rope) = (l.heads(), l.rope(c));
+    if rope.dim > 0 {
+        b.rope(at.heads, at.head_dim, rope, q);
+        b.rope(at.kv_heads, at.head_dim, rope, k);
+    }
+    // A window reaches half of it to either side.
+    let reach = match at.window {
+        0 => u32::MAX,
+        window => window / 2,
+    };
+    b.self_attention(
+        [at.heads, at.kv_heads, at.head_dim],
+        [q, k, v],
+        l.attention_scale(c),
+        reach,
+    )
+}
+
+/// Texts are of the first type: there is no second one beside them.
+fn add_first_type(b: &mut Builder<'_>, c: &Config, h: X) {
+    let types = b.rows_of("token_types.weight");
+    let types = b.weight("token_types.weight", types, c.dim);
+    b.embed_add(types, h, 0, 0);
+}
+
+/// Learned positions turn nothing.
+pub(super) fn defaults(c: &mut Config) {
+    c.turn_layers(|_| false);
+}
+
+/// What ModernBERT's files leave unsaid.
+pub(super) fn defaults_modern(c: &mut Config) {
+    c.slide_unless_said(Slides::But {
+        one_of: 3,
+        first: true,
+    });
+    c.rotate_windows_by(10_000.0);
+}

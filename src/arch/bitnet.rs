@@ -1,0 +1,22 @@
+//! BitNet b1.58: Llama's block with a norm before each of the two ways back. Ternary matrices
+//! take int8 activations, whatever the architecture: the builder sees it by their storage.
+
+use super::Config;
+use super::parts::{self, Layer};
+use crate::op::builder::{Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, block);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let qkv = l.qkv(b, c, n);
+    let a = l.attend(b, c, qkv); // [tokens, heads head_dim]
+    let a = l.rms_norm(b, c, "attn_sub_norm", a);
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a
+    let n = l.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
+    let f = l.gated(b, c, n); // [tokens, ffn]
+    let f = l.rms_norm(b, c, "ffn_sub_norm", f);
+    l.project_add(b, c, "ffn_down", f, h);
+}

@@ -1,0 +1,83 @@
+//! Gemma 4, dense text: Gemma 3's block with unweighted norms of V, layers that share keys and
+//! values, heads of two sizes, and an embedding of the token for every layer.
+
+use super::Config;
+use super::gemma2::{after_attention, feed_forward};
+use super::parts::{self, Layer};
+use crate::op::builder::{Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    let own = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
+    for l in parts::layers(c) {
+        attention(b, c, l, h);
+        feed_forward(b, c, l, h);
+        if let Some(own) = own {
+            add_own(b, c, l, own, h);
+        }
+        if b.has(&l.tensor("layer_output_scale.weight")) {
+            let scale = l.vector(b, "layer_output_scale", 1);
+            b.mul(scale, h);
+        }
+        b.end_of_layer(h);
+    }
+    parts::head(b, c, h);
+}
+
+/// What every layer adds of the token: its own embedding and a projection of the common one,
+/// `[tokens, layers layer_embedding]`.
+fn layer_embeddings(b: &mut Builder<'_>, c: &Config, h: X) -> X {
+    let cols = c.layers * c.layer_embedding;
+    let width = c.layer_embedding as f32;
+    let table = b.weight("per_layer_token_embd.weight", c.vocab, cols);
+    let token = b.embed(table);
+    let w = b.weight("per_layer_model_proj.weight", cols, c.dim);
+    let context = b.mat("context", w, h);
+    b.scale(context, 1.0 / (c.dim as f32).sqrt());
+    let norm = b.vector("per_layer_proj_norm.weight", c.layer_embedding);
+    let own = b.rms_norm(context, norm, c.eps); // each layer's apart
+    b.add(token, own, width.sqrt());
+    b.scale(own, std::f32::consts::FRAC_1_SQRT_2);
+    own
+}
+
+/// `h += norm(Wo attention(norm h))`.
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let (at, rope) = (l.heads(), l.rope(c));
+    let q = l.project(b, c, "attn_q", l.block.q_dim(), n); // [tokens, heads head_dim]
+    let q = l.head_norm(b, c, "attn_q_norm", q);
+    if at.layer == l.index {
+        let k = l.project(b, c, "attn_k", l.block.kv_dim(), n); // [tokens, kv_heads head_dim]
+        // Where a file has no V, it is K before its norm.
+        let v = match b.has(&l.tensor("attn_v.weight")) {
+            true => l.project(b, c, "attn_v", l.block.kv_dim(), n),
+            false => k,
+        };
+        let v = b.unit_norm(v, l.block.head_dim, c.eps);
+        let k = l.head_norm(b, c, "attn_k_norm", k);
+        b.rope_kv(at, rope, q, k, v);
+    } else {
+        b.rope(at.heads, at.head_dim, rope, q);
+    }
+    let a = b.attention(at, q, l.attention_scale(c), c.attention_cap); // [tokens, heads head_dim]
+    after_attention(b, c, l, a, h);
+}
+
+/// `h += norm(proj(act(gate h) * own))`.
+fn add_own(b: &mut Builder<'_>, c: &Config, l: Layer, own: X, h: X) {
+    let own = b.columns(own, l.index * c.layer_embedding, c.layer_embedding);
+    let gate = l.project(b, c, "inp_gate", c.layer_embedding, h); // [tokens, layer_embedding]
+    let g = b.glu(c.activation, gate, own);
+    let o = l.project(b, c, "proj", c.dim, g); // [tokens, dim]
+    let o = l.rms_norm(b, c, "post_norm", o);
+    b.add(o, h, 1.0);
+}
+
+/// What Gemma 4's files leave unsaid.
+pub(super) fn defaults(c: &mut Config) {
+    c.scale_embeddings();
+    c.gelu_by_tanh();
+    c.attention_scale = 1.0;
+    c.rotate_windows_by(10_000.0);
+}

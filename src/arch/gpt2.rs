@@ -1,0 +1,34 @@
+//! GPT-2: learned positions, norms over mean and variance, biases everywhere, no gate.
+
+use super::Config;
+use super::parts::{self, Layer};
+use crate::op::builder::{Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    let positions = b.weight("position_embd.weight", c.context, c.dim);
+    b.embed_add(positions, h, 1, 0);
+    for l in parts::layers(c) {
+        block(b, c, l, h);
+        b.end_of_layer(h);
+    }
+    let rows = b.logit_rows(h);
+    let n = parts::layer_norm(b, c, "output_norm", rows);
+    parts::logits(b, c, n);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.layer_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let qkv = l.qkv(b, c, n);
+    let a = l.attend(b, c, qkv); // [tokens, heads head_dim]
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a
+    let n = l.layer_norm(b, c, "ffn_norm", h);
+    let f = l.project(b, c, "ffn_up", l.block.ffn, n); // [tokens, ffn]
+    b.activate(c.activation, f);
+    l.project_add(b, c, "ffn_down", f, h);
+}
+
+/// Nothing is turned: positions are embeddings.
+pub(super) fn defaults(c: &mut Config) {
+    c.turn_layers(|_| false);
+}

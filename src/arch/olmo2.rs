@@ -1,0 +1,23 @@
+//! OLMo 2: norms stand behind attention and feed-forward layer, and Q and K are normed whole.
+
+use super::Config;
+use super::parts::{self, Layer};
+use crate::op::builder::{Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, block);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let [q, k, v] = l.qkv(b, c, h);
+    let q = l.rms_norm(b, c, "attn_q_norm", q); // all heads together
+    let k = l.rms_norm(b, c, "attn_k_norm", k);
+    let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
+    let o = l.project(b, c, "attn_output", c.dim, a); // [tokens, dim]
+    let o = l.rms_norm(b, c, "post_attention_norm", o);
+    b.add(o, h, 1.0);
+    let f = l.gated(b, c, h); // [tokens, ffn]
+    let o = l.project(b, c, "ffn_down", c.dim, f);
+    let o = l.rms_norm(b, c, "post_ffw_norm", o);
+    b.add(o, h, 1.0);
+}

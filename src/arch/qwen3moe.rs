@@ -1,0 +1,25 @@
+//! Qwen 3 with experts: the feed-forward layer of a token is the weighted sum of a few of many.
+
+use super::parts::{self, Layer};
+use super::{Config, qwen3};
+use crate::op::builder::{Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, block);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    qwen3::attention(b, c, l, h);
+    let n = l.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
+    let scores = l.project(b, c, "ffn_gate_inp", c.experts, n); // [tokens, experts]
+    let (ids, weights) = b.route(scores, c.experts_used, c.expert_norm); // [tokens, used]
+    let all = |rows: u32| c.experts * rows;
+    let gate = l.mat(b, "ffn_gate_exps", all(c.expert_ffn), c.dim);
+    let up = l.mat(b, "ffn_up_exps", all(c.expert_ffn), c.dim);
+    let down = l.mat(b, "ffn_down_exps", all(c.dim), c.expert_ffn);
+    let gate = b.experts("gate", gate, c.experts, n, ids); // [tokens, used expert_ffn]
+    let up = b.experts("up", up, c.experts, n, ids);
+    let f = b.glu(c.activation, gate, up);
+    let f = b.experts("down", down, c.experts, f, ids); // [tokens, used dim]
+    b.combine(f, weights, h); // h += sum of weight * result
+}

@@ -1,0 +1,200 @@
+//! Every architecture against its reference: a tiny random checkpoint of each family, from every
+//! kind of file, on every device. `tests/reference/arch` made them.
+
+use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
+use crate::npy::Npy;
+use std::path::{Path, PathBuf};
+use tabla::{Options, Precision, Session, Source};
+
+/// Greatest difference of a logit, or of a number in the residual stream: absolute, or relative
+/// to the largest of its layer where that is over 1.
+const TOLERANCE: f32 = 1e-4;
+
+/// What a reference says of a checkpoint.
+struct Golden {
+    tokens: Vec<u32>,
+    prompt: usize,
+    greedy: Vec<u32>,
+    logits: Npy,
+    hidden: Npy,
+}
+
+/// `tests/golden/arch/<name>/<file>`.
+fn file(name: &str, file: &str) -> PathBuf {
+    golden("arch").join(name).join(file)
+}
+
+impl Golden {
+    fn read(name: &str) -> Self {
+        let text = std::fs::read_to_string(file(name, "golden.json")).expect("a golden file");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let ids = |key: &str| -> Vec<u32> {
+            let list = json[key].as_array().expect("a list of ids");
+            let id = |id: &serde_json::Value| u32::try_from(id.as_u64().expect("an id"));
+            list.iter().map(|v| id(v).expect("an id")).collect()
+        };
+        Self {
+            tokens: ids("tokens"),
+            prompt: usize::try_from(json["prompt_len"].as_u64().expect("a length")).expect("small"),
+            greedy: ids("greedy"),
+            logits: Npy::read(&file(name, "logits.npy")),
+            hidden: Npy::read(&file(name, "hidden.npy")),
+        }
+    }
+
+    fn row(&self, position: usize) -> &[f32] {
+        &self.logits.data[position * self.logits.cols..][..self.logits.cols]
+    }
+}
+
+/// Every form of a checkpoint on every device.
+fn check(name: &str) {
+    let golden = Golden::read(name);
+    let forms = ["model.gguf", "hf", "mlx"].map(|form| file(name, form));
+    let forms: Vec<_> = forms.into_iter().filter(|path| path.exists()).collect();
+    assert!(!forms.is_empty(), "{name}: no checkpoint");
+    for path in &forms {
+        for (device, options) in devices(Precision::Exact) {
+            let what = format!("{} on {device}", path.display());
+            let options = Options {
+                context: 96,
+                chunk_tokens: 32,
+                ..options
+            };
+            let source = &Source::Path(path.clone());
+            check_layers(&what, source, &options, &golden);
+            let mut s = session(path, &options);
+            check_rows(&what, &mut s, &golden);
+            for chunk in [1, 7, 32] {
+                check_chunks(&what, &mut s, &golden, chunk);
+            }
+            check_decode(&what, &mut s, &golden);
+            check_greedy(&what, &mut s, &golden);
+        }
+    }
+    // The tightest ring: a pass of two tokens.
+    check_tight(&forms[0], &golden);
+}
+
+/// The residual stream behind every layer, so that a fault has a place.
+fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden) {
+    let text = golden.tokens[..golden.logits.data.len() / golden.logits.cols].to_vec();
+    let found = tabla::hidden_states(source, options, &[text]).expect("the model runs");
+    let rows: usize = found.layers.iter().map(Vec::len).sum();
+    assert_eq!(rows, golden.hidden.data.len(), "{what}: layers");
+    let wanted = golden.hidden.data.chunks(rows / found.layers.len());
+    for (layer, (found, wanted)) in found.layers.iter().zip(wanted).enumerate() {
+        let largest = wanted.iter().fold(1.0f32, |m, x| m.max(x.abs()));
+        let (at, difference) = worst(found, wanted);
+        let cols = golden.hidden.cols;
+        assert!(
+            difference <= TOLERANCE * largest,
+            "{what}: layer {layer}: {difference} at position {} number {} of {largest}",
+            at / cols,
+            at % cols
+        );
+    }
+}
+
+/// Panics unless a row of logits is the reference's.
+fn check_row(what: &str, found: &[f32], golden: &Golden, position: usize) {
+    let (at, difference) = worst(found, golden.row(position));
+    assert!(
+        difference <= TOLERANCE,
+        "{what}: {difference} at position {position} token {at}"
+    );
+}
+
+/// All rows of logits, after a prefill at once.
+fn check_rows(what: &str, s: &mut Session, golden: &Golden) {
+    let vocab = golden.logits.cols;
+    let rows = golden.logits.data.len() / vocab;
+    let mut out = vec![0.0; golden.logits.data.len()];
+    s.prefill(&golden.tokens[..rows], &mut |_, _| {})
+        .expect("it fits");
+    s.logits_all(&mut out).expect("the room is right");
+    for (position, row) in out.chunks(vocab).enumerate() {
+        check_row(&format!("{what}: score"), row, golden, position);
+    }
+    let mut last = vec![0.0; vocab];
+    s.logits(&mut last).expect("the room is right");
+    check_row(&format!("{what}: prefill"), &last, golden, rows - 1);
+}
+
+/// The last row of every chunk.
+fn check_chunks(what: &str, s: &mut Session, golden: &Golden, chunk: usize) {
+    let mut out = vec![0.0; golden.logits.cols];
+    let rows = golden.logits.data.len() / golden.logits.cols;
+    s.reset();
+    for (at, tokens) in golden.tokens[..rows].chunks(chunk).enumerate() {
+        s.prefill(tokens, &mut |_, _| {}).expect("it fits");
+        s.logits(&mut out).expect("the room is right");
+        let position = at * chunk + tokens.len() - 1;
+        check_row(
+            &format!("{what}: chunks of {chunk}"),
+            &out,
+            golden,
+            position,
+        );
+    }
+}
+
+/// A token at a time through the decode table.
+fn check_decode(what: &str, s: &mut Session, golden: &Golden) {
+    let mut out = vec![0.0; golden.logits.cols];
+    let rows = golden.logits.data.len() / golden.logits.cols;
+    s.reset();
+    for (position, &token) in golden.tokens[..rows].iter().enumerate() {
+        s.force(token).expect("a token of the vocabulary");
+        s.logits(&mut out).expect("the room is right");
+        check_row(&format!("{what}: decode"), &out, golden, position);
+    }
+}
+
+fn check_greedy(what: &str, s: &mut Session, golden: &Golden) {
+    let prompt = &golden.tokens[..golden.prompt];
+    let count = u32::try_from(golden.greedy.len()).expect("64");
+    let found = picks(s, prompt, &greedy(count));
+    assert_eq!(found, golden.greedy, "{what}: greedy");
+}
+
+/// Prefill by two tokens, a fork in the road, and back: rings hold no more than they must.
+fn check_tight(path: &Path, golden: &Golden) {
+    let (device, options) = devices(Precision::Exact).remove(0);
+    let options = Options {
+        context: 96,
+        chunk_tokens: 2,
+        ..options
+    };
+    let what = format!("{} on {device}, tight", path.display());
+    let mut s = session(path, &options);
+    let rows = golden.logits.data.len() / golden.logits.cols;
+    check_chunks(&what, &mut s, golden, 7);
+    // Back by more than any ring has beyond its window, another way, back again.
+    for keep in [rows - 1, rows / 2, 3] {
+        s.truncate(keep);
+        s.prefill(&[1, 2, 3], &mut |_, _| {}).expect("it fits");
+        s.truncate(keep);
+        s.prefill(&golden.tokens[keep..rows], &mut |_, _| {})
+            .expect("it fits");
+        let mut out = vec![0.0; golden.logits.cols];
+        s.logits(&mut out).expect("the room is right");
+        check_row(&format!("{what}: back to {keep}"), &out, golden, rows - 1);
+        assert_eq!(argmax(&out), argmax(golden.row(rows - 1)));
+    }
+}
+
+macro_rules! architectures {
+    ($($name:ident),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })+
+    };
+}
+architectures! {
+    llama, llama_bias, llama_dynamic, mistral, smollm3, phi3, phi3_short, olmo2, granite,
+    qwen2, qwen3, qwen3moe, gpt2,
+    gemma, gemma2, gemma3, gemma3_nested, gemma4, gemma4_dense,
+    bitnet, bitnet_silu, falcon_e,
+}

@@ -1,0 +1,342 @@
+//! Positions and attention against their formulas in f64.
+
+use super::rig::{
+    Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
+};
+use half::f16;
+use tabla::dtype::DType;
+use tabla::exec::gpu::Device;
+use tabla::exec::state::State;
+use tabla::op::builder::{Heads, Rope, Shape, ring};
+
+pub(super) fn rope_kv(device: &Device) -> f64 {
+    // head_dim, rope_dim, window, first position; positions and angles up to a million.
+    let shapes = [
+        (12, 12, 0, 0),
+        (12, 8, 0, 500),
+        (10, 6, 7, 3),
+        (12, 0, 0, 5),
+        (64, 64, 0, 70_000),
+        (6, 6, 5, 80_001),
+        (2, 2, 0, 999_990),
+    ];
+    let mut worst = 0.0;
+    for (head_dim, dim, window, position) in shapes {
+        for half_split in [false, true] {
+            for cache in [DType::F32, DType::F16] {
+                let at = Heads {
+                    layer: 0,
+                    heads: 4,
+                    kv_heads: 2,
+                    head_dim,
+                    window,
+                };
+                let rope = Rope {
+                    index: 3,
+                    dim,
+                    half_split,
+                    magnitude: 1.5,
+                };
+                worst = rope_kv_case(device, (at, rope), position, cache).max(worst);
+            }
+        }
+    }
+    worst
+}
+
+/// Frequencies for pairs of a head.
+fn freqs(dim: u32) -> Weight {
+    Weight {
+        bytes: (0..dim / 2)
+            .flat_map(|i| (0.5_f32).powi(i.cast_signed()).to_le_bytes())
+            .collect(),
+        ..weight("freqs", DType::F32, 1, dim / 2)
+    }
+}
+
+/// A row of heads, turned by its position.
+fn turned(head_dim: u32, rope: Rope, x: &[f32], position: u32) -> Vec<f64> {
+    let mut out = wide(x);
+    let half = rope.dim as usize / 2;
+    let freqs = decode(DType::F32, &freqs(rope.dim).bytes);
+    for (i, freq) in freqs.iter().enumerate() {
+        let (a, b) = if rope.half_split {
+            (i, i + half)
+        } else {
+            (2 * i, 2 * i + 1)
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the angle is f32")]
+        let (sin, cos) = f64::from((f64::from(position) * freq) as f32).sin_cos();
+        let magnitude = f64::from(rope.magnitude);
+        for head in out.chunks_mut(head_dim as usize) {
+            let (x, y) = (head[a] * magnitude, head[b] * magnitude);
+            (head[a], head[b]) = (x * cos - y * sin, x * sin + y * cos);
+        }
+    }
+    out
+}
+
+fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache: DType) -> f64 {
+    let (d, heads, kv_heads) = (
+        at.head_dim as usize,
+        at.heads as usize,
+        at.kv_heads as usize,
+    );
+    // The third of four rows is outside the context, the fourth is not live.
+    let shape = Shape {
+        context: position + 2,
+        cache,
+        ..shape(4)
+    };
+    let mut rig = Rig::new(device, shape, vec![freqs(rope.dim)], |b| {
+        let (q, k) = (
+            b.input("q", at.heads * at.head_dim),
+            b.input("k", at.kv_heads * at.head_dim),
+        );
+        let v = b.input("v", at.kv_heads * at.head_dim);
+        b.rope_kv(at, rope, q, k, v);
+    });
+    let state = State {
+        context: position + 2,
+        ..live(3)
+    };
+    let positions = [position, position + 1, position + 2, position];
+    rig.state(state, &positions.map(|position| (0, position)));
+    let [q, k, v] = [(9, heads), (10, kv_heads), (11, kv_heads)].map(|(s, n)| floats(s, 4 * n * d));
+    rig.put("q", &q);
+    rig.put("k", &k);
+    rig.put("v", &v);
+    rig.run();
+    let row = |x: &[f32], t: usize| {
+        let n = x.len() / 4;
+        turned(at.head_dim, rope, &x[t * n..][..n], positions[t])
+    };
+    let what = format!("{at:?} {rope:?} at {position}, {cache}");
+    let wanted = [row(&q, 0), row(&q, 1), wide(&q[q.len() / 2..])].concat();
+    let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
+    let tolerance = if cache == DType::F16 { 1e-3 } else { 1e-6 };
+    let ring = ring(shape.context, at.window, shape.rows) as usize;
+    for (name, rows) in [
+        ("k.0", [row(&k, 0), row(&k, 1)]),
+        (
+            "v.0",
+            [0, 1].map(|t| wide(&v[t * kv_heads * d..][..kv_heads * d])),
+        ),
+    ] {
+        let mut wanted = vec![0.0; ring * kv_heads * d];
+        for (row, position) in rows.iter().zip(positions) {
+            let at = position as usize % ring * kv_heads * d;
+            wanted[at..][..kv_heads * d].copy_from_slice(row);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "these were f16 or f32")]
+        let found: Vec<f32> = rig.cached(name, cache).iter().map(|&x| x as f32).collect();
+        close(&format!("{what}: {name}"), &found, &wanted, tolerance);
+    }
+    worst
+}
+
+pub(super) fn attention(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    // head_dim, window, first position
+    for (head_dim, window, position) in [
+        (12, 0, 0),
+        (2, 0, 5),
+        (64, 0, 126),
+        (256, 0, 300),
+        (100, 0, 261),
+        (10, 20, 17),
+        (64, 1, 99),
+        (16, 20, 300),
+        (32, 200, 403),
+        (6, 1000, 200),
+        (512, 0, 140),
+        (510, 3, 5),
+    ] {
+        for (cache, softcap) in [(DType::F32, 0.0), (DType::F16, 0.0), (DType::F32, 0.9)] {
+            let at = Heads {
+                layer: 0,
+                heads: 6,
+                kv_heads: 2,
+                head_dim,
+                window,
+            };
+            worst = attention_case(device, (at, softcap), position, cache).max(worst);
+        }
+    }
+    worst
+}
+
+fn attention_case(
+    device: &Device,
+    (at, softcap): (Heads, f32),
+    position: u32,
+    cache: DType,
+) -> f64 {
+    let shape = Shape { cache, ..shape(4) };
+    let mut rig = Rig::new(device, shape, vec![], |b| {
+        let q = b.input("q", at.heads * at.head_dim);
+        b.attention(at, q, 0.7, softcap);
+    });
+    let d = at.head_dim as usize;
+    let positions = [position, position + 1, position + 2];
+    rig.state(
+        live(3),
+        &[(0, position), (0, position + 1), (0, position + 2), (0, 0)],
+    );
+    let q = floats(12, 4 * 6 * d);
+    rig.put("q", &q);
+    rig.put("a", &vec![UNTOUCHED; q.len()]);
+    let window = match at.window {
+        0 => u32::MAX,
+        window => window,
+    };
+    let seen = |position: u32| position.saturating_sub(window - 1) as usize..=position as usize;
+    let ring = ring(shape.context, at.window, shape.rows) as usize;
+    let mut fill = |name, seed| {
+        // What an earlier text left in rows that no query sees may be anything.
+        let mut values = vec![f32::NAN; ring * 2 * d];
+        for seen in positions.map(seen) {
+            for row in seen.map(|p| p % ring) {
+                values[row * 2 * d..][..2 * d].copy_from_slice(&floats(seed + row as u64, 2 * d));
+            }
+        }
+        let bytes = match cache {
+            DType::F16 => values
+                .iter()
+                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                .collect(),
+            _ => bytemuck::cast_slice(&values).to_vec(),
+        };
+        let (place, _) = rig.place(name);
+        rig.executor.write(place, 0, &bytes).unwrap();
+        decode(cache, &bytes)
+    };
+    let (k, v) = (fill("k.0", 1000), fill("v.0", 5000));
+    rig.run();
+    let q = wide(&q);
+    let mut wanted = Vec::new();
+    for (i, q) in q.chunks(d).take(3 * 6).enumerate() {
+        let (token, head) = (i / 6, i % 6);
+        let row = |x: &[f64], p: usize| x[(p % ring * 2 + head / 3) * d..][..d].to_vec();
+        let score = |p| {
+            let score = row(&k, p).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
+            match f64::from(softcap) {
+                0.0 => score,
+                cap => cap * (score / cap).tanh(),
+            }
+        };
+        let weights: Vec<_> = seen(positions[token])
+            .map(|p| (p, score(p).exp()))
+            .collect();
+        let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
+        let sum = |e: usize| weights.iter().map(|&(p, w)| w * row(&v, p)[e]).sum::<f64>() / total;
+        wanted.extend((0..d).map(sum));
+    }
+    let wanted = then_untouched(wanted, 4 * 6 * d);
+    close(
+        &format!("attention {at:?} cap {softcap} at {position}, {cache}"),
+        &rig.get("a"),
+        &wanted,
+        2e-6,
+    )
+}
+
+pub(super) fn rope(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for (head_dim, dim, position) in [(12, 8, 0), (10, 10, 77), (64, 64, 70_000), (2, 2, 9)] {
+        for half_split in [false, true] {
+            let rope = Rope {
+                index: 0,
+                dim,
+                half_split,
+                magnitude: 0.5,
+            };
+            let mut rig = Rig::new(device, shape(4), vec![freqs(dim)], |b| {
+                let x = b.input("x", 3 * head_dim);
+                b.rope(3, head_dim, rope, x);
+            });
+            let positions = [position, 2 * position, 5, 7];
+            rig.state(live(3), &positions.map(|position| (0, position)));
+            let x = floats(15, 4 * 3 * head_dim as usize);
+            rig.put("x", &x);
+            rig.run();
+            let rows = x.chunks(3 * head_dim as usize).zip(positions);
+            let mut wanted: Vec<f64> = rows
+                .take(3)
+                .flat_map(|(x, position)| turned(head_dim, rope, x, position))
+                .collect();
+            wanted.extend(wide(&x[wanted.len()..]));
+            let what = format!("{rope:?} of {head_dim} at {position}");
+            worst = close(&what, &rig.get("x"), &wanted, 1e-6).max(worst);
+        }
+    }
+    worst
+}
+
+pub(super) fn self_attention(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    // head_dim, reach, sequences: the last is cut by what lives
+    for (head_dim, reach, lengths) in [
+        (12, u32::MAX, &[7][..]),
+        (2, u32::MAX, &[1, 5, 3, 1, 1]),
+        (64, u32::MAX, &[140, 9, 261]),
+        (16, 20, &[150, 2, 30]),
+        (32, 70, &[300]),
+        (6, 0, &[4, 4]),
+        (512, 3, &[9, 9]),
+    ] {
+        worst = self_attention_case(device, head_dim, reach, lengths).max(worst);
+    }
+    worst
+}
+
+fn self_attention_case(device: &Device, head_dim: u32, reach: u32, lengths: &[u32]) -> f64 {
+    let (heads, kv_heads) = (6, 2);
+    let rows: Vec<(usize, u32)> = lengths
+        .iter()
+        .enumerate()
+        .flat_map(|(sequence, &length)| (0..length).map(move |position| (sequence, position)))
+        .collect();
+    let tokens = u32::try_from(rows.len()).unwrap() + 1;
+    let mut rig = Rig::new(device, shape(tokens), vec![], |b| {
+        let q = b.input("q", heads * head_dim);
+        let [k, v] = ["k", "v"].map(|name| b.input(name, kv_heads * head_dim));
+        b.self_attention([heads, kv_heads, head_dim], [q, k, v], 0.7, reach);
+    });
+    let mut state: Vec<(u32, u32)> = rows.iter().map(|&(_, position)| (0, position)).collect();
+    state.push((0, rows[rows.len() - 1].1 + 1));
+    rig.state(live(tokens - 1), &state);
+    let (d, n) = (head_dim as usize, tokens as usize);
+    let q = floats(16, n * 6 * d);
+    // Rows that do not live may hold anything.
+    let [k, v] = [17, 18].map(|seed| {
+        let mut x = floats(seed, n * 2 * d);
+        x[(n - 1) * 2 * d..].fill(f32::NAN);
+        x
+    });
+    rig.put("q", &q);
+    rig.put("k", &k);
+    rig.put("v", &v);
+    rig.put("a", &vec![UNTOUCHED; q.len()]);
+    rig.run();
+    let [q, k, v] = [q, k, v].map(|x| wide(&x));
+    let mut wanted = Vec::new();
+    for (i, q) in q.chunks(d).take(rows.len() * 6).enumerate() {
+        let (t, head) = (i / 6, i % 6);
+        let seen = |r: &usize| rows[*r].0 == rows[t].0 && r.abs_diff(t) <= reach as usize;
+        let row = |x: &[f64], r: usize| x[(r * 2 + head / 3) * d..][..d].to_vec();
+        let score = |r| row(&k, r).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
+        let seen = (0..rows.len()).filter(seen);
+        let weights: Vec<_> = seen.map(|r| (row(&v, r), score(r).exp())).collect();
+        let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
+        let sum = |e: usize| weights.iter().map(|(v, weight)| weight * v[e]).sum::<f64>() / total;
+        wanted.extend((0..d).map(sum));
+    }
+    let wanted = then_untouched(wanted, n * 6 * d);
+    close(
+        &format!("self_attention {head_dim} reach {reach} of {lengths:?}"),
+        &rig.get("a"),
+        &wanted,
+        2e-6,
+    )
+}
