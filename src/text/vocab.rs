@@ -144,8 +144,8 @@ impl<'a> Vocab<'a> {
                 .unwrap_or_else(|| row.is_some_and(|(_, row)| row.add_bos)),
         };
         let after = if kind == Kind::Bert {
-            let sep = id(self.sep.or_else(|| named("[SEP]")));
-            sep.filter(|_| self.add_sep.unwrap_or(true))
+            // Whatever `add_sep_token` says: that is of what stands between two texts.
+            id(self.sep.or_else(|| named("[SEP]")))
         } else {
             eos.filter(|_| self.add_eos.unwrap_or(kind == Kind::T5))
         };
