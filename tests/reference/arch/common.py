@@ -194,7 +194,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
     assert gap < 1e-6, f"{name}: the files answer otherwise than the model that was saved, by {gap}"
     for change in matters:
         moved = (logits(load(folder, **change), tokens) - answers).abs().max().item()
-        print(f"    without {change}: {moved:.3f}")
+        print(f"    without {change}: {moved:.1e}")
         assert moved > 1e-4, f"{name}: the logits do not notice {change}"
 
     np.save(out / "logits.npy", answers.numpy())
