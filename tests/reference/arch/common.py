@@ -134,9 +134,9 @@ def converted(folder, file, vocabulary, vocab, keys):
 
 
 def check_values(folder, file, made=()):
-    """Fails unless every tensor of the GGUF has the values of one of the checkpoint, or a part or a stack of some.
+    """Fails unless the GGUF holds the very values of the checkpoint, in whatever order and shapes.
 
-    `made` are the names that the converter makes from the configuration."""
+    `made` are the tensors that the converter makes from the configuration."""
     pile = lambda arrays: np.sort(np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays]))
     stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not key.endswith(MASK)]
     found = [gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(file).tensors if t.name not in made]
