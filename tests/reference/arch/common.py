@@ -134,9 +134,9 @@ def converted(folder, file, vocabulary, vocab, keys):
 
 
 def check_values(folder, file, made=()):
-    """Fails unless the GGUF holds the very values of the checkpoint, in whatever order and shapes.
+    """Fails unless every tensor of the GGUF has the values of one of the checkpoint, or a part or a stack of some.
 
-    `made` are the tensors that the converter makes from the configuration."""
+    `made` are the names that the converter makes from the configuration."""
     pile = lambda arrays: np.sort(np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays]))
     stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not key.endswith(MASK)]
     found = [gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(file).tensors if t.name not in made]
@@ -194,7 +194,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
     assert gap < 1e-6, f"{name}: the files answer otherwise than the model that was saved, by {gap}"
     for change in matters:
         moved = (logits(load(folder, **change), tokens) - answers).abs().max().item()
-        print(f"    without {change}: {moved:.1e}")
+        print(f"    without {change}: {moved:.3f}")
         assert moved > 1e-4, f"{name}: the logits do not notice {change}"
 
     np.save(out / "logits.npy", answers.numpy())
