@@ -115,7 +115,7 @@ def find_seed(build, vocab):
 
 def load(folder, **changes):
     """The checkpoint in float32 as `transformers` reads it from its files; `changes` go into the configuration."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **changes)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager", **changes)
     return model.eval()
 
 
