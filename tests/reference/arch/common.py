@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
@@ -44,6 +44,8 @@ ROOT = common.GOLDEN / "arch"
 POSITIONS = 96
 UNREST = 1e-5  # of the 1e-4 that a runtime may be off
 VOCAB = 288
+# How the causal masks in GPT-2's file are called.
+MASK = ".attn.bias"
 
 
 def tokenizer_of(vocabulary, vocab):
@@ -51,6 +53,11 @@ def tokenizer_of(vocabulary, vocab):
     if vocabulary is sentencepiece:
         return common.sentencepiece_tokenizer()
     return (common.byte_level_tokenizer if vocabulary is byte_level else common.gemma_tokenizer)(vocab)
+
+
+def as_saved(config):
+    """config.json as transformers 5 writes it."""
+    return config
 
 
 def on_hub(config):
@@ -104,15 +111,15 @@ def unrest(model, ids):
     return (logits(deepcopy(model).double(), ids) - logits(model, ids)).abs().max().item()
 
 
-def find_seed(build, vocab, positions=POSITIONS, temper=lambda model: None):
-    """The first seed whose logits are steady, and whose greedy continuation is clear and not one token over and over."""
+def find_seed(build, vocab, temper=lambda model: None):
+    """The first seed whose logits are steady, and whose greedy continuation is clear and does not end in one token over and over."""
     for seed in range(1000):
-        model, tokens = randomise(build(), seed), random_tokens(vocab, seed, positions)
+        model, tokens = randomise(build(), seed), random_tokens(vocab, seed, POSITIONS)
         temper(model)
         rounded(model)
         pin_rope(model, tokens)
         out, lead = common.greedy(model, tokens[:PROMPT], GREEDY)
-        if lead > MARGIN and len(set(out)) >= 12 and unrest(model, tokens) < UNREST:
+        if lead > MARGIN and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and unrest(model, tokens) < UNREST:
             return seed, model, tokens, out, lead
     raise SystemExit("no seed will do")
 
@@ -123,14 +130,18 @@ def load(folder, **changes):
     return model.eval()
 
 
-def converted(folder, file, vocabulary, vocab, keys=lambda writer: None):
+def converted(folder, file, vocabulary, vocab, keys):
     """The checkpoint by llama.cpp's converter, which does not know the hash of a tiny vocabulary's pre-tokenizer."""
     conversion = import_module("conversion")
     architecture = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     cls = conversion.get_model_class(architecture)
     cls.set_vocab = lambda self: (vocabulary(self.gguf_writer, vocab), keys(self.gguf_writer))
     with torch.inference_mode():
-        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{folder.parent.name}").write()
+        writer = cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{folder.parent.name}")
+        for mask in [name for name in writer.model_tensors if name.endswith(MASK)]:
+            # The converter means to leave these out, and fails on their names.
+            del writer.model_tensors[mask]
+        writer.write()
 
 
 def check_values(folder, file, made=(), aside=(), before=lambda name, array: array):
@@ -139,7 +150,7 @@ def check_values(folder, file, made=(), aside=(), before=lambda name, array: arr
     `made` are the names that the converter makes from the configuration, `aside` parts of the names that
     it leaves out, `before` gives from a name and its values in the GGUF those that the checkpoint has."""
     pile = lambda arrays: np.sort(np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays]))
-    stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not key.endswith(".attn.bias") and not any(part in key for part in aside)]
+    stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not any(part in key for part in (MASK, *aside))]
     found = [before(t.name, gguf.quants.dequantize(t.data, t.tensor_type)) for t in gguf.GGUFReader(file).tensors if t.name not in made]
     if not np.array_equal(pile(stored), pile(found)):
         raise SystemExit(f"{file} does not hold the values of the checkpoint")
@@ -161,20 +172,20 @@ def mlx_layout(folder, out, tokens, answers):
     assert gap < 1e-4
 
 
-def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, matters=(), made=(), aside=(), before=lambda name, array: array,
-           temper=lambda model: None, dress=lambda folder, seed: None, keys=lambda writer: None, to_gguf=True, mlx=False, notes=None):
+def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop=(), weights=dict, temper=lambda model: None, matters=(), made=(),
+           aside=(), before=lambda name, array: array, keys=lambda writer: None, to_gguf=True, mlx=False, notes=None):
     """Writes the folder of one architecture.
 
     config      configuration of `transformers`, whose class names the model
     layout      from the configuration as `transformers` 5 writes it to that of published files
-    hub         keys of config.json as published files have them, over those of `layout`
+    hub, drop   keys of config.json as published files have them, over those of `layout`, and keys that these lack
+    weights     from the tensors as `transformers` saves them to those of published files
+    temper      changes random weights to such as the architecture has
     matters     changes of the configuration, or functions of the model, that must each move the logits
     made        tensors of the GGUF that are not in the checkpoint
     aside       parts of the names of tensors of the checkpoint that are not in the GGUF
     before      from a name and its values in the GGUF to those in the checkpoint
-    temper      changes random weights to such as the architecture has
-    dress       makes of the folder that `transformers` saved, and the seed, one as it is published
-    keys        adds keys to the GGUF that its converter leaves to the size of the model
+    keys        writes further keys of the GGUF
     to_gguf     False where a GGUF cannot say what the configuration says
     """
     torch.set_num_threads(1)
@@ -190,9 +201,10 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, matt
     saved.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     written = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(layout(written) | (hub or {}), indent=1) + "\n")
+    written = {key: value for key, value in layout(written).items() if key not in drop} | (hub or {})
+    (folder / "config.json").write_text(json.dumps(written, indent=1) + "\n")
+    save_file(weights(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer_of(vocabulary, vocab).save_pretrained(folder)
-    dress(folder, seed)
 
     gap = (logits(load(folder), tokens) - answers).abs().max().item()
     assert gap < 1e-6, f"{name}: the files answer otherwise than the model that was saved, by {gap}"
@@ -202,7 +214,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, matt
             change(changed)
         moved = (logits(changed, tokens) - answers).abs().max().item()
         print(f"    without {getattr(change, '__name__', change)}: {moved:.3f}")
-        assert moved > 0.02, f"{name}: the logits do not notice {change}"
+        assert moved > 1e-4, f"{name}: the logits do not notice {change}"
 
     np.save(out / "logits.npy", answers.numpy())
     np.save(out / "hidden.npy", hidden(model, tokens).numpy())

@@ -3,10 +3,7 @@
 
 Transformers names them `model.language_model.*` since 4.52; the published files keep `language_model.model.*`. The GGUF
 says nothing of the pattern and of the base of the windows; its key `attention.scale` is of our own, as in `gemma3`."""
-import json
-
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import Gemma3TextConfig
 
 from arch.common import VOCAB, golden
@@ -19,19 +16,19 @@ VISION = dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size
               image_size=28, patch_size=14, vision_use_head=False)
 
 
-def dress(folder, seed):
-    weights = {f"language_model.{name}": t for name, t in load_file(folder / "model.safetensors").items()}
-    noise = torch.Generator().manual_seed(seed)
-    for name, shape in (("vision_tower.vision_model.post_layernorm.weight", [8]), ("multi_modal_projector.mm_soft_emb_norm.weight", [8]),
-                        ("multi_modal_projector.mm_input_projection_weight", [8, 36])):
-        weights[name] = torch.randn(shape, generator=noise).to(torch.bfloat16)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 285, "eoi_token_index": 286, "eos_token_id": [1, 106],
-        "image_token_index": 287, "initializer_range": 0.02, "mm_tokens_per_image": 4, "model_type": "gemma3",
-        "text_config": TEXT | {"model_type": "gemma3_text"}, "torch_dtype": "bfloat16", "vision_config": VISION,
-    }, indent=1) + "\n")
+def layout(config):
+    return {"architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000, "eos_token_id": [1, 106],
+            "image_token_index": 262144, "initializer_range": 0.02, "mm_tokens_per_image": 4, "model_type": "gemma3",
+            "text_config": TEXT | {"model_type": "gemma3_text"}, "torch_dtype": "bfloat16", "vision_config": VISION}
 
 
-golden("gemma3_nested", Gemma3TextConfig(**TEXT), gemma, dress=dress, temper=w_for_one_more, before=less_one, aside=("vision_tower", "projector"),
+def weights(tensors):
+    noise = torch.Generator().manual_seed(0)
+    vision = {"vision_tower.vision_model.post_layernorm.weight": [8], "multi_modal_projector.mm_soft_emb_norm.weight": [8],
+              "multi_modal_projector.mm_input_projection_weight": [8, 36]}
+    return ({f"language_model.{name}": t for name, t in tensors.items()}
+            | {name: torch.randn(shape, generator=noise).to(torch.bfloat16) for name, shape in vision.items()})
+
+
+golden("gemma3_nested", Gemma3TextConfig(**TEXT), gemma, layout=layout, weights=weights, temper=w_for_one_more, before=less_one, aside=("vision_tower", "projector"),
        keys=lambda writer: writer.add_attention_scale(256**-0.5), matters=(w_for_one_more,))

@@ -6,10 +6,7 @@ Published files nest the text (`model.language_model.*`; `mlx-lm` saves `languag
 head_dim and global_head_dim (transformers 5 writes per_layer_config), and keep K and V weights of the sharing layers, which
 nothing may read: here they are noise. In GGUF the sharing layers are the last `attention.shared_kv_layers`, the quarter is
 `rope_freqs.weight` (1 or 1e30, full layers alone), the width of the MLP an array."""
-import json
-
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import Gemma4TextConfig
 
 from arch.common import VOCAB, golden
@@ -25,28 +22,28 @@ CONFIG = dict(
     sliding_window=16, final_logit_softcapping=3.0, max_position_embeddings=256, layer_types=[S, S, F, S, F], rope_parameters=ROPE)
 
 
-def published(folder, config, sizes, more):
-    """config.json and the names of a file with vision; `more` are further tensors."""
-    weights = {name.replace("model.", "model.language_model.", 1): t for name, t in load_file(folder / "model.safetensors").items()}
-    save_file(weights | {name: t.to(torch.bfloat16) for name, t in more.items()}, folder / "model.safetensors", metadata={"format": "pt"})
-    text = json.loads((folder / "config.json").read_text())
-    for key in ("architectures", "transformers_version", "per_layer_config", "rope_scaling"):
-        text.pop(key, None)
-    text |= sizes | {"rope_parameters": config["rope_parameters"], "dtype": text.pop("torch_dtype")}
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["Gemma4ForConditionalGeneration"], "audio_config": None, "boi_token_id": 255999, "dtype": "bfloat16",
-        "eoi_token_id": 258882, "eos_token_id": [1, 106], "image_token_id": 258880, "initializer_range": 0.02, "model_type": "gemma4",
-        "text_config": text, "tie_word_embeddings": True, "vision_config": None, "vocab_size": VOCAB,
-    }, indent=1) + "\n")
+def nested(config, sizes):
+    """config.json of a file with vision."""
+    def layout(text):
+        text = {key: value for key, value in text.items() if key not in ("architectures", "transformers_version", "per_layer_config")}
+        return {"architectures": ["Gemma4ForConditionalGeneration"], "audio_config": None, "boi_token_id": 255999, "dtype": "bfloat16",
+                "eoi_token_id": 258882, "eos_token_id": [1, 106], "image_token_id": 258880, "initializer_range": 0.02, "model_type": "gemma4",
+                "text_config": text | sizes | {"rope_parameters": config["rope_parameters"]}, "tie_word_embeddings": True,
+                "vision_config": None, "vocab_size": VOCAB}
+    return layout
 
 
-def dress(folder, seed):
-    noise = torch.Generator().manual_seed(seed)
+def renamed(tensors):
+    return {name.replace("model.", "model.language_model.", 1): t for name, t in tensors.items()}
+
+
+def weights(tensors):
+    noise = torch.Generator().manual_seed(0)
     more = {"model.vision_tower.patch_embedder.input_proj.weight": (8, 12), "model.embed_vision.embedding_projection.weight": (36, 8)}
     for layer, dim in ((3, 8), (4, 16)):
         path = f"model.language_model.layers.{layer}.self_attn"
         more |= {f"{path}.k_proj.weight": (dim, 36), f"{path}.v_proj.weight": (dim, 36), f"{path}.k_norm.weight": (dim,)}
-    published(folder, CONFIG, SIZES, {name: torch.randn(shape, generator=noise) for name, shape in more.items()})
+    return renamed(tensors) | {name: torch.randn(shape, generator=noise).to(torch.bfloat16) for name, shape in more.items()}
 
 
 def text(model):
@@ -88,5 +85,5 @@ def soft_cap(model):
 
 
 if __name__ == "__main__":
-    golden("gemma4", Gemma4TextConfig(**CONFIG, **SIZES), gemma4, temper=soft_keys, dress=dress, made=("rope_freqs.weight",), aside=("vision",), mlx=True,
+    golden("gemma4", Gemma4TextConfig(**CONFIG, **SIZES), gemma4, temper=soft_keys, layout=nested(CONFIG, SIZES), weights=weights, made=("rope_freqs.weight",), aside=("vision",), mlx=True,
            matters=(layer_scalars, v_norms, embeddings_of_layers, window, proportion, soft_cap))
