@@ -130,14 +130,14 @@ def load(folder, **changes):
     return model.eval()
 
 
-def converted(folder, file, vocabulary, vocab, keys):
+def converted(folder, file, vocabulary, vocab, keys=lambda writer: None, kind=gguf.LlamaFileType.MOSTLY_BF16):
     """The checkpoint by llama.cpp's converter, which does not know the hash of a tiny vocabulary's pre-tokenizer."""
     conversion = import_module("conversion")
     architecture = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     cls = conversion.get_model_class(architecture)
     cls.set_vocab = lambda self: (vocabulary(self.gguf_writer, vocab), keys(self.gguf_writer))
     with torch.inference_mode():
-        writer = cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{folder.parent.name}")
+        writer = cls(folder, kind, file, model_name=f"tabla-test-{folder.parent.name}")
         for mask in [name for name in writer.model_tensors if name.endswith(MASK)]:
             # The converter means to leave these out, and fails on their names.
             del writer.model_tensors[mask]
