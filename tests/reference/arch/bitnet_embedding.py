@@ -7,7 +7,6 @@ are `batch[1:]`, the rows of hidden.npy those of the first sequence, then of the
 import json
 import shutil
 
-import gguf
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -15,7 +14,7 @@ from tokenizers import processors
 from transformers import AutoModel, Qwen3Config, Qwen3Model
 
 from arch import ternary
-from arch.common import ROOT, VOCAB, blocks, on_hub, randomise, versions
+from arch.common import ROOT, VOCAB, blocks, gguf, randomise, versions
 from common import byte_level, byte_level_tokenizer
 
 LENGTHS, EDGE, END = (5, 9, 20, 40), 1e-3, VOCAB - 3

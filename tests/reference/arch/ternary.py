@@ -100,14 +100,14 @@ def steadfast(model, tokens, continuation):
 
 
 def find_seed(build, vocab, edge=EDGE):
-    """The first seed with clear tokens behind which the greedy continuation is clear, and not one token over and over."""
+    """The first seed with clear tokens behind which the greedy continuation is clear, and does not end in one token over and over."""
     for seed in range(1000):
         model = build(seed)
         prompt = clear_tokens(model, vocab, seed, PROMPT, edge)
         if prompt is None:
             continue
         out, lead = common.greedy(model, prompt, GREEDY)
-        if lead > LEAD and len(set(out)) >= 12 and steadfast(model, prompt, out):
+        if lead > LEAD and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and steadfast(model, prompt, out):
             tokens = clear_tokens(model, vocab, seed, POSITIONS, edge)
             if tokens is not None:
                 return seed, model, tokens, out, lead
