@@ -13,6 +13,6 @@ def published(weights):
 
 
 golden("gpt2", GPT2Config(
-    vocab_size=275, n_positions=POSITIONS, n_embd=36, n_layer=2, n_head=3, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
+    vocab_size=275, n_positions=POSITIONS, n_embd=30, n_layer=2, n_head=3, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
     bos_token_id=272, eos_token_id=272,
 ), weights=published, hub={"n_ctx": POSITIONS}, mlx=True, matters=({"activation_function": "gelu"}, {"activation_function": "relu"}))
