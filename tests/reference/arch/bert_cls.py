@@ -14,4 +14,4 @@ save(model, hf)
 tokenizer.save(str(hf / "tokenizer.json"))
 write_json(hf / "tokenizer_config.json", config | {"model_max_length": LONGEST})
 golden("bert_cls", model, tokenizer, pooling="cls", longest=LONGEST, single=tokenizer.token_to_id("[CLS]"), new=True,
-       prompts={"query": "they told: ", "document": ""})
+       prompts={"query": "they told: ", "document": ""}, matters=({"hidden_act": "gelu_pytorch_tanh"},))

@@ -13,6 +13,7 @@ a forward pass in float64 that sees nothing but model.gguf has to come to the sa
 
 Run from `tests/reference` as the others: LLAMA_CPP=... python -m arch.bert
 """
+import copy
 import json
 import shutil
 from importlib import import_module
@@ -21,7 +22,8 @@ from importlib.metadata import version
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoModel
 
 from arch.common import ROOT, blocks, gguf, rounded, versions
 
@@ -39,7 +41,7 @@ OLD_KEYS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens",
             "sqrt": "pooling_mode_mean_sqrt_len_tokens", "weighted": "pooling_mode_weightedmean_tokens", "last": "pooling_mode_lasttoken"}
 
 
-def randomise(model, seed):
+def randomise(model, seed, gain=1.5):
     """Weights that let every part matter: norms off 1, biases off 0, embeddings of all kinds of one size."""
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -48,7 +50,7 @@ def randomise(model, seed):
             if p.dim() == 1:
                 p.copy_(0.2 * noise + (1 if name.endswith("weight") else 0))
             else:
-                p.copy_(noise * (0.5 if "embed" in name else 1.5 / p.shape[1] ** 0.5))
+                p.copy_(noise * (0.5 if "embed" in name else gain / p.shape[1] ** 0.5))
     return rounded(model).eval()
 
 
@@ -61,16 +63,13 @@ def wordpiece(vocab):
     """BERT's kind of vocabulary (tokens without use behind the first, as there), and tokenizer_config.json as old files have it."""
     special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     plain = sorted(set(CORPUS.lower()) - {" "} | set("abcdefghijklmnopqrstuvwxyz0123456789.,;!?-—"))
-    pieces = plain + [f"##{c}" for c in plain if c.isalnum()]
-    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    trained.normalizer, trained.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    trained.train_from_iterator([CORPUS] * 3, trainers.WordPieceTrainer(vocab_size=vocab, show_progress=False))
-    pieces += sorted(set(trained.get_vocab()) - set(pieces))
+    words = {w.strip(",.;") for w in CORPUS.lower().split()} - {"a", "rain", "hills", "another"}
+    pieces = plain + [f"##{c}" for c in plain if c.isalnum()] + sorted(words) + ["##ain", "##ill", "##oth", "##er"]
     tokens = ["[PAD]"] + [f"[unused{i}]" for i in range(vocab - 1 - len(special) - len(pieces))] + special + pieces
     ids = {token: i for i, token in enumerate(tokens)}
     assert len(tokens) == len(ids) == vocab
     t = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    t.normalizer, t.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
+    t.normalizer, t.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     t.add_special_tokens(["[PAD]", *special])
     t.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")])
@@ -80,8 +79,8 @@ def wordpiece(vocab):
 
 def save(model, folder):
     """config.json and model.safetensors as `transformers` writes them."""
-    model.to(torch.bfloat16).save_pretrained(folder)
-    model.float()
+    # A copy, since this rounds the frequencies of RoPE as well.
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
 
 
 def write_modules(folder, dim, pooling, normalize, new, longest, prompts):
@@ -105,13 +104,16 @@ def write_modules(folder, dim, pooling, normalize, new, longest, prompts):
         write_json(folder / "2_Normalize/config.json", {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"})
 
 
-def convert(folder, file, pre):
-    """llama.cpp's converter, with `pre` for the pre-tokenizer's name, which it cannot know for a vocabulary of ours."""
+def convert(folder, file, pre, hparams):
+    """llama.cpp's converter, with `pre` for the pre-tokenizer's name, which it cannot know for a vocabulary of ours.
+
+    `hparams`, if any, stands for the configuration as `transformers` reads it."""
     conversion = import_module("conversion")
-    cls = conversion.get_model_class(conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT))
+    numbers = hparams or conversion.ModelBase.load_hparams(folder, False)
+    cls = conversion.get_model_class(conversion.get_model_architecture(numbers, conversion.ModelType.TEXT))
     cls.get_vocab_base_pre = lambda self, tokenizer: pre
     with torch.inference_mode():
-        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}").write()
+        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers).write()
 
 
 def run(model, ids):
@@ -136,12 +138,14 @@ def unit(x):
 
 
 def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, prompts={}, texts=TEXTS,
-           pre="jina-v2-en", folder=None, extra=None):
+           pre="jina-v2-en", folder=None, hparams=None, matters=(), extra=None):
     """Writes what stands beside the checkpoint in `hf/`, which is there.
 
     single  the token of the sequence of length one
     pre     tokenizer.ggml.pre of the GGUF
     folder  a copy of `hf/` that transformers can read, where it cannot read that one
+    hparams what the converter takes for the configuration, where transformers cannot read it
+    matters changes of the configuration that must each move the hidden states
     extra   from the model of sentence-transformers and the last states of the sequences, what else to record
     """
     out = ROOT / name
@@ -155,6 +159,12 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
     np.save(out / "hidden.npy", hidden.numpy())
     np.save(out / "embeddings.npy", embeddings.numpy())
 
+    for change in matters:
+        other = AutoModel.from_pretrained(folder or out / "hf", dtype=torch.float32, attn_implementation="eager", **change).eval()
+        moved = max((run(other, ids)[0] - h).abs().max().item() for ids, (h, _) in zip(batch, results))
+        print(f"    with {change}: {moved:.5f}")
+        assert moved > 4e-4, f"{name}: the hidden states do not notice {change}"
+
     for place in filter(None, (out / "hf", folder)):
         write_modules(place, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, normalize, new, longest, prompts)
     reference = SentenceTransformer(str(folder or out / "hf"), device="cpu", model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"})
@@ -165,7 +175,7 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
               **(extra(reference, states) if extra else {}), "versions": versions() | {"sentence-transformers": version("sentence-transformers")}}
     (out / "golden.json").write_text(json.dumps(record, ensure_ascii=False) + "\n")
 
-    convert(out / "hf", out / "model.gguf", pre)
+    convert(out / "hf", out / "model.gguf", pre, hparams)
     far = max(np.abs(forward(out / "model.gguf", ids) - h.numpy()).max() for ids, (h, _) in zip(batch, results))
     alike = (unit(embeddings[1:]) @ unit(embeddings[1:]).T - 2 * torch.eye(4)).max()
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
