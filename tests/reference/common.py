@@ -43,7 +43,7 @@ def randomise(model, seed):
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=rng)
-            if any(part in name for part in NORM):
+            if name.endswith("weight") and any(part in name for part in NORM):
                 p.copy_(1 + 0.2 * noise)
             elif any(part in name for part in EMBED):
                 # A tied embedding must be small, or the model only repeats its input.
