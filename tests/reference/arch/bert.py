@@ -1,6 +1,7 @@
 """BERT as all-MiniLM has it: mean pooling, old spelling. Its tokenizer.json asks for padding to 128 and for truncation, which embedding must ignore."""
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
 from arch.embedding import CORPUS, POOLINGS, TEXTS, floats, fresh, golden, randomise, save, unit, wordpiece, write_json
@@ -27,6 +28,9 @@ model = randomise(BertModel(BertConfig(
     vocab_size=VOCAB, hidden_size=44, intermediate_size=76, num_hidden_layers=3, num_attention_heads=2, max_position_embeddings=96,
     hidden_act="gelu", attn_implementation="eager")), 1)
 save(model, hf)
+# Files of that age hold the numbers of the positions as well.
+weights = load_file(hf / "model.safetensors")
+save_file(weights | {"embeddings.position_ids": torch.arange(model.config.max_position_embeddings)[None]}, hf / "model.safetensors", {"format": "pt"})
 write_json(hf / "tokenizer_config.json", config | {"model_max_length": 512})
 tokenizer.enable_truncation(128)
 tokenizer.enable_padding(length=128, pad_id=0, pad_token="[PAD]")
