@@ -22,6 +22,7 @@ from importlib.metadata import version
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModel
 
@@ -34,9 +35,9 @@ CORPUS = f"{RAIN} {SAND}"
 TEXTS = ("the sun", "Thé RIVER — was it 東京? 🙂", RAIN[:75], f"{SAND} They told of the rain and of the sun. {RAIN}", "", "  a\tb\n\nc  ")
 POOLINGS = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0).values}
 # What modules.json says, until version 5 of sentence-transformers and since 6.
-OLD_MODULES = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")]
-NEW_MODULES = ["sentence_transformers.base.modules.transformer.Transformer", "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-               "sentence_transformers.base.modules.normalize.Normalize"]
+OLD_MODULES = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Dense", "Normalize")}
+NEW_MODULES = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer", "Dense": "sentence_transformers.base.modules.dense.Dense",
+               "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling", "Normalize": "sentence_transformers.base.modules.normalize.Normalize"}
 OLD_KEYS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens",
             "sqrt": "pooling_mode_mean_sqrt_len_tokens", "weighted": "pooling_mode_weightedmean_tokens", "last": "pooling_mode_lasttoken"}
 
@@ -83,11 +84,16 @@ def save(model, folder):
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
 
 
-def write_modules(folder, dim, pooling, normalize, new, longest, prompts):
+def write_modules(folder, dim, pooling, dense, normalize, new, longest, prompts):
     """What sentence-transformers keeps beside a model; `new` is the spelling of its version 6."""
-    kinds = (NEW_MODULES if new else OLD_MODULES)[:3 if normalize else 2]
-    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind}
-                                         for i, (path, kind) in enumerate(zip(("", "1_Pooling", "2_Normalize"), kinds))])
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]
+    paths = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
+    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": (NEW_MODULES if new else OLD_MODULES)[kind]}
+                                         for i, (path, kind) in enumerate(zip(paths, kinds))])
+    for path, weight in zip(paths[2:], dense):
+        write_json(folder / path / "config.json", {"in_features": weight.shape[1], "out_features": weight.shape[0], "bias": False,
+                                                   "activation_function": "torch.nn.modules.linear.Identity"})
+        save_file({"linear.weight": weight}, folder / path / "model.safetensors")
     made_by = {"sentence_transformers": version("sentence-transformers") if new else "2.7.0"}
     write_json(folder / "config_sentence_transformers.json",
                {"__version__": made_by, "prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"})
@@ -101,19 +107,21 @@ def write_modules(folder, dim, pooling, normalize, new, longest, prompts):
         "transformer_task": "feature-extraction", "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         "module_output_name": "token_embeddings"})
     if normalize:
-        write_json(folder / "2_Normalize/config.json", {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"})
+        write_json(folder / paths[-1] / "config.json", {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"})
 
 
-def convert(folder, file, pre, hparams):
+def convert(folder, file, pre, hparams, vocabulary):
     """llama.cpp's converter, with `pre` for the pre-tokenizer's name, which it cannot know for a vocabulary of ours.
 
-    `hparams`, if any, stands for the configuration as `transformers` reads it."""
+    `hparams`, if any, stands for the configuration as `transformers` reads it, `vocabulary` for how it writes one."""
     conversion = import_module("conversion")
     numbers = hparams or conversion.ModelBase.load_hparams(folder, False)
     cls = conversion.get_model_class(conversion.get_model_architecture(numbers, conversion.ModelType.TEXT))
     cls.get_vocab_base_pre = lambda self, tokenizer: pre
+    if vocabulary:
+        cls.set_vocab = lambda self: vocabulary(self.gguf_writer)
     with torch.inference_mode():
-        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers).write()
+        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers, sentence_transformers_dense_modules=True).write()
 
 
 def run(model, ids):
@@ -137,15 +145,17 @@ def unit(x):
     return x / x.norm(dim=-1, keepdim=True)
 
 
-def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, causal=False, prompts={}, texts=TEXTS,
-           pre="jina-v2-en", folder=None, hparams=None, matters=(), extra=None):
+def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, causal=False, dense=(), prompts={}, texts=TEXTS,
+           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, matters=(), extra=None):
     """Writes what stands beside the checkpoint in `hf/`, which is there.
 
     causal  for decoders
+    dense   weights [out, in] of what stands between pooling and normalisation
     single  the token of the sequence of length one
     pre     tokenizer.ggml.pre of the GGUF
     folder  a copy of `hf/` that transformers can read, where it cannot read that one
     hparams what the converter takes for the configuration, where transformers cannot read it
+    vocabulary  writes the tokenizer's keys, where the converter cannot
     matters changes of the configuration that must each move the hidden states
     extra   from the model of sentence-transformers and the last states of the sequences, what else to record
     """
@@ -156,6 +166,8 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
     states = [last for _, last in results]
     hidden = torch.cat([h for h, _ in results], 1)
     embeddings = torch.stack([POOLINGS[pooling](x) for x in states])
+    for weight in dense:
+        embeddings = embeddings @ weight.T
     embeddings = unit(embeddings) if normalize else embeddings
     np.save(out / "hidden.npy", hidden.numpy())
     np.save(out / "embeddings.npy", embeddings.numpy())
@@ -167,7 +179,7 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
         assert moved > 4e-4, f"{name}: the hidden states do not notice {change}"
 
     for place in filter(None, (out / "hf", folder)):
-        write_modules(place, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, normalize, new, longest, prompts)
+        write_modules(place, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, dense, normalize, new, longest, prompts)
     reference = SentenceTransformer(str(folder or out / "hf"), device="cpu", model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"})
     gap = np.abs(reference.encode([t["text"] for t in texts[:4]]) - embeddings[1:].numpy()).max()
     prompted = {name: floats(torch.from_numpy(reference.encode(TEXTS[0], prompt_name=name))) for name, prompt in prompts.items() if prompt}
@@ -176,7 +188,7 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
               **(extra(reference, states) if extra else {}), "versions": versions() | {"sentence-transformers": version("sentence-transformers")}}
     (out / "golden.json").write_text(json.dumps(record, ensure_ascii=False) + "\n")
 
-    convert(out / "hf", out / "model.gguf", pre, hparams)
+    convert(out / "hf", out / "model.gguf", pre, hparams, vocabulary)
     if causal:
         # `forward` below knows encoders; decoders have scripts of their own.
         check_values(out / "hf", out / "model.gguf")
@@ -209,19 +221,22 @@ def forward(file, ids):
         field = reader.fields.get(f"{arch}.{key}")
         return field.contents() if field else default
 
-    heads, eps, length = meta("attention.head_count"), meta("attention.layer_norm_epsilon"), len(ids)
+    gemma, heads, length = arch == "gemma-embedding", meta("attention.head_count"), len(ids)
+    eps = meta("attention.layer_norm_rms_epsilon" if gemma else "attention.layer_norm_epsilon")
 
     def norm(x, name):
-        """LayerNorm; nothing where the file has none of that name."""
+        """LayerNorm, Gemma's without the mean; nothing where the file has none of that name."""
         if f"{name}.weight" not in t:
             return x
-        x = x - x.mean(-1, keepdims=True)
+        x = x if gemma else x - x.mean(-1, keepdims=True)
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * t[f"{name}.weight"] + t.get(f"{name}.bias", 0)
 
     def linear(x, name):
         return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0)
 
     def gelu(x):
+        if gemma:
+            return x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
         return x / 2 * (1 + torch.erf(torch.from_numpy(x) / 2**0.5).numpy())
 
     def rope(x, base):
@@ -231,7 +246,7 @@ def forward(file, ids):
         return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
 
     distance = np.abs(np.arange(length)[:, None] - np.arange(length))
-    x = t["token_embd.weight"][ids]
+    x = t["token_embd.weight"][ids] * (meta("embedding_length") ** 0.5 if gemma else 1)
     if "token_types.weight" in t:
         x = x + t["token_types.weight"].reshape(-1, x.shape[1])[0]
     if arch == "bert":
@@ -239,30 +254,37 @@ def forward(file, ids):
     x, out = norm(x, "token_embd_norm"), []
     for layer in range(meta("block_count")):
         blk = f"blk.{layer}."
-        # ModernBERT: all layers but each third see `window` positions, half of them on either side.
-        window = meta("attention.sliding_window") if layer % meta("attention.sliding_window_pattern", 1) else None
+        # All layers but each third, or in Gemma each sixth from its end, see as many positions, half of them on either side.
+        local = (layer + 1) % 6 if gemma else layer % meta("attention.sliding_window_pattern", 1)
+        window = meta("attention.sliding_window") if local else None
         h = norm(x, blk + "attn_norm")
         fused = blk + "attn_qkv.weight" in t
         qkv = np.split(linear(h, blk + "attn_qkv"), 3, -1) if fused else [linear(h, f"{blk}attn_{part}") for part in "qkv"]
-        q, k, v = (a.reshape(length, heads, -1) for a in qkv)
+        head_dim = qkv[0].shape[1] // heads
+        q, k, v = (np.repeat(a.reshape(length, -1, head_dim), qkv[0].shape[1] // a.shape[1], 1) for a in qkv)
+        q, k = norm(q, blk + "attn_q_norm"), norm(k, blk + "attn_k_norm")
         if arch != "bert":
-            base = meta("rope.freq_base_swa" if window else "rope.freq_base")
+            base = meta("rope.freq_base_swa", 1e4) if window else meta("rope.freq_base")
             q, k = rope(q, base), rope(k, base)
-        scores = np.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5
+        scores = np.einsum("ihd,jhd->hij", q, k) / head_dim**0.5
         if window:
             scores[:, distance > window // 2] = -np.inf
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
-        x = norm(x + linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output"), blk + "attn_output_norm")
-        up = linear(norm(x, blk + "ffn_norm"), blk + "ffn_up")
+        heard = linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output")
+        x = norm(x + norm(heard, blk + "post_attention_norm"), blk + "attn_output_norm")
+        h = norm(x, blk + "ffn_norm")
+        up = linear(h, blk + "ffn_up")
         if arch == "nomic-bert":
-            gate = linear(x, blk + "ffn_gate")
+            gate = linear(h, blk + "ffn_gate")
             act = gate / (1 + np.exp(-gate)) * up
+        elif gemma:
+            act = gelu(linear(h, blk + "ffn_gate")) * up
         elif arch == "modern-bert":
             gate, up = np.split(up, 2, -1)
             act = gelu(gate) * up
         else:
             act = gelu(up)
-        x = norm(x + linear(act, blk + "ffn_down"), blk + "layer_output_norm")
+        x = norm(x + norm(linear(act, blk + "ffn_down"), blk + "post_ffw_norm"), blk + "layer_output_norm")
         out.append(x)
     return np.stack(out)
