@@ -10,7 +10,7 @@ golden("phi3", Phi3Config(
     vocab_size=VOCAB, hidden_size=48, intermediate_size=60, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
     max_position_embeddings=128, original_max_position_embeddings=32, sliding_window=None, rms_norm_eps=1e-5, tie_word_embeddings=True,
     pad_token_id=0, bos_token_id=1, eos_token_id=2, rope_parameters=ROPE,
-), sentencepiece, hub={"rope_scaling": {"type": "longrope", "short_factor": SHORT, "long_factor": LONG}},
+), sentencepiece, notes="all tokens, greedy ones too, by the long factors", hub={"rope_scaling": {"type": "longrope", "short_factor": SHORT, "long_factor": LONG}},
     made=("rope_factors_long.weight", "rope_factors_short.weight"), matters=(
         {"rope_parameters": ROPE | {"long_factor": SHORT}},
         {"rope_parameters": ROPE | {"attention_factor": 1.0}},
