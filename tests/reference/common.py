@@ -52,6 +52,10 @@ def randomise(model, seed):
                 p.copy_(0.2 * noise)
             else:
                 p.copy_(noise * 1.5 / p.shape[-1] ** 0.5)
+        # What scales a whole layer is no parameter to `transformers`.
+        for name, b in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                b.copy_(1 + 0.2 * torch.randn(b.shape, generator=rng))
     return model.eval()
 
 
@@ -91,6 +95,7 @@ def versions():
 # The pieces of `sentencepiece` behind its bytes: those that a merge makes, and characters.
 MERGED = "▁t he in er ▁a ▁the on re ▁s nd ▁and ▁w".split()
 SINGLE = list("▁etaonisrhdlumw.,")
+PAIRS = [("▁", "t"), ("h", "e"), ("i", "n"), ("e", "r"), ("▁", "a"), ("▁t", "he"), ("o", "n"), ("r", "e"), ("▁", "s"), ("n", "d"), ("▁a", "nd"), ("▁", "w")]
 
 
 def sentencepiece(writer, vocab):
@@ -114,13 +119,56 @@ def sentencepiece(writer, vocab):
 def sentencepiece_tokenizer():
     """The 288 tokens of `sentencepiece` as Llama 2's tokenizer.json has them."""
     pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + MERGED + SINGLE
-    pairs = [("▁", "t"), ("h", "e"), ("i", "n"), ("e", "r"), ("▁", "a"), ("▁t", "he"), ("o", "n"), ("r", "e"), ("▁", "s"), ("n", "d"), ("▁a", "nd"), ("▁", "w")]
-    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in ("<unk>", "<s>", "</s>")])
     t.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
     return PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+GEMMA_SPECIALS = ["<pad>", "<eos>", "<bos>", "<unk>"]
+
+
+def gemma(writer, vocab):
+    """A Gemma kind of vocabulary: four specials, all bytes, then pieces that merge pair by pair; no space goes in front."""
+    pieces = (MERGED + SINGLE)[:vocab - 260]
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    gemma_tokens(writer, pieces)
+
+
+def gemma4(writer, vocab):
+    """The vocabulary of `gemma`, as Gemma 4 has it: with merges."""
+    pieces = (MERGED + SINGLE)[:vocab - 260]
+    writer.add_tokenizer_model("gemma4")
+    gemma_tokens(writer, pieces)
+    writer.add_token_merges([" ".join(pair) for pair in PAIRS])
+
+
+def gemma_tokens(writer, pieces):
+    writer.add_token_list(GEMMA_SPECIALS + [f"<0x{b:02X}>" for b in range(256)] + pieces)
+    writer.add_token_scores([0.0] * 260 + [-float(i) for i in range(len(pieces))])
+    writer.add_token_types([TokenType.CONTROL] * 3 + [TokenType.UNKNOWN] + [TokenType.BYTE] * 256 + [TokenType.NORMAL] * len(pieces))
+    writer.add_pad_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_bos_token_id(2)
+    writer.add_unk_token_id(3)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+    writer.add_add_space_prefix(False)
+
+
+def gemma_tokenizer(vocab):
+    """The tokens of `gemma` as Gemma's tokenizer.json has them."""
+    pieces = GEMMA_SPECIALS + [f"<0x{b:02X}>" for b in range(256)] + (MERGED + SINGLE)[:vocab - 260]
+    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Replace(" ", "▁")
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in GEMMA_SPECIALS])
+    t.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>")
 
 
 def trained_merges(vocab):
