@@ -34,7 +34,7 @@ with torch.no_grad():
     for weight in (p for p in model.parameters() if p.dim() == 1):
         weight -= 1  # a norm of Gemma multiplies by 1 + w
 rounded(model)
-dense = [torch.randn(shape, generator=torch.Generator().manual_seed(8)) / 6 for shape in ((WIDE, 30), (30, WIDE))]
+dense = [(torch.randn(shape, generator=torch.Generator().manual_seed(8)) / 6).bfloat16().float() for shape in ((WIDE, 30), (30, WIDE))]
 save(model, hf)
 # The keys of the published file.
 config = json.loads((hf / "config.json").read_text())
