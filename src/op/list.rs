@@ -40,7 +40,7 @@ macro_rules! for_each_op {
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`, `act` one of SiLU, GELU by erf or by tanh, ReLU squared, ReLU
+            /// `y[t, i] = act(y[t, i])`, `act` one of SiLU, GELU by erf or by tanh, `max(y, 0)^2`, `max(y, 0)`
             Activate = activate(y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);
