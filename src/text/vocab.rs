@@ -48,8 +48,6 @@ pub struct Vocab<'a> {
     pub add_bos: Option<bool>,
     /// Whether EOS is put behind.
     pub add_eos: Option<bool>,
-    /// Whether the separator is put behind, of `bert`.
-    pub add_sep: Option<bool>,
     /// Whether a space is put in front of text, of `llama` and `t5`.
     pub add_space_prefix: Option<bool>,
     /// Whether runs of spaces become one, of `t5`.
