@@ -80,7 +80,6 @@ pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
         sep: meta.u32(&key("seperator_token_id"))?,
         add_bos: meta.bool(&key("add_bos_token"))?,
         add_eos: meta.bool(&key("add_eos_token"))?,
-        add_sep: meta.bool(&key("add_sep_token"))?,
         add_space_prefix: meta.bool(&key("add_space_prefix"))?,
         remove_extra_whitespaces: meta.bool(&key("remove_extra_whitespaces"))?,
         precompiled_charsmap: bytes(meta, &key("precompiled_charsmap"))?,

@@ -41,9 +41,9 @@ macro_rules! for_each_op {
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
             /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
-            /// `y[t, i] = act(gate[t, i]) * up[t, i]`
+            /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`
+            /// `y[t, i] = act(y[t, i])`, `act` one of SiLU, GELU by erf or by tanh, `max(y, 0)^2`, `max(y, 0)`
             Activate = activate(y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);

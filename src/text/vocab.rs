@@ -48,8 +48,6 @@ pub struct Vocab<'a> {
     pub add_bos: Option<bool>,
     /// Whether EOS is put behind.
     pub add_eos: Option<bool>,
-    /// Whether the separator is put behind, of `bert`.
-    pub add_sep: Option<bool>,
     /// Whether a space is put in front of text, of `llama` and `t5`.
     pub add_space_prefix: Option<bool>,
     /// Whether runs of spaces become one, of `t5`.
@@ -144,8 +142,8 @@ impl<'a> Vocab<'a> {
                 .unwrap_or_else(|| row.is_some_and(|(_, row)| row.add_bos)),
         };
         let after = if kind == Kind::Bert {
-            let sep = id(self.sep.or_else(|| named("[SEP]")));
-            sep.filter(|_| self.add_sep.unwrap_or(true))
+            // Whatever `add_sep_token` says: that is of what stands between two texts.
+            id(self.sep.or_else(|| named("[SEP]")))
         } else {
             eos.filter(|_| self.add_eos.unwrap_or(kind == Kind::T5))
         };

@@ -22,6 +22,7 @@ fn sampled(chain: u32) -> Generate {
         max_tokens: 64,
         chain,
         ignore_stops: true,
+        ..Generate::default()
     }
 }
 

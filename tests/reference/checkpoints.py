@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, sentencepiece, versions, write
+from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, sentencepiece, sentencepiece_tokenizer, versions, write
 
 FOLDER = GOLDEN / "hf"
 VOCAB, SEED, ROWS = 288, 5, 12
@@ -38,20 +37,6 @@ def build():
         vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=True,
         rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, **SCALING}, attn_implementation="eager"))
-
-
-def tokenizer():
-    """The vocabulary of `common.sentencepiece`, as Llama 2's tokenizer.json has it."""
-    merged = "▁t he in er ▁a ▁the on re ▁s nd ▁and ▁w".split()
-    single = list("▁etaonisrhdlumw.,")
-    pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + merged + single
-    pairs = [("▁", "t"), ("h", "e"), ("i", "n"), ("e", "r"), ("▁", "a"), ("▁t", "he"), ("o", "n"), ("r", "e"), ("▁", "s"), ("n", "d"), ("▁a", "nd"), ("▁", "w")]
-    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in ("<unk>", "<s>", "</s>")])
-    t.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def fresh(name):
@@ -183,7 +168,7 @@ if __name__ == "__main__":
     folder = fresh("bf16")
     model.generation_config.eos_token_id = [2, 7]
     model.save_pretrained(folder, max_shard_size="70KB")
-    tokenizer().save_pretrained(folder)
+    sentencepiece_tokenizer().save_pretrained(folder)
     weights = {k: v for file in folder.glob("*.safetensors") for k, v in load_file(file).items()}
     plain = finish("bf16", tokens, weights, None)
     write(twin(weights), "llama", "hf/bf16", sentencepiece, Type.BF16, scaling=SCALING)

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 POSITIONS, PROMPT, GREEDY = 64, 8, 64
@@ -32,6 +33,8 @@ LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+# Parts of the names of norms and of embeddings.
+NORM, EMBED = ("norm", "ln_"), ("embed", "lm_head", "wte", "wpe")
 
 
 def randomise(model, seed):
@@ -40,15 +43,19 @@ def randomise(model, seed):
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=rng)
-            if "norm" in name:
+            if name.endswith("weight") and any(part in name for part in NORM):
                 p.copy_(1 + 0.2 * noise)
-            elif "embed" in name or "lm_head" in name:
+            elif any(part in name for part in EMBED):
                 # A tied embedding must be small, or the model only repeats its input.
                 p.copy_(0.05 * noise)
             elif p.dim() == 1:
                 p.copy_(0.2 * noise)
             else:
-                p.copy_(noise * 1.5 / p.shape[1] ** 0.5)
+                p.copy_(noise * 1.5 / p.shape[-1] ** 0.5)
+        # What scales a whole layer is no parameter to `transformers`.
+        for name, b in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                b.copy_(1 + 0.2 * torch.randn(b.shape, generator=rng))
     return model.eval()
 
 
@@ -67,8 +74,8 @@ def greedy(model, ids, count):
     return out[len(ids):], lead
 
 
-def random_tokens(vocab, seed):
-    return np.random.default_rng(seed).integers(3, vocab, POSITIONS).tolist()
+def random_tokens(vocab, seed, positions=POSITIONS):
+    return np.random.default_rng(seed).integers(3, vocab, positions).tolist()
 
 
 def find_seed(build, vocab):
@@ -85,18 +92,22 @@ def versions():
     return {name: version(name) for name in ("torch", "transformers", "gguf", "numpy", "tokenizers")}
 
 
+# The pieces of `sentencepiece` behind its bytes: those that a merge makes, and characters.
+MERGED = "▁t he in er ▁a ▁the on re ▁s nd ▁and ▁w".split()
+SINGLE = list("▁etaonisrhdlumw.,")
+PAIRS = [("▁", "t"), ("h", "e"), ("i", "n"), ("e", "r"), ("▁", "a"), ("▁t", "he"), ("o", "n"), ("r", "e"), ("▁", "s"), ("n", "d"), ("▁a", "nd"), ("▁", "w")]
+
+
 def sentencepiece(writer, vocab):
     """A Llama 2 kind of vocabulary: three specials, all bytes, then pieces that merge pair by pair."""
-    merged = "▁t he in er ▁a ▁the on re ▁s nd ▁and ▁w".split()
-    single = list("▁etaonisrhdlumw.,")
-    extra = [f"<unused{i}>" for i in range(vocab - 259 - len(merged) - len(single))]
-    pieces = merged + single + extra
+    extra = [f"<unused{i}>" for i in range(vocab - 259 - len(MERGED) - len(SINGLE))]
+    pieces = MERGED + SINGLE + extra
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + pieces)
     writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(pieces))])
     writer.add_token_types([TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL] + [TokenType.BYTE] * 256
-                           + [TokenType.NORMAL] * (len(merged) + len(single)) + [TokenType.UNUSED] * len(extra))
+                           + [TokenType.NORMAL] * (len(MERGED) + len(SINGLE)) + [TokenType.UNUSED] * len(extra))
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
@@ -105,24 +116,102 @@ def sentencepiece(writer, vocab):
     writer.add_add_space_prefix(True)
 
 
-def byte_level(writer, vocab):
-    """A Qwen kind of vocabulary: byte symbols, a few merges, three specials at the end."""
+def sentencepiece_tokenizer():
+    """The 288 tokens of `sentencepiece` as Llama 2's tokenizer.json has them."""
+    pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + MERGED + SINGLE
+    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in ("<unk>", "<s>", "</s>")])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+GEMMA_SPECIALS = ["<pad>", "<eos>", "<bos>", "<unk>"]
+
+
+def gemma(writer, vocab):
+    """A Gemma kind of vocabulary: four specials, all bytes, then pieces that merge pair by pair; no space goes in front."""
+    pieces = (MERGED + SINGLE)[:vocab - 260]
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    gemma_tokens(writer, pieces)
+
+
+def gemma4(writer, vocab):
+    """The vocabulary of `gemma`, as Gemma 4 has it: with merges."""
+    pieces = (MERGED + SINGLE)[:vocab - 260]
+    writer.add_tokenizer_model("gemma4")
+    gemma_tokens(writer, pieces)
+    writer.add_token_merges([" ".join(pair) for pair in PAIRS])
+
+
+def gemma_tokens(writer, pieces):
+    writer.add_token_list(GEMMA_SPECIALS + [f"<0x{b:02X}>" for b in range(256)] + pieces)
+    writer.add_token_scores([0.0] * 260 + [-float(i) for i in range(len(pieces))])
+    writer.add_token_types([TokenType.CONTROL] * 3 + [TokenType.UNKNOWN] + [TokenType.BYTE] * 256 + [TokenType.NORMAL] * len(pieces))
+    writer.add_pad_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_bos_token_id(2)
+    writer.add_unk_token_id(3)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+    writer.add_add_space_prefix(False)
+
+
+def gemma_tokenizer(vocab):
+    """The tokens of `gemma` as Gemma's tokenizer.json has them."""
+    pieces = GEMMA_SPECIALS + [f"<0x{b:02X}>" for b in range(256)] + (MERGED + SINGLE)[:vocab - 260]
+    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Replace(" ", "▁")
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in GEMMA_SPECIALS])
+    t.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>")
+
+
+def trained_merges(vocab):
+    """Byte symbols and the merges of one sentence: `vocab` tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     text = "the rain in the hills ran to the river and the river ran on to the sea; then there was the sun, and they saw it; so all of them sat down on the sand, and told one another of the sea"
     tokenizer.train_from_iterator([text] * 3, trainers.BpeTrainer(
-        vocab_size=vocab - 3, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
+        vocab_size=vocab, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
     spec = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(spec["vocab"], key=spec["vocab"].get)
-    assert len(tokens) == vocab - 3, f"{len(tokens)} tokens are all this text gives"
+    assert len(tokens) == vocab, f"{len(tokens)} tokens are all this text gives"
+    return tokens, spec["merges"]
+
+
+BYTE_LEVEL_SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+# How Qwen 2 cuts a text into words.
+QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def byte_level(writer, vocab):
+    """A Qwen kind of vocabulary: byte symbols, a few merges, three specials at the end."""
+    tokens, merges = trained_merges(vocab - 3)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens + ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    writer.add_token_list(tokens + BYTE_LEVEL_SPECIALS)
     writer.add_token_types([TokenType.NORMAL] * len(tokens) + [TokenType.CONTROL] * 3)
-    writer.add_token_merges([" ".join(pair) for pair in spec["merges"]])
+    writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_eos_token_id(vocab - 1)
     writer.add_pad_token_id(vocab - 3)
     writer.add_add_bos_token(False)
+
+
+def byte_level_tokenizer(vocab):
+    """The tokens of `byte_level` as Qwen 2's tokenizer.json has them."""
+    tokens, merges = trained_merges(vocab - 3)
+    t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(tokens)}, merges=[tuple(pair) for pair in merges]))
+    t.normalizer = normalizers.NFC()
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2_WORDS), "isolated"),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in BYTE_LEVEL_SPECIALS])
+    return PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 def gguf_name(name):

@@ -6,8 +6,7 @@ use super::rig::{
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::exec::state::State;
-use tabla::op::builder::{Activation, Heads, Shape};
+use tabla::op::builder::Activation;
 use tabla::op::table::SlotInfo;
 
 const DTYPES: [DType; 6] = [

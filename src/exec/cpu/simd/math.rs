@@ -52,10 +52,6 @@ pub(in crate::exec::cpu) fn tanh(x: f32) -> f32 {
     // Cephes tanhf: minimax of (tanh x - x) / x^3 below 0.625.
     let z = x * x;
     let mut p = -5.704_988_7e-3;
-    p = p * z + 2.063_908_9e-2;
-    p = p * z - 5.373_971_5e-2;
-    p = p * z + 1.333_144_2e-1;
-    p = p * z - 3.333_328_2e-1;
     p = p * z + 2.063_909e-2;
     p = p * z - 5.373_971_5e-2;
     p = p * z + 1.333_144_2e-1;

@@ -1,0 +1,290 @@
+"""What the scripts of embedding models share: each writes `../../golden/arch/NAME/`:
+
+    hf/             the folder as a model hub has it: weights in BF16, tokenizer, and the files of sentence-transformers
+    model.gguf      the same by llama.cpp's converter: matrices BF16, the rest F32
+    hidden.npy      float32 [layers, rows, dim]: the residual stream behind every block, before a final norm
+    embeddings.npy  float32 [5, dim]: a row for each sequence, pooled, and normalised if the folder says so
+    golden.json     batch: the ids of 5 sequences; texts: texts and their ids, of which the first 4 are batch[1:];
+                    prompted: for each prompt that says something, the embedding of texts[0] with it
+
+Every sequence runs alone, unpadded, in float32; the rows of `hidden` are those of the first, then of the second, ...
+sentence-transformers has to say the same of the texts, out of the folder, in one padded batch, and
+a forward pass in float64 that sees nothing but model.gguf has to come to the same hidden states.
+
+Run from `tests/reference` as the others: LLAMA_CPP=... python -m arch.bert
+"""
+import copy
+import json
+import shutil
+from importlib import import_module
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoModel
+
+from arch.common import ROOT, blocks, check_values, gguf, rounded, versions
+
+RAIN = "The rain in the hills ran to the river, and the river ran on to the sea; then there was the sun, and they saw it."
+SAND = "So all of them sat down on the sand, and told one another of the sea."
+CORPUS = f"{RAIN} {SAND}"
+# Short; what normalisation changes; about 40 tokens; longer than every window; nothing; spaces.
+TEXTS = ("the sun", "Thé RIVER — was it 東京? 🙂", RAIN[:75], f"{SAND} They told of the rain and of the sun. {RAIN}", "", "  a\tb\n\nc  ")
+POOLINGS = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0).values}
+# What modules.json says, until version 5 of sentence-transformers and since 6.
+OLD_MODULES = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Dense", "Normalize")}
+NEW_MODULES = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer", "Dense": "sentence_transformers.base.modules.dense.Dense",
+               "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling", "Normalize": "sentence_transformers.base.modules.normalize.Normalize"}
+OLD_KEYS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens",
+            "sqrt": "pooling_mode_mean_sqrt_len_tokens", "weighted": "pooling_mode_weightedmean_tokens", "last": "pooling_mode_lasttoken"}
+
+
+def randomise(model, seed, gain=1.5):
+    """Weights that let every part matter: norms off 1, biases off 0, embeddings of all kinds of one size."""
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=rng)
+            if p.dim() == 1:
+                p.copy_(0.2 * noise + (1 if name.endswith("weight") else 0))
+            else:
+                p.copy_(noise * (0.5 if "embed" in name else gain / p.shape[1] ** 0.5))
+    return rounded(model).eval()
+
+
+def write_json(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def wordpiece(vocab):
+    """BERT's kind of vocabulary (tokens without use behind the first, as there), and tokenizer_config.json as old files have it."""
+    special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    plain = sorted(set(CORPUS.lower()) - {" "} | set("abcdefghijklmnopqrstuvwxyz0123456789.,;!?-—"))
+    words = {w.strip(",.;") for w in CORPUS.lower().split()} - {"a", "rain", "hills", "another"}
+    pieces = plain + [f"##{c}" for c in plain if c.isalnum()] + sorted(words) + ["##ain", "##ill", "##oth", "##er"]
+    tokens = ["[PAD]"] + [f"[unused{i}]" for i in range(vocab - 1 - len(special) - len(pieces))] + special + pieces
+    ids = {token: i for i, token in enumerate(tokens)}
+    assert len(tokens) == len(ids) == vocab
+    t = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    t.normalizer, t.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    t.add_special_tokens(["[PAD]", *special])
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")])
+    return t, {"do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
+               "mask_token": "[MASK]", "tokenize_chinese_chars": True, "strip_accents": None, "tokenizer_class": "BertTokenizer"}
+
+
+def save(model, folder):
+    """config.json and model.safetensors as `transformers` writes them."""
+    # A copy, since this rounds the frequencies of RoPE as well.
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+
+
+def write_modules(folder, dim, pooling, dense, normalize, new, longest, prompts):
+    """What sentence-transformers keeps beside a model; `new` is the spelling of its version 6."""
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]
+    paths = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
+    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": (NEW_MODULES if new else OLD_MODULES)[kind]}
+                                         for i, (path, kind) in enumerate(zip(paths, kinds))])
+    for path, weight in zip(paths[2:], dense):
+        write_json(folder / path / "config.json", {"in_features": weight.shape[1], "out_features": weight.shape[0], "bias": False,
+                                                   "activation_function": "torch.nn.modules.linear.Identity"})
+        save_file({"linear.weight": weight}, folder / path / "model.safetensors")
+    made_by = {"sentence_transformers": version("sentence-transformers") if new else "2.7.0"}
+    write_json(folder / "config_sentence_transformers.json",
+               {"__version__": made_by, "prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"})
+    if not new:
+        modes = {key: pooling == mode for mode, key in OLD_KEYS.items()}
+        write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": dim, **modes, "include_prompt": True})
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+        return
+    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": dim, "pooling_mode": pooling, "include_prompt": True})
+    write_json(folder / "sentence_bert_config.json", {
+        "transformer_task": "feature-extraction", "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        "module_output_name": "token_embeddings"})
+    if normalize:
+        write_json(folder / paths[-1] / "config.json", {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"})
+
+
+def convert(folder, file, pre, hparams, vocabulary):
+    """llama.cpp's converter, with `pre` for the pre-tokenizer's name, which it cannot know for a vocabulary of ours.
+
+    `hparams`, if any, stands for the configuration as `transformers` reads it, `vocabulary` for how it writes one."""
+    conversion = import_module("conversion")
+    numbers = hparams or conversion.ModelBase.load_hparams(folder, False)
+    cls = conversion.get_model_class(conversion.get_model_architecture(numbers, conversion.ModelType.TEXT))
+    cls.get_vocab_base_pre = lambda self, tokenizer: pre
+    if vocabulary:
+        cls.set_vocab = lambda self: vocabulary(self.gguf_writer)
+    with torch.inference_mode():
+        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers, sentence_transformers_dense_modules=True).write()
+
+
+def run(model, ids):
+    """What one sequence is after every block [layers, tokens, dim] and at the end [tokens, dim]."""
+    seen = []
+    hooks = [b.register_forward_hook(lambda module, args, out: seen.append((out if torch.is_tensor(out) else out[0]).reshape(len(ids), -1)))
+             for b in blocks(model)]
+    with torch.no_grad():
+        last = model(torch.tensor([ids])).last_hidden_state[0]
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(seen), last
+
+
+def floats(x):
+    """Float32 as JSON, with no more digits than it has."""
+    return [floats(row) if row.dim() else float(f"{row:.9g}") for row in x]
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, causal=False, dense=(), prompts={}, texts=TEXTS,
+           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, matters=(), extra=None):
+    """Writes what stands beside the checkpoint in `hf/`, which is there.
+
+    causal  for decoders
+    dense   weights [out, in] of what stands between pooling and normalisation
+    single  the token of the sequence of length one
+    pre     tokenizer.ggml.pre of the GGUF
+    folder  a copy of `hf/` that transformers can read, where it cannot read that one
+    hparams what the converter takes for the configuration, where transformers cannot read it
+    vocabulary  writes the tokenizer's keys, where the converter cannot
+    matters changes of the configuration that must each move the hidden states
+    extra   from the model of sentence-transformers and the last states of the sequences, what else to record
+    """
+    out = ROOT / name
+    texts = [{"text": text, "tokens": tokenizer.encode(text).ids} for text in texts]
+    batch = [[single]] + [t["tokens"] for t in texts[:4]]
+    results = [run(model, ids) for ids in batch]
+    states = [last for _, last in results]
+    hidden = torch.cat([h for h, _ in results], 1)
+    embeddings = torch.stack([POOLINGS[pooling](x) for x in states])
+    for weight in dense:
+        embeddings = embeddings @ weight.T
+    embeddings = unit(embeddings) if normalize else embeddings
+    np.save(out / "hidden.npy", hidden.numpy())
+    np.save(out / "embeddings.npy", embeddings.numpy())
+
+    for change in matters:
+        other = AutoModel.from_pretrained(folder or out / "hf", dtype=torch.float32, attn_implementation="eager", **change).eval()
+        moved = max((run(other, ids)[0] - h).abs().max().item() for ids, (h, _) in zip(batch, results))
+        print(f"    with {change}: {moved:.5f}")
+        assert moved > 4e-4, f"{name}: the hidden states do not notice {change}"
+
+    for place in filter(None, (out / "hf", folder)):
+        write_modules(place, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, dense, normalize, new, longest, prompts)
+    reference = SentenceTransformer(str(folder or out / "hf"), device="cpu", model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"})
+    gap = np.abs(reference.encode([t["text"] for t in texts[:4]]) - embeddings[1:].numpy()).max()
+    prompted = {name: floats(torch.from_numpy(reference.encode(TEXTS[0], prompt_name=name))) for name, prompt in prompts.items() if prompt}
+    record = {"name": name, "batch": batch, "texts": texts, "pooling": pooling, "normalize": normalize, "max_seq_length": longest, "prompts": prompts, "prompted": prompted,
+              "reference": f"transformers {type(model).__name__}, float32, eager attention; sentence-transformers",
+              **(extra(reference, states) if extra else {}), "versions": versions() | {"sentence-transformers": version("sentence-transformers")}}
+    (out / "golden.json").write_text(json.dumps(record, ensure_ascii=False) + "\n")
+
+    convert(out / "hf", out / "model.gguf", pre, hparams, vocabulary)
+    if causal:
+        # `forward` below knows encoders; decoders have scripts of their own.
+        check_values(out / "hf", out / "model.gguf")
+        far = float("nan")
+    else:
+        far = max(np.abs(forward(out / "model.gguf", ids) - h.numpy()).max() for ids, (h, _) in zip(batch, results))
+    alike = (unit(embeddings[1:]) @ unit(embeddings[1:]).T - 2 * torch.eye(4)).max()
+    size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+    print(f"{name}: {[len(b) for b in batch]} tokens, max |hidden| {hidden.abs().max():.2f}, max |embedding| {embeddings.abs().max():.2f}, most alike {alike:.3f}, "
+          f"sentence-transformers {gap:.1e}, float64 from the GGUF {far:.1e}, {size} bytes")
+    assert gap < 1e-5, "sentence-transformers says something else"
+    assert not far >= 5e-5, "the GGUF does not give the hidden states of the model"
+    assert alike < 0.98, "texts are too much alike"
+
+
+def fresh(name):
+    """The empty folder `hf` of a golden."""
+    shutil.rmtree(ROOT / name, ignore_errors=True)
+    (ROOT / name / "hf").mkdir(parents=True)
+    return ROOT / name / "hf"
+
+
+def forward(file, ids):
+    """Float64 [layers, tokens, dim] after every block, from the GGUF of an encoder alone."""
+    reader = gguf.GGUFReader(file)
+    t = {x.name: gguf.quants.dequantize(x.data, x.tensor_type).astype(np.float64) for x in reader.tensors}
+    arch = reader.fields["general.architecture"].contents()
+
+    def meta(key, default=None):
+        field = reader.fields.get(f"{arch}.{key}")
+        return field.contents() if field else default
+
+    gemma, heads, length = arch == "gemma-embedding", meta("attention.head_count"), len(ids)
+    eps = meta("attention.layer_norm_rms_epsilon" if gemma else "attention.layer_norm_epsilon")
+
+    def norm(x, name):
+        """LayerNorm, Gemma's without the mean; nothing where the file has none of that name."""
+        if f"{name}.weight" not in t:
+            return x
+        x = x if gemma else x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * t[f"{name}.weight"] + t.get(f"{name}.bias", 0)
+
+    def linear(x, name):
+        return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0)
+
+    def gelu(x):
+        if gemma:
+            return x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+        return x / 2 * (1 + torch.erf(torch.from_numpy(x) / 2**0.5).numpy())
+
+    def rope(x, base):
+        half = x.shape[-1] // 2
+        angle = np.outer(np.arange(length), base ** (-np.arange(half) / half))[:, None]
+        a, b = x[..., :half], x[..., half:]
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
+
+    distance = np.abs(np.arange(length)[:, None] - np.arange(length))
+    x = t["token_embd.weight"][ids] * (meta("embedding_length") ** 0.5 if gemma else 1)
+    if "token_types.weight" in t:
+        x = x + t["token_types.weight"].reshape(-1, x.shape[1])[0]
+    if arch == "bert":
+        x = x + t["position_embd.weight"][:length]
+    x, out = norm(x, "token_embd_norm"), []
+    for layer in range(meta("block_count")):
+        blk = f"blk.{layer}."
+        # All layers but each third, or in Gemma each sixth from its end, see as many positions, half of them on either side.
+        local = (layer + 1) % 6 if gemma else layer % meta("attention.sliding_window_pattern", 1)
+        window = meta("attention.sliding_window") if local else None
+        h = norm(x, blk + "attn_norm")
+        fused = blk + "attn_qkv.weight" in t
+        qkv = np.split(linear(h, blk + "attn_qkv"), 3, -1) if fused else [linear(h, f"{blk}attn_{part}") for part in "qkv"]
+        head_dim = qkv[0].shape[1] // heads
+        q, k, v = (np.repeat(a.reshape(length, -1, head_dim), qkv[0].shape[1] // a.shape[1], 1) for a in qkv)
+        q, k = norm(q, blk + "attn_q_norm"), norm(k, blk + "attn_k_norm")
+        if arch != "bert":
+            base = meta("rope.freq_base_swa", 1e4) if window else meta("rope.freq_base")
+            q, k = rope(q, base), rope(k, base)
+        scores = np.einsum("ihd,jhd->hij", q, k) / head_dim**0.5
+        if window:
+            scores[:, distance > window // 2] = -np.inf
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        scores /= scores.sum(-1, keepdims=True)
+        heard = linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output")
+        x = norm(x + norm(heard, blk + "post_attention_norm"), blk + "attn_output_norm")
+        h = norm(x, blk + "ffn_norm")
+        up = linear(h, blk + "ffn_up")
+        if arch == "nomic-bert":
+            gate = linear(h, blk + "ffn_gate")
+            act = gate / (1 + np.exp(-gate)) * up
+        elif gemma:
+            act = gelu(linear(h, blk + "ffn_gate")) * up
+        elif arch == "modern-bert":
+            gate, up = np.split(up, 2, -1)
+            act = gelu(gate) * up
+        else:
+            act = gelu(up)
+        x = norm(x + norm(linear(act, blk + "ffn_down"), blk + "post_ffw_norm"), blk + "layer_output_norm")
+        out.append(x)
+    return np.stack(out)
