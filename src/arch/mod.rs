@@ -18,7 +18,7 @@ mod qwen3;
 mod rope;
 
 pub use block::Block;
-pub use checkpoints::{Checkpoint, checkpoint};
+pub use checkpoints::{Checkpoint, Quirk, checkpoint};
 pub use config::Config;
 pub use names::{HEAD, Names, PREFIXES, Pairs};
 pub use rope::{RopeScaling, Rotation};
