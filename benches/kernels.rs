@@ -84,6 +84,7 @@ impl Model {
             dtype,
             rows,
             cols,
+            scale: None,
         };
         self.tensors
             .push((name.to_string(), info, bytes.repeat(rows as usize)));

@@ -20,6 +20,8 @@ pub struct Arch {
     pub model_types: &'static [&'static str],
     /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
+    /// Whether its matrices were trained as ternary digits, with activations in int8.
+    pub ternary: bool,
     /// Emits the forward pass from tokens to logits.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }
@@ -30,18 +32,21 @@ pub const ARCHS: &[Arch] = &[
         name: "llama",
         model_types: &["llama", "mistral"],
         half_split: false,
+        ternary: false,
         recipe: llama::recipe,
     },
     Arch {
         name: "qwen2",
         model_types: &["qwen2"],
         half_split: true,
+        ternary: false,
         recipe: qwen2::recipe,
     },
     Arch {
         name: "qwen3",
         model_types: &["qwen3"],
         half_split: true,
+        ternary: false,
         recipe: qwen3::recipe,
     },
 ];

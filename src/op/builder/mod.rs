@@ -9,13 +9,15 @@ mod attention;
 mod elementwise;
 mod ends;
 mod product;
+mod ternary;
 
-use super::list::Op;
+use super::list::{Access, Op};
 use super::shaders;
 use super::table::{Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 pub use attention::Heads;
+use ternary::Quantised;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
@@ -39,6 +41,8 @@ pub struct WeightInfo {
     pub rows: u32,
     /// Elements of a row: inputs.
     pub cols: u32,
+    /// The one scale of a matrix of ternary digits, where its activations go to int8 first.
+    pub scale: Option<f32>,
 }
 
 /// What a table is built for.
@@ -87,6 +91,7 @@ pub struct W {
     dtype: DType,
     rows: u32,
     cols: u32,
+    scale: Option<f32>,
 }
 
 /// A command before planning.
@@ -131,6 +136,7 @@ pub struct Builder<'a> {
     draft: Draft,
     state: Slot,
     scratch: u32,
+    quantised: Option<Quantised>,
     error: Option<Error>,
 }
 
@@ -151,6 +157,7 @@ impl<'a> Builder<'a> {
             draft,
             state: Slot(0),
             scratch: 0,
+            quantised: None,
             error: None,
         };
         // Words of the state's head, then two words (token, position) for every row.
@@ -188,12 +195,14 @@ impl<'a> Builder<'a> {
             Some(_) => {}
         }
         let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
+        let scale = found.and_then(|w| w.scale);
         let slot = self.place(name, dtype, [rows, cols], Place::Weight(index));
         W {
             slot,
             dtype,
             rows,
             cols,
+            scale,
         }
     }
 
@@ -221,16 +230,21 @@ impl<'a> Builder<'a> {
 
     /// A new slot of working memory.
     fn scratch(&mut self, name: &str, tokens: u32, cols: u32) -> X {
+        let slot = self.scratch_of(DType::F32, name, [tokens, cols]);
+        X { slot, tokens, cols }
+    }
+
+    /// A new slot of working memory for numbers of any type.
+    fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
         let place = Place::Scratch(self.scratch);
         self.scratch += 1;
-        let slot = self.push(SlotInfo {
+        self.push(SlotInfo {
             name: name.to_string(),
-            dtype: DType::F32,
-            rows: tokens,
+            dtype,
+            rows,
             cols,
             place,
-        });
-        X { slot, tokens, cols }
+        })
     }
 
     /// The slot of a place that stands for itself.
@@ -267,6 +281,12 @@ impl<'a> Builder<'a> {
         let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
         let weight = infos.find(|s| matches!(s.place, Place::Weight(_)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
+        let mut written = slots.iter().zip(op.operands());
+        if written
+            .any(|(s, o)| o.access != Access::Read && self.quantised.is_some_and(|q| q.x == *s))
+        {
+            self.quantised = None;
+        }
         self.draft.nodes.push(Node {
             op,
             variant,

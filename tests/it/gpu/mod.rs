@@ -6,12 +6,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
 
+mod bits;
 mod executor;
 mod forward;
 mod pick;
 mod rig;
 mod types;
 
+use bits::{bit_mat, bit_quantize};
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{
     add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
@@ -34,6 +36,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
     ("grids that go on in z", wide_grid),
+    ("bit_quantize", bit_quantize),
+    ("bit_mat", bit_mat),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("attention", attention),
