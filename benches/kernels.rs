@@ -16,7 +16,9 @@ use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level, Options};
 use tabla::exec::state::{Row, State};
 use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::builder::{
+    Activation, Builder, Heads, LogitMap, LogitRows, Shape, WeightInfo, Weights,
+};
 use tabla::op::table::{Place, Table};
 use tabla::{plan, quant};
 
@@ -301,12 +303,12 @@ fn forward(b: &mut Builder<'_>) {
         b.mat_add(o, a, h);
         let n = b.rms_norm(h, norm, 1e-5);
         let (gate, up) = (b.mat("gate", gate, n), b.mat("up", up, n));
-        let f = b.swiglu(gate, up);
+        let f = b.glu(Activation::Silu, gate, up);
         b.mat_add(down, f, h);
     }
     let n = b.rms_norm(h, norm, 1e-5);
     let last = b.logit_rows(n);
-    b.logits(embd, last);
+    b.logits(embd, last, LogitMap::default());
 }
 
 fn decode(dtype: DType, threads: u32) {

@@ -1,7 +1,7 @@
 //! What recipes share: the layer's names, projections, the feed-forward layer, the two ends.
 
 use super::Config;
-use crate::op::builder::{Builder, Heads, W, X};
+use crate::op::builder::{Activation, Builder, Heads, LogitMap, W, X};
 
 /// A layer of the model: its number gives its tensors their names.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ impl Layer {
         let n = b.rms_norm(h, norm, c.eps); // [tokens, dim]
         let gate = self.project(b, "ffn_gate", c.ffn, n); // [tokens, ffn]
         let up = self.project(b, "ffn_up", c.ffn, n);
-        let f = b.swiglu(gate, up);
+        let f = b.glu(Activation::Silu, gate, up);
         self.project_add(b, "ffn_down", f, h);
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
     let norm = b.vector("output_norm.weight", c.dim);
     let n = b.rms_norm(last, norm, c.eps);
     let w = b.weight("output.weight", c.vocab, c.dim);
-    b.logits(w, n);
+    b.logits(w, n, LogitMap::default());
 }
 
 /// `1 / sqrt(head_dim)`.

@@ -120,7 +120,7 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let Place::Weight(index) = info.place else {
                 continue;
             };
-            let rows = if cmd.op == Op::Embed {
+            let rows = if matches!(cmd.op, Op::Embed | Op::EmbedAdd) {
                 u64::from(info.rows.max(1))
             } else {
                 1

@@ -16,8 +16,14 @@ macro_rules! for_each_op {
         $each! {
             /// `y[t, :] = W[token[t], :]`
             Embed = embed(w: read, y: write, state: read);
+            /// `y[t, :] += W[stride * position[t] + offset, :]`
+            EmbedAdd = embed_add(w: read, y: update, state: read);
             /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
             RmsNorm = rms_norm(x: read, w: read, y: write, state: read);
+            /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)`
+            UnitNorm = unit_norm(x: read, y: write, state: read);
+            /// `y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]`
+            LayerNorm = layer_norm(x: read, w: read, y: write, state: read);
             /// `y[r] = W[r, :] . x`, one token
             Gemv = gemv(w: read, x: read, y: write, state: read);
             /// `y[r] += W[r, :] . x`, one token
@@ -36,8 +42,20 @@ macro_rules! for_each_op {
             RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[h / group, 0..=position, :]) v[h / group, 0..=position, :]`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
-            /// `y[t, i] = silu(gate[t, i]) * up[t, i]`
-            Swiglu = swiglu(gate: read, up: read, y: write, state: read);
+            /// `y[t, i] = act(gate[t, i]) * up[t, i]`
+            Glu = glu(gate: read, up: read, y: write, state: read);
+            /// `y[t, i] = act(y[t, i])`
+            Activate = activate(y: update, state: read);
+            /// `y[t, i] += scale * x[t, i]`
+            Add = add(x: read, y: update, state: read);
+            /// `y[t, i] *= factor`
+            Scale = scale(y: update, state: read);
+            /// `y[t, i] *= w[i mod len]`
+            Mul = mul(w: read, y: update, state: read);
+            /// `y[t, i] = cap * tanh(y[t, i] / cap)`
+            SoftCap = soft_cap(y: update, state: read);
+            /// `y[t, i] = x[t, offset + i]`
+            Columns = columns(x: read, y: write, state: read);
             /// `y[0, :] = x[live - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
             /// `y[i] = penalty(x[i]) / temperature`, the penalty where `i` is among the last tokens of the history

@@ -31,12 +31,12 @@ impl Table {
         let tokens = u64::from(self.tokens);
         match cmd.op {
             // A row per token, not the whole matrix.
-            Op::Embed => {
+            Op::Embed | Op::EmbedAdd => {
                 let w = self.slot(cmd.slots[0]);
                 let row = w.bytes() / u64::from(w.rows.max(1));
                 Cost {
                     bytes: tokens * row + size(cmd.slots[1]),
-                    flops: 0,
+                    flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
                 }
             }
             Op::Gemv | Op::GemvAdd => Cost {
@@ -50,6 +50,11 @@ impl Table {
                     flops: 2 * elements(0) * u64::from(x.rows),
                 }
             }
+            // One vector for all tokens.
+            Op::AddBias | Op::Mul => Cost {
+                bytes: all,
+                flops: elements(1),
+            },
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
                 let k = self.slot(cmd.slots[4]);

@@ -110,7 +110,7 @@ mod tests {
     use crate::device::DeviceKind;
     use crate::dtype::DType;
     use crate::error::ErrorKind;
-    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::table::Slot;
 
     struct Square;
@@ -157,7 +157,7 @@ mod tests {
         let h = b.embed(w);
         let y = b.mat("y", w, h);
         b.mat_add(w, y, h);
-        b.logits(w, h);
+        b.logits(w, h, LogitMap::default());
         b.pick_sampled(8);
         crate::plan::compile(b.finish().expect("fits"), &profile()).expect("compiles")
     }

@@ -6,20 +6,31 @@
 
 use crate::kernels::Outcome;
 use tabla::exec::case::Case;
+use tabla::op::builder::Activation;
 use tabla::op::list::Op;
+use tabla::op::shaders;
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
 pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
     let live = case.live.min(case.tokens) as usize;
     match op {
         Op::Embed => vec![("y", embed(o, live))],
+        Op::EmbedAdd => vec![("y", embed_add(o, live))],
         Op::RmsNorm => vec![("y", rms_norm(o, live))],
+        Op::UnitNorm => vec![("y", unit_norm(o, live))],
+        Op::LayerNorm => vec![("y", layer_norm(o, live))],
         Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
         Op::BitQuantize => bit_quantize(o, live),
         Op::BitMat => vec![("y", bit_mat(case, o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
-        Op::Swiglu => vec![("y", swiglu(o, live))],
+        Op::Glu => vec![("y", glu(o, live))],
+        Op::Activate => vec![("y", activate(o, live))],
+        Op::Add => vec![("y", add(o, live))],
+        Op::Scale => vec![("y", scale(o, live))],
+        Op::Mul => vec![("y", mul(o, live))],
+        Op::SoftCap => vec![("y", soft_cap(o, live))],
+        Op::Columns => vec![("y", columns(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Penalize => vec![("y", penalize(o))],
@@ -53,6 +64,42 @@ fn embed(o: &Outcome, live: usize) -> Vec<f32> {
                 .copied()
                 .unwrap_or(0.0),
         )
+    })
+}
+
+fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let cols = o.slots["w"].cols as usize;
+    let p: shaders::embed_add::Params = o.params();
+    let tokens = o.rows();
+    rows(o, live, |t, i| {
+        let row = (p.stride * tokens[t].position + p.offset) as usize;
+        let added = w.get(row * cols + i).copied().unwrap_or(0.0);
+        wide(y[t * cols + i]) + wide(added)
+    })
+}
+
+fn unit_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: shaders::unit_norm::Params = o.params();
+    let (cols, dim) = (o.slots["x"].cols as usize, p.dim as usize);
+    rows(o, live, |t, i| {
+        let group = &x[t * cols + i / dim * dim..][..dim];
+        let mean = group.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / dim as f64;
+        wide(group[i % dim]) / (mean + wide(p.eps)).sqrt()
+    })
+}
+
+fn layer_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, w) = (o.numbers("x"), o.numbers("w"));
+    let p: shaders::layer_norm::Params = o.params();
+    let dim = w.len();
+    rows(o, live, |t, i| {
+        let row = &x[t * dim..][..dim];
+        let mean = row.iter().map(|x| wide(*x)).sum::<f64>() / dim as f64;
+        let squares = row.iter().map(|x| (wide(*x) - mean).powi(2));
+        let variance = squares.sum::<f64>() / dim as f64;
+        (wide(row[i]) - mean) / (variance + wide(p.eps)).sqrt() * wide(w[i])
     })
 }
 
@@ -113,13 +160,85 @@ fn add_bias(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(y[t * b.len() + i]) + wide(b[i]))
 }
 
-fn swiglu(o: &Outcome, live: usize) -> Vec<f32> {
+/// The activation with this number.
+pub(crate) fn activation(number: u32, x: f64) -> f64 {
+    match Activation::ALL[number as usize] {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + u.tanh())
+        }
+        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::Relu => x.max(0.0),
+    }
+}
+
+/// By the series `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ...)`.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
+}
+
+fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: shaders::glu::Params = o.params();
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
-        let g = wide(gate[t * cols + i]);
-        g / (1.0 + (-g).exp()) * wide(up[t * cols + i])
+        activation(p.activation, wide(gate[t * cols + i])) * wide(up[t * cols + i])
     })
+}
+
+/// Each number of `y` for itself.
+fn each(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
+    let y = o.numbers("y");
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| f(wide(y[t * cols + i])))
+}
+
+fn activate(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::activate::Params = o.params();
+    each(o, live, |y| activation(p.activation, y))
+}
+
+fn scale(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::scale::Params = o.params();
+    each(o, live, |y| y * wide(p.factor))
+}
+
+fn soft_cap(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::soft_cap::Params = o.params();
+    each(o, live, |y| wide(p.cap) * (y / wide(p.cap)).tanh())
+}
+
+fn add(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, y) = (o.numbers("x"), o.numbers("y"));
+    let p: shaders::add::Params = o.params();
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| {
+        let at = t * cols + i;
+        wide(y[at]) + wide(p.scale) * wide(x[at])
+    })
+}
+
+fn mul(o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| wide(y[t * cols + i]) * wide(w[i % w.len()]))
+}
+
+fn columns(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: shaders::columns::Params = o.params();
+    let [width, offset] = [p.width, p.offset].map(|n| n as usize);
+    rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
 /// The shapes of heads are not in the slots: they follow from the case's widths as it emits

@@ -1,6 +1,7 @@
 //! Every operation's cases on every device, held against the scalar reference.
 use crate::fill::{Filling, Random};
 use crate::formulas;
+use bytemuck::Pod;
 use half::f16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
 pub(crate) struct Outcome {
     /// What each operand is.
     pub(crate) slots: BTreeMap<&'static str, SlotInfo>,
+    /// The bytes of its parameters.
+    params: Vec<u8>,
     /// The numbers of each weight.
     weights: BTreeMap<&'static str, Vec<f32>>,
     /// The bytes before.
@@ -71,6 +74,11 @@ impl Outcome {
     /// The numbers of an operand after it.
     pub(crate) fn results(&self, name: &str) -> Vec<f32> {
         numbers(self.slots[name].dtype, &self.after[name])
+    }
+
+    /// The command's parameters.
+    pub(crate) fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(&self.params)
     }
 
     /// Token and position of the rows before.
@@ -227,6 +235,7 @@ pub(crate) fn run_case(
     let operands: Vec<_> = operands
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();
+    let params = table.params(&table.cmds[at]).to_vec();
     let tensors = Arc::new(tensors(case));
     let program = Program {
         tables: Arc::from([table]),
@@ -235,6 +244,7 @@ pub(crate) fn run_case(
     let mut executor = (device.link)(program).expect("cases link");
     let mut outcome = Outcome {
         slots: BTreeMap::new(),
+        params,
         weights: BTreeMap::new(),
         before: BTreeMap::new(),
         after: BTreeMap::new(),

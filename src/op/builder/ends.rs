@@ -6,6 +6,25 @@ use crate::op::list::Op;
 use crate::op::shaders;
 use crate::op::table::{Place, Slot};
 
+/// What becomes of logits before a token is picked: `cap tanh(scale x / cap)`.
+#[derive(Clone, Copy, Debug)]
+pub struct LogitMap {
+    /// The factor.
+    pub scale: f32,
+    /// What no logit comes beyond; 0: nothing bounds them.
+    pub cap: f32,
+}
+
+/// Logits as they are.
+impl Default for LogitMap {
+    fn default() -> Self {
+        Self {
+            scale: 1.0,
+            cap: 0.0,
+        }
+    }
+}
+
 impl Builder<'_> {
     /// The rows of `h` that get logits: the last live one, or all of them.
     pub fn logit_rows(&mut self, h: X) -> X {
@@ -27,13 +46,21 @@ impl Builder<'_> {
         y
     }
 
-    /// The logits `W x`, where the host and the picking operations find them.
-    pub fn logits(&mut self, w: W, x: X) {
+    /// The logits `W x`, mapped, where the host and the picking operations find them.
+    pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
+        let (tokens, cols) = (x.tokens, w.rows);
         let slot = match self.shape.logits {
-            LogitRows::Last => self.place("logits", DType::F32, [1, w.rows], Place::Logits),
-            LogitRows::All => self.place("scores", DType::F32, [x.tokens, w.rows], Place::Scores),
+            LogitRows::Last => self.place("logits", DType::F32, [1, cols], Place::Logits),
+            LogitRows::All => self.place("scores", DType::F32, [tokens, cols], Place::Scores),
         };
         self.mat_into(w, x, slot, [Op::Gemv, Op::Gemm]);
+        let logits = X { slot, tokens, cols };
+        if map.scale != 1.0 {
+            self.scale(logits, map.scale);
+        }
+        if map.cap != 0.0 {
+            self.soft_cap(logits, map.cap);
+        }
     }
 
     /// The tail of a greedy table: the largest logit.

@@ -17,6 +17,8 @@ use super::table::{Place, Slot, SlotInfo};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 pub use attention::Heads;
+pub use elementwise::Activation;
+pub use ends::LogitMap;
 use ternary::Quantised;
 
 /// What the builder asks of a model's tensors.

@@ -19,9 +19,6 @@ pub(super) struct Quantised {
 }
 
 impl Builder<'_> {
-    pub(super) fn add(&mut self, _: X, _: X, _: f32) {
-        unimplemented!()
-    } // STUB
     /// `y = W x` with the digits of `w` times `scale`, and `x` in int8.
     pub(super) fn bit_mat(&mut self, w: W, scale: f32, x: X, y: Slot) {
         let Quantised { q, d, .. } = self.bit_quantize(x);

@@ -9,7 +9,7 @@ use tabla::error::ErrorKind;
 use tabla::exec::Program;
 use tabla::exec::gpu::{self, Device, Options};
 use tabla::exec::state::{FULL, State};
-use tabla::op::builder::{Builder, W};
+use tabla::op::builder::{Activation, Builder, W};
 use tabla::op::table::Place;
 use tabla::plan;
 
@@ -18,7 +18,7 @@ fn a_lost_device_is_an_error_from_then_on() {
     let Some(device) = device(1) else { return };
     let mut rig = Rig::new(&device, shape(1), vec![], |b| {
         let x = b.input("x", 8);
-        b.swiglu(x, x);
+        b.glu(Activation::Silu, x, x);
     });
     rig.run();
     device.destroy();
@@ -98,7 +98,7 @@ pub(super) fn dead(device: &Device) -> f64 {
 pub(super) fn read_write(device: &Device) -> f64 {
     let mut rig = Rig::new(device, shape(1), vec![], |b| {
         let x = b.input("x", 500_000);
-        b.swiglu(x, x);
+        b.glu(Activation::Silu, x, x);
     });
     let x = floats(19, 500_000);
     rig.put("x", &x);
@@ -159,9 +159,9 @@ pub(super) fn too_large(device: &Device) -> f64 {
 pub(super) fn shader_folder(_: &Device) -> f64 {
     let folder = std::env::temp_dir().join(format!("tabla-shaders-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let source = include_str!("../../../shaders/swiglu.wgsl");
+    let source = include_str!("../../../shaders/glu.wgsl");
     let open = |text: String| {
-        std::fs::write(folder.join("swiglu.wgsl"), text).unwrap();
+        std::fs::write(folder.join("glu.wgsl"), text).unwrap();
         let options = Options {
             shader_folder: Some(folder.clone()),
             ..software()
@@ -172,7 +172,7 @@ pub(super) fn shader_folder(_: &Device) -> f64 {
     gpu::shaders(&device).unwrap();
     let mut rig = Rig::new(&device, shape(1), vec![], |b| {
         let (gate, up) = (b.input("gate", 2), b.input("up", 2));
-        b.swiglu(gate, up);
+        b.glu(Activation::Silu, gate, up);
     });
     rig.put("gate", &[0.0, 0.0]);
     rig.put("up", &[3.0, 4.0]);
@@ -185,7 +185,7 @@ pub(super) fn shader_folder(_: &Device) -> f64 {
     ] {
         let error = gpu::shaders(&open(broken)).expect_err("it is broken");
         assert_eq!(error.kind(), ErrorKind::Format);
-        assert!(error.message().contains("swiglu.wgsl"), "{error}");
+        assert!(error.message().contains("glu.wgsl"), "{error}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
     0.0

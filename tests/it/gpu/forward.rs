@@ -8,7 +8,7 @@ use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::exec::state::State;
-use tabla::op::builder::{Heads, Shape};
+use tabla::op::builder::{Activation, Heads, Shape};
 use tabla::op::table::SlotInfo;
 
 const DTYPES: [DType; 6] = [
@@ -138,8 +138,8 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
             let mut rig = Rig::new(device, shape(1), vec![w.clone()], |b| {
                 let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
                 let (gate, up) = (b.input("gate", cols), b.input("up", cols));
-                b.swiglu(old, old);
-                let x = b.swiglu(gate, up);
+                b.glu(Activation::Silu, old, old);
+                let x = b.glu(Activation::Silu, gate, up);
                 b.mat("y", w, x);
             });
             let x = rig.table.cmds[2].slots()[1];
@@ -249,29 +249,6 @@ pub(super) fn add_bias(device: &Device) -> f64 {
     let added = |i: usize| if i < 600 { bias[i % 300] } else { 0.0 };
     let wanted: Vec<_> = (0..900).map(|i| f64::from(y[i]) + added(i)).collect();
     close("add_bias", &rig.get("y"), &wanted, 1e-6)
-}
-
-pub(super) fn swiglu(device: &Device) -> f64 {
-    let mut rig = Rig::new(device, shape(3), vec![], |b| {
-        let (gate, up) = (b.input("gate", 300), b.input("up", 300));
-        b.swiglu(gate, up);
-    });
-    let gate: Vec<_> = floats(6, 900).iter().map(|v| v * v * v * 100.0).collect();
-    let up = floats(7, 900);
-    rig.state(live(2), &[(0, 0); 3]);
-    rig.put("gate", &gate);
-    rig.put("up", &up);
-    rig.put("f", &[UNTOUCHED; 900]);
-    rig.run();
-    let silu = |g: f64| g / (1.0 + (-g).exp());
-    let wanted = wide(&gate[..600]);
-    let wanted = wanted.iter().zip(wide(&up)).map(|(&g, u)| silu(g) * u);
-    close(
-        "swiglu",
-        &rig.get("f"),
-        &then_untouched(wanted.collect(), 900),
-        1e-6,
-    )
 }
 
 pub(super) fn last_row(device: &Device) -> f64 {

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
 
 mod bits;
+mod elementwise;
 mod executor;
 mod forward;
 mod pick;
@@ -14,10 +15,13 @@ mod rig;
 mod types;
 
 use bits::{bit_mat, bit_quantize};
+use elementwise::{
+    activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
+};
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{
     add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
-    swiglu, wide_grid,
+    wide_grid,
 };
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
@@ -29,7 +33,10 @@ type Check = fn(&Device) -> f64;
 
 const CHECKS: &[(&str, Check)] = &[
     ("embed", embed),
+    ("embed_add", embed_add),
     ("rms_norm", rms_norm),
+    ("unit_norm", unit_norm),
+    ("layer_norm", layer_norm),
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
     ("gemm", gemm),
@@ -41,7 +48,13 @@ const CHECKS: &[(&str, Check)] = &[
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("attention", attention),
-    ("swiglu", swiglu),
+    ("glu", glu),
+    ("activate", activate),
+    ("add", add),
+    ("scale", scale),
+    ("mul", mul),
+    ("soft_cap", soft_cap),
+    ("columns", columns),
     ("last_row", last_row),
     ("penalize", penalize),
     ("top_k", top_k),

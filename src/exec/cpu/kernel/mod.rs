@@ -1,5 +1,6 @@
 //! One file per operation of the list: its kernel, and the cases that hold it to the formula.
 
+mod activation;
 pub(super) mod chunks;
 mod product;
 pub(super) mod quantise;

@@ -1,19 +1,18 @@
-// y[t, i] = silu(gate[t, i]) * up[t, i]
+// y[t, i] = cap * tanh(y[t, i] / cap)
 //
-// gate, up, y: [tokens, dim] f32.  silu(g) = g / (1 + exp(-g)).  One lane per element.
+// y: [tokens, dim] f32.  One lane per element.
 
 #import grid
 #import state
+#import tanh
 
 const WG = 256u;
 const UNITS = 256u;
 
-struct Params { tokens: u32, dim: u32 }
+struct Params { tokens: u32, dim: u32, cap: f32 }
 
-@group(0) @binding(0) var<storage, read> gate: array<f32>;
-@group(0) @binding(1) var<storage, read> up: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-@group(0) @binding(3) var<storage, read> state: State;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> state: State;
 var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
@@ -27,5 +26,5 @@ fn main(
         return;
     }
     let at = group.y * params.dim + i;
-    y[at] = gate[at] / (1.0 + exp(-gate[at])) * up[at];
+    y[at] = params.cap * tanh_of(y[at] / params.cap);
 }

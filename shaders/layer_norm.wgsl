@@ -1,0 +1,43 @@
+// y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]
+//
+// x, y: [tokens, dim] f32.  w: [dim] f32.  One workgroup per token.  The variance is taken of
+// what is left of the mean: squares of large numbers that are nearly alike would cancel.
+
+#import state
+#import reduce
+
+const WG = 128u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, dim: u32, eps: f32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let base = group.y * params.dim;
+    var sum = 0.0;
+    for (var i = lane; i < params.dim; i += WG) {
+        sum += x[base + i];
+    }
+    let mean = reduce_sum(lane, sum) / f32(params.dim);
+    var squares = 0.0;
+    for (var i = lane; i < params.dim; i += WG) {
+        let d = x[base + i] - mean;
+        squares += d * d;
+    }
+    let scale = inverseSqrt(reduce_sum(lane, squares) / f32(params.dim) + params.eps);
+    for (var i = lane; i < params.dim; i += WG) {
+        y[base + i] = (x[base + i] - mean) * scale * w[i];
+    }
+}

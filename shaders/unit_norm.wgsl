@@ -1,0 +1,38 @@
+// y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)
+//
+// x, y: [tokens, groups, dim] f32.  One workgroup per token and group.
+
+#import grid
+#import state
+#import reduce
+
+const WG = 128u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, groups: u32, dim: u32, eps: f32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let unit = unit_of(group, groups);
+    if (group.y >= min(params.tokens, state.live) || unit >= params.groups) {
+        return;
+    }
+    let base = (group.y * params.groups + unit) * params.dim;
+    var sum = 0.0;
+    for (var i = lane; i < params.dim; i += WG) {
+        sum += x[base + i] * x[base + i];
+    }
+    let scale = inverseSqrt(reduce_sum(lane, sum) / f32(params.dim) + params.eps);
+    for (var i = lane; i < params.dim; i += WG) {
+        y[base + i] = x[base + i] * scale;
+    }
+}
