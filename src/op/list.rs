@@ -42,9 +42,9 @@ macro_rules! for_each_op {
             RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[h / group, 0..=position, :]) v[h / group, 0..=position, :]`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
-            /// `y[t, i] = act(gate[t, i]) * up[t, i]`
+            /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`
+            /// `y[t, i] = act(y[t, i])`, `act` one of SiLU, GELU by erf or by tanh, `max(y, 0)^2`, `max(y, 0)`
             Activate = activate(y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);

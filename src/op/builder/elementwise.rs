@@ -230,3 +230,72 @@ impl Builder<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+
+    struct One;
+    impl Weights for One {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::F32,
+                rows: 1,
+                cols: 5,
+            })
+        }
+    }
+
+    fn refused(emit: impl Fn(&mut Builder<'_>), words: &str) {
+        let shape = Shape {
+            name: "test",
+            tokens: 2,
+            logits: LogitRows::Last,
+            context: 8,
+            cache: DType::F32,
+        };
+        let mut b = Builder::new(&One, shape);
+        emit(&mut b);
+        let error = b.finish().expect_err(words);
+        assert!(error.message().contains(words), "{error}");
+    }
+
+    #[test]
+    fn activations_stand_at_their_numbers() {
+        for (number, act) in (0u32..).zip(Activation::ALL) {
+            assert_eq!(*act as u32, number);
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_meet_are_refused() {
+        let words = "[2, 3] meet some of [2, 4]";
+        refused(
+            |b| {
+                let (x, y) = (b.input("x", 3), b.input("y", 4));
+                b.add(x, y, 1.0);
+            },
+            words,
+        );
+        refused(
+            |b| {
+                let (x, y) = (b.input("x", 3), b.input("y", 4));
+                b.glu(Activation::Silu, x, y);
+            },
+            words,
+        );
+        let mul = |b: &mut Builder<'_>| {
+            let (w, y) = (b.vector("w", 5), b.input("y", 12));
+            b.mul(w, y);
+        };
+        refused(mul, "5 numbers does not divide rows of 12");
+        let columns = |b: &mut Builder<'_>| {
+            let x = b.input("x", 12);
+            b.columns(x, u32::MAX, 10);
+        };
+        refused(columns, "more than rows of 12 have");
+    }
+}

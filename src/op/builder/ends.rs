@@ -133,3 +133,59 @@ impl Builder<'_> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::builder::{Shape, WeightInfo, Weights};
+
+    struct Square;
+    impl Weights for Square {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::F32,
+                rows: 8,
+                cols: 8,
+            })
+        }
+    }
+
+    /// The operations behind the product, and the rows and columns that each works on.
+    fn behind(rows: LogitRows, map: LogitMap) -> Vec<(Op, [u32; 2])> {
+        let shape = Shape {
+            name: "test",
+            tokens: 3,
+            logits: rows,
+            context: 8,
+            cache: DType::F32,
+        };
+        let mut b = Builder::new(&Square, shape);
+        let x = b.input("x", 8);
+        let (w, x) = (b.weight("w", 8, 8), b.logit_rows(x));
+        b.logits(w, x, map);
+        let draft = b.finish().expect("it fits");
+        let at = draft.nodes.iter().position(|n| n.label == "w");
+        let (product, behind) = draft.nodes[at.expect("it is there")..]
+            .split_first()
+            .expect("the product");
+        let nodes = behind.iter().map(|node| {
+            assert_eq!(node.slots[0], product.slots[2], "the logits");
+            (node.op, node.work)
+        });
+        nodes.collect()
+    }
+
+    #[test]
+    fn logits_are_mapped_where_they_lie() {
+        let map = LogitMap {
+            scale: 0.5,
+            cap: 30.0,
+        };
+        let all = [(Op::Scale, [8, 3]), (Op::SoftCap, [8, 3])];
+        assert_eq!(behind(LogitRows::All, map), all);
+        let last = [(Op::Scale, [8, 1]), (Op::SoftCap, [8, 1])];
+        assert_eq!(behind(LogitRows::Last, map), last);
+        assert_eq!(behind(LogitRows::All, LogitMap::default()), []);
+    }
+}

@@ -62,7 +62,7 @@ impl Function for GeluTanh {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         // (1 + tanh(u)) / 2 is sigmoid(2 u); the factors are 2 sqrt(2 / pi) and 0.044715 of it.
-        let double = x * (1.595_769_1 + 0.071_354_814 * (x * x));
+        let double = x * (1.595_769 + 0.071_354_814 * (x * x));
         x / (1.0 + math::exp(-double))
     }
 }

@@ -52,10 +52,10 @@ pub(in crate::exec::cpu) fn tanh(x: f32) -> f32 {
     // Cephes tanhf: minimax of (tanh x - x) / x^3 below 0.625.
     let z = x * x;
     let mut p = -5.704_988_7e-3;
-    p = p * z + 2.063_908_9e-2;
+    p = p * z + 2.063_909e-2;
     p = p * z - 5.373_971_5e-2;
     p = p * z + 1.333_144_2e-1;
-    p = p * z - 3.333_328_2e-1;
+    p = p * z - 3.333_328e-1;
     let near = x + x * z * p;
     let far = (1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0)).copysign(x);
     if x.abs() < 0.625 { near } else { far }
