@@ -14,6 +14,7 @@ mod olmo2;
 mod parts;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod rope;
 
 pub use block::Block;
@@ -48,6 +49,8 @@ pub struct Arch {
     pub activation: Activation,
     /// Sets what else files of the family leave unsaid.
     pub defaults: fn(&mut Config),
+    /// Whether its matrices were trained as ternary digits, with activations in int8.
+    pub ternary: bool,
     /// Emits the forward pass from tokens to logits, or to rows of embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }
@@ -64,6 +67,7 @@ const PLAIN: Arch = Arch {
     encoder: false,
     activation: Activation::Silu,
     defaults: |_| {},
+    ternary: false,
     recipe: llama::recipe,
 };
 
@@ -120,6 +124,13 @@ pub const ARCHS: &[Arch] = &[
         ..PLAIN
     },
     Arch {
+        name: "qwen3moe",
+        model_types: &["qwen3_moe"],
+        names: &names::QWEN3_MOE,
+        recipe: qwen3moe::recipe,
+        ..PLAIN
+    },
+    Arch {
         name: "gemma",
         model_types: &["gemma"],
         norms_plus_one: true,
@@ -162,6 +173,7 @@ pub const ARCHS: &[Arch] = &[
         names: &names::BITNET,
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {
@@ -169,12 +181,14 @@ pub const ARCHS: &[Arch] = &[
         names: &names::BITNET,
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {
         name: "bitnet",
         names: &names::BITNET,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {
