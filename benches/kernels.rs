@@ -86,6 +86,7 @@ impl Model {
             dtype,
             rows,
             cols,
+            scale: None,
         };
         self.tensors
             .push((name.to_string(), info, bytes.repeat(rows as usize)));

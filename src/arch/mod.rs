@@ -15,6 +15,7 @@ mod olmo2;
 mod parts;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod rope;
 
 pub use block::Block;
@@ -52,6 +53,8 @@ pub struct Arch {
     pub activation: Activation,
     /// Sets what else files of the family leave unsaid.
     pub defaults: fn(&mut Config),
+    /// Whether its matrices were trained as ternary digits, with activations in int8.
+    pub ternary: bool,
     /// Emits the forward pass from tokens to logits, or to rows of embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }
@@ -69,6 +72,7 @@ const PLAIN: Arch = Arch {
     encoder: false,
     activation: Activation::Silu,
     defaults: |_| {},
+    ternary: false,
     recipe: llama::recipe,
 };
 
@@ -134,6 +138,7 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["qwen3_moe"],
         names: &names::QWEN3_MOE,
         fused: &[GATE_UP_EXPERTS],
+        recipe: qwen3moe::recipe,
         ..PLAIN
     },
     Arch {
@@ -179,6 +184,7 @@ pub const ARCHS: &[Arch] = &[
         names: &names::BITNET,
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {
@@ -186,12 +192,14 @@ pub const ARCHS: &[Arch] = &[
         names: &names::BITNET,
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {
         name: "bitnet",
         names: &names::BITNET,
         recipe: bitnet::recipe,
+        ternary: true,
         ..PLAIN
     },
     Arch {

@@ -27,6 +27,8 @@ pub struct Case {
     pub cache: DType,
     /// The weights by name, `[rows, cols]`.
     pub weights: &'static [(&'static str, DType, u32, u32)],
+    /// The one scale of its weights, where they are multiplied as ternary digits.
+    pub scale: Option<f32>,
     /// Emits the operation; its inputs come from [`Builder::input`].
     pub emit: fn(&mut Builder<'_>),
     /// Sets what else the operation reads of the step state: sampling, stops.
@@ -45,6 +47,7 @@ impl Weights for Case {
             dtype,
             rows,
             cols,
+            scale: self.scale,
         })
     }
 }

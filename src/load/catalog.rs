@@ -5,12 +5,13 @@ use super::hf;
 use super::split::{drop_shared, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
+use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
-use crate::quant::{Scales, i2_s};
+use crate::quant::{self, Matrix, Scales, i2_s};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A model's weights by name and number, and the constants that loading computed.
@@ -19,6 +20,8 @@ pub(super) struct Catalog {
     model: Opened,
     arch: &'static Arch,
     weights: Vec<Weight>,
+    /// The one scale of each weight that is multiplied as ternary digits.
+    digit_scales: Vec<Option<f32>>,
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
@@ -77,10 +80,12 @@ impl Catalog {
         let tied = said.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may hold Q and K permuted.
         config.half_split = arch.half_split || model.folder.is_some();
+        let digit_scales = weights.iter().map(|w| digit_scale(w, file, arch)).collect();
         let catalog = Self {
             model,
             arch,
             weights,
+            digit_scales,
             by_name,
             tied,
             rope_freqs: Vec::new(),
@@ -190,6 +195,19 @@ impl Catalog {
     }
 }
 
+/// The one scale of a weight of ternary digits, whose activations go to int8. Two types of them are
+/// made of any model's weights: only where the model was trained so they mean that.
+fn digit_scale(weight: &Weight, file: &Directory, arch: &Arch) -> Option<f32> {
+    let any = matches!(weight.dtype, DType::Tq1_0 | DType::Tq2_0);
+    let matrix = Matrix {
+        bytes: weight.codes.bytes(file),
+        scales: weight.scales(file),
+        rows: weight.rows as usize,
+        cols: weight.cols as usize,
+    };
+    (!any || arch.ternary).then(|| quant::one_scale(weight.dtype, &matrix))?
+}
+
 impl Weights for Catalog {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let name = if self.tied && name == HEAD {
@@ -206,6 +224,7 @@ impl Weights for Catalog {
             dtype,
             rows,
             cols,
+            scale: self.digit_scales[index as usize],
         })
     }
 

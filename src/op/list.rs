@@ -32,6 +32,10 @@ macro_rules! for_each_op {
             Gemm = gemm(w: read, x: read, y: write, state: read);
             /// `y[t, r] += W[r, :] . x[t, :]`
             GemmAdd = gemm_add(w: read, x: read, y: update, state: read);
+            /// `q[t, i] = round(x[t, i] 127 / m), d[t] = m / 127`, `m = max(1e-5, |x[t, :]|)`
+            BitQuantize = bit_quantize(x: read, q: write, d: write, state: read);
+            /// `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
+            BitMat = bit_mat(w: read, q: read, d: read, y: write, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
             /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`

@@ -43,7 +43,7 @@ impl Table {
                 bytes: all,
                 flops: 2 * elements(0),
             },
-            Op::Gemm | Op::GemmAdd => {
+            Op::Gemm | Op::GemmAdd | Op::BitMat => {
                 let x = self.slot(cmd.slots[1]);
                 Cost {
                     bytes: all,

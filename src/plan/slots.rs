@@ -71,6 +71,7 @@ mod tests {
                 dtype: DType::F32,
                 rows: 8,
                 cols: 8,
+                scale: None,
             })
         }
     }

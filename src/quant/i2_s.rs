@@ -18,13 +18,20 @@ const TAIL_BYTES: usize = 32;
 pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let start = row * m.cols + first;
     let runs = CHUNK.min(m.cols - first) / RUN;
-    let (codes, tail) = m.bytes.split_at(m.bytes.len() - TAIL_BYTES);
+    let codes = &m.bytes[..m.bytes.len() - TAIL_BYTES];
     for (n, q) in out.q.as_chunks_mut().0.iter_mut().take(runs).enumerate() {
         let (block, part) = ((start / RUN + n) / 4, (start / RUN + n) % 4);
         let bytes = &codes.as_chunks().0[block];
         words(q, bytes, |w| less(w >> (6 - 2 * part) & (3 * ONES), 1));
     }
-    out.scale.fill(f32::from_le_bytes(tail.as_chunks().0[0]));
+    out.scale.fill(scale(m.bytes));
+}
+
+/// The scale of a tensor.
+#[inline(always)]
+pub(super) fn scale(tensor: &[u8]) -> f32 {
+    let tail = &tensor[tensor.len() - TAIL_BYTES..];
+    f32::from_le_bytes(tail.as_chunks().0[0])
 }
 
 /// A tensor of zeros with this scale, of whole blocks.
@@ -42,8 +49,7 @@ pub fn zeros(elements: usize, scale: f32) -> Vec<u8> {
 ///
 /// Where the tensor ends before them.
 pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
-    let (codes, tail) = tensor.split_at_mut(tensor.len() - TAIL_BYTES);
-    let scale = f32::from_le_bytes(tail.as_chunks().0[0]);
+    let scale = scale(tensor);
     for (i, x) in (at..).zip(row) {
         let (byte, shift) = Layout::Blocks128.place(i, 0);
         let code = match x / scale {
@@ -51,7 +57,7 @@ pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
             v if v <= -0.5 => 0,
             _ => 1,
         };
-        codes[byte] = codes[byte] & !(3 << shift) | code << shift;
+        tensor[byte] = tensor[byte] & !(3 << shift) | code << shift;
     }
 }
 

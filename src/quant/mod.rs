@@ -5,6 +5,7 @@
 //! held against it.
 
 mod codes;
+mod digits;
 mod fit;
 mod float;
 pub mod i2_s;
@@ -37,6 +38,7 @@ pub mod tq2_0;
 
 use crate::dtype::DType;
 use bytemuck::{cast, pod_read_unaligned};
+pub use digits::one_scale;
 use float::f16;
 pub use matrix::{Matrix, Scales};
 pub use read::{Floats, Ints, Visit, visit};

@@ -21,6 +21,8 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::LayerNorm => vec![("y", layer_norm(o, live))],
         Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
+        Op::BitQuantize => bit_quantize(o, live),
+        Op::BitMat => vec![("y", bit_mat(case, o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
         Op::Activate => vec![("y", activate(o, live))],
@@ -121,6 +123,38 @@ fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
         let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
         let sum: f64 = pairs.map(|(w, x)| wide(*w) * wide(*x)).sum();
         sum + old * wide(y[t * rows_ + r])
+    })
+}
+
+/// In f32, as the rounding of halves depends on it.
+fn bit_quantize(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let (x, mut q, mut d) = (o.numbers("x"), o.numbers("q"), o.numbers("d"));
+    let [cols, padded] = ["x", "q"].map(|name| o.slots[name].cols as usize);
+    for t in 0..live {
+        let x = &x[t * cols..][..cols];
+        let m = x.iter().fold(1e-5f32, |m, x| m.max(x.abs()));
+        let scale = 127.0 / m;
+        let numbers = x
+            .iter()
+            .map(|x| (x * scale).round_ties_even().clamp(-128.0, 127.0));
+        let row = numbers.chain(std::iter::repeat(0.0));
+        q[t * padded..][..padded]
+            .iter_mut()
+            .zip(row)
+            .for_each(|(q, x)| *q = x);
+        d[t] = m / 127.0;
+    }
+    vec![("q", q), ("d", d)]
+}
+
+fn bit_mat(case: &Case, o: &Outcome, live: usize) -> Vec<f32> {
+    let (w, q, d) = (o.digits("w"), o.numbers("q"), o.numbers("d"));
+    let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
+    let scale = wide(case.scale.expect("a ternary case has one"));
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
+        let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
+        sum * wide(d[t]) * scale
     })
 }
 

@@ -15,7 +15,7 @@ use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape};
 use tabla::op::list::{Access, Op};
 use tabla::op::table::{Place, SlotInfo, Table};
-use tabla::quant::Scales;
+use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
 use tabla::{plan, quant};
 
 /// Something that links tables.
@@ -66,6 +66,11 @@ impl Outcome {
         numbers(self.slots[name].dtype, &self.before[name])
     }
 
+    /// The digits of a ternary weight, row after row.
+    pub(crate) fn digits(&self, name: &str) -> Vec<i8> {
+        digits(&self.slots[name], &self.before[name])
+    }
+
     /// The numbers of an operand after it.
     pub(crate) fn results(&self, name: &str) -> Vec<f32> {
         numbers(self.slots[name].dtype, &self.after[name])
@@ -94,6 +99,35 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     row
 }
 
+/// The digits of a ternary matrix, row after row.
+pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
+    struct Digits<'a>(Matrix<'a>);
+    impl Visit for Digits<'_> {
+        type Out = Vec<i8>;
+        fn ints<T: Ints>(self) -> Vec<i8> {
+            let mut digits = Vec::new();
+            let mut chunk = Chunk::ZERO;
+            for row in 0..self.0.rows {
+                for first in (0..self.0.cols).step_by(CHUNK) {
+                    T::unpack(&self.0, row, first, &mut chunk);
+                    digits.extend(&chunk.q[..CHUNK.min(self.0.cols - first)]);
+                }
+            }
+            digits
+        }
+        fn floats<T: Floats>(self) -> Vec<i8> {
+            panic!("no digits")
+        }
+    }
+    let matrix = Matrix {
+        bytes,
+        scales: None,
+        rows: slot.rows as usize,
+        cols: slot.cols as usize,
+    };
+    quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
+}
+
 /// The tensors of a case.
 struct Filled {
     weights: Vec<Filling>,
@@ -116,12 +150,22 @@ fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
     let mut random = Random::of(&slot.name);
     let mut bytes = Vec::new();
     for _ in 0..slot.rows {
-        if slot.dtype == DType::U32 {
-            let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
-            bytes.extend_from_slice(bytemuck::cast_slice(&row));
-        } else {
-            let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
-            quant::encode_row(slot.dtype, &row, &mut bytes);
+        match slot.dtype {
+            DType::U32 => {
+                let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
+                bytes.extend_from_slice(bytemuck::cast_slice(&row));
+            }
+            // Activations, which are over -128.
+            DType::I8 => bytes.extend((0..slot.cols).map(|_| {
+                let q = i64::from(random.word() % 255) - 127;
+                i8::try_from(q)
+                    .expect("seven bits and a sign")
+                    .cast_unsigned()
+            })),
+            _ => {
+                let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
+                quant::encode_row(slot.dtype, &row, &mut bytes);
+            }
         }
     }
     bytes
@@ -219,6 +263,15 @@ pub(crate) fn run_case(
                     Place::State => state(case),
                     _ => random_bytes(slot),
                 };
+                if slot.dtype == DType::I8 {
+                    // Zeros stand behind the columns that a matrix has.
+                    let cols = operands
+                        .iter()
+                        .find(|o| o.0 == "w")
+                        .map(|o| o.2.cols as usize);
+                    let rows = bytes.chunks_exact_mut(slot.cols as usize);
+                    rows.for_each(|row| row[cols.unwrap_or(0)..].fill(0));
+                }
                 set(name, &mut bytes);
                 executor.write(slot.place, 0, &bytes).expect("it fits");
                 bytes

@@ -82,6 +82,7 @@ impl Weights for One {
             dtype: self.dtype,
             rows,
             cols,
+            scale: None,
         })
     }
 }

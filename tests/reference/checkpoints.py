@@ -6,12 +6,17 @@
     ternary-*       BitNet's packing, with a scale that multiplies or divides
 
 NAME/logits.npy are those of `transformers` in float32 on the weights that the codes stand for,
-decoded here from the files; MLX's are also held against `mlx-lm` itself. Needs torch,
+decoded here from the files; MLX's are also held against `mlx-lm` itself. BitNet's are those of
+`transformers` on the packed file, whose linear layers bring activations to int8; they are held
+against a few lines here that say so. Needs torch,
 transformers, tokenizers, safetensors, mlx, mlx-lm, numpy; run without arguments.
 """
 import json
 import math
+import os
 import shutil
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # BitNet's layers as they are written, not compiled
 
 import mlx.core as mx
 import mlx.utils
@@ -19,7 +24,8 @@ import numpy as np
 import torch
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, sentencepiece, sentencepiece_tokenizer, versions, write
 
@@ -54,8 +60,34 @@ def twin(weights):
     return model
 
 
-def finish(name, tokens, weights, plain):
-    answers = logits(twin(weights), tokens[:ROWS])
+def to_int8(module, args):
+    """What a BitNet layer multiplies: a row of activations in int8, by its largest element."""
+    x, = args
+    scale = 127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    # Near a half the last bit of a sum would decide, which is another one on every machine.
+    assert ((x * scale) % 1 - 0.5).abs().min() > 1e-4
+    return ((x * scale).round().clamp(-128, 127) / scale,)
+
+
+def bitnet(name, weights):
+    """The packed checkpoint as `transformers` loads it."""
+    model = AutoModelForCausalLM.from_pretrained(FOLDER / name, dtype=torch.float32, attn_implementation="eager").eval()
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.float()
+    own = twin(weights)
+    for path, module in own.named_modules():
+        if path.endswith(LINEAR):
+            module.register_forward_pre_hook(to_int8)
+    tokens = random_tokens(VOCAB, SEED)[:ROWS]
+    gap = (logits(model, tokens) - logits(own, tokens)).abs().max().item()
+    print(f"    by hand: {gap:.2e}")
+    assert gap < 1e-5, name
+    return model
+
+
+def finish(name, tokens, weights, plain, model=None):
+    answers = logits(model or twin(weights), tokens[:ROWS])
     np.save(FOLDER / name / "logits.npy", answers.numpy().astype(np.float32))
     size = sum(f.stat().st_size for f in (FOLDER / name).iterdir())
     gap = None if plain is None else (answers - plain).abs().max().item()
@@ -122,7 +154,8 @@ def hf_checkpoint(name, tokens, plain, weights, config, quantise):
             stored[key] = meant[key] = w
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    finish(name, tokens, meant, plain)
+    packed = config["quantization_config"]["quant_method"] == "bitnet"
+    finish(name, tokens, meant, plain, bitnet(name, meant) if packed else None)
 
 
 def fp8(block, part, dtype):
@@ -144,7 +177,7 @@ def int8(key, w):
 
 def ternary(divides):
     def quantise(key, w):
-        mean = w.abs().mean()
+        mean = 0.9 * w.abs().mean()  # keeps the activations off the halves, see to_int8
         scale = (1 / mean if divides else mean).to(torch.bfloat16).reshape(1)
         codes = (w / mean).round().clamp(-1, 1)
         packed = torch.zeros(w.shape[0] // 4, w.shape[1], dtype=torch.uint8)

@@ -245,6 +245,7 @@ mod tests {
                 dtype: DType::F32,
                 rows: 1,
                 cols: 5,
+                scale: None,
             })
         }
     }

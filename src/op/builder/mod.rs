@@ -9,8 +9,9 @@ mod attention;
 mod elementwise;
 mod ends;
 mod product;
+mod ternary;
 
-use super::list::Op;
+use super::list::{Access, Op};
 use super::shaders;
 use super::table::{LayerEnd, Place, Slot, SlotInfo};
 use crate::dtype::DType;
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub use attention::{Heads, Rope, ring};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
+use ternary::Quantised;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
@@ -41,6 +43,8 @@ pub struct WeightInfo {
     pub rows: u32,
     /// Elements of a row: inputs.
     pub cols: u32,
+    /// The one scale of a matrix of ternary digits, where its activations go to int8 first.
+    pub scale: Option<f32>,
 }
 
 /// What a table is built for.
@@ -93,6 +97,7 @@ pub struct W {
     dtype: DType,
     rows: u32,
     cols: u32,
+    scale: Option<f32>,
 }
 
 /// A command before planning.
@@ -139,6 +144,7 @@ pub struct Builder<'a> {
     draft: Draft,
     state: Slot,
     scratch: u32,
+    quantised: Option<Quantised>,
     error: Option<Error>,
 }
 
@@ -160,6 +166,7 @@ impl<'a> Builder<'a> {
             draft,
             state: Slot(0),
             scratch: 0,
+            quantised: None,
             error: None,
         };
         // Words of the state's head, then two words (token, position) for every row.
@@ -197,12 +204,14 @@ impl<'a> Builder<'a> {
             Some(_) => {}
         }
         let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
+        let scale = found.and_then(|w| w.scale);
         let slot = self.place(name, dtype, [rows, cols], Place::Weight(index));
         W {
             slot,
             dtype,
             rows,
             cols,
+            scale,
         }
     }
 
@@ -243,16 +252,21 @@ impl<'a> Builder<'a> {
 
     /// A new slot of working memory.
     fn scratch(&mut self, name: &str, tokens: u32, cols: u32) -> X {
+        let slot = self.scratch_of(DType::F32, name, [tokens, cols]);
+        X { slot, tokens, cols }
+    }
+
+    /// A new slot of working memory for numbers of any type.
+    fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
         let place = Place::Scratch(self.scratch);
         self.scratch += 1;
-        let slot = self.push(SlotInfo {
+        self.push(SlotInfo {
             name: name.to_string(),
-            dtype: DType::F32,
-            rows: tokens,
+            dtype,
+            rows,
             cols,
             place,
-        });
-        X { slot, tokens, cols }
+        })
     }
 
     /// The slot of a place that stands for itself.
@@ -289,6 +303,12 @@ impl<'a> Builder<'a> {
         let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
         let weight = infos.find(|s| matches!(s.place, Place::Weight(_)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
+        let mut written = slots.iter().zip(op.operands());
+        if written
+            .any(|(s, o)| o.access != Access::Read && self.quantised.is_some_and(|q| q.x == *s))
+        {
+            self.quantised = None;
+        }
         self.draft.nodes.push(Node {
             op,
             variant,

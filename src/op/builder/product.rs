@@ -15,16 +15,23 @@ impl Builder<'_> {
 
     /// `y += W x` for every token.
     pub fn mat_add(&mut self, w: W, x: X, y: X) {
+        if w.scale.is_some() {
+            let product = self.mat("z", w, x);
+            return self.add(product, y, 1.0);
+        }
         self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd]);
     }
 
-    /// A mat-vec for one token, a mat-mat for more.
+    /// A mat-vec for one token, a mat-mat for more; ternary digits have one product for both.
     pub(super) fn mat_into(&mut self, w: W, x: X, y: Slot, [one, many]: [Op; 2]) {
         if w.cols != x.cols {
             self.fail(format!(
                 "a matrix of {} columns meets rows of {}",
                 w.cols, x.cols
             ));
+        }
+        if let Some(scale) = w.scale {
+            return self.bit_mat(w, scale, x, y);
         }
         let slots = [w.slot, x.slot, y, self.state];
         let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);

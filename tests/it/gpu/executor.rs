@@ -135,6 +135,7 @@ pub(super) fn too_large(device: &Device) -> f64 {
         rows: 1024,
         cols,
         bytes: vec![],
+        scale: None,
         filling: None,
     };
     let given = Arc::new(Given(vec![w]));

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a check ends where something is amiss")]
 
 mod attention;
+mod bits;
 mod elementwise;
 mod executor;
 mod forward;
@@ -15,6 +16,7 @@ mod rig;
 mod types;
 
 use attention::{attention, rope, rope_kv, self_attention};
+use bits::{bit_mat, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
@@ -40,6 +42,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
     ("grids that go on in z", wide_grid),
+    ("bit_quantize", bit_quantize),
+    ("bit_mat", bit_mat),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("rope", rope),

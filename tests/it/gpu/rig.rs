@@ -26,6 +26,8 @@ pub(super) struct Weight {
     pub(super) rows: u32,
     pub(super) cols: u32,
     pub(super) bytes: Vec<u8>,
+    /// Its one scale, where it is multiplied as ternary digits.
+    pub(super) scale: Option<f32>,
     /// Has the scales that lie in a tensor of their own.
     pub(super) filling: Option<Arc<Filling>>,
 }
@@ -41,6 +43,7 @@ impl Weights for Given {
             dtype: w.dtype,
             rows: w.rows,
             cols: w.cols,
+            scale: w.scale,
         })
     }
 }
@@ -228,6 +231,7 @@ pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> 
         rows,
         cols,
         bytes,
+        scale: None,
         filling: None,
     }
 }

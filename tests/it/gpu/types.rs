@@ -146,6 +146,7 @@ fn matrix(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Numbers {
             rows,
             cols,
             bytes: filling.bytes.clone(),
+            scale: None,
             filling: Some(filling),
         },
     }

@@ -64,6 +64,14 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
     Ok(Read::Floats(Ways::of(isa, dtype)?.floats))
 }
 
+/// How rows of this type, which are integers, are unpacked.
+pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Read> {
+    match Ways::of(isa, dtype)?.ints {
+        Some((unpack, _)) => Ok(Read::Ints(unpack)),
+        None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
+    }
+}
+
 /// Tokens that a chunk passes by before the next one is read.
 const TOKENS: usize = 16;
 

@@ -99,6 +99,7 @@ const PLAIN: Case = Case {
     context: 16,
     cache: DType::F32,
     weights: &[],
+    scale: None,
     emit: |_| {},
     state: |_| {},
     tolerance: 1e-5,

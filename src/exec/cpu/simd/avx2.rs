@@ -5,14 +5,16 @@
 use super::{Args, Kernel, PREFETCH_BYTES, Quantised, Simd};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix, q4_0, q4_1, q8_0};
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_ps, _mm_add_ss, _mm_cvtph_ps, _mm_cvtsi32_si128,
-    _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_srli_epi16,
+    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_add_ss, _mm_cvtph_ps,
+    _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps,
+    _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32, _mm_srli_epi16, _mm_unpackhi_epi64,
     _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_blend_ps, _mm256_castps256_ps128,
-    _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_inserti128_si256,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
-    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_sign_epi8, _mm256_slli_epi32,
-    _mm256_storeu_ps, _mm256_zextsi128_si256,
+    _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_extracti128_si256,
+    _mm256_fmadd_ps, _mm256_inserti128_si256, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_storeu_ps,
+    _mm256_zextsi128_si256,
 };
 
 /// Proof that the processor has AVX2, FMA and F16C.
@@ -323,6 +325,29 @@ impl Simd for Avx2 {
             }
         }
         acc
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
+        let mut acc = with!(self, _mm256_setzero_si256());
+        for (w, x) in w.iter().zip(x) {
+            let halves = w.as_chunks::<32>().0.iter().zip(x.as_chunks().0);
+            for (w, x) in halves {
+                let w = self.bytes(bytemuck::cast_ref(w));
+                let x = self.bytes(bytemuck::cast_ref::<[i8; 32], [u8; 32]>(x));
+                // |w| is at most 128 and |x| at most 127: two products stay below 2^15.
+                let (magnitude, signed) = with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
+                acc = with!(self, _mm256_add_epi32(acc, self.dot_u8(magnitude, signed)));
+            }
+        }
+        with!(self, {
+            let four = _mm_add_epi32(
+                _mm256_castsi256_si128(acc),
+                _mm256_extracti128_si256::<1>(acc),
+            );
+            let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+        })
     }
 
     #[inline(always)]

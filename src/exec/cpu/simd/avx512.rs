@@ -12,8 +12,9 @@ use std::arch::x86_64::{
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
     _mm512_inserti64x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_mov_ps,
     _mm512_mask_set1_epi32, _mm512_maskz_set1_epi32, _mm512_mul_ps, _mm512_permutexvar_ps,
-    _mm512_reduce_add_ps, _mm512_set_epi32, _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_epi32, _mm512_xor_si512,
+    _mm512_reduce_add_epi32, _mm512_reduce_add_ps, _mm512_set_epi32, _mm512_set1_epi8,
+    _mm512_set1_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_epi32,
+    _mm512_xor_si512,
 };
 
 /// Proof that the processor has the AVX-512 sets of this level.
@@ -402,6 +403,28 @@ impl Simd for Avx512 {
             }
         }
         acc
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
+        let zero = with!(self, _mm512_setzero_si512());
+        let (mut raised, mut offset) = (zero, zero);
+        for (w, x) in w.iter().zip(x) {
+            // SAFETY: the load wants 64 bytes, which the array has, and `self` proves AVX-512.
+            let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
+            // SAFETY: as above.
+            let x = unsafe { _mm512_loadu_si512(x.as_ptr().cast()) };
+            with!(self, {
+                // Flipping the sign bit adds 128, which the second product takes away again.
+                let flip = _mm512_set1_epi8(-128);
+                raised = _mm512_dpbusd_epi32(raised, _mm512_xor_si512(w, flip), x);
+                offset = _mm512_dpbusd_epi32(offset, flip, x);
+            });
+        }
+        with!(
+            self,
+            _mm512_reduce_add_epi32(_mm512_sub_epi32(raised, offset))
+        )
     }
 
     #[inline(always)]

@@ -236,6 +236,8 @@ pub(super) trait Simd: Copy {
     /// `acc + w . x`, where `x` has as many blocks as count of the chunk; the minima of `w` count
     /// if `MIN`.
     fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, acc: Self::V) -> Self::V;
+    /// `w . x`, exactly; numbers of `x` are over -128, and the sum must fit.
+    fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32;
     /// `w[r] . x[t]` of `Q8_0` rows.
     fn dot_q8_0<const R: usize, const T: usize>(
         self,

@@ -106,6 +106,12 @@ impl Simd for Scalar {
         acc
     }
 
+    #[inline(always)]
+    fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
+        let pairs = w.as_flattened().iter().zip(x.as_flattened());
+        pairs.map(|(w, x)| i32::from(*w) * i32::from(*x)).sum()
+    }
+
     fn dot_q8_0<const R: usize, const T: usize>(
         self,
         w: [&[u8]; R],

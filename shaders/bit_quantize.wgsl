@@ -1,0 +1,89 @@
+// q[t, i] = round(x[t, i] 127 / m), d[t] = m / 127, where m = max(1e-5, |x[t, :]|)
+//
+// x: [tokens, cols] f32.  q: [tokens, cols] signed bytes, rows padded with zeros to 64.
+// d: [tokens] f32; NaN for a row that has a number that is not finite, whose q is 0.  Every device
+// gives the same bits: numbers are compared as integers, the division is done in integers, and no
+// product is followed by a sum.  One workgroup per token.
+
+#import grid
+#import state
+
+const WG = 256u;
+const UNITS = 1u;
+// 1e-5, infinity and no number, as bits.
+const FLOOR = 0x3727c5acu;
+const INFINITY = 0x7f800000u;
+const NAN = 0x7fc00000u;
+const PART = 0.007874015748031496; // 1 / 127
+
+struct Params { tokens: u32, cols: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> q: array<u32>;
+@group(0) @binding(2) var<storage, read_write> d: array<u32>;
+@group(0) @binding(3) var<storage, read> state: State;
+var<immediate> params: Params;
+
+var<workgroup> largest: atomic<u32>;
+
+// 127 / m, rounded to the nearest, from the bits of m, which is FLOOR at least and finite.
+fn inverse(m: u32) -> f32 {
+    let divisor = (m & 0x007fffffu) | 0x00800000u;
+    var exponent = 260u - (m >> 23u);
+    var rest = 127u << 17u;
+    if (rest < divisor) {
+        rest <<= 1u;
+        exponent -= 1u;
+    }
+    var quotient = 0u;
+    for (var bit = 0u; bit < 24u; bit++) {
+        quotient <<= 1u;
+        if (rest >= divisor) {
+            rest -= divisor;
+            quotient |= 1u;
+        }
+        rest <<= 1u;
+    }
+    // A quotient of two such numbers never lies halfway. A carry goes on into the exponent.
+    quotient += u32(rest > divisor);
+    return bitcast<f32>(((exponent - 1u) << 23u) + quotient);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let t = group.y;
+    if (t >= min(params.tokens, state.live)) {
+        return;
+    }
+    if (lane == 0u) {
+        atomicStore(&largest, FLOOR);
+    }
+    workgroupBarrier();
+    let row = t * params.cols;
+    var own = 0u;
+    for (var i = lane; i < params.cols; i += WG) {
+        own = max(own, x[row + i] & 0x7fffffffu);
+    }
+    atomicMax(&largest, own);
+    workgroupBarrier();
+    let m = atomicLoad(&largest);
+    let finite = m < INFINITY;
+    let scale = inverse(select(FLOOR, m, finite));
+    let words = (params.cols + 63u) / 64u * 16u;
+    for (var i = lane; i < words; i += WG) {
+        var word = vec4(0);
+        for (var j = 0u; j < 4u; j++) {
+            let col = 4u * i + j;
+            if (finite && col < params.cols) {
+                word[j] = i32(round(bitcast<f32>(x[row + col]) * scale));
+            }
+        }
+        q[t * words + i] = pack4xI8(word);
+    }
+    if (lane == 0u) {
+        d[t] = select(NAN, bitcast<u32>(bitcast<f32>(m) * PART), finite);
+    }
+}
