@@ -95,6 +95,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "smollm3",
         model_types: &["smollm3"],
+        class: Some("SmolLM3ForCausalLM"),
         half_split: false,
         defaults: llama::smollm3,
         ..PLAIN
@@ -102,6 +103,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "granite",
         model_types: &["granite"],
+        class: Some("GraniteForCausalLM"),
         half_split: false,
         ..PLAIN
     },
@@ -115,6 +117,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "olmo2",
         model_types: &["olmo2"],
+        class: Some("Olmo2ForCausalLM"),
         names: &names::OLMO2,
         recipe: olmo2::recipe,
         ..PLAIN
