@@ -3,6 +3,7 @@
 mod bert;
 mod bitnet;
 mod block;
+mod checkpoints;
 mod config;
 mod defaults;
 mod gemma2;
@@ -18,8 +19,9 @@ mod qwen3moe;
 mod rope;
 
 pub use block::Block;
+pub use checkpoints::{Checkpoint, checkpoint};
 pub use config::Config;
-pub use names::{Names, Pairs};
+pub use names::{HEAD, Names, PREFIXES, Pairs};
 pub use rope::{RopeScaling, Rotation};
 
 use crate::error::{Result, bail};
@@ -32,6 +34,8 @@ pub struct Arch {
     pub name: &'static str,
     /// Its names in `model_type` of a `config.json`, or of its class where that says more.
     pub model_types: &'static [&'static str],
+    /// What `transformers` calls it, where models of it can be written for it.
+    pub class: Option<&'static str>,
     /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
     /// What Hugging Face calls its tensors.
@@ -59,6 +63,7 @@ pub struct Arch {
 const PLAIN: Arch = Arch {
     name: "",
     model_types: &[],
+    class: None,
     half_split: true,
     names: &names::LLAMA,
     fused: &[],
@@ -75,12 +80,15 @@ const PLAIN: Arch = Arch {
 const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
 /// As Hugging Face's names map to it; GGUF files call it `ffn_up`, and have no `ffn_gate`.
 const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
+/// The same of each expert.
+const GATE_UP_EXPERTS: (&str, &[&str]) = ("ffn_gate_up_exps", &["ffn_gate_exps", "ffn_up_exps"]);
 
 /// Every family. GGUF files of the Llama family hold Q and K permuted for adjacent pairs.
 pub const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         model_types: &["llama", "mistral"],
+        class: Some("LlamaForCausalLM"),
         half_split: false,
         ..PLAIN
     },
@@ -114,12 +122,14 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen2",
         model_types: &["qwen2"],
+        class: Some("Qwen2ForCausalLM"),
         recipe: qwen2::recipe,
         ..PLAIN
     },
     Arch {
         name: "qwen3",
         model_types: &["qwen3"],
+        class: Some("Qwen3ForCausalLM"),
         recipe: qwen3::recipe,
         ..PLAIN
     },
@@ -128,6 +138,7 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["qwen3_moe"],
         names: &names::QWEN3_MOE,
         recipe: qwen3moe::recipe,
+        fused: &[GATE_UP_EXPERTS],
         ..PLAIN
     },
     Arch {

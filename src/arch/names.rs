@@ -14,12 +14,32 @@ pub struct Names {
     pub outer: Pairs,
     /// Modules of a layer.
     pub layer: &'static [Pairs],
+    /// Parts of names of tensors that a model does without: heads of its training, and what the
+    /// configuration says too.
+    pub ignored: &'static [&'static str],
 }
+
+/// The head's module, by its name in GGUF files.
+pub const HEAD: &str = "output";
+
+/// What may stand in front of a model's tensors: nothing in files of a model without a head, more
+/// where the model is a part of one that sees or hears.
+pub const PREFIXES: &[&str] = &[
+    "model.language_model.",
+    "language_model.model.",
+    "language_model.",
+    "model.bert.",
+    "bert.",
+    "roberta.",
+    "transformer.",
+    "model.",
+    "",
+];
 
 const OUTER: Pairs = &[
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
-    ("lm_head", "output"),
+    ("lm_head", HEAD),
 ];
 
 const ATTENTION: Pairs = &[
@@ -56,6 +76,7 @@ pub(super) const LLAMA: Names = Names {
     layers: "layers.",
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
+    ignored: &[],
 };
 
 pub(super) const OLMO2: Names = Names {
@@ -66,17 +87,17 @@ pub(super) const OLMO2: Names = Names {
 pub(super) const PHI3: Names = Names {
     layer: &[
         PRE_NORMS,
-        ATTENTION,
-        FEED_FORWARD,
         &[
             ("self_attn.qkv_proj", "attn_qkv"),
+            ("self_attn.o_proj", "attn_output"),
             ("mlp.gate_up_proj", "ffn_gate_up"),
+            ("mlp.down_proj", "ffn_down"),
         ],
     ],
     ..LLAMA
 };
 
-/// `experts` stands for the number of each where a file has them apart.
+/// Experts that a file has apart have their number behind `experts`.
 pub(super) const QWEN3_MOE: Names = Names {
     layer: &[
         PRE_NORMS,
@@ -86,6 +107,7 @@ pub(super) const QWEN3_MOE: Names = Names {
             ("mlp.experts.gate_proj", "ffn_gate_exps"),
             ("mlp.experts.up_proj", "ffn_up_exps"),
             ("mlp.experts.down_proj", "ffn_down_exps"),
+            ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
             ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
             ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
             ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
@@ -103,7 +125,7 @@ pub(super) const GEMMA4: Names = Names {
     outer: &[
         ("embed_tokens", "token_embd"),
         ("norm", "output_norm"),
-        ("lm_head", "output"),
+        ("lm_head", HEAD),
         ("embed_tokens_per_layer", "per_layer_token_embd"),
         ("per_layer_model_projection", "per_layer_model_proj"),
         ("per_layer_projection_norm", "per_layer_proj_norm"),
@@ -144,7 +166,7 @@ pub(super) const GPT2: Names = Names {
         ("wte", "token_embd"),
         ("wpe", "position_embd"),
         ("ln_f", "output_norm"),
-        ("lm_head", "output"),
+        ("lm_head", HEAD),
     ],
     layer: &[&[
         ("ln_1", "attn_norm"),
@@ -154,7 +176,12 @@ pub(super) const GPT2: Names = Names {
         ("mlp.c_fc", "ffn_up"),
         ("mlp.c_proj", "ffn_down"),
     ]],
+    // Masks.
+    ignored: &[".attn.bias", ".attn.masked_bias"],
 };
+
+/// What guesses hidden words and next sentences, and the numbers from 0 on.
+const BERT_HEADS: &[&str] = &["pooler.", "cls.", "lm_head.", "embeddings.position_ids"];
 
 pub(super) const BERT: Names = Names {
     prefix: "",
@@ -175,6 +202,7 @@ pub(super) const BERT: Names = Names {
         ("output.dense", "ffn_down"),
         ("output.LayerNorm", "layer_output_norm"),
     ]],
+    ignored: BERT_HEADS,
 };
 
 pub(super) const NOMIC_BERT: Names = Names {
@@ -194,6 +222,7 @@ pub(super) const NOMIC_BERT: Names = Names {
         ("mlp.fc2", "ffn_down"),
         ("norm2", "layer_output_norm"),
     ]],
+    ignored: BERT_HEADS,
 };
 
 pub(super) const MODERN_BERT: Names = Names {
@@ -212,4 +241,5 @@ pub(super) const MODERN_BERT: Names = Names {
         ("mlp.Wi", "ffn_gate_up"),
         ("mlp.Wo", "ffn_down"),
     ]],
+    ignored: &["head.", "decoder."],
 };

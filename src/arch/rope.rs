@@ -285,6 +285,8 @@ impl Keys<'_> {
         let scaling = match self.meta.str(&self.key("type"))? {
             None => match legacy {
                 Some(factor) => RopeScaling::Linear { factor },
+                // GGUF files with a list of divisors do not name the rule.
+                None if self.float("attn_factor")?.is_some() => self.long()?,
                 None => RopeScaling::None,
             },
             Some("none") => RopeScaling::None,

@@ -2,6 +2,7 @@
 
 use super::Opened;
 use super::hf;
+use super::split::{drop_shared, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Catalog {
     model: Opened,
+    arch: &'static Arch,
     weights: Vec<Weight>,
     /// The one scale of each weight that is multiplied as ternary digits.
     digit_scales: Vec<Option<f32>>,
@@ -48,7 +50,7 @@ impl Catalog {
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         let weights = match &model.folder {
-            Some(folder) => folder.weights(file)?,
+            Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())
                 .map(|i| {
                     let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
@@ -56,11 +58,15 @@ impl Catalog {
                 })
                 .collect::<Result<_>>()?,
         };
+        let mut weights = split(weights, file, arch, &|layer| {
+            let block = config.blocks.get(layer as usize);
+            block.map_or([0; 2], |b| [b.q_dim(), b.kv_dim()])
+        })?;
+        drop_shared(&mut weights, &file.metadata, arch)?;
         let mut by_name = HashMap::new();
         for (i, weight) in (0..).zip(&weights) {
             if let Some(other) = by_name.insert(weight.name.clone(), i) {
-                let names =
-                    [&weights[other as usize], weight].map(|w| &file.tensors[w.codes.tensor].name);
+                let names = [&weights[other as usize], weight].map(|w| w.tensor(file));
                 bail!(
                     Format,
                     "tensors {} and {} are both {}",
@@ -77,6 +83,7 @@ impl Catalog {
         let digit_scales = weights.iter().map(|w| digit_scale(w, file, arch)).collect();
         let catalog = Self {
             model,
+            arch,
             weights,
             digit_scales,
             by_name,
@@ -126,7 +133,7 @@ impl Catalog {
                 bail!(
                     Unsupported,
                     "tensor {} is no part of this architecture as it is built here",
-                    self.file().tensors[weight.codes.tensor].name
+                    weight.tensor(self.file())
                 );
             }
         }
@@ -222,7 +229,11 @@ impl Weights for Catalog {
     }
 
     fn spelling(&self, name: &str) -> String {
-        let other = self.model.folder.as_ref().and_then(|_| hf::to_hf(name));
+        let other = self
+            .model
+            .folder
+            .as_ref()
+            .and_then(|_| hf::to_hf(self.arch, name));
         other.unwrap_or_else(|| name.to_string())
     }
 }

@@ -9,11 +9,15 @@ use crate::model::{Embedding, Pooling};
 pub(super) fn read(model: &Opened) -> Result<Embedding> {
     let meta = &model.file.metadata;
     let arch = meta.str("general.architecture")?.unwrap_or_default();
+    let (prompts, default_prompt) = match &model.folder {
+        Some(folder) => (folder.prompts()?, folder.default_prompt()?),
+        None => Default::default(),
+    };
     Ok(Embedding {
         pooling: pooling(meta, &format!("{arch}.pooling_type"))?,
         normalize: meta.bool(&format!("{arch}.embedding_normalize"))?,
-        prompts: Vec::new(),
-        default_prompt: None,
+        prompts,
+        default_prompt,
     })
 }
 

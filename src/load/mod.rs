@@ -15,7 +15,11 @@ mod hidden;
 mod inspect;
 mod memory;
 mod output;
+#[cfg(test)]
+mod parity;
 mod quantize;
+mod reshape;
+mod split;
 mod stage;
 mod tokenizer;
 mod weight;
@@ -45,6 +49,7 @@ use device::Device;
 use stage::Stages;
 use std::path::PathBuf;
 use std::sync::Arc;
+use weight::Weight;
 
 /// Where a model comes from.
 #[derive(Clone, Debug)]
@@ -164,6 +169,17 @@ struct Opened {
     file: Directory,
     /// What stands beside safetensors.
     folder: Option<hf::Folder>,
+}
+
+impl Opened {
+    /// The weights of a folder as they are stored, fused modules in one; none of a GGUF file.
+    fn folder_weights(&self) -> Result<Vec<Weight>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        let name = self.file.metadata.str("general.architecture")?;
+        folder.weights(&self.file, arch::find(name.unwrap_or_default())?)
+    }
 }
 
 fn detect(source: &Source) -> Result<format::Kind> {

@@ -4,6 +4,8 @@ use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::{Directory, TensorInfo};
 use crate::quant::{self, i2_s::Layout};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Elements of a vector that is turned into f32; no model is wider.
 const VECTOR_MAX: u32 = 1 << 21;
@@ -12,20 +14,22 @@ const VECTOR_MAX: u32 = 1 << 21;
 const UNUSUAL: [DType; 5] = [DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
 
 /// A matrix of the model, or a vector, which is a matrix of one row.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Weight {
     /// Its name in GGUF files, by which recipes ask for it.
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) rows: u32,
     pub(super) cols: u32,
+    /// Matrices of `rows / stack` rows that lie one behind the other: experts, and 1 elsewhere.
+    pub(super) stack: u32,
     pub(super) codes: Data,
     /// The scales of types whose scales lie in tensors of their own.
     pub(super) scales: Option<Scaling>,
 }
 
 /// The scales of a weight, and the biases of formats that have them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Scaling {
     pub(super) float: DType,
     pub(super) scales: Data,
@@ -34,12 +38,14 @@ pub(super) struct Scaling {
     pub(super) group: [usize; 2],
 }
 
-/// The bytes of a tensor: in place, or other ones that loading computed from them.
-#[derive(Debug)]
+/// The bytes of a tensor or of a stretch of it: in place, or other ones that loading computed.
+#[derive(Clone, Debug)]
 pub(super) struct Data {
     /// Its place among the tensors of the file.
     pub(super) tensor: usize,
-    pub(super) computed: Option<Vec<u8>>,
+    computed: Option<Arc<Vec<u8>>>,
+    /// Which of the bytes; all where there is none.
+    stretch: Option<Range<usize>>,
 }
 
 impl Data {
@@ -48,13 +54,36 @@ impl Data {
         Self {
             tensor,
             computed: None,
+            stretch: None,
+        }
+    }
+
+    /// Bytes that stand for those of the file.
+    pub(super) fn computed(tensor: usize, bytes: Vec<u8>) -> Self {
+        Self {
+            tensor,
+            computed: Some(Arc::new(bytes)),
+            stretch: None,
         }
     }
 
     pub(super) fn bytes<'a>(&'a self, file: &'a Directory) -> &'a [u8] {
-        match &self.computed {
+        let all = match &self.computed {
             Some(bytes) => bytes,
             None => file.bytes(&file.tensors[self.tensor]),
+        };
+        match &self.stretch {
+            Some(stretch) => &all[stretch.clone()],
+            None => all,
+        }
+    }
+
+    /// A stretch of these bytes, without a copy.
+    pub(super) fn stretch(&self, bytes: Range<usize>) -> Self {
+        let first = self.stretch.as_ref().map_or(0, |stretch| stretch.start);
+        Self {
+            stretch: Some(first + bytes.start..first + bytes.end),
+            ..self.clone()
         }
     }
 }
@@ -72,20 +101,22 @@ impl Weight {
         let [rows, cols] = shape(tensor)?;
         let vector = tensor.dims.len() == 1 && cols <= VECTOR_MAX;
         let narrow = matches!(dtype, DType::F16 | DType::Bf16) && vector;
-        let (dtype, computed) = if narrow || UNUSUAL.contains(&dtype) {
-            (DType::F32, Some(f32_bytes(&floats(file, tensor)?)))
+        let (dtype, codes) = if narrow || UNUSUAL.contains(&dtype) {
+            let bytes = f32_bytes(&floats(file, tensor)?);
+            (DType::F32, Data::computed(index, bytes))
         } else {
-            (dtype, None)
+            (dtype, Data::in_place(index))
         };
+        let outer = tensor.dims.iter().skip(2);
+        let stack = outer.fold(1u64, |n, dim| n.saturating_mul(*dim));
         Ok(Self {
             name,
             dtype,
             rows,
             cols,
-            codes: Data {
-                tensor: index,
-                computed,
-            },
+            // A factor of the rows, which fit.
+            stack: u32::try_from(stack).unwrap_or(1).max(1),
+            codes,
             scales: None,
         })
     }
@@ -98,7 +129,7 @@ impl Weight {
     pub(super) fn with_i2s_layout(mut self, layout: Layout, file: &Directory) -> Result<Self> {
         if self.dtype == DType::I2S && layout != Layout::default() {
             let bytes = layout.canonical(self.codes.bytes(file), self.cols as usize);
-            self.codes.computed = Some(bytes.context(&self.name)?);
+            self.codes = Data::computed(self.codes.tensor, bytes.context(&self.name)?);
         }
         Ok(self)
     }

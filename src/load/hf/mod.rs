@@ -1,23 +1,30 @@
 //! Checkpoints of Hugging Face and MLX: safetensors, and what stands beside them in the folder.
 //!
-//! Everything is turned into what a GGUF file would have: keys ([`config`]), names ([`names`])
+//! Everything is turned into what a GGUF file would have: keys ([`keys`]), names ([`names`])
 //! and weights ([`weights`]), so that whatever comes after loading's first stages knows one form.
 
 mod config;
+mod embedding;
+mod keys;
+mod layers;
 mod names;
 mod quantization;
+mod rope;
 #[cfg(test)]
 mod tests;
 mod weights;
 mod write;
 
 use super::weight::Weight;
+use crate::arch::{self, Arch, HEAD};
 use crate::error::{Context, Result, bail};
+use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::Config;
 pub(crate) use names::to_hf;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
+use weights::Special;
 pub(super) use write::{Shape, config};
 
 const CONFIG: &str = "config.json";
@@ -63,8 +70,13 @@ impl Folder {
     ///
     /// `Format` for a value of the wrong type, `Unsupported` for one that is not known.
     pub(super) fn metadata(&self) -> Result<Metadata> {
-        let metadata = self.config.metadata(&self.name());
-        metadata.context(self.path(CONFIG).display())
+        let mut w = Writer::new();
+        let written = self.config.write(&self.name(), &mut w);
+        written.context(self.path(CONFIG).display())?;
+        if let Some(arch) = arch::of_model_type(self.config.model_type()?) {
+            self.write_embedding(arch, &mut w)?;
+        }
+        Ok(format::open_bytes("the configuration", w.finish()?)?.metadata)
     }
 
     /// The weights of a model, by their names in GGUF files.
@@ -73,12 +85,16 @@ impl Folder {
     ///
     /// `Format` for tensors that do not fit each other or the configuration, `Unsupported` for one
     /// that is not known.
-    pub(super) fn weights(&self, file: &Directory) -> Result<Vec<Weight>> {
+    pub(super) fn weights(&self, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
         let quantization = quantization.context(self.path(CONFIG).display())?;
-        // Some files repeat the embedding as the head.
-        let repeated = (self.tied()? == Some(true)).then_some(names::HEAD);
-        weights::collect(file, &quantization, repeated)
+        let offset = self.config.position_offset();
+        let special = Special {
+            // Some files repeat the embedding as the head.
+            without: (self.tied()? == Some(true)).then_some(HEAD),
+            position_offset: offset.context(self.path(CONFIG).display())?,
+        };
+        weights::collect(file, arch, &quantization, &special)
     }
 
     /// Whether the head is the embedding; `None` where the tensors decide.

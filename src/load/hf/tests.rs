@@ -2,7 +2,8 @@
 
 use super::config::Config;
 use super::quantization::Quantization;
-use super::weights::collect;
+use super::weights::{Special, collect};
+use crate::arch;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::format::{Directory, open_bytes};
@@ -27,9 +28,17 @@ fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
 }
 
 fn weights(file: &Directory, config: &Value) -> Result<Vec<Weight>> {
+    weights_of("llama", file, config)
+}
+
+fn weights_of(arch: &str, file: &Directory, config: &Value) -> Result<Vec<Weight>> {
     let config = Config::parse(&config.to_string()).unwrap();
-    let repeated = (config.tied()? == Some(true)).then_some("output");
-    collect(file, &Quantization::read(&config)?, repeated)
+    let special = Special {
+        without: (config.tied()? == Some(true)).then_some("output"),
+        position_offset: 0,
+    };
+    let quantization = Quantization::read(&config)?;
+    collect(file, arch::find(arch)?, &quantization, &special)
 }
 
 /// The one weight of a checkpoint whose module is `lm_head`.

@@ -4,14 +4,15 @@
 //! is to the module. The stored form follows from the types and shapes of these parts, so that a
 //! layer that was left as it is needs no word in the configuration.
 
-use super::super::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use super::names;
 use super::quantization::{Mlx, Quantization};
+use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
+use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use crate::quant::GROUP;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What a tensor is to its module.
 #[derive(Clone, Copy)]
@@ -34,6 +35,9 @@ const PART_COUNT: usize = Part::Biases as usize + 1;
 const PARTS: &[(&str, Option<Part>)] = &[
     ("weight", Some(Part::Weight)),
     ("bias", Some(Part::Bias)),
+    // Of norms, in files that TensorFlow wrote first.
+    ("gamma", Some(Part::Weight)),
+    ("beta", Some(Part::Bias)),
     ("weight_scale", Some(Part::Scale)),
     ("weight_scale_inv", Some(Part::Scale)),
     ("scales", Some(Part::Scales)),
@@ -53,15 +57,74 @@ const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 #[derive(Default)]
 struct Module([Option<usize>; PART_COUNT]);
 
-/// The weights of a checkpoint, but for the module that is called `without` in GGUF files.
+/// What is special about a checkpoint.
+pub(super) struct Special {
+    /// The module that is left out, by its name in GGUF files.
+    pub(super) without: Option<&'static str>,
+    /// Rows that stand in front of the embedding of position 0.
+    pub(super) position_offset: u32,
+}
+
+/// The weights of a checkpoint, as a GGUF file would have them.
 pub(super) fn collect(
     file: &Directory,
+    arch: &Arch,
     quantization: &Quantization,
-    without: Option<&str>,
+    special: &Special,
 ) -> Result<Vec<Weight>> {
+    let modules = named(file, arch)?;
+    let conv1d = is_conv1d(file, arch, &modules);
     let mut weights = Vec::new();
-    for (name, module) in modules(file)? {
-        let Some(gguf) = names::to_gguf(name) else {
+    let mut experts: BTreeMap<String, BTreeMap<u32, Weight>> = BTreeMap::new();
+    for (module, gguf, parts) in modules {
+        if special.without == Some(&gguf.name) {
+            continue;
+        }
+        let name = format!("{}.weight", gguf.name);
+        let mut weight = parts.matrix(file, module, name, quantization)?;
+        let kind = gguf.name.rsplit('.').next().unwrap_or_default();
+        if conv1d && arch.transposed.contains(&kind) {
+            weight = weight.transposed(file)?;
+        }
+        if arch.norms_plus_one && kind.contains("norm") {
+            weight = weight.plus_one(file)?;
+        }
+        if kind == "position_embd" && special.position_offset > 0 {
+            let rows = special.position_offset..weight.rows;
+            weight = weight.stretch(weight.name.clone(), rows, file)?;
+        }
+        match gguf.expert {
+            None => weights.push(weight),
+            Some(number) => {
+                let all = experts.entry(weight.name.clone()).or_default();
+                if all.insert(number, weight).is_some() {
+                    bail!(Format, "{module}: two experts have its number");
+                }
+            }
+        }
+        if let Some(bias) = parts.get(Part::Bias) {
+            weights.push(Weight::plain(format!("{}.bias", gguf.name), file, bias)?);
+        }
+    }
+    for (name, all) in experts {
+        if let Some((missing, (_, next))) = (0..).zip(&all).find(|(n, (found, _))| n != *found) {
+            bail!(
+                Format,
+                "{name}: expert {missing} is missing before tensor {}",
+                next.tensor(file)
+            );
+        }
+        let parts: Vec<_> = all.into_values().collect();
+        weights.push(Weight::stacked(name, &parts, file)?);
+    }
+    Ok(weights)
+}
+
+/// The modules of a checkpoint: their names there and in GGUF files.
+fn named<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, names::Module, Module)>> {
+    let mut found = Vec::new();
+    for (name, module) in modules(file, arch)? {
+        let Some(gguf) = names::to_gguf(arch, name) else {
             let first = module.0.iter().flatten().next();
             let tensor = first.map_or(name, |i| &file.tensors[*i].name);
             bail!(
@@ -69,41 +132,47 @@ pub(super) fn collect(
                 "unexpected tensor {tensor}: it is no part of a model that is known here"
             );
         };
-        if without == Some(&gguf) {
-            continue;
-        }
-        let weight = format!("{gguf}.weight");
-        weights.push(module.matrix(file, name, weight, quantization)?);
-        if let Some(bias) = module.get(Part::Bias) {
-            weights.push(Weight::plain(format!("{gguf}.bias"), file, bias)?);
-        }
+        found.push((name, gguf, module));
     }
-    Ok(weights)
+    Ok(found)
+}
+
+/// Whether matrices that Hugging Face holds as `[in, out]` lie so: MLX has turned them. The first
+/// that is fused tells, which has more rows than columns then.
+fn is_conv1d(file: &Directory, arch: &Arch, modules: &[(&str, names::Module, Module)]) -> bool {
+    let first = arch.transposed.first();
+    let told = modules.iter().find(|(_, gguf, _)| {
+        let kind = gguf.name.rsplit('.').next();
+        kind.is_some() && kind == first.copied()
+    });
+    told.is_some_and(|(_, _, module)| {
+        let weight = module.get(Part::Weight).map(|i| &file.tensors[i]);
+        let quantised = module.get(Part::Scales).is_some();
+        weight.is_some_and(|w| !quantised && w.cols() > w.rows())
+    })
 }
 
 /// The modules of a checkpoint, in the order of its tensors.
-fn modules(file: &Directory) -> Result<Vec<(&str, Module)>> {
+fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, Module)>> {
     let mut modules: Vec<(&str, Module)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (i, tensor) in file.tensors.iter().enumerate() {
-        if names::is_ignored(&tensor.name) {
+        if names::is_ignored(arch, &tensor.name) {
             continue;
         }
         let split = tensor.name.rsplit_once('.');
-        let part = split.and_then(|(_, part)| PARTS.iter().find(|(name, _)| *name == part));
-        let (Some((name, _)), Some((_, part))) = (split, part) else {
-            bail!(
-                Unsupported,
-                "unexpected tensor {}: it is no part of a model that is known here",
-                tensor.name
-            );
-        };
+        let part = split.and_then(|(module, part)| {
+            let (_, part) = PARTS.iter().find(|(name, _)| *name == part)?;
+            Some((module, *part))
+        });
+        // A parameter that is no part of a module stands for itself.
+        let (name, part) = part.unwrap_or((&tensor.name, Some(Part::Weight)));
         let Some(part) = part else { continue };
         let place = *places.entry(name).or_insert(modules.len());
         if place == modules.len() {
             modules.push((name, Module::default()));
         }
-        let slot = &mut modules[place].1.0[*part as usize];
+        let slot = &mut modules[place].1.0[part as usize];
         if slot.replace(i).is_some() {
             bail!(Format, "tensor {}: {name} has two scales", tensor.name);
         }
@@ -191,7 +260,7 @@ impl Codes<'_> {
         }
         let parts = [Some(scales), biases].into_iter().flatten();
         for part in parts.map(|part| &file.tensors[part]) {
-            if part.dims != groups {
+            if [part.cols(), part.rows()] != groups {
                 bail!(
                     Format,
                     "tensor {} is {:?}, wanted {groups:?} for codes of {} bits in groups of {}",
@@ -225,7 +294,10 @@ impl Codes<'_> {
             biases: biases.map(Data::in_place),
             group,
         };
-        self.with(mlx.codes, [rows, cols], scaling)
+        let stack = self.tensor.dims.get(2).copied().unwrap_or(1);
+        let mut weight = self.with(mlx.codes, [rows, cols], scaling)?;
+        weight.stack = u32::try_from(stack).unwrap_or(1).max(1);
+        Ok(weight)
     }
 
     /// Codes with a scale for all, for each row or for each block.
@@ -298,10 +370,7 @@ impl Codes<'_> {
         };
         let scaling = Scaling {
             float: DType::F32,
-            scales: Data {
-                tensor: scale,
-                computed: Some(f32_bytes(&[value])),
-            },
+            scales: Data::computed(scale, f32_bytes(&[value])),
             biases: None,
             group: [rows, cols].map(|n| n.max(1) as usize),
         };
@@ -328,6 +397,7 @@ impl Codes<'_> {
             dtype,
             rows,
             cols,
+            stack: 1,
             codes: Data::in_place(self.index),
             scales: Some(scaling),
         })

@@ -1,6 +1,6 @@
-//! config.json from the keys of a GGUF file: the reverse of [`Config::metadata`](super::Config).
+//! config.json from the keys of a GGUF file: the reverse of [`Folder::metadata`](super::Folder).
 
-use super::config::{KEYS, Kind};
+use super::keys::{KEYS, Kind};
 use crate::arch::{self, RopeScaling, Rotation};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
@@ -18,6 +18,14 @@ pub(in crate::load) struct Shape<'a> {
     pub(in crate::load) dtype: &'static str,
 }
 
+/// Numbers that are written as they are, and read with more thought.
+const NUMBERS: &[(&str, &str)] = &[
+    ("context_length", "max_position_embeddings"),
+    ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.sliding_window", "sliding_window"),
+];
+
 /// The configuration of a model.
 ///
 /// # Errors
@@ -28,11 +36,15 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     let found = arch::find(&numbers.architecture)?;
     let numbers = numbers.validate(found)?;
     let mut rope = numbers.ropes[0].clone();
-    let Some(model_type) = found.model_types.first() else {
-        bail!(Unsupported, "{} has no model_type", found.name);
+    let (Some(model_type), Some(class)) = (found.model_types.first(), found.class) else {
+        bail!(
+            Unsupported,
+            "architecture {:?} is not written as a folder of Hugging Face",
+            found.name
+        );
     };
     let mut root = Map::new();
-    root.insert("architectures".into(), json!([class(model_type)]));
+    root.insert("architectures".into(), json!([class]));
     root.insert("model_type".into(), json!(model_type));
     for (key, kind, paths) in KEYS {
         let key = format!("{}.{key}", found.name);
@@ -40,10 +52,28 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
             Kind::Integer => meta.u32(&key)?.map(Value::from),
             Kind::Float => meta.f32(&key)?.map(decimal),
             Kind::Text => meta.str(&key)?.map(Value::from),
+            Kind::Flag => meta.bool(&key)?.map(Value::from),
         };
         if let (Some(value), Some(path)) = (value, paths.first()) {
             put(&mut root, path, value);
         }
+    }
+    for (key, name) in NUMBERS {
+        let number = meta.u32(&format!("{}.{key}", found.name))?;
+        root.insert((*name).to_string(), number.into());
+    }
+    let pattern = format!("{}.attention.sliding_window_pattern", found.name);
+    if let Some(slides) = meta.bools(&pattern)? {
+        let kind = |slides| {
+            if slides {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            }
+        };
+        let kinds: Vec<_> = slides.into_iter().map(kind).collect();
+        root.insert("layer_types".into(), kinds.into());
+        root.insert("use_sliding_window".into(), true.into());
     }
     if let Some(factors) = &shape.rope_factors {
         rope.scaling = by_divisors(&rope, factors)?;
@@ -70,12 +100,6 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     };
     root.insert("eos_token_id".into(), ends);
     Ok(root.into())
-}
-
-/// `qwen2` is `Qwen2ForCausalLM`.
-fn class(model_type: &str) -> String {
-    let (first, rest) = model_type.split_at(1);
-    format!("{}{rest}ForCausalLM", first.to_uppercase())
 }
 
 /// The number whose f32 this is, in as few digits as there are.

@@ -4,7 +4,7 @@ use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
 use super::stored::{self, Order, Stored};
 use super::{Plan, Written};
-use crate::arch;
+use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
@@ -59,11 +59,10 @@ pub fn export(
         );
     }
     let model = open(source, detect(source)?)?;
-    let weights = match &model.folder {
-        Some(folder) => folder.weights(&model.file)?,
-        None => Vec::new(),
-    };
-    let tensors = tensors(&model, &weights)?;
+    let name = model.file.metadata.str("general.architecture")?;
+    let arch = arch::find(name.unwrap_or_default())?;
+    let weights = model.folder_weights()?;
+    let tensors = tensors(&model, &weights, arch)?;
     let plans = tensors.iter().map(|tensor| plan(tensor, how));
     let plans: Vec<Plan<'_>> = plans.collect::<Result<_>>()?;
     let folder = OutputFolder::create(path)?;
@@ -77,7 +76,7 @@ pub fn export(
     let (mut done, mut results) = (0, Vec::new());
     for (name, plans) in &files {
         let mut file = folder.file(name)?;
-        file.write_all(&header(plans)?)?;
+        file.write_all(&header(arch, plans)?)?;
         for plan in *plans {
             let mut advance = |elements: u64| {
                 done += elements;
@@ -96,7 +95,10 @@ pub fn export(
         file.end()?;
     }
     if files.len() > 1 {
-        folder.text("model.safetensors.index.json", &index(&files).to_string())?;
+        folder.text(
+            "model.safetensors.index.json",
+            &index(arch, &files).to_string(),
+        )?;
     }
     model.file.check_unchanged()?;
     folder.commit()?;
@@ -107,7 +109,11 @@ pub fn export(
 }
 
 /// The tensors by their names there, in the order of rows that is usual there.
-fn tensors<'a>(model: &'a Opened, weights: &'a [Weight]) -> Result<Vec<Stored<'a>>> {
+fn tensors<'a>(
+    model: &'a Opened,
+    weights: &'a [Weight],
+    arch: &'static Arch,
+) -> Result<Vec<Stored<'a>>> {
     let file = &model.file;
     let mut stored = if model.folder.is_some() {
         let stored = weights.iter().map(|w| Stored::of_weight(file, w));
@@ -121,15 +127,13 @@ fn tensors<'a>(model: &'a Opened, weights: &'a [Weight]) -> Result<Vec<Stored<'a
         stored.collect::<Result<Vec<_>>>()?
     };
     stored::check_names(&stored)?;
-    let name = file.metadata.str("general.architecture")?;
-    let arch = arch::find(name.unwrap_or_default())?;
     if model.folder.is_none() && !arch.half_split {
         for tensor in &mut stored {
             tensor.turn(&file.metadata, Order::Halves)?;
         }
     }
     for tensor in &mut stored {
-        if hf::to_hf(&tensor.name).is_none() {
+        if hf::to_hf(arch, &tensor.name).is_none() {
             bail!(
                 Unsupported,
                 "tensor {} has no name in checkpoints of Hugging Face",
@@ -198,12 +202,12 @@ fn size(plan: &Plan<'_>) -> u64 {
     bytes.unwrap_or(u64::MAX)
 }
 
-fn hf_name(plan: &Plan<'_>) -> String {
-    hf::to_hf(&plan.tensor.name).unwrap_or_default()
+fn hf_name(arch: &Arch, plan: &Plan<'_>) -> String {
+    hf::to_hf(arch, &plan.tensor.name).unwrap_or_default()
 }
 
 /// The header of a file of these tensors, one behind the other.
-fn header(plans: &[Plan<'_>]) -> Result<Vec<u8>> {
+fn header(arch: &Arch, plans: &[Plan<'_>]) -> Result<Vec<u8>> {
     let mut entries = Vec::new();
     for plan in plans {
         let dtype = plan
@@ -211,16 +215,18 @@ fn header(plans: &[Plan<'_>]) -> Result<Vec<u8>> {
             .known()
             .and_then(name_of)
             .map_or("", |names| names[0]);
-        entries.push((hf_name(plan), dtype, &*plan.tensor.dims, size(plan)));
+        entries.push((hf_name(arch, plan), dtype, &*plan.tensor.dims, size(plan)));
     }
     safetensors_header(&entries)
 }
 
-fn index(files: &[(String, &[Plan<'_>])]) -> Value {
+fn index(arch: &Arch, files: &[(String, &[Plan<'_>])]) -> Value {
     let all = files
         .iter()
         .flat_map(|(name, plans)| plans.iter().map(move |p| (name, p)));
-    let map = all.clone().map(|(file, plan)| (hf_name(plan), json!(file)));
+    let map = all
+        .clone()
+        .map(|(file, plan)| (hf_name(arch, plan), json!(file)));
     let bytes: u64 = all.map(|(_, plan)| size(plan)).sum();
     json!({
         "metadata": { "total_size": bytes },

@@ -107,10 +107,7 @@ pub fn quantize(
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Written> {
     let model = open(source, detect(source)?)?;
-    let weights = match &model.folder {
-        Some(folder) => folder.weights(&model.file)?,
-        None => Vec::new(),
-    };
+    let weights = model.folder_weights()?;
     let factors = match &model.folder {
         Some(_) => stored::rope_factors(&model.file.metadata)?,
         None => None,

@@ -5,6 +5,7 @@ use crate::arch::{self, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo, TensorType};
+use crate::load::split::FUSED_GATE;
 use crate::load::weight::{Weight, f32_bytes};
 use crate::quant::Matrix;
 use std::collections::HashSet;
@@ -74,10 +75,15 @@ impl<'a> Stored<'a> {
     pub(super) fn of_weight(file: &'a Directory, weight: &'a Weight) -> Result<Self> {
         let vector = file.tensors[weight.codes.tensor].dims.len() == 1;
         let [rows, cols] = [weight.rows, weight.cols].map(u64::from);
-        let dims = if vector { vec![cols] } else { vec![cols, rows] };
+        let stack = u64::from(weight.stack);
+        let dims = match stack {
+            _ if vector => vec![cols],
+            1 => vec![cols, rows],
+            _ => vec![cols, rows / stack, stack],
+        };
         let [rows, cols] = size(&weight.name, rows, cols)?;
         Ok(Self {
-            name: weight.name.clone(),
+            name: weight.name.replace(FUSED_GATE[0], FUSED_GATE[1]),
             dims,
             dtype: weight.dtype.into(),
             matrix: Matrix {

@@ -59,6 +59,7 @@ fn case(
         tokens,
         live: tokens - tokens / 3,
         position: 0,
+        sequence: u32::MAX,
         context: 16,
         cache: DType::F32,
         weights,

@@ -1,0 +1,384 @@
+//! config.json: the numbers of a model, as the keys that GGUF has for them.
+
+use super::config::Config;
+use crate::arch;
+use crate::error::{Result, bail};
+use crate::format::write::Writer;
+use serde_json::Value;
+
+/// How a value is read.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Integer,
+    Float,
+    Text,
+    Flag,
+}
+
+use Kind::{Flag, Float, Integer, Text};
+
+/// Key behind the architecture's name, how it is read, and where `config.json` has it: paths
+/// with dots between the names of objects. The first that is there counts.
+pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
+    ("block_count", Integer, &["num_hidden_layers", "n_layer"]),
+    ("embedding_length", Integer, &["hidden_size", "n_embd"]),
+    (
+        "attention.head_count",
+        Integer,
+        &["num_attention_heads", "n_head"],
+    ),
+    ("attention.layer_norm_rms_epsilon", Float, &["rms_norm_eps"]),
+    (
+        "attention.layer_norm_epsilon",
+        Float,
+        &["layer_norm_epsilon", "layer_norm_eps", "norm_eps"],
+    ),
+    ("attention.causal", Flag, &["is_causal", "causal"]),
+    ("attention.scale", Float, &["attention_multiplier"]),
+    ("attn_logit_softcapping", Float, &["attn_logit_softcapping"]),
+    (
+        "final_logit_softcapping",
+        Float,
+        &["final_logit_softcapping"],
+    ),
+    ("embedding_scale", Float, &["embedding_multiplier"]),
+    ("residual_scale", Float, &["residual_multiplier"]),
+    ("logit_scale", Float, &["logits_scaling"]),
+    (
+        "expert_count",
+        Integer,
+        &["num_experts", "num_local_experts", "n_routed_experts"],
+    ),
+    ("expert_used_count", Integer, &["num_experts_per_tok"]),
+    (
+        "expert_feed_forward_length",
+        Integer,
+        &["moe_intermediate_size"],
+    ),
+    ("expert_weights_norm", Flag, &["norm_topk_prob"]),
+    (
+        "embedding_length_per_layer_input",
+        Integer,
+        &["hidden_size_per_layer_input"],
+    ),
+    (
+        "attention.shared_kv_layers",
+        Integer,
+        &["num_kv_shared_layers"],
+    ),
+    ("vocab_size", Integer, &["vocab_size"]),
+    (
+        "hidden_activation",
+        Text,
+        &["hidden_activation", "hidden_act", "activation_function"],
+    ),
+    (
+        "rope.freq_base",
+        Float,
+        &[
+            "rope_theta",
+            "rope_parameters.rope_theta",
+            "rope_parameters.full_attention.rope_theta",
+            "global_rope_theta",
+            "rotary_emb_base",
+        ],
+    ),
+    (
+        "rope.freq_base_swa",
+        Float,
+        &[
+            "rope_local_base_freq",
+            "rope_parameters.sliding_attention.rope_theta",
+            "local_rope_theta",
+        ],
+    ),
+];
+
+/// Positions of the training. Some files say what the scaled positions are, and what was trained.
+const CONTEXT: &[&str] = &[
+    "max_trained_positions",
+    "max_position_embeddings",
+    "n_positions",
+];
+
+impl Config {
+    /// Writes the keys that a GGUF file of this model would have, but for the tokenizer's. Of an
+    /// architecture that is not known, its name.
+    pub(super) fn write(&self, name: &str, w: &mut Writer<'_>) -> Result<()> {
+        let model_type = self.model_type()?;
+        let arch = arch::of_model_type(model_type);
+        w.set("general.architecture", arch.unwrap_or(model_type));
+        w.set("general.name", name);
+        let Some(arch) = arch else {
+            return Ok(());
+        };
+        for (key, kind, paths) in KEYS {
+            if let Some(path) = self.first(paths) {
+                self.copy(path, *kind, &format!("{arch}.{key}"), w)?;
+            }
+        }
+        self.write_derived(arch, w)?;
+        self.write_scaling(arch, w)?;
+        self.write_layers(arch, w)
+    }
+
+    /// Writes what stands at a path, if something does.
+    pub(super) fn copy(&self, path: &str, kind: Kind, key: &str, w: &mut Writer<'_>) -> Result<()> {
+        match kind {
+            Integer => self.integer(path)?.map(|n| w.set(key, n)),
+            Float => self.float(path)?.map(|n| w.set(key, n)),
+            Text => self.text(path)?.map(|t| w.set(key, t)),
+            Flag => self.boolean(path)?.map(|b| w.set(key, b)),
+        };
+        Ok(())
+    }
+
+    /// What follows from other numbers, and what is refused.
+    fn write_derived(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        let both = "use_bidirectional_attention";
+        if let Some(value) = self.find(both)
+            && (value == &Value::Bool(true) || value == "all")
+        {
+            bail!(Unsupported, "{both}: {value}");
+        }
+        if let Some(path) = self.first(CONTEXT)
+            && let Some(rows) = self.integer(path)?
+        {
+            let offset = self.position_offset()?;
+            let Some(positions) = rows.checked_sub(offset) else {
+                bail!(Format, "{path}: {rows} rows and {offset} before position 0");
+            };
+            w.set(&format!("{arch}.context_length"), positions);
+        }
+        if let Some(scalar) = self.float("query_pre_attn_scalar")? {
+            if scalar.is_nan() || scalar <= 0.0 {
+                bail!(Format, "query_pre_attn_scalar: {scalar} is not positive");
+            }
+            w.set(&format!("{arch}.attention.scale"), scalar.powf(-0.5));
+        }
+        Ok(())
+    }
+
+    /// Elements of a head.
+    pub(super) fn head_dim(&self) -> Result<Option<u32>> {
+        let (dim, heads) = (
+            self.integer("hidden_size")?,
+            self.integer("num_attention_heads")?,
+        );
+        let even = dim
+            .zip(heads)
+            .and_then(|(dim, heads)| dim.checked_div(heads));
+        Ok(self.integer("head_dim")?.or(even))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Metadata, open_bytes};
+    use serde_json::json;
+
+    fn config(value: &Value) -> Config {
+        Config::parse(&value.to_string()).unwrap()
+    }
+
+    fn metadata(value: &Value) -> Result<Metadata> {
+        let mut w = Writer::new();
+        config(value).write("test", &mut w)?;
+        Ok(open_bytes("test", w.finish()?)?.metadata)
+    }
+
+    /// The numbers that the recipes would see.
+    fn numbers(value: &Value) -> Result<arch::Config> {
+        let config = arch::Config::read(&metadata(value)?)?;
+        let arch = arch::find(&config.architecture)?;
+        config.validate(arch)
+    }
+
+    /// A configuration as `transformers` 4 wrote it, with changes.
+    fn small(changes: Value) -> Value {
+        let mut all = json!({
+            "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+            "vocab_size": 288, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0, "hidden_act": "silu", "head_dim": null, "rope_scaling": null,
+        });
+        let Value::Object(changes) = changes else {
+            panic!("an object");
+        };
+        all.as_object_mut().unwrap().extend(changes);
+        all
+    }
+
+    fn refused(changes: Value, part: &str) {
+        let e = numbers(&small(changes)).expect_err(part);
+        assert!(e.message().contains(part), "{part:?} is not in: {e}");
+    }
+
+    #[test]
+    fn numbers_of_old_and_new_files() {
+        let c = numbers(&small(json!({}))).unwrap();
+        assert_eq!((c.layers, c.dim, c.heads, c.kv_heads), (4, 64, 4, 2));
+        assert_eq!((c.head_dim, c.ffn, c.vocab), (16, 96, 288));
+        assert_eq!((c.context, c.ropes[0].theta), (8192, 1e4));
+        let wide = numbers(&small(json!({ "head_dim": 32, "model_type": "qwen3" }))).unwrap();
+        assert_eq!((wide.head_dim, wide.architecture.as_str()), (32, "qwen3"));
+        let other = numbers(&small(json!({ "model_type": "mistral" }))).unwrap();
+        assert_eq!(other.architecture, "llama");
+        let floats = json!({ "max_position_embeddings": 4096.0, "rope_theta": 500_000 });
+        let floats = numbers(&small(floats)).unwrap();
+        assert_eq!((floats.context, floats.ropes[0].theta), (4096, 5e5));
+    }
+
+    #[test]
+    fn rope_is_scaled_alike_in_all_spellings() {
+        let llama3 = json!({ "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32, "rope_type": "llama3" });
+        let old = numbers(&small(json!({ "rope_scaling": llama3 }))).unwrap();
+        let mut parameters = llama3.clone();
+        parameters["rope_theta"] = json!(10000.0);
+        let new = json!({ "rope_theta": null, "rope_parameters": parameters });
+        assert_eq!(numbers(&small(new)).unwrap(), old);
+        let wanted = arch::RopeScaling::Llama3 {
+            factor: 8.0,
+            low: 1.0,
+            high: 4.0,
+            original: 32.0,
+        };
+        assert_eq!(old.ropes[0].scaling, wanted);
+        let linear = json!({ "rope_scaling": { "type": "linear", "factor": 4 } });
+        let linear = numbers(&small(linear)).unwrap().ropes[0].scaling.clone();
+        assert_eq!(linear, arch::RopeScaling::Linear { factor: 4.0 });
+        let none = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7e5 }, "rope_theta": null });
+        let none = numbers(&small(none)).unwrap().ropes[0].clone();
+        assert_eq!((none.scaling, none.theta), (arch::RopeScaling::None, 7e5));
+        refused(
+            json!({ "rope_scaling": { "type": "newest", "factor": 4.0 } }),
+            "newest",
+        );
+        refused(
+            json!({ "rope_scaling": { "rope_type": "llama3" } }),
+            "rope_scaling.rope_type: \"llama3\" has no factor",
+        );
+        refused(
+            json!({ "rope_parameters": 4 }),
+            "rope_parameters: wanted an object, found 4",
+        );
+        let share = |model: &str| {
+            let part = json!({ "partial_rotary_factor": 0.5, "model_type": model });
+            numbers(&small(part)).unwrap().ropes[0].dim
+        };
+        assert_eq!([share("phi3"), share("llama")], [8, 16]);
+    }
+
+    #[test]
+    fn a_language_model_may_be_nested() {
+        let mut inner = small(json!({ "vocab_size": null }));
+        inner["model_type"] = json!("qwen2");
+        let outer = json!({ "model_type": "sees", "text_config": inner, "vocab_size": 300,
+            "eos_token_id": [7, 9], "tie_word_embeddings": true });
+        let c = numbers(&outer).unwrap();
+        assert_eq!((c.architecture.as_str(), c.vocab), ("qwen2", 300));
+        assert_eq!(config(&outer).tied().unwrap(), Some(true));
+        assert_eq!(config(&outer).ends().unwrap(), [7, 9]);
+    }
+
+    #[test]
+    fn layers_may_see_a_window() {
+        let windows = |changes: Value| {
+            let meta = metadata(&small(changes)).unwrap();
+            let window = meta.u32("llama.attention.sliding_window").unwrap()?;
+            let pattern = meta.bools("llama.attention.sliding_window_pattern");
+            Some((window, pattern.unwrap().unwrap()))
+        };
+        let (full, slides) = ("full_attention", "sliding_attention");
+        for (changes, wanted) in [
+            (json!({ "sliding_window": null }), None),
+            (json!({ "sliding_window": 9 }), Some((9, vec![true; 4]))),
+            (
+                json!({ "sliding_window": 9, "use_sliding_window": false }),
+                None,
+            ),
+            (
+                json!({ "sliding_window": 9, "sliding_window_pattern": 3 }),
+                Some((9, vec![true, true, false, true])),
+            ),
+            (
+                json!({ "sliding_window": 9, "layer_types": [slides, full, full, slides] }),
+                Some((9, vec![true, false, false, true])),
+            ),
+            (
+                json!({ "sliding_window": 9, "use_sliding_window": true, "max_window_layers": 3 }),
+                Some((9, vec![false, false, false, true])),
+            ),
+            (
+                json!({ "sliding_window": 9, "layer_types": [full, full, full, full] }),
+                None,
+            ),
+        ] {
+            assert_eq!(windows(changes.clone()), wanted, "{changes}");
+        }
+        let c = numbers(&small(json!({ "sliding_window": 512 }))).unwrap();
+        assert_eq!((c.window, c.context), (512, 8192));
+        refused(json!({ "layer_types": [full] }), "1 types for 4 layers");
+        let other = json!([full, "linear_attention", "x", "y"]);
+        refused(
+            json!({ "layer_types": other }),
+            "\"linear_attention\" is not known",
+        );
+    }
+
+    #[test]
+    fn ends_are_one_or_several() {
+        let ends = |changes: Value| config(&small(changes)).ends();
+        assert!(ends(json!({})).unwrap().is_empty());
+        assert!(ends(json!({ "eos_token_id": null })).unwrap().is_empty());
+        assert_eq!(ends(json!({ "eos_token_id": 2 })).unwrap(), [2]);
+        assert_eq!(ends(json!({ "eos_token_id": [2, 5] })).unwrap(), [2, 5]);
+        for bad in [json!(-1), json!("</s>"), json!([2, "x"]), json!(1.5)] {
+            let e = ends(json!({ "eos_token_id": bad })).unwrap_err();
+            assert!(e.message().contains("eos_token_id"), "{e}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_is_named_whatever_else_it_says() {
+        let strange = json!({ "model_type": "newest", "hidden_size": "huge", "layer_types": 3 });
+        let meta = metadata(&strange).unwrap();
+        let name = arch::Config::read(&meta).unwrap().architecture;
+        let e = arch::find(&name).unwrap_err();
+        let wanted = "architecture \"newest\" is not known; known are llama";
+        assert!(e.message().starts_with(wanted), "{e}");
+        let class = json!({ "architectures": ["NewestForCausalLM"] });
+        let meta = metadata(&class).unwrap();
+        let name = meta.str("general.architecture").unwrap();
+        assert_eq!(name, Some("NewestForCausalLM"));
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_named() {
+        let size = "hidden_size: wanted an integer from 0 to 4294967295, found -1";
+        refused(json!({ "hidden_size": -1 }), size);
+        refused(json!({ "hidden_size": 1e300 }), "found 1e+300");
+        refused(json!({ "hidden_size": 64.5 }), "found 64.5");
+        refused(json!({ "hidden_size": "64" }), "found \"64\"");
+        refused(json!({ "rope_theta": "x".repeat(500) }), "xxx...");
+        refused(json!({ "rope_theta": 1e300 }), "rope_theta");
+        refused(json!({ "hidden_act": 3 }), "hidden_act: wanted a string");
+        refused(json!({ "hidden_act": "newest" }), "newest");
+        refused(json!({ "model_type": null }), "model_type is missing");
+        refused(
+            json!({ "num_hidden_layers": 4_000_000_000u32 }),
+            "over the limit",
+        );
+        refused(json!({ "num_local_experts": 8 }), "0 of 8 experts");
+        let both = json!({ "use_bidirectional_attention": true });
+        refused(both, "use_bidirectional_attention: true");
+        refused(json!({ "hidden_size": null }), "missing or 0");
+        for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
+            Config::parse(text).unwrap_err();
+        }
+        let deep = "[".repeat(100_000);
+        Config::parse(&format!("{{\"a\":{deep}")).unwrap_err();
+    }
+}

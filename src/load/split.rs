@@ -1,0 +1,157 @@
+//! Fused modules: the rows of one tensor are several weights of a recipe.
+
+use super::weight::Weight;
+use crate::arch::Arch;
+use crate::error::{Result, bail};
+use crate::format::{Directory, Metadata};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// What a fused gate is called here, and in GGUF files, where nothing tells it from `ffn_up` but
+/// that there is no `ffn_gate`.
+pub(super) const FUSED_GATE: [&str; 2] = ["ffn_gate_up", "ffn_up"];
+
+/// Modules of layers that files may have although the layer reads another's cache.
+const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
+
+/// Takes the fused weights of this family apart, without a copy where their rows lie together.
+/// `rows` are those of Q and of K of a layer.
+///
+/// # Errors
+///
+/// `Format` for rows that are not those of the parts, `Unsupported` for a type that cannot be
+/// taken apart.
+pub(super) fn split(
+    weights: Vec<Weight>,
+    file: &Directory,
+    arch: &Arch,
+    rows: &dyn Fn(u32) -> [u32; 2],
+) -> Result<Vec<Weight>> {
+    let names: HashSet<String> = weights.iter().map(|w| w.name.clone()).collect();
+    let mut parts = Vec::new();
+    for weight in weights {
+        let fused = Place::of(&weight.name).and_then(|place| {
+            let gate = place.sibling("ffn_gate");
+            let module = match place.module {
+                up if up == FUSED_GATE[1] && !names.contains(&gate) => FUSED_GATE[0],
+                other => other,
+            };
+            let (_, found) = arch.fused.iter().find(|(fused, _)| *fused == module)?;
+            Some((place, *found))
+        });
+        match fused {
+            Some((place, found)) => parts.extend(apart(&weight, place, found, file, rows)?),
+            None => parts.push(weight),
+        }
+    }
+    Ok(parts)
+}
+
+/// Drops what the last layers have no use for where they share the keys and values of others.
+///
+/// # Errors
+///
+/// `Format` for keys that are no numbers.
+pub(super) fn drop_shared(
+    weights: &mut Vec<Weight>,
+    metadata: &Metadata,
+    arch: &Arch,
+) -> Result<()> {
+    let number = |key: &str| Ok(metadata.u32(&format!("{}.{key}", arch.name))?.unwrap_or(0));
+    let shared = number("attention.shared_kv_layers")?;
+    let first = number("block_count")?.saturating_sub(shared);
+    weights.retain(|weight| {
+        let own = |place: Place<'_>| {
+            let layer: u32 = place.layer.parse().unwrap_or(0);
+            layer < first || !SHARED.contains(&place.module)
+        };
+        shared == 0 || Place::of(&weight.name).is_none_or(own)
+    });
+    Ok(())
+}
+
+/// `blk.3.attn_qkv.weight`: layer, module, part.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    layer: &'a str,
+    module: &'a str,
+    part: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(name: &'a str) -> Option<Self> {
+        let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+        let (module, part) = rest.split_once('.')?;
+        Some(Self {
+            layer,
+            module,
+            part,
+        })
+    }
+
+    /// The same part of another module of the layer.
+    fn sibling(self, module: &str) -> String {
+        format!("blk.{}.{module}.{}", self.layer, self.part)
+    }
+}
+
+fn apart(
+    weight: &Weight,
+    place: Place<'_>,
+    parts: &[&str],
+    file: &Directory,
+    rows: &dyn Fn(u32) -> [u32; 2],
+) -> Result<Vec<Weight>> {
+    // A bias has an element for each row.
+    let total = match weight.rows {
+        1 => weight.cols,
+        rows => rows / weight.stack,
+    };
+    // No layer has the number that does not fit, and none has rows.
+    let [q, k] = rows(place.layer.parse().unwrap_or(u32::MAX));
+    let rows = |part: &str| match part {
+        "attn_q" => q,
+        "attn_k" | "attn_v" => k,
+        _ => total / 2,
+    };
+    let counts: Vec<u32> = parts.iter().map(|part| rows(part)).collect();
+    let wanted = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
+    if wanted != u64::from(total) {
+        let list: Vec<_> = parts
+            .iter()
+            .zip(&counts)
+            .map(|(p, n)| format!("{n} of {p}"))
+            .collect();
+        bail!(
+            Format,
+            "tensor {} has {total} rows of {} columns, wanted {wanted}: {}",
+            weight.tensor(file),
+            weight.cols,
+            list.join(", ")
+        );
+    }
+    let mut first = 0;
+    let mut found = Vec::new();
+    for (part, count) in parts.iter().zip(counts) {
+        let rows = first..first + count;
+        found.push(one_part(weight, place.sibling(part), rows, total, file)?);
+        first += count;
+    }
+    Ok(found)
+}
+
+/// Rows of each of a weight's matrices, which have `each` rows.
+fn one_part(
+    weight: &Weight,
+    name: String,
+    rows: Range<u32>,
+    each: u32,
+    file: &Directory,
+) -> Result<Weight> {
+    if weight.stack == 1 {
+        return weight.stretch(name, rows, file);
+    }
+    let of = |n: u32| n * each + rows.start..n * each + rows.end;
+    let experts = (0..weight.stack).map(|n| weight.stretch(name.clone(), of(n), file));
+    Weight::stacked(name.clone(), &experts.collect::<Result<Vec<_>>>()?, file)
+}
