@@ -13,6 +13,7 @@ use crate::op::builder::Builder;
 
 /// A family: its facts and its recipe.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
 pub struct Arch {
     /// Its name in `general.architecture`.
     pub name: &'static str,

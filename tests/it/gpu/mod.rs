@@ -9,6 +9,7 @@
 mod bits;
 mod elementwise;
 mod executor;
+mod experts;
 mod forward;
 mod pick;
 mod rig;
@@ -19,6 +20,7 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, shader_folder, too_large};
+use experts::{combine, experts, route};
 use forward::{
     add_bias, attention, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, rope_kv,
     wide_grid,
@@ -45,6 +47,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
+    ("route", route),
+    ("experts", experts),
+    ("combine", combine),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("attention", attention),
