@@ -29,6 +29,7 @@ use crate::op::builder::{Activation, Builder};
 
 /// A family: its facts and its recipe.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
 pub struct Arch {
     /// Its name in `general.architecture`.
     pub name: &'static str,

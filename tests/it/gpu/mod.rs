@@ -10,6 +10,7 @@ mod attention;
 mod bits;
 mod elementwise;
 mod executor;
+mod experts;
 mod forward;
 mod pick;
 mod rig;
@@ -22,6 +23,7 @@ use elementwise::{
 };
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
+use experts::{combine, experts, route};
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::exec::gpu::{self, Device, Options};
@@ -44,6 +46,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
+    ("route", route),
+    ("experts", experts),
+    ("combine", combine),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("rope", rope),
