@@ -7,17 +7,23 @@ pub struct Checkpoint {
     pub model_types: &'static [&'static str],
     /// What `transformers` takes for keys that are absent: JSON, as it would stand in the file.
     pub defaults: &'static str,
-    /// Whether position 0 has the row behind the padding token's number.
-    pub positions_behind_padding: bool,
-    /// Whether `partial_rotary_factor` counts: models read it that turn whole heads whatever it is.
-    pub partial_rotary: bool,
+    /// What their files mean that others do not.
+    pub quirk: Option<Quirk>,
+}
+
+/// What the files of some models mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// Position 0 has the row behind the padding token's number.
+    PositionsBehindPadding,
+    /// `partial_rotary_factor` counts; models without this turn whole heads whatever it says.
+    PartialRotary,
 }
 
 const PLAIN: Checkpoint = Checkpoint {
     model_types: &[],
     defaults: "{}",
-    positions_behind_padding: false,
-    partial_rotary: false,
+    quirk: None,
 };
 
 /// The defaults are those of the configuration classes of `transformers` 5, as far as files were
@@ -45,7 +51,7 @@ const CHECKPOINTS: &[Checkpoint] = &[
         model_types: &["phi3"],
         defaults: r#"{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
             "original_max_position_embeddings": 4096}"#,
-        partial_rotary: true,
+        quirk: Some(Quirk::PartialRotary),
         ..PLAIN
     },
     Checkpoint {
@@ -132,7 +138,7 @@ const CHECKPOINTS: &[Checkpoint] = &[
         model_types: &["roberta", "xlm-roberta"],
         defaults: r#"{"max_position_embeddings": 512, "layer_norm_eps": 1e-12,
             "hidden_act": "gelu", "is_causal": false, "pad_token_id": 1}"#,
-        positions_behind_padding: true,
+        quirk: Some(Quirk::PositionsBehindPadding),
         ..PLAIN
     },
     Checkpoint {

@@ -19,7 +19,7 @@ mod qwen3moe;
 mod rope;
 
 pub use block::Block;
-pub use checkpoints::{Checkpoint, checkpoint};
+pub use checkpoints::{Checkpoint, Quirk, checkpoint};
 pub use config::Config;
 pub use names::{HEAD, Names, PREFIXES, Pairs};
 pub use rope::{RopeScaling, Rotation};
@@ -96,6 +96,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "smollm3",
         model_types: &["smollm3"],
+        class: Some("SmolLM3ForCausalLM"),
         half_split: false,
         defaults: llama::smollm3,
         ..PLAIN
@@ -103,6 +104,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "granite",
         model_types: &["granite"],
+        class: Some("GraniteForCausalLM"),
         half_split: false,
         ..PLAIN
     },
@@ -116,6 +118,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "olmo2",
         model_types: &["olmo2"],
+        class: Some("Olmo2ForCausalLM"),
         names: &names::OLMO2,
         recipe: olmo2::recipe,
         ..PLAIN

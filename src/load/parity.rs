@@ -3,11 +3,14 @@
 use super::hf;
 use super::split::{drop_shared, split};
 use super::weight::Weight;
+use super::{Export, Quantize, Source, export, quantize};
 use crate::arch::{self, Arch, Config};
+use crate::error::ErrorKind;
 use crate::format::{self, Directory, Metadata, Value};
 use crate::quant::{self, Matrix};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 /// Keys of GGUF files that a configuration may do without.
 const SPARE: &[&str] = &[
@@ -200,29 +203,70 @@ fn other_weights(gguf: &Model, other: &Model) -> Vec<String> {
     differences
 }
 
+/// Holds a checkpoint against the GGUF file of the same model.
+#[track_caller]
+fn compare(gguf: &Model, other: &Model, what: &str) {
+    assert_eq!(gguf.arch.name, other.arch.name, "{what}");
+    let mut differences = other_numbers(gguf, other);
+    differences.extend(other_weights(gguf, other));
+    let text = differences.join("\n");
+    assert!(differences.is_empty(), "{what}:\n{text}");
+}
+
+/// The golden checkpoints of all architectures that are built, and their GGUF files.
+fn goldens() -> Vec<(PathBuf, Model)> {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arch");
+    let folders = std::fs::read_dir(all).unwrap().map(|f| f.unwrap().path());
+    let with_gguf = folders.filter_map(|folder| {
+        let gguf = folder.join("model.gguf");
+        let model = gguf.is_file().then(|| Model::open(&gguf)).flatten()?;
+        Some((folder, model))
+    });
+    let found: Vec<_> = with_gguf.collect();
+    assert!(!found.is_empty(), "no golden checkpoints");
+    found
+}
+
 #[test]
 fn formats_say_the_same() {
-    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arch");
-    let mut compared = 0;
-    for folder in std::fs::read_dir(all).unwrap() {
-        let folder = folder.unwrap().path();
-        let gguf = folder.join("model.gguf");
-        if !gguf.is_file() {
-            continue;
-        }
-        let Some(gguf) = Model::open(&gguf) else {
-            continue;
-        };
+    for (folder, gguf) in goldens() {
         let sides = ["hf", "mlx"].map(|side| folder.join(side));
         for side in sides.iter().filter(|side| side.is_dir()) {
             let other = Model::open(side).expect("as the GGUF file");
-            assert_eq!(gguf.arch.name, other.arch.name, "{}", side.display());
-            let mut differences = other_numbers(&gguf, &other);
-            differences.extend(other_weights(&gguf, &other));
-            let text = differences.join("\n");
-            assert!(differences.is_empty(), "{}:\n{text}", side.display());
-            compared += 1;
+            compare(&gguf, &other, &side.display().to_string());
         }
     }
-    assert!(compared > 0, "no golden checkpoints");
+}
+
+#[test]
+fn what_is_written_says_the_same() {
+    for (folder, gguf) in goldens() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let out = std::env::temp_dir().join(format!("tabla-parity-{}-{name}", std::process::id()));
+        let written = out.with_extension("gguf");
+        let how = Quantize {
+            mix: None,
+            output: None,
+            embedding: None,
+            choose: &|_| None,
+            importance: None,
+            threads: 1,
+        };
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let from = |path: &Path| Source::Path(path.to_path_buf());
+        let hf = folder.join("hf");
+        quantize(&from(&hf), &written, &how, &mut go_on).unwrap();
+        let file = Model::open(&written).expect("as it was");
+        compare(&file, &Model::open(&hf).expect("as it was"), name);
+        let exported = export(&from(&written), &out, &Export::default(), &mut go_on);
+        match exported {
+            Ok(_) => compare(&gguf, &Model::open(&out).expect("as it was"), name),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "{name}: {e}"),
+        }
+        assert_eq!(out.exists(), gguf.arch.class.is_some(), "{name}");
+        std::fs::remove_file(written).unwrap();
+        if out.exists() {
+            std::fs::remove_dir_all(out).unwrap();
+        }
+    }
 }

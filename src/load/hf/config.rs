@@ -1,6 +1,6 @@
 //! config.json: reading values of a configuration file.
 
-use crate::arch::{self, Checkpoint};
+use crate::arch::{self, Checkpoint, Quirk};
 use crate::error::{Error, ErrorKind, Result, bail};
 use serde_json::Value;
 
@@ -43,32 +43,30 @@ impl Config {
 
     /// What stands at a path: in the language model's own object, else outside, else by default.
     pub(super) fn find(&self, path: &str) -> Option<&Value> {
-        let roots = [self.root.get(NESTED), Some(&self.root)];
-        let mut said = roots
-            .into_iter()
-            .flatten()
-            .filter_map(|root| descend(root, path));
-        let found = said.find(|value| !value.is_null());
-        // What is said to be nothing has no default, and neither have parts of what is said.
-        let (first, _) = path.split_once('.').unwrap_or((path, ""));
-        let free = roots
-            .into_iter()
-            .flatten()
-            .all(|root| root.get(first).is_none());
-        let default = || descend(&self.defaults, path).filter(|_| free);
-        found.or_else(default)
+        self.said(path).or_else(|| {
+            // What is said to be nothing has no default, and neither have parts of what is said.
+            let first = path.split('.').next().unwrap_or_default();
+            let free = self.roots().all(|root| root.get(first).is_none());
+            descend(&self.defaults, path).filter(|_| free)
+        })
     }
 
     /// The first of these paths at which something is said, else at which there is a default.
     pub(super) fn first<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
-        let mut found = paths
-            .iter()
-            .copied()
-            .filter(|path| self.find(path).is_some());
-        let said = found
-            .clone()
-            .find(|path| descend(&self.defaults, path).is_none());
-        said.or_else(|| found.next())
+        let said = paths.iter().find(|path| self.said(path).is_some());
+        let found = said.or_else(|| paths.iter().find(|path| self.find(path).is_some()));
+        found.copied()
+    }
+
+    fn said(&self, path: &str) -> Option<&Value> {
+        let mut found = self.roots().filter_map(|root| descend(root, path));
+        found.find(|value| !value.is_null())
+    }
+
+    fn roots(&self) -> impl Iterator<Item = &Value> {
+        [self.root.get(NESTED), Some(&self.root)]
+            .into_iter()
+            .flatten()
     }
 
     /// An integer that fits 32 bits without sign; files write some as floats.
@@ -141,7 +139,7 @@ impl Config {
 
     /// Rows of the position embedding in front of that of position 0.
     pub(super) fn position_offset(&self) -> Result<u32> {
-        if !self.checkpoint.positions_behind_padding {
+        if self.checkpoint.quirk != Some(Quirk::PositionsBehindPadding) {
             return Ok(0);
         }
         let padding = self.integer("pad_token_id")?;

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::keys::Kind::{self, Flag, Float, Integer};
+use crate::arch::Quirk;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 
@@ -54,7 +55,7 @@ impl Config {
         let key = |name: &str| format!("{arch}.rope.scaling.{name}");
         // `type` is the older name.
         let kind = ["rope_type", "type"].map(|name| self.rope_path(name));
-        let mut partial = false;
+        let mut said = "";
         if let Some(path) = kind.into_iter().flatten().next()
             && let Some(kind) = self.text(&path)?
         {
@@ -64,7 +65,7 @@ impl Config {
                 bail!(Format, "{path}: {kind:?} has no factor beside it");
             }
             w.set(&key("type"), kind);
-            partial = kind == PARTIAL;
+            said = kind;
         }
         for (name, kind, hf) in SCALING {
             let path = self.rope_path(hf).unwrap_or_else(|| (*hf).to_string());
@@ -77,7 +78,7 @@ impl Config {
                 w.list(&key(name), &list);
             }
         }
-        self.write_share(arch, partial, w)
+        self.write_share(arch, said, w)
     }
 
     /// Where a number of the scaling stands.
@@ -86,16 +87,16 @@ impl Config {
         paths.into_iter().find(|path| self.find(path).is_some())
     }
 
-    /// The part of a head that is turned.
-    fn write_share(&self, arch: &str, partial: bool, w: &mut Writer<'_>) -> Result<()> {
+    /// The part of a head that is turned, under a scaling of this kind.
+    fn write_share(&self, arch: &str, kind: &str, w: &mut Writer<'_>) -> Result<()> {
         let name = "partial_rotary_factor";
         let path = self.rope_path(name).unwrap_or_else(|| name.to_string());
         let Some(share) = self.float(&path)? else {
             return Ok(());
         };
-        if partial {
+        if kind == PARTIAL {
             w.set(&format!("{arch}.rope.scaling.partial"), share);
-        } else if self.checkpoint.partial_rotary
+        } else if self.checkpoint.quirk == Some(Quirk::PartialRotary)
             && let Some(head_dim) = self.head_dim()?
         {
             #[expect(clippy::cast_possible_truncation, reason = "as `int` does in Python")]

@@ -1,14 +1,17 @@
 //! Which tensors are one weight, over checkpoints that the tests make.
 
+use super::Folder;
 use super::config::Config;
 use super::quantization::Quantization;
 use super::weights::{Special, collect};
 use crate::arch;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Directory, open_bytes};
+use crate::load::split::split;
 use crate::load::weight::Weight;
 use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 
 /// Safetensors of these tensors: name, type, bytes of an element, shape. Their bytes count up.
 fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
@@ -352,4 +355,360 @@ fn what_is_not_known_is_named() {
     refused(&[head], &method(online), "while the model runs");
     let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
     refused(&[head], &method(rotated), "transform_config");
+}
+
+/// Weights of a family: name, matrices one behind the other, rows, columns and F32 values.
+fn shapes(
+    arch: &str,
+    tensors: &[(&str, &str, usize, &[usize])],
+) -> Vec<(String, [u32; 3], Vec<f32>)> {
+    let file = checkpoint(tensors);
+    let arch = arch::find(arch).unwrap();
+    let found = weights_of(arch.name, &file, &json!({})).unwrap();
+    let found = split(found, &file, arch, &|_| [4, 2]).unwrap();
+    let facts = found.iter().map(|w| {
+        let (floats, _) = w.codes.bytes(&file).as_chunks();
+        let values = floats.iter().map(|b| f32::from_le_bytes(*b));
+        (w.name.clone(), [w.stack, w.rows, w.cols], values.collect())
+    });
+    facts.collect()
+}
+
+/// The F32 values that a checkpoint's bytes from `first` on are, `count` of them.
+fn counted(first: usize, count: usize) -> Vec<f32> {
+    let byte = |i: usize| u8::try_from(i % 120).unwrap();
+    let number = |i: usize| f32::from_le_bytes([0, 1, 2, 3].map(|k| byte(4 * (first + i) + k)));
+    (0..count).map(number).collect()
+}
+
+#[test]
+fn fused_modules_are_taken_apart_in_place() {
+    let qkv = (
+        "model.layers.0.self_attn.qkv_proj.weight",
+        "F32",
+        4,
+        [8, 3].as_slice(),
+    );
+    let gate_up = (
+        "model.layers.0.mlp.gate_up_proj.weight",
+        "F32",
+        4,
+        [4, 3].as_slice(),
+    );
+    let found = shapes("phi3", &[qkv, gate_up]);
+    let name = |module: &str| format!("blk.0.{module}.weight");
+    let wanted = [
+        (name("attn_q"), [1, 4, 3], counted(0, 12)),
+        (name("attn_k"), [1, 2, 3], counted(12, 6)),
+        (name("attn_v"), [1, 2, 3], counted(18, 6)),
+        (name("ffn_gate"), [1, 2, 3], counted(0, 6)),
+        (name("ffn_up"), [1, 2, 3], counted(6, 6)),
+    ];
+    assert_eq!(found, wanted);
+    let bias = ("transformer.h.1.attn.c_attn.bias", "F32", 4, [8].as_slice());
+    let weight = (
+        "transformer.h.1.attn.c_attn.weight",
+        "F32",
+        4,
+        [3, 8].as_slice(),
+    );
+    let found = shapes("gpt2", &[weight, bias]);
+    let biases = found.iter().filter(|(name, ..)| name.ends_with("bias"));
+    let lengths: Vec<_> = biases
+        .map(|(name, shape, _)| (name.as_str(), *shape))
+        .collect();
+    let wanted = [
+        ("blk.1.attn_q.bias", [1, 1, 4]),
+        ("blk.1.attn_k.bias", [1, 1, 2]),
+        ("blk.1.attn_v.bias", [1, 1, 2]),
+    ];
+    assert_eq!(lengths, wanted);
+}
+
+#[test]
+fn a_fused_module_has_the_rows_of_its_parts() {
+    let file = checkpoint(&[(
+        "model.layers.0.self_attn.qkv_proj.weight",
+        "F32",
+        4,
+        &[9, 3],
+    )]);
+    let arch = arch::find("phi3").unwrap();
+    let found = weights_of(arch.name, &file, &json!({})).unwrap();
+    let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+    let wanted = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
+        wanted 8: 4 of attn_q, 2 of attn_k, 2 of attn_v";
+    assert_eq!(e.message(), wanted);
+}
+
+#[test]
+fn matrices_of_conv1d_are_turned_unless_they_were() {
+    let values = |qkv: &[usize]| {
+        let found = shapes("gpt2", &[("h.0.attn.c_attn.weight", "F32", 4, qkv)]);
+        found
+            .into_iter()
+            .flat_map(|(_, _, values)| values)
+            .collect::<Vec<_>>()
+    };
+    let all = counted(0, 24);
+    assert_eq!(values(&[8, 3]), all);
+    let columns: Vec<f32> = (0..8)
+        .flat_map(|c| [0, 1, 2].map(|r| all[r * 8 + c]))
+        .collect();
+    assert_eq!(values(&[3, 8]), columns);
+}
+
+#[test]
+fn some_norms_are_what_is_added_to_one() {
+    let norm = [(
+        "model.layers.0.input_layernorm.weight",
+        "F32",
+        4,
+        [3].as_slice(),
+    )];
+    let plain = counted(0, 3);
+    let shifted: Vec<f32> = plain.iter().map(|x| x + 1.0).collect();
+    assert_eq!(shapes("gemma2", &norm)[0].2, shifted);
+    assert_eq!(shapes("gemma4", &norm)[0].2, plain);
+}
+
+#[test]
+fn experts_lie_one_behind_the_other() {
+    let one = |name| (name, "F32", 4, [2, 3].as_slice());
+    let second = one("model.layers.0.mlp.experts.1.down_proj.weight");
+    let first = one("model.layers.0.mlp.experts.0.down_proj.weight");
+    let stacked = |module: &str| format!("blk.0.{module}.weight");
+    let found = shapes("qwen3moe", &[second, first]);
+    // Each tensor's bytes count from 0.
+    let both = [counted(0, 6), counted(0, 6)].concat();
+    assert_eq!(found, [(stacked("ffn_down_exps"), [2, 4, 3], both)]);
+    let mlx = (
+        "model.layers.0.mlp.switch_mlp.down_proj.weight",
+        "F32",
+        4,
+        [2, 2, 3].as_slice(),
+    );
+    let found = shapes("qwen3moe", &[mlx]);
+    assert_eq!(
+        found,
+        [(stacked("ffn_down_exps"), [2, 4, 3], counted(0, 12))]
+    );
+    // Gate and up of each expert are one, and the parameter is no part of a module.
+    let fused = (
+        "model.layers.0.mlp.experts.gate_up_proj",
+        "F32",
+        4,
+        [2, 2, 3].as_slice(),
+    );
+    let all = counted(0, 12);
+    let wanted = [
+        (
+            stacked("ffn_gate_exps"),
+            [2, 2, 3],
+            [&all[..3], &all[6..9]].concat(),
+        ),
+        (
+            stacked("ffn_up_exps"),
+            [2, 2, 3],
+            [&all[3..6], &all[9..]].concat(),
+        ),
+    ];
+    assert_eq!(shapes("qwen3moe", &[fused]), wanted);
+
+    let error = |tensors: &[(&str, &str, usize, &[usize])]| {
+        let e = weights_of("qwen3moe", &checkpoint(tensors), &json!({})).unwrap_err();
+        e.message().to_string()
+    };
+    let gap = error(&[first, one("model.layers.0.mlp.experts.2.down_proj.weight")]);
+    assert!(gap.contains("expert 1 is missing"), "{gap}");
+    let wide = (
+        "model.layers.0.mlp.experts.1.down_proj.weight",
+        "F32",
+        4,
+        [2, 4].as_slice(),
+    );
+    let other = error(&[first, wide]);
+    assert!(other.contains("wanted all experts alike"), "{other}");
+}
+
+#[test]
+fn parts_of_quantised_matrices_keep_their_scales() {
+    let file = checkpoint(&[
+        (
+            "model.layers.0.self_attn.qkv_proj.weight",
+            "U32",
+            4,
+            &[8, 8],
+        ),
+        (
+            "model.layers.0.self_attn.qkv_proj.scales",
+            "F16",
+            2,
+            &[8, 2],
+        ),
+        (
+            "model.layers.0.self_attn.qkv_proj.biases",
+            "F16",
+            2,
+            &[8, 2],
+        ),
+    ]);
+    let arch = arch::find("phi3").unwrap();
+    let config = json!({ "quantization": { "group_size": 32, "bits": 4 } });
+    let found = weights_of(arch.name, &file, &config).unwrap();
+    let whole = found[0].clone();
+    let parts = split(found, &file, arch, &|_| [4, 2]).unwrap();
+    let (k, all) = (
+        parts[1].scales(&file).unwrap(),
+        whole.scales(&file).unwrap(),
+    );
+    assert_eq!((parts[1].rows, parts[1].cols), (2, 64));
+    assert_eq!(
+        (k.bytes, k.biases),
+        (&all.bytes[16..24], &all.biases[16..24])
+    );
+    let codes = whole.codes.bytes(&file);
+    assert_eq!(parts[1].codes.bytes(&file), &codes[4 * 32..6 * 32]);
+    let e = whole.stretch("x".into(), 7..9, &file).unwrap_err();
+    assert!(e.message().contains("has 8 rows, wanted 7 to 9"), "{e}");
+}
+
+#[test]
+fn codes_that_run_over_rows_are_not_taken_apart() {
+    let file = checkpoint(&[
+        (
+            "model.layers.0.self_attn.qkv_proj.weight",
+            "U8",
+            1,
+            &[2, 32],
+        ),
+        (
+            "model.layers.0.self_attn.qkv_proj.weight_scale",
+            "F32",
+            4,
+            &[1],
+        ),
+    ]);
+    let arch = arch::find("phi3").unwrap();
+    let found = weights_of(arch.name, &file, &json!({})).unwrap();
+    let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+    assert!(
+        e.message()
+            .contains("is ternary, whose codes run over rows"),
+        "{e}"
+    );
+}
+
+#[test]
+fn positions_may_begin_behind_the_padding() {
+    let file = checkpoint(&[("embeddings.position_embeddings.weight", "F32", 4, &[5, 2])]);
+    let rows = |padding: Value| {
+        let config = json!({ "model_type": "roberta", "pad_token_id": padding });
+        let config = Config::parse(&config.to_string()).unwrap();
+        let special = Special {
+            without: None,
+            position_offset: config.position_offset().unwrap(),
+        };
+        let arch = arch::find("bert").unwrap();
+        collect(&file, arch, &Quantization::default(), &special)
+    };
+    let found = rows(json!(1)).unwrap().remove(0);
+    assert_eq!((found.rows, found.cols), (3, 2));
+    assert_eq!(
+        found.codes.bytes(&file),
+        &file.bytes(&file.tensors[0])[16..]
+    );
+    let e = rows(json!(7)).unwrap_err();
+    assert!(e.message().contains("has 5 rows, wanted 8 to 5"), "{e}");
+}
+
+/// A folder of sentence-transformers with these files.
+fn folder(name: &str, files: &[(&str, Value)]) -> (PathBuf, Folder) {
+    let path = std::env::temp_dir().join(format!("tabla-hf-{}-{name}", std::process::id()));
+    for (file, value) in files {
+        let file = path.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, value.to_string()).unwrap();
+    }
+    let found = Folder {
+        folder: path.clone(),
+        config: Config::parse(r#"{"model_type": "bert"}"#).unwrap(),
+        generation: None,
+    };
+    (path, found)
+}
+
+#[test]
+fn modules_behind_the_model_are_known() {
+    let old = "sentence_transformers.models.";
+    let new = "sentence_transformers.sentence_transformer.modules.";
+    let modules = |prefix: &str, second: &str| {
+        json!([
+            { "type": format!("{prefix}Transformer"), "path": "" },
+            { "type": format!("{prefix}pooling.Pooling"), "path": "1_Pooling" },
+            { "type": format!("{prefix}{second}"), "path": "2" },
+        ])
+    };
+    let read = |modules: Value, pooling: Value| {
+        let files = [
+            ("modules.json", modules),
+            ("1_Pooling/config.json", pooling),
+            ("sentence_bert_config.json", json!({ "max_seq_length": 80 })),
+        ];
+        let (path, folder) = folder("modules", &files);
+        let meta = folder.metadata();
+        std::fs::remove_dir_all(path).unwrap();
+        let meta = meta?;
+        assert_eq!(meta.u32("bert.embedding_context_length")?, Some(80));
+        let normalize = meta.bool("bert.embedding_normalize")?;
+        Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
+    };
+    let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
+    let found = read(modules(old, "Normalize"), flags).unwrap();
+    assert_eq!(found, (Some(1), Some(true)));
+    for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
+        let found = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
+        assert_eq!(found.unwrap().0, Some(number));
+    }
+    let cls = json!({ "pooling_mode": ["cls"] });
+    for (modules, pooling, part) in [
+        (modules(old, "Dense"), cls.clone(), "models.Dense"),
+        (
+            modules(old, "Normalize"),
+            json!({ "pooling_mode": "weightedmean" }),
+            "weightedmean",
+        ),
+        (
+            modules(old, "Normalize"),
+            json!({ "pooling_mode": ["cls", "max"] }),
+            "[\"cls\",\"max\"]",
+        ),
+        (
+            modules(old, "Normalize"),
+            json!({ "include_prompt": false }),
+            "include_prompt",
+        ),
+        (json!({}), cls.clone(), "no list of modules"),
+        (
+            json!([{ "type": "a.Pooling", "path": "../x" }]),
+            cls,
+            "../x is no folder inside",
+        ),
+    ] {
+        let e = read(modules, pooling).unwrap_err();
+        assert!(e.message().contains(part), "{part:?} is not in: {e}");
+    }
+}
+
+#[test]
+fn prompts_stand_beside_the_model() {
+    let file = "config_sentence_transformers.json";
+    let prompts = json!({ "prompts": { "query": "find: ", "document": "" },
+        "default_prompt_name": "query" });
+    let (path, folder) = folder("prompts", &[(file, prompts)]);
+    let found = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
+    std::fs::remove_dir_all(path).unwrap();
+    let pairs = [("query", "find: "), ("document", "")].map(|(a, b)| (a.into(), b.into()));
+    assert_eq!(found, (pairs.to_vec(), Some("query".into())));
+    assert_eq!(folder.prompts().unwrap(), []);
 }

@@ -1,7 +1,7 @@
 //! config.json from the keys of a GGUF file: the reverse of [`Folder::metadata`](super::Folder).
 
 use super::keys::{KEYS, Kind};
-use crate::arch::{self, RopeScaling, Rotation};
+use crate::arch::{self, ARCHS, Arch, RopeScaling, Rotation};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use serde_json::{Map, Value, json};
@@ -36,16 +36,9 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     let found = arch::find(&numbers.architecture)?;
     let numbers = numbers.validate(found)?;
     let mut rope = numbers.ropes[0].clone();
-    let (Some(model_type), Some(class)) = (found.model_types.first(), found.class) else {
-        bail!(
-            Unsupported,
-            "architecture {:?} is not written as a folder of Hugging Face",
-            found.name
-        );
-    };
     let mut root = Map::new();
-    root.insert("architectures".into(), json!([class]));
-    root.insert("model_type".into(), json!(model_type));
+    root.insert("architectures".into(), json!([class(found)?]));
+    root.insert("model_type".into(), json!(found.model_types.first()));
     for (key, kind, paths) in KEYS {
         let key = format!("{}.{key}", found.name);
         let value = match kind {
@@ -75,6 +68,10 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
         root.insert("layer_types".into(), kinds.into());
         root.insert("use_sliding_window".into(), true.into());
     }
+    if let Some(turned) = meta.bools(&format!("{}.rope.layers", found.name))? {
+        let turned: Vec<_> = turned.into_iter().map(u8::from).collect();
+        root.insert("no_rope_layers".into(), turned.into());
+    }
     if let Some(factors) = &shape.rope_factors {
         rope.scaling = by_divisors(&rope, factors)?;
     }
@@ -100,6 +97,28 @@ pub(in crate::load) fn config(meta: &Metadata, shape: &Shape<'_>) -> Result<Valu
     };
     root.insert("eos_token_id".into(), ends);
     Ok(root.into())
+}
+
+/// What `transformers` calls models of a family.
+///
+/// # Errors
+///
+/// `Unsupported` for a family whose models are not written for it.
+pub(in crate::load) fn class(arch: &Arch) -> Result<&'static str> {
+    if let Some(class) = arch.class {
+        return Ok(class);
+    }
+    let known: Vec<_> = ARCHS
+        .iter()
+        .filter(|a| a.class.is_some())
+        .map(|a| a.name)
+        .collect();
+    bail!(
+        Unsupported,
+        "architecture {:?} is not written as a folder of Hugging Face; known are {}",
+        arch.name,
+        known.join(", ")
+    );
 }
 
 /// The number whose f32 this is, in as few digits as there are.

@@ -87,6 +87,9 @@ const REPLACED: [&str; 6] = [
     "split.tensors.count",
 ];
 
+/// Keys of a folder whose lists are tensors in GGUF files.
+const LISTS: [&str; 2] = [".rope.scaling.long_factor", ".rope.scaling.short_factor"];
+
 /// Version 2 of ggml's block formats, which all its types are of since 2023.
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -110,9 +113,9 @@ pub fn quantize(
     let weights = model.folder_weights()?;
     let factors = match &model.folder {
         Some(_) => stored::rope_factors(&model.file.metadata)?,
-        None => None,
+        None => Vec::new(),
     };
-    let tensors = tensors(&model, &weights, factors.as_deref())?;
+    let tensors = tensors(&model, &weights, &factors)?;
     let facts = Facts::of(&model.file.metadata, &tensors, how.importance);
     let plans = tensors.iter().map(|tensor| plan(tensor, how, &facts));
     let plans = plans.collect::<Result<Vec<_>>>()?;
@@ -158,7 +161,7 @@ pub fn quantize(
 fn tensors<'a>(
     model: &'a Opened,
     weights: &'a [Weight],
-    rope_factors: Option<&'a [u8]>,
+    rope_factors: &'a [(&str, Vec<u8>)],
 ) -> Result<Vec<Stored<'a>>> {
     let file = &model.file;
     if model.folder.is_none() {
@@ -175,7 +178,8 @@ fn tensors<'a>(
             tensor.turn(&file.metadata, Order::Interleaved)?;
         }
     }
-    stored.extend(rope_factors.map(stored::rope_tensor));
+    let factors = rope_factors.iter();
+    stored.extend(factors.map(|(name, bytes)| stored::rope_tensor(name, bytes)));
     Ok(stored)
 }
 
@@ -236,12 +240,16 @@ fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writ
     let factors = plans.iter().any(|p| p.tensor.name == stored::ROPE_FACTORS);
     let is_written_anew = |key: &str| {
         let worked_out = factors && key.contains(".rope.scaling.");
-        REPLACED.contains(&key) || worked_out && model.folder.is_some()
+        let listed = LISTS.iter().any(|list| key.ends_with(list));
+        REPLACED.contains(&key) || (worked_out || listed) && model.folder.is_some()
     };
     for (key, value) in model.file.metadata.iter() {
         if !is_written_anew(key) {
             writer.copy(key, value);
         }
+    }
+    if let Some((key, magnitude)) = stored::rope_magnitude(model)? {
+        writer.set(&key, magnitude);
     }
     if let Some(number) = file_type(model, plans, how)? {
         writer.set("general.file_type", number);

@@ -1,10 +1,11 @@
 //! A model's tensors as they are stored, under the names of GGUF files and in the order of rows
 //! that the new file wants.
 
-use crate::arch::{self, RopeScaling};
+use crate::arch::{self, RopeScaling, Rotation};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo, TensorType};
+use crate::load::Opened;
 use crate::load::split::FUSED_GATE;
 use crate::load::weight::{Weight, f32_bytes};
 use crate::quant::Matrix;
@@ -32,8 +33,14 @@ pub(super) enum Order {
     Halves(usize),
 }
 
-/// Where the factors of Llama 3's RoPE stand in GGUF files.
+/// Where divisors of RoPE's frequencies stand in GGUF files: those of a rule, and the two lists of
+/// models that have one for long texts.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+const ROPE_LONG: &str = "rope_factors_long.weight";
+const ROPE_SHORT: &str = "rope_factors_short.weight";
+
+/// Divides a frequency to nothing, as llama.cpp's converter writes it.
+const STILL: f32 = 1e30;
 
 impl Order {
     /// The row of the model that becomes `row`.
@@ -146,38 +153,62 @@ pub(super) fn check_names(tensors: &[Stored<'_>]) -> Result<()> {
     }
 }
 
-/// The divisors of RoPE's frequencies that stand for Llama 3's rule in a GGUF file, if the model
-/// follows it: by them every frequency is what the rule makes of it.
-pub(super) fn rope_factors(metadata: &Metadata) -> Result<Option<Vec<u8>>> {
+/// The divisors of RoPE's frequencies that stand for a rule in a GGUF file, if the model follows
+/// one that files of GGUF do not name: the names of their tensors, and the divisors.
+pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let config = arch::Config::read(metadata)?;
     let family = arch::find(&config.architecture)?;
-    let mut config = config.validate(family)?;
-    let context = config.context;
-    let rope = &mut config.ropes[0];
-    if !matches!(rope.scaling, RopeScaling::Llama3 { .. }) {
-        return Ok(None);
-    }
+    let config = config.validate(family)?;
+    let rope = &config.ropes[0];
+    Ok(match &rope.scaling {
+        RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. } => {
+            let factors = worked_out(rope, config.context)?;
+            vec![(ROPE_FACTORS, f32_bytes(&factors))]
+        }
+        RopeScaling::Long { short, long, .. } => {
+            vec![(ROPE_LONG, f32_bytes(long)), (ROPE_SHORT, f32_bytes(short))]
+        }
+        _ => Vec::new(),
+    })
+}
+
+/// What cosine and sine are multiplied by where a folder leaves it to a rule that readers of GGUF
+/// do not know, and its key.
+pub(super) fn rope_magnitude(model: &Opened) -> Result<Option<(String, f32)>> {
+    let config = arch::Config::read(&model.file.metadata)?;
+    let key = format!("{}.rope.scaling.attn_factor", config.architecture);
+    let rule = matches!(config.ropes[0].scaling, RopeScaling::Long { .. });
+    let open = model.folder.is_some() && model.file.metadata.get(&key).is_none();
+    Ok((rule && open).then(|| (key, config.ropes[0].magnitude())))
+}
+
+/// The divisors by which every frequency is what the rule makes of it.
+fn worked_out(rope: &Rotation, context: u32) -> Result<Vec<f32>> {
     let wanted = rope.freqs(None, context)?;
-    rope.scaling = RopeScaling::None;
+    let rope = Rotation {
+        scaling: RopeScaling::None,
+        ..rope.clone()
+    };
     let plain = rope.freqs(None, context)?;
-    let mut factors: Vec<f32> = plain.iter().zip(&wanted).map(|(p, w)| p / w).collect();
+    let quotients = plain.iter().zip(&wanted).map(|(p, w)| p / w);
+    let mut factors: Vec<f32> = quotients.map(|f| f.min(STILL)).collect();
     // The quotient may be off by the last bit.
     for step in [f32::next_up, |f: f32| f.next_down().next_down()] {
         let found = rope.freqs(Some(&factors), context)?;
         for (factor, (found, wanted)) in factors.iter_mut().zip(found.iter().zip(&wanted)) {
-            if found != wanted {
+            if found != wanted && *wanted != 0.0 {
                 *factor = step(*factor);
             }
         }
     }
-    Ok(Some(f32_bytes(&factors)))
+    Ok(factors)
 }
 
-/// The tensor of [`rope_factors`].
-pub(super) fn rope_tensor(factors: &[u8]) -> Stored<'_> {
+/// A tensor of [`rope_factors`].
+pub(super) fn rope_tensor<'a>(name: &str, factors: &'a [u8]) -> Stored<'a> {
     let cols = factors.len() / DType::F32.facts().bytes;
     Stored {
-        name: ROPE_FACTORS.to_string(),
+        name: name.to_string(),
         dims: vec![cols as u64],
         dtype: DType::F32.into(),
         matrix: Matrix {

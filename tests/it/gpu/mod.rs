@@ -22,8 +22,8 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, shader_folder, too_large};
-use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use experts::{combine, experts, route};
+use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::exec::gpu::{self, Device, Options};
