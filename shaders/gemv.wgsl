@@ -5,6 +5,7 @@
 
 #import grid
 #import state
+#import x_octet
 #import mat_vec
 
 const WG = 64u;

@@ -29,6 +29,7 @@ use crate::op::builder::{Activation, Builder};
 
 /// A family: its facts and its recipe.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
 pub struct Arch {
     /// Its name in `general.architecture`.
     pub name: &'static str,
@@ -142,8 +143,8 @@ pub const ARCHS: &[Arch] = &[
         name: "qwen3moe",
         model_types: &["qwen3_moe"],
         names: &names::QWEN3_MOE,
-        fused: &[GATE_UP_EXPERTS],
         recipe: qwen3moe::recipe,
+        fused: &[GATE_UP_EXPERTS],
         ..PLAIN
     },
     Arch {

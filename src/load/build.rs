@@ -128,7 +128,8 @@ pub(super) fn scratch_bytes(tables: &[Table]) -> u64 {
     tables.iter().map(Table::arena_bytes).max().unwrap_or(0)
 }
 
-/// Bytes of weights that one replay reads: an embedding by its row, everything else whole.
+/// Bytes of weights that one replay reads: an embedding by its row, experts by those that a token
+/// takes, everything else whole.
 fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut bytes = 0;
     for cmd in &table.cmds {
@@ -136,12 +137,13 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let Place::Weight(index) = info.place else {
                 continue;
             };
-            let rows = if matches!(cmd.op, Op::Embed | Op::EmbedAdd) {
-                u64::from(info.rows.max(1))
-            } else {
-                1
+            let rows = u64::from(info.rows.max(1));
+            let read = match cmd.op {
+                Op::Embed | Op::EmbedAdd => 1,
+                Op::Experts => u64::from(table.slot(cmd.slots()[3]).cols).min(rows),
+                _ => rows,
             };
-            bytes += catalog.bytes_of(index) / rows;
+            bytes += catalog.bytes_of(index) * read / rows;
         }
     }
     bytes

@@ -62,6 +62,12 @@ macro_rules! for_each_op {
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]`;
             /// `seen` are the rows of its own sequence, `reach` before and behind it at most
             SelfAttention = self_attention(q: read, k: read, v: read, y: write, state: read);
+            /// `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first; `y[t, s] = softmax(x[t, :])[ids[t, s]]`, over their sum if `normalise`
+            Route = route(x: read, ids: write, y: write, state: read);
+            /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
+            Experts = experts(w: read, x: read, ids: read, y: write, state: read);
+            /// `y[t, i] += sum_s w[t, s] x[t, s, i]`
+            Combine = combine(x: read, w: read, y: update, state: read);
             /// `y[0, :] = x[live - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
             /// `y[i] = penalty(x[i]) / temperature`, the penalty where `i` is among the last tokens of the history

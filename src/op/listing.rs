@@ -28,17 +28,17 @@ impl Table {
             let info = self.slot(cmd.slots[slot]);
             u64::from(info.rows) * u64::from(info.cols)
         };
+        let row = |slot: usize| {
+            let info = self.slot(cmd.slots[slot]);
+            info.bytes() / u64::from(info.rows.max(1))
+        };
         let tokens = u64::from(self.tokens);
         match cmd.op {
             // A row per token, not the whole matrix.
-            Op::Embed | Op::EmbedAdd => {
-                let w = self.slot(cmd.slots[0]);
-                let row = w.bytes() / u64::from(w.rows.max(1));
-                Cost {
-                    bytes: tokens * row + size(cmd.slots[1]),
-                    flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
-                }
-            }
+            Op::Embed | Op::EmbedAdd => Cost {
+                bytes: tokens * row(0) + size(cmd.slots[1]),
+                flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
+            },
             Op::Gemv | Op::GemvAdd => Cost {
                 bytes: all,
                 flops: 2 * elements(0),
@@ -55,13 +55,24 @@ impl Table {
                 bytes: all,
                 flops: elements(1),
             },
+            // The experts that a token takes, each once at most.
+            Op::Experts => {
+                let w = self.slot(cmd.slots[0]);
+                let rows = elements(3).min(u64::from(w.rows));
+                Cost {
+                    bytes: all - w.bytes() + rows * row(0),
+                    flops: 2 * elements(3) * u64::from(w.cols),
+                }
+            }
+            Op::Combine => Cost {
+                bytes: all,
+                flops: 2 * elements(0),
+            },
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
-                let k = self.slot(cmd.slots[4]);
-                let row = k.bytes() / u64::from(k.rows.max(1));
                 let activations: u64 = [0, 1, 2, 3].map(|i| size(cmd.slots[i])).iter().sum();
                 Cost {
-                    bytes: activations + 2 * tokens * row,
+                    bytes: activations + 2 * tokens * row(4),
                     flops: 6 * elements(3),
                 }
             }

@@ -19,11 +19,12 @@ pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
     }
 }
 
+/// Reads a block: numbers, scales, minima.
+type Unpack<const BYTES: usize> =
+    fn(&[u8; BYTES], &mut [i8; CHUNK], &mut [f32; 16], &mut [f32; 16]);
+
 /// The number of all blocks of which a digit counts; it stands at the end of a block.
-fn of_blocks<const BYTES: usize>(
-    bytes: &[u8],
-    unpack: fn(&[u8; BYTES], &mut [i8; CHUNK], &mut [f32; 16], &mut [f32; 16]),
-) -> Option<f32> {
+fn of_blocks<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
     let mut chunk = Chunk::ZERO;
     let mut one = None;
     for block in bytes.as_chunks::<BYTES>().0 {

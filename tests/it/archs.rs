@@ -3,6 +3,7 @@
 
 use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
 use crate::npy::Npy;
+use crate::scratch::Folder;
 use std::path::{Path, PathBuf};
 use tabla::{Options, Precision, Session, Source};
 
@@ -50,9 +51,13 @@ impl Golden {
 /// Every form of a checkpoint on every device.
 fn check(name: &str) {
     let golden = Golden::read(name);
-    let forms = ["model.gguf", "hf", "mlx"].map(|form| file(name, form));
-    let forms: Vec<_> = forms.into_iter().filter(|path| path.exists()).collect();
+    let scratch = Folder::new(&format!("archs-{name}"));
+    let forms = ["model.gguf", "model_tq1_0.gguf", "hf", "mlx"].map(|form| file(name, form));
+    let mut forms: Vec<_> = forms.into_iter().filter(|path| path.exists()).collect();
     assert!(!forms.is_empty(), "{name}: no checkpoint");
+    if let Some(mlx) = forms.iter_mut().find(|path| path.ends_with("mlx")) {
+        *mlx = with_tokenizer(mlx, &file(name, "hf"), &scratch);
+    }
     for path in &forms {
         for (device, options) in devices(Precision::Exact) {
             let what = format!("{} on {device}", path.display());
@@ -74,6 +79,16 @@ fn check(name: &str) {
     }
     // The tightest ring: a pass of two tokens.
     check_tight(&forms[0], &golden);
+}
+
+/// A folder with the files of `weights` and the tokenizer of `other`, which is not committed twice.
+fn with_tokenizer(weights: &Path, other: &Path, scratch: &Folder) -> PathBuf {
+    scratch.copy(weights);
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        let bytes = std::fs::read(other.join(name)).expect("a tokenizer");
+        scratch.write(name, &bytes);
+    }
+    scratch.0.clone()
 }
 
 /// The residual stream behind every layer, so that a fault has a place.
@@ -196,5 +211,5 @@ architectures! {
     llama, llama_bias, llama_dynamic, mistral, smollm3, phi3, phi3_short, olmo2, granite,
     qwen2, qwen3, qwen3moe, gpt2,
     gemma, gemma2, gemma3, gemma3_nested, gemma4, gemma4_dense,
-    bitnet, bitnet_silu, falcon_e,
+    bitnet, bitnet_silu, bitnet_tq, falcon_e,
 }

@@ -23,6 +23,9 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
         Op::BitQuantize => bit_quantize(o, live),
         Op::BitMat => vec![("y", bit_mat(case, o, live))],
+        Op::Route => route(o, live),
+        Op::Experts => vec![("y", experts(o, live))],
+        Op::Combine => vec![("y", combine(o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
         Op::Activate => vec![("y", activate(o, live))],
@@ -155,6 +158,51 @@ fn bit_mat(case: &Case, o: &Outcome, live: usize) -> Vec<f32> {
         let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
         let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
         sum * wide(d[t]) * scale
+    })
+}
+
+fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let p: shaders::route::Params = o.params();
+    let (x, mut ids, mut y) = (o.numbers("x"), o.numbers("ids"), o.numbers("y"));
+    let (experts, k) = (p.experts as usize, p.k as usize);
+    for t in 0..live {
+        let x = &x[t * experts..][..experts];
+        let mut order: Vec<usize> = (0..experts).collect();
+        // Stable: the lowest of equals stays first.
+        order.sort_by(|&a, &b| x[b].total_cmp(&x[a]));
+        let chosen = &order[..k];
+        let mass = |ids: &[usize]| ids.iter().map(|&e| wide(x[e]).exp()).sum::<f64>();
+        let all = mass(if p.normalise == 1 { chosen } else { &order });
+        for (s, &e) in chosen.iter().enumerate() {
+            ids[t * k + s] = e as f32;
+            y[t * k + s] = (wide(x[e]).exp() / all) as f32;
+        }
+    }
+    vec![("ids", ids), ("y", y)]
+}
+
+fn experts(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::experts::Params = o.params();
+    let (w, x, ids) = (o.numbers("w"), o.numbers("x"), o.numbers("ids"));
+    let [cols, k, experts] = [p.cols, p.k, p.experts].map(|n| n as usize);
+    let each = p.rows as usize / experts;
+    rows(o, live, |t, i| {
+        let (s, r) = (i / each, i % each);
+        let id = ids[t * k + s] as usize;
+        let from = if p.per_expert == 1 { t * k + s } else { t };
+        let pairs = x[from * cols..][..cols]
+            .iter()
+            .zip(w.iter().skip((id * each + r) * cols));
+        pairs.map(|(x, w)| wide(*x) * wide(*w)).sum()
+    })
+}
+
+fn combine(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, w, y) = (o.numbers("x"), o.numbers("w"), o.numbers("y"));
+    let [k, dim] = ["w", "y"].map(|name| o.slots[name].cols as usize);
+    rows(o, live, |t, i| {
+        let terms = (t * k..(t + 1) * k).map(|s| wide(w[s]) * wide(x[s * dim + i]));
+        wide(y[t * dim + i]) + terms.sum::<f64>()
     })
 }
 

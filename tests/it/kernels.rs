@@ -93,6 +93,11 @@ impl Outcome {
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    if dtype == DType::U32 {
+        let words = bytemuck::pod_collect_to_vec::<u8, u32>(bytes).into_iter();
+        let small = words.map(|word| u16::try_from(word).expect("ids of cases are small"));
+        return small.map(f32::from).collect();
+    }
     let facts = dtype.facts();
     let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
     quant::decode_row(dtype, bytes, &mut row);

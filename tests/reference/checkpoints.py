@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, sentencepiece, sentencepiece_tokenizer, versions, write
 

@@ -163,3 +163,30 @@ impl Builder<'_> {
         ring(self.shape.context, at.window, self.shape.rows)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_stores_nothing_over_what_its_first_row_sees() {
+        for (window, rows) in [(1, 1), (1, 5), (4, 1), (4, 8), (7, 3), (16, 40)] {
+            let ring = ring(100, window, rows);
+            for first in 0..60u32 {
+                let seen = (first + 1).saturating_sub(window)..=first;
+                let stored = first + 1..first + rows;
+                let stored: Vec<_> = stored.map(|position| position % ring).collect();
+                for position in seen {
+                    let row = position % ring;
+                    assert!(
+                        !stored.contains(&row),
+                        "window {window}, {rows} rows, {position}"
+                    );
+                }
+            }
+        }
+        assert_eq!(ring(100, 0, 8), 100);
+        assert_eq!(ring(100, 99, 8), 100);
+        assert_eq!(ring(100, u32::MAX, 8), 100);
+    }
+}

@@ -254,6 +254,7 @@ mod tests {
         let shape = Shape {
             name: "test",
             tokens: 2,
+            rows: 2,
             logits: LogitRows::Last,
             context: 8,
             cache: DType::F32,

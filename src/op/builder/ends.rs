@@ -169,6 +169,7 @@ mod tests {
         let shape = Shape {
             name: "test",
             tokens: 3,
+            rows: 3,
             logits: rows,
             context: 8,
             cache: DType::F32,

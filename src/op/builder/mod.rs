@@ -8,6 +8,7 @@
 mod attention;
 mod elementwise;
 mod ends;
+mod experts;
 mod product;
 mod ternary;
 

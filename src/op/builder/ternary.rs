@@ -54,3 +54,50 @@ impl Builder<'_> {
         made
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+
+    struct Digits;
+    impl Weights for Digits {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::I2S,
+                rows: 96,
+                cols: 96,
+                scale: Some(0.5),
+            })
+        }
+    }
+
+    #[test]
+    fn rows_are_quantised_once_and_anew_when_they_change() {
+        let shape = Shape {
+            name: "ternary",
+            tokens: 1,
+            rows: 1,
+            logits: LogitRows::Last,
+            context: 8,
+            cache: DType::F32,
+        };
+        let mut b = Builder::new(&Digits, shape);
+        let w = b.weight("w", 96, 96);
+        let x = b.input("x", 96);
+        let q = b.mat("q", w, x);
+        b.mat("k", w, x);
+        b.mat_add(w, q, x);
+        b.mat("v", w, x);
+        let draft = b.finish().expect("the weights fit");
+        let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
+        let (quantise, product) = (Op::BitQuantize, Op::BitMat);
+        let wanted: [&[Op]; 3] = [
+            &[quantise, product, product],
+            &[quantise, product, Op::Add],
+            &[quantise, product],
+        ];
+        assert_eq!(ops, wanted.concat());
+    }
+}

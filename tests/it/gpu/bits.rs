@@ -12,7 +12,7 @@ use tabla::op::list::Op;
 use super::rig::{floats, random};
 
 /// The scalar level first, then every other one, then the GPU.
-fn runners(device: &Device) -> Vec<Runner> {
+pub(super) fn runners(device: &Device) -> Vec<Runner> {
     let levels = Level::available().into_iter();
     let mut all: Vec<_> = levels.map(|l| cpu(l, Precision::Fast, 2)).collect();
     let device = device.clone();
@@ -49,7 +49,8 @@ fn the_same(device: &Device, op: Op, case: &Case, set: &dyn Fn(&str, &mut Vec<u8
 const ROWS: u32 = 4096;
 const COLS: u32 = 193;
 
-fn case(
+/// A case of which a third is not alive; it emits nothing yet.
+pub(super) fn case(
     name: &'static str,
     weights: &'static [(&'static str, DType, u32, u32)],
     tokens: u32,
@@ -59,6 +60,7 @@ fn case(
         tokens,
         live: tokens - tokens / 3,
         position: 0,
+        sequence: u32::MAX,
         context: 16,
         cache: DType::F32,
         weights,

@@ -10,6 +10,7 @@ mod attention;
 mod bits;
 mod elementwise;
 mod executor;
+mod experts;
 mod forward;
 mod pick;
 mod rig;
@@ -21,6 +22,7 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, shader_folder, too_large};
+use experts::{combine, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
@@ -44,6 +46,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
+    ("route", route),
+    ("experts", experts),
+    ("combine", combine),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("rope", rope),

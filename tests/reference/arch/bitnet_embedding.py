@@ -15,6 +15,7 @@ from transformers import AutoModel, Qwen3Config, Qwen3Model
 
 from arch import ternary
 from arch.common import ROOT, VOCAB, blocks, gguf, randomise, versions
+from arch.embedding import write_modules
 from common import byte_level, byte_level_tokenizer
 
 LENGTHS, EDGE, END = (5, 9, 20, 40), 1e-3, VOCAB - 3
@@ -97,6 +98,7 @@ if __name__ == "__main__":
     results = [run(model, ids) for ids in batch]
 
     ternary.save_hub(model, folder, QUANTIZATION, fast)
+    write_modules(folder, model.config.hidden_size, "last", (), True, False, 256, {})
     reference = torch.nn.Module.float(AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager"))
     gap = max((run(reference, ids)[0] - h).abs().max().item() for ids, (h, _) in zip(batch, results))
     assert gap < 1e-6, f"the files answer otherwise than the model that was saved, by {gap}"
@@ -105,7 +107,7 @@ if __name__ == "__main__":
     np.save(out / "hidden.npy", torch.cat([h for h, _ in results], 1).numpy())
     np.save(out / "embeddings.npy", torch.stack([e for _, e in results]).numpy())
     (out / "golden.json").write_text(json.dumps({
-        "name": out.name, "batch": batch, "texts": texts, "pooling": "last", "normalize": True, "prompts": {}, "seed": 0,
+        "name": out.name, "batch": batch, "texts": texts, "pooling": "last", "normalize": True, "max_seq_length": 256, "prompts": {}, "prompted": {}, "seed": 0,
         "edge": min(ternary.distances(model, [ids]).min().item() for ids in batch),
         "reference": "transformers Qwen3Model with AutoBitLinear and its norms, float32, eager attention; pooled here", "versions": versions()}) + "\n")
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())

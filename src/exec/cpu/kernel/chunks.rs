@@ -166,22 +166,28 @@ impl Form for AsFloats {
         w: &[f32; CHUNK],
         ((x, cols), t): ((&[f32], usize), usize),
         (first, count): (usize, usize),
-        mut acc: S::V,
+        acc: S::V,
     ) -> S::V {
-        let x = &x[t * cols + first..][..count];
-        let whole = count / S::LANES * S::LANES;
-        for (w, x) in w.chunks_exact(S::LANES).zip(x.chunks_exact(S::LANES)) {
-            acc = s.fma(s.load(w), s.load(x), acc);
-        }
-        if whole < count {
-            // Zeros stand behind the end of the row.
-            let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
-            last_w[..count - whole].copy_from_slice(&w[whole..count]);
-            last_x[..count - whole].copy_from_slice(&x[whole..]);
-            acc = s.fma(s.load(&last_w), s.load(&last_x), acc);
-        }
-        acc
+        dot_floats(s, w, &x[t * cols + first..][..count], acc)
     }
+}
+
+/// `acc + w . x`, for as many numbers as `x` has.
+#[inline(always)]
+pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S::V) -> S::V {
+    let count = x.len();
+    let whole = count / S::LANES * S::LANES;
+    for (w, x) in w.chunks_exact(S::LANES).zip(x.chunks_exact(S::LANES)) {
+        acc = s.fma(s.load(w), s.load(x), acc);
+    }
+    if whole < count {
+        // Zeros stand behind the end of the row.
+        let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
+        last_w[..count - whole].copy_from_slice(&w[whole..count]);
+        last_x[..count - whole].copy_from_slice(&x[whole..]);
+        acc = s.fma(s.load(&last_w), s.load(&last_x), acc);
+    }
+    acc
 }
 
 struct Product<F, N, const ADD: bool>(PhantomData<(F, N)>);

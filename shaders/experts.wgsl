@@ -1,0 +1,60 @@
+// y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]
+//
+// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows for each expert.
+// x: [tokens, cols] f32, or where `per_expert` is 1 [tokens, k, cols].  ids: [tokens, k].
+// y: [tokens, k, rows / experts] f32, zeros for an expert that is not there.  One workgroup per
+// four rows of an expert and token.
+
+#import grid
+#import state
+#import mat_vec
+
+const WG = 64u;
+const UNITS = 4u;
+
+struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32 }
+
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> ids: array<u32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// Where the row of x begins.
+var<private> x_row: u32;
+
+fn x_at(col: u32) -> f32 {
+    if (col >= params.cols) {
+        return 0.0;
+    }
+    return x[x_row + col];
+}
+
+fn x_octet(i: u32) -> Octet {
+    let at = 8u * i;
+    return Octet(
+        vec4(x_at(at), x_at(at + 1u), x_at(at + 2u), x_at(at + 3u)),
+        vec4(x_at(at + 4u), x_at(at + 5u), x_at(at + 6u), x_at(at + 7u)),
+    );
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let pair = group.y;
+    let each = params.rows / params.experts;
+    let first = unit_of(group, groups) * UNITS;
+    if (pair >= min(params.tokens, state.live) * params.k || first >= each) {
+        return;
+    }
+    let id = ids[pair];
+    x_row = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
+    // Another expert's rows may follow; they are computed and not written.
+    let sums = mat_vec(min(id, params.experts - 1u) * each + first, lane);
+    if (lane < UNITS && first + lane < each) {
+        y[pair * each + first + lane] = select(0.0, sums[lane], id < params.experts);
+    }
+}

@@ -1,0 +1,132 @@
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
+//!
+//! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
+//! its own order whatever the company, so a token's result is the same bits alone and in a batch.
+
+use super::chunks::{self, Read, dot_floats};
+use super::{Launch, PLAIN, Request};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::exec::case::Case;
+use crate::exec::cpu::memory::Args;
+use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::cpu::step::Split;
+use crate::op::shaders::experts::Params;
+use crate::quant::CHUNK;
+
+/// Rows of activations that a chunk of weights passes by before the next one is read.
+const TILE: usize = 16;
+
+struct Experts;
+
+impl Kernel for Experts {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let [cols, k, experts] = [p.cols, p.k, p.experts].map(|n| n as usize);
+        let each = p.rows as usize / experts;
+        let (x, ids): (_, &[u32]) = (args.f32s(1), bytemuck::cast_slice(args.bytes(2)));
+        let m = args.matrix(p.rows as usize, cols);
+        let Some(Read::Floats(decode)) = args.read() else {
+            unreachable!("link chose how rows are decoded")
+        };
+        let range = args.range();
+        let ids = &ids[..args.live() * k];
+        let mut y = args.open::<f32>(3);
+        let mut scratch = args.open::<u32>(5);
+        let order = &mut scratch.whole()[..ids.len()];
+        sort(ids, p.experts, order);
+        let mut chunk = [0.0; CHUNK];
+        for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
+            let id = ids[group[0] as usize] as usize;
+            if id >= experts {
+                group.iter().for_each(|&pair| y.columns(pair as usize, each, 1).fill(0.0));
+                continue;
+            }
+            for tile in group.chunks(TILE) {
+                for r in range.clone() {
+                    let mut acc = [s.splat(0.0); TILE];
+                    for first in (0..cols).step_by(CHUNK) {
+                        decode(&m, id * each + r, first, &mut chunk);
+                        let count = CHUNK.min(cols - first);
+                        for (&pair, acc) in tile.iter().zip(&mut acc) {
+                            let pair = pair as usize;
+                            let row = if p.per_expert != 0 { pair } else { pair / k };
+                            let x = &x[row * cols + first..][..count];
+                            *acc = dot_floats(s, &chunk, x, *acc);
+                        }
+                    }
+                    for (&pair, acc) in tile.iter().zip(&acc) {
+                        y.columns(pair as usize, each, 1)[r - range.start] = s.sum(*acc);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The places of the ids, those of each expert side by side; last those of experts that are not
+/// there.
+#[inline(always)]
+fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
+    for (place, at) in order.iter_mut().zip(0..) {
+        *place = at;
+    }
+    // Places are unique, so that one order is the right one.
+    order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let rows = p.rows as usize / p.experts as usize;
+    Ok(Launch {
+        scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
+        read: Some(chunks::decoder(request.isa, request.variant)?),
+        ..request.launch::<Experts>(Split::Units(rows), p.tokens)
+    })
+}
+
+macro_rules! case {
+    ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $experts * $rows, $cols);
+                let router = b.input("router", $experts);
+                let x = b.input("x", $x);
+                let (ids, _) = b.route(router, $k, false);
+                b.experts("y", w, $experts, x, ids);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
+/// where there are fewer experts.
+pub(super) const CASES: &[Case] = &[
+    case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
+    case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
+    case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
+    case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
+    case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
+    case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
+    case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
+    case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_an_expert_lie_side_by_side() {
+        let mut order = [0; 6];
+        sort(&[2, 0, 9, 2, 7, 0], 3, &mut order);
+        assert_eq!(order, [1, 5, 0, 3, 2, 4]);
+    }
+}

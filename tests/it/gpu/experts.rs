@@ -1,0 +1,109 @@
+//! Mixtures of experts on the GPU: every case of the list against the scalar level, which the
+//! formulas hold; experts between which the router sees no difference; tokens alone and in company.
+
+use super::bits::{case, runners};
+use crate::kernels::{compare, cpu, run_case};
+use tabla::device::Precision;
+use tabla::dtype::DType;
+use tabla::exec::case::Case;
+use tabla::exec::cpu::{self, Level};
+use tabla::exec::gpu::Device;
+use tabla::op::builder::Builder;
+use tabla::op::list::Op;
+
+/// Every case of an operation; the cases' own tolerance.
+fn cases(device: &Device, op: Op) -> f64 {
+    let scalar = cpu(Level::Scalar, Precision::Exact, 1);
+    let gpu = runners(device).pop().unwrap();
+    for case in cpu::cases(op) {
+        let [wanted, found] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
+        compare(
+            &format!("{op:?} {}", case.name),
+            &wanted,
+            &found,
+            case.tolerance,
+        );
+    }
+    f64::from(cpu::cases(op)[0].tolerance)
+}
+
+pub(super) fn combine(device: &Device) -> f64 {
+    cases(device, Op::Combine)
+}
+
+const EXPERTS: u32 = 100;
+const K: u32 = 9;
+
+/// Also rows of few different numbers, and of none that is larger than another.
+pub(super) fn route(device: &Device) -> f64 {
+    let equals = Case {
+        emit: |b| {
+            let x = b.input("x", EXPERTS);
+            b.route(x, K, false);
+        },
+        ..case("equals", &[], 24)
+    };
+    let level = |i: usize| [0.5, -1.0, 0.0, -0.0, f32::NEG_INFINITY][(i * i + i / 7) % 5];
+    let row = |t: usize| {
+        (0..EXPERTS as usize).map(move |i| {
+            if t.is_multiple_of(4) {
+                1.5
+            } else {
+                level(i + t)
+            }
+        })
+    };
+    let x: Vec<f32> = (0..24).flat_map(row).collect();
+    let set = |name: &str, bytes: &mut Vec<u8>| {
+        if name == "x" {
+            bytes.copy_from_slice(bytemuck::cast_slice(&x));
+        }
+    };
+    for on in runners(device) {
+        let found = run_case(Op::Route, &equals, &on, &set).results("ids");
+        for (t, ids) in found
+            .chunks(K as usize)
+            .take(equals.live as usize)
+            .enumerate()
+        {
+            let x = &x[t * EXPERTS as usize..][..EXPERTS as usize];
+            // Stable: the lowest of equals stays first; -0 is 0.
+            let mut order: Vec<u16> = (0..).take(x.len()).collect();
+            order.sort_by(|a, b| x[usize::from(*b)].partial_cmp(&x[usize::from(*a)]).unwrap());
+            let wanted: Vec<f32> = order[..K as usize].iter().copied().map(f32::from).collect();
+            assert_eq!(ids, wanted, "row {t} on {}", on.name);
+        }
+    }
+    cases(device, Op::Route)
+}
+
+/// Also the same bits for a token alone and among others.
+pub(super) fn experts(device: &Device) -> f64 {
+    const WEIGHTS: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];
+    fn emit(b: &mut Builder<'_>) {
+        let w = b.weight("w", 50 * 5, 512);
+        let (router, x) = (b.input("router", 50), b.input("x", 512));
+        let (ids, _) = b.route(router, 3, true);
+        b.experts("y", w, 50, x, ids);
+    }
+    let [many, one] = [30, 1].map(|tokens| Case {
+        emit,
+        ..case("company", WEIGHTS, tokens)
+    });
+    for on in runners(device) {
+        let all = run_case(Op::Experts, &many, &on, &|_, _| {});
+        for t in 0..many.live as usize {
+            let row = |name: &str, bytes: &mut Vec<u8>| {
+                if name != "state" {
+                    let len = bytes.len();
+                    bytes.copy_from_slice(&all.before[name][t * len..][..len]);
+                }
+            };
+            let alone = run_case(Op::Experts, &one, &on, &row);
+            let wanted = &alone.after["y"];
+            let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
+            assert!(found == wanted, "token {t} on {}", on.name);
+        }
+    }
+    cases(device, Op::Experts)
+}
