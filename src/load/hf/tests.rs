@@ -299,6 +299,10 @@ fn ternary_scales_multiply_or_divide() {
     for (class, scale) in [
         (class("autobitlinear"), 2f32.powi(-125)),
         (class("bitlinear"), 2f32.powi(125)),
+        (
+            json!({ "quantization_config": { "quant_method": "bitnet" } }),
+            2f32.powi(125),
+        ),
     ] {
         let (file, w) = one(&file, &class);
         assert_eq!((w.dtype, w.rows, w.cols), (DType::Ternary, 8, 32));
