@@ -122,7 +122,10 @@ impl Weight {
             }
         }
         let one = first.rows as usize;
-        let group = first.scales.as_ref().map_or(1, |s| s.group[0].min(one));
+        let group = first
+            .scales
+            .as_ref()
+            .map_or(1, |s| s.group[0].min(one).max(1));
         let count = u32::try_from(parts.len()).ok();
         let rows = count.and_then(|n| n.checked_mul(first.rows));
         let apart = first.dtype.facts().tail == 0 && first.dtype != DType::Ternary;
