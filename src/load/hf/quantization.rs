@@ -101,7 +101,8 @@ impl Quantization {
         Ok(Self {
             mlx: None,
             blocks: blocks(config),
-            ternary_divides: config.text(&key("linear_class"))? == Some("bitlinear"),
+            // As `transformers` reads a file that does not name its layers' class.
+            ternary_divides: config.text(&key("linear_class"))? != Some("autobitlinear"),
         })
     }
 
