@@ -35,8 +35,9 @@ pub struct Arch {
     pub name: &'static str,
     /// Its names in `model_type` of a `config.json`, or of its class where that says more.
     pub model_types: &'static [&'static str],
-    /// What `transformers` calls it, where models of it can be written for it.
-    pub class: Option<&'static str>,
+    /// What `transformers` calls models of each of these types, where they can be written for it;
+    /// of two types the second has windows.
+    pub classes: &'static [&'static str],
     /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
     /// What Hugging Face calls its tensors.
@@ -64,7 +65,7 @@ pub struct Arch {
 const PLAIN: Arch = Arch {
     name: "",
     model_types: &[],
-    class: None,
+    classes: &[],
     half_split: true,
     names: &names::LLAMA,
     fused: &[],
@@ -89,14 +90,14 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         model_types: &["llama", "mistral"],
-        class: Some("LlamaForCausalLM"),
+        classes: &["LlamaForCausalLM", "MistralForCausalLM"],
         half_split: false,
         ..PLAIN
     },
     Arch {
         name: "smollm3",
         model_types: &["smollm3"],
-        class: Some("SmolLM3ForCausalLM"),
+        classes: &["SmolLM3ForCausalLM"],
         half_split: false,
         defaults: llama::smollm3,
         ..PLAIN
@@ -104,7 +105,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "granite",
         model_types: &["granite"],
-        class: Some("GraniteForCausalLM"),
+        classes: &["GraniteForCausalLM"],
         half_split: false,
         ..PLAIN
     },
@@ -118,7 +119,7 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "olmo2",
         model_types: &["olmo2"],
-        class: Some("Olmo2ForCausalLM"),
+        classes: &["Olmo2ForCausalLM"],
         names: &names::OLMO2,
         recipe: olmo2::recipe,
         ..PLAIN
@@ -126,14 +127,15 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen2",
         model_types: &["qwen2"],
-        class: Some("Qwen2ForCausalLM"),
+        classes: &["Qwen2ForCausalLM"],
         recipe: qwen2::recipe,
         ..PLAIN
     },
     Arch {
         name: "qwen3",
         model_types: &["qwen3"],
-        class: Some("Qwen3ForCausalLM"),
+        classes: &["Qwen3ForCausalLM"],
+        names: &names::QWEN3,
         recipe: qwen3::recipe,
         ..PLAIN
     },

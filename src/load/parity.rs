@@ -22,6 +22,8 @@ const SPARE: &[&str] = &[
     // A second name of the other norms' number, and a head that is left out.
     "attention.layer_norm_rms_epsilon",
     "classifier.pooling_type",
+    // Said by modules beside a checkpoint, which some lack.
+    "pooling_type",
 ];
 
 /// A model of any format, as far as its catalog.
@@ -240,6 +242,7 @@ fn formats_say_the_same() {
 
 #[test]
 fn what_is_written_says_the_same() {
+    let (mut written_count, mut exported_count) = (0, 0);
     for (folder, gguf) in goldens() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let out = std::env::temp_dir().join(format!("tabla-parity-{}-{name}", std::process::id()));
@@ -255,18 +258,32 @@ fn what_is_written_says_the_same() {
         let mut go_on = |_, _| ControlFlow::Continue(());
         let from = |path: &Path| Source::Path(path.to_path_buf());
         let hf = folder.join("hf");
-        quantize(&from(&hf), &written, &how, &mut go_on).unwrap();
+        if !hf.is_dir() {
+            continue;
+        }
+        match quantize(&from(&hf), &written, &how, &mut go_on) {
+            Ok(_) => written_count += 1,
+            // Not every tokenizer is told in keys of GGUF.
+            Err(e) => {
+                let tokenizer = e.message().starts_with("tokenizer.json");
+                assert!(tokenizer, "{name}: {e}");
+                continue;
+            }
+        }
         let file = Model::open(&written).expect("as it was");
         compare(&file, &Model::open(&hf).expect("as it was"), name);
-        let exported = export(&from(&written), &out, &Export::default(), &mut go_on);
-        match exported {
-            Ok(_) => compare(&gguf, &Model::open(&out).expect("as it was"), name),
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "{name}: {e}"),
+        match export(&from(&written), &out, &Export::default(), &mut go_on) {
+            Ok(_) => {
+                exported_count += 1;
+                compare(&gguf, &Model::open(&out).expect("as it was"), name);
+                std::fs::remove_dir_all(out).unwrap();
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Unsupported, "{name}: {e}");
+                assert!(gguf.arch.classes.is_empty(), "{name}: {e}");
+            }
         }
-        assert_eq!(out.exists(), gguf.arch.class.is_some(), "{name}");
         std::fs::remove_file(written).unwrap();
-        if out.exists() {
-            std::fs::remove_dir_all(out).unwrap();
-        }
     }
+    assert!(written_count > exported_count && exported_count > 0);
 }

@@ -9,6 +9,10 @@ use serde_json::Value;
 /// are made before it.
 const LAYERS_MAX: u32 = 4096;
 
+/// Names of layers with a window and of those that see all positions.
+pub(super) const SLIDING: &str = "sliding_attention";
+pub(super) const FULL: &str = "full_attention";
+
 impl Config {
     /// Writes the numbers that may be others in layers with a window, and which layers those are.
     pub(super) fn write_layers(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
@@ -52,8 +56,8 @@ impl Config {
                 );
             }
             let slides = |kind: &Value| match kind.as_str() {
-                Some("sliding_attention") => Ok(true),
-                Some("full_attention") => Ok(false),
+                Some(SLIDING) => Ok(true),
+                Some(FULL) => Ok(false),
                 _ => bail!(Unsupported, "layer_types: {} is not known", shown(kind)),
             };
             return types.iter().map(slides).collect();

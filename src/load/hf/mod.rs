@@ -25,7 +25,7 @@ pub(crate) use names::to_hf;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
 use weights::Special;
-pub(super) use write::{Shape, class, config};
+pub(super) use write::{Shape, check_written, config};
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";

@@ -15,7 +15,7 @@ const PLACES: [&str; 3] = [
 ];
 
 /// Keys behind `rope.scaling.`, how they are read, and their names in configurations.
-const SCALING: &[(&str, Kind, &str)] = &[
+pub(super) const SCALING: &[(&str, Kind, &str)] = &[
     ("factor", Float, "factor"),
     ("attn_factor", Float, "attention_factor"),
     ("low_freq_factor", Float, "low_freq_factor"),

@@ -61,7 +61,7 @@ pub fn export(
     let model = open(source, detect(source)?)?;
     let name = model.file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
-    hf::class(arch)?;
+    hf::check_written(arch)?;
     let weights = model.folder_weights()?;
     let tensors = tensors(&model, &weights, arch)?;
     let plans = tensors.iter().map(|tensor| plan(tensor, how));
