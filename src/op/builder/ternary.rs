@@ -92,8 +92,8 @@ mod tests {
         let draft = b.finish().expect("the weights fit");
         let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
         let (quantise, product) = (Op::BitQuantize, Op::BitMat);
-        let wanted = [
-            [quantise, product, product].as_slice(),
+        let wanted: [&[Op]; 3] = [
+            &[quantise, product, product],
             &[quantise, product, Op::Add],
             &[quantise, product],
         ];
