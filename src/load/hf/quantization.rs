@@ -46,9 +46,6 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
 /// Methods of `quantization_config` whose tensors are read.
 const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet"];
 
-/// The class of ternary layers that divide by the scale, which is taken where none is named.
-const DIVIDES: &str = "bitlinear";
-
 /// Formats of `compressed-tensors` whose tensors are read.
 const FORMATS: &[&str] = &[
     "float-quantized",
@@ -101,11 +98,11 @@ impl Quantization {
                 shown(rotated)
             );
         }
-        let class = config.text(&key("linear_class"))?.unwrap_or(DIVIDES);
         Ok(Self {
             mlx: None,
             blocks: blocks(config),
-            ternary_divides: class == DIVIDES,
+            // As `transformers` reads a file that does not name its layers' class.
+            ternary_divides: config.text(&key("linear_class"))? != Some("autobitlinear"),
         })
     }
 
