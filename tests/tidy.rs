@@ -477,8 +477,8 @@ fn names(files: &[File]) -> Vec<String> {
             .replace('_', " ");
         for name in &known {
             let other = |at: &usize| {
-                let behind = |name: &&str| words[*at..].starts_with(*name);
-                OTHER_NAMES.iter().any(|name| behind(name))
+                let mut names = OTHER_NAMES.iter();
+                names.any(|name| words[*at..].starts_with(name))
             };
             let found = find(&words, name).filter(|at| !other(at));
             let what = format!("architectures are named in src/arch only, and {name} is one");

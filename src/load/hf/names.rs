@@ -92,8 +92,8 @@ fn one_of_many(name: &str) -> (String, Option<u32>) {
     let mut kept = Vec::new();
     for part in name.split('.') {
         match strict(part) {
-            Some(found) if expert.is_none() && kept.last() == Some(&EXPERTS) => {
-                expert = Some(found)
+            number @ Some(_) if expert.is_none() && kept.last() == Some(&EXPERTS) => {
+                expert = number;
             }
             _ => kept.push(part),
         }
