@@ -2,7 +2,7 @@
 
 use super::Config;
 use crate::error::{Result, bail};
-use crate::format::{Metadata, Value};
+use crate::format::Metadata;
 
 /// A layer's own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,12 @@ pub(super) enum Slides {
 
 impl Slides {
     pub(super) fn read(meta: &Metadata, key: &str) -> Result<Self> {
-        Ok(match meta.get(key) {
-            None => Self::All,
-            Some(Value::Array(_)) => Self::List(meta.bools(key)?.unwrap_or_default()),
-            Some(_) => Self::But {
+        let Some(value) = meta.get(key) else {
+            return Ok(Self::All);
+        };
+        Ok(match value.array() {
+            Some(_) => Self::List(meta.bools(key)?.unwrap_or_default()),
+            None => Self::But {
                 one_of: meta.u32(key)?.unwrap_or(0),
                 first: false,
             },
