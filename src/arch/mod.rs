@@ -134,6 +134,7 @@ pub const ARCHS: &[Arch] = &[
         name: "qwen3",
         model_types: &["qwen3"],
         class: Some("Qwen3ForCausalLM"),
+        names: &names::QWEN3,
         recipe: qwen3::recipe,
         ..PLAIN
     },

@@ -97,6 +97,25 @@ pub(super) const PHI3: Names = Names {
     ..LLAMA
 };
 
+/// BitNet's embedding models are Qwen 3 with a norm inside of each projection.
+pub(super) const QWEN3: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        &[
+            ("self_attn.q_proj.rms_norm", "attn_q_norm_in"),
+            ("self_attn.k_proj.rms_norm", "attn_k_norm_in"),
+            ("self_attn.v_proj.rms_norm", "attn_v_norm_in"),
+            ("self_attn.o_proj.rms_norm", "attn_output_norm_in"),
+            ("mlp.gate_proj.rms_norm", "ffn_gate_norm_in"),
+            ("mlp.up_proj.rms_norm", "ffn_up_norm_in"),
+            ("mlp.down_proj.rms_norm", "ffn_down_norm_in"),
+        ],
+    ],
+    ..LLAMA
+};
+
 /// Experts that a file has apart have their number behind `experts`.
 pub(super) const QWEN3_MOE: Names = Names {
     layer: &[

@@ -303,7 +303,10 @@ impl Pool {
             };
         }
         for (to, sum) in out.iter_mut().zip(&self.sum) {
-            #[expect(clippy::cast_possible_truncation, reason = "rounded to what is asked for")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "rounded to what is asked for"
+            )]
             let number = (sum * scale) as f32;
             *to = number;
         }
@@ -319,7 +322,10 @@ mod tests {
         let mut pool = Pool::new(pooling, normalize, dim);
         let mut out = vec![0.0; dim];
         // What came before does not count.
-        for rows in [&[[9.0, 9.0, 9.0]][..], &[[1.0, -2.0, 5.0], [5.0, -6.0, 3.0]]] {
+        for rows in [
+            &[[9.0, 9.0, 9.0]][..],
+            &[[1.0, -2.0, 5.0], [5.0, -6.0, 3.0]],
+        ] {
             rows.iter().for_each(|row| pool.take(row));
             pool.finish(&mut out);
         }
