@@ -32,7 +32,9 @@ mod decode;
 mod load;
 mod model;
 
-pub use decode::{Cancel, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats};
+pub use decode::{
+    Cancel, Embed, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats,
+};
 pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{

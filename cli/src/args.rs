@@ -1,6 +1,7 @@
 //! The arguments of every command, and the groups that commands share.
 
 use crate::chat::ChatArgs;
+use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::quantize::{self, Choice};
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, Mix, Options, Precision, Sampling, Source};
+use tabla::{DeviceChoice, Mix, Options, Overflow, Precision, Sampling, Source};
 
 /// Runs language models from the files you have.
 ///
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Writes the logits after a prompt into an .npy file
     Logits(LogitsArgs),
+    /// Turns texts into embeddings
+    Embed(EmbedArgs),
     /// Turns text into token ids
     Tokenize(TokenizeArgs),
     /// Turns token ids into text
@@ -188,6 +191,33 @@ impl ContextArg {
     }
 }
 
+/// What happens when the context is full.
+#[derive(Args, Debug)]
+pub(crate) struct OverflowArgs {
+    /// Goes on when the context is full: the older half of the text is forgotten
+    #[arg(long)]
+    context_shift: bool,
+    /// Tokens at the front that a context shift keeps; half of the context at most
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "context_shift"
+    )]
+    keep: u32,
+}
+
+impl OverflowArgs {
+    /// The library's option.
+    pub(crate) fn overflow(&self) -> Overflow {
+        if self.context_shift {
+            Overflow::Shift { keep: self.keep }
+        } else {
+            Overflow::Stop
+        }
+    }
+}
+
 /// How the next token is picked.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
@@ -303,6 +333,8 @@ pub(crate) struct RunArgs {
     pub(crate) n_predict: i64,
     #[command(flatten)]
     pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) overflow: OverflowArgs,
     /// Goes on after a token that ends the answer
     #[arg(long)]
     pub(crate) ignore_eos: bool,

@@ -1,6 +1,7 @@
 //! `.npy` files, version 1.0: rows of f32 behind a header that says how many there are.
 
 use crate::failure::Failure;
+use crate::terminal;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ const PREAMBLE_BYTES: usize = 10;
 const ALIGNMENT: usize = 64;
 
 /// Writes `[rows, cols]`, row after row.
-pub(crate) fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
+fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
     let file = File::create(path).map_err(|cause| Failure::file("create", path, cause))?;
     let mut file = BufWriter::new(file);
     let mut all = || {
@@ -22,6 +23,32 @@ pub(crate) fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(
         file.flush()
     };
     all().map_err(|cause| Failure::file("write", path, cause))
+}
+
+/// The same, and says what is there.
+pub(crate) fn write_and_say(
+    path: &Path,
+    shape: [usize; 2],
+    numbers: &[f32],
+) -> Result<(), Failure> {
+    write(path, shape, numbers)?;
+    let shown = terminal::one_line(&path.display().to_string());
+    terminal::note(&format!("{shown}: {shape:?}"));
+    Ok(())
+}
+
+/// Room for rows, which may be more than there is memory for.
+pub(crate) fn zeros(what: &str, [rows, cols]: [usize; 2]) -> Result<Vec<f32>, Failure> {
+    let mut numbers = Vec::new();
+    let len = rows.saturating_mul(cols);
+    numbers.try_reserve_exact(len).map_err(|_| {
+        let bytes = terminal::bytes((len as u64).saturating_mul(4));
+        Failure::new(format!(
+            "{rows} rows of {what} take {bytes}, which could not be had"
+        ))
+    })?;
+    numbers.resize(len, 0.0);
+    Ok(numbers)
 }
 
 /// Preamble, the dictionary of the format's document, blanks up to the alignment.

@@ -5,6 +5,7 @@ mod blocks;
 mod chat;
 mod checkpoints;
 mod common;
+mod embeddings;
 mod fill;
 mod formats;
 mod formulas;
