@@ -121,7 +121,12 @@ impl Catalog {
             );
         }
         // Where there is none at all, the recipe says so.
-        let Some(WeightInfo { index, dtype: stored, .. }) = self.find(HEAD) else {
+        let Some(WeightInfo {
+            index,
+            dtype: stored,
+            ..
+        }) = self.find(HEAD)
+        else {
             return Ok(());
         };
         if stored == dtype {

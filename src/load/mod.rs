@@ -30,7 +30,9 @@ pub use hidden::{HiddenStates, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
-pub use quantize::{Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize};
+pub use quantize::{
+    Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
+};
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};

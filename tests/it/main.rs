@@ -10,6 +10,7 @@ mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod head;
 mod kernels;
 mod npy;
 mod parity;
