@@ -70,6 +70,15 @@
 /** Every product in f32 on decoded weights, KV cache in f32. */
 #define TABLA_PRECISION_EXACT 1
 
+/** The head stays as the file has it: `TablaLoadOptions.head_type`. */
+#define TABLA_HEAD_AS_STORED 0
+
+/** The head is encoded anew while loading, so that a token reads fewer bytes. */
+#define TABLA_HEAD_Q8_0 1
+
+/** Fewer still. */
+#define TABLA_HEAD_Q6_K 2
+
 /** Why a generation ended: `TablaStats.finish`. */
 #define TABLA_FINISH_STOP 0
 
@@ -191,6 +200,8 @@ typedef struct TablaLoadOptions {
     TablaProgressCallback progress;
     /** Handed to `progress`. */
     void *user_data;
+    /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
+    int32_t head_type;
 } TablaLoadOptions;
 
 /**

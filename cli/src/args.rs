@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, Mix, Options, Overflow, Precision, Sampling, Source};
+use tabla::{DeviceChoice, HEAD_TYPES, Mix, Options, Overflow, Precision, Sampling, Source};
 
 /// Runs language models from the files you have.
 ///
@@ -128,6 +128,15 @@ pub(crate) struct DeviceArgs {
     )]
     #[arg(long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
     i2s_layout: Layout,
+    /// Encodes the head (output.weight, or the embedding where that is the head) anew while loading:
+    /// fewer bytes for every token
+    #[arg(long, value_name = "q8_0|q6_k", value_parser = head_type)]
+    head_type: Option<DType>,
+}
+
+fn head_type(name: &str) -> Result<DType, String> {
+    let found = HEAD_TYPES.into_iter().find(|dtype| dtype.name() == name);
+    found.ok_or_else(|| format!("known are {}", HEAD_TYPES.map(DType::name).join(", ")))
 }
 
 fn i2s_layout(name: &str) -> Result<Layout, String> {
@@ -179,6 +188,7 @@ impl DeviceArgs {
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,
+            head_type: self.head_type,
             ..Options::default()
         })
     }

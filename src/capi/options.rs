@@ -4,7 +4,7 @@
 use crate::decode::{Finish, Generate, Overflow, Sampling};
 use crate::device::Precision;
 use crate::error::{Result, bail};
-use crate::load::{DeviceChoice, Options};
+use crate::load::{DeviceChoice, HEAD_TYPES, Options};
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 
@@ -19,6 +19,13 @@ pub const TABLA_DEVICE_GPU: i32 = 2;
 pub const TABLA_PRECISION_FAST: i32 = 0;
 /// Every product in f32 on decoded weights, KV cache in f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
+
+/// The head stays as the file has it: `TablaLoadOptions.head_type`.
+pub const TABLA_HEAD_AS_STORED: i32 = 0;
+/// The head is encoded anew while loading, so that a token reads fewer bytes.
+pub const TABLA_HEAD_Q8_0: i32 = 1;
+/// Fewer still.
+pub const TABLA_HEAD_Q6_K: i32 = 2;
 
 /// Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
 /// and how much of the whole is done (0 to 1).
@@ -54,6 +61,8 @@ pub struct TablaLoadOptions {
     pub progress: TablaProgressCallback,
     /// Handed to `progress`.
     pub user_data: *mut c_void,
+    /// `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`.
+    pub head_type: i32,
 }
 
 /// How the next token is picked: penalty, temperature, top-k, top-p, min-p, then a draw.
@@ -186,6 +195,7 @@ impl TablaLoadOptions {
         shader_path: std::ptr::null(),
         progress: None,
         user_data: std::ptr::null_mut(),
+        head_type: TABLA_HEAD_AS_STORED,
     };
 
     pub(super) fn options(&self, shader_folder: Option<PathBuf>) -> Result<Options> {
@@ -203,6 +213,16 @@ impl TablaLoadOptions {
             TABLA_PRECISION_EXACT => Precision::Exact,
             other => bail!(Argument, "precision {other} is none of 0 (fast), 1 (exact)"),
         };
+        let [q8_0, q6_k] = HEAD_TYPES;
+        let head_type = match self.head_type {
+            TABLA_HEAD_AS_STORED => None,
+            TABLA_HEAD_Q8_0 => Some(q8_0),
+            TABLA_HEAD_Q6_K => Some(q6_k),
+            other => bail!(
+                Argument,
+                "head_type {other} is none of 0 (as stored), 1 (q8_0), 2 (q6_k)"
+            ),
+        };
         let (threads, context) = (self.threads, self.max_context);
         Ok(Options {
             device,
@@ -210,6 +230,7 @@ impl TablaLoadOptions {
             context,
             precision,
             shader_folder,
+            head_type,
             ..Options::default()
         })
     }

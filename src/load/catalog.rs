@@ -1,9 +1,10 @@
 //! The catalog: a model's weights as tables want them, the quirks of its files resolved.
 
-use super::Opened;
 use super::hf;
+use super::quantize::{HEAD_TYPES, encode_head};
 use super::split::{drop_shared, split};
 use super::weight::{Weight, floats};
+use super::{Opened, Options};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -11,7 +12,7 @@ use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
-use crate::quant::{self, Matrix, Scales, i2_s};
+use crate::quant::{self, Matrix, Scales};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A model's weights by name and number, and the constants that loading computed.
@@ -20,6 +21,8 @@ pub(super) struct Catalog {
     model: Opened,
     arch: &'static Arch,
     weights: Vec<Weight>,
+    /// Elements of the weights in the files.
+    parameters: u64,
     /// The one scale of each weight that is multiplied as ternary digits.
     digit_scales: Vec<Option<f32>>,
     by_name: HashMap<String, u32>,
@@ -46,7 +49,7 @@ impl Catalog {
         model: Opened,
         arch: &'static Arch,
         mut config: Config,
-        i2s_layout: i2_s::Layout,
+        options: &Options,
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         let weights = match &model.folder {
@@ -54,7 +57,7 @@ impl Catalog {
             None => (0..file.tensors.len())
                 .map(|i| {
                     let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
-                    weight.with_i2s_layout(i2s_layout, file)
+                    weight.with_i2s_layout(options.i2s_layout, file)
                 })
                 .collect::<Result<_>>()?,
         };
@@ -81,20 +84,71 @@ impl Catalog {
         // Only GGUF files may hold Q and K permuted.
         config.half_split = arch.half_split || model.folder.is_some();
         let digit_scales = weights.iter().map(|w| digit_scale(w, file, arch)).collect();
-        let catalog = Self {
+        let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
+        let parameters = weights.iter().map(elements);
+        let mut catalog = Self {
             model,
             arch,
+            parameters: parameters.fold(0, u64::saturating_add),
             weights,
             digit_scales,
             by_name,
             tied,
             rope_freqs: Vec::new(),
         };
+        if let Some(dtype) = options.head_type {
+            catalog.encode_head(dtype, options.threads)?;
+        }
         // The embedding's rows are the vocabulary; a key or a token list may be shorter.
         if let Some(embedding) = catalog.find(EMBEDDING) {
             config.vocab = embedding.rows;
         }
         Ok((catalog, config))
+    }
+
+    /// Puts the head in this type in the place of the one that the model has; an embedding that was
+    /// the head too keeps its own.
+    fn encode_head(&mut self, dtype: DType, threads: u32) -> Result<()> {
+        if !HEAD_TYPES.contains(&dtype) {
+            let known = HEAD_TYPES.map(DType::name).join(", ");
+            bail!(Argument, "a head of type {dtype}: known are {known}");
+        }
+        if self.arch.encoder {
+            bail!(
+                Argument,
+                "a head of type {dtype}: {} models have no head",
+                self.arch.name
+            );
+        }
+        // Where there is none at all, the recipe says so.
+        let Some(WeightInfo {
+            index,
+            dtype: stored,
+            ..
+        }) = self.find(HEAD)
+        else {
+            return Ok(());
+        };
+        if stored == dtype {
+            return Ok(());
+        }
+        let head = encode_head(&self.weights[index as usize], dtype, self.file(), threads)?;
+        if !self.tied {
+            self.weights[index as usize] = head;
+            self.digit_scales[index as usize] = None;
+            return Ok(());
+        }
+        let Ok(added) = u32::try_from(self.weights.len()) else {
+            bail!(TooLarge, "{} tensors", self.weights.len());
+        };
+        self.tied = false;
+        self.by_name.insert(HEAD.to_string(), added);
+        self.digit_scales.push(None);
+        self.weights.push(Weight {
+            name: HEAD.to_string(),
+            ..head
+        });
+        Ok(())
     }
 
     /// Computes the RoPE frequencies for a cache of `context` positions, with the file's factors
@@ -160,13 +214,9 @@ impl Catalog {
             .unwrap_or_default()
     }
 
-    /// Elements of all weights.
+    /// Elements of all weights of the files.
     pub(super) fn parameters(&self) -> u64 {
-        let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
-        self.weights
-            .iter()
-            .map(elements)
-            .fold(0, u64::saturating_add)
+        self.parameters
     }
 
     /// Bytes of all weights and their scales.

@@ -88,8 +88,7 @@ pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> R
     let model = open(source, detect(source)?)?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
-    let (mut catalog, mut config) =
-        Catalog::resolve(model, arch, config.validate(arch)?, options.i2s_layout)?;
+    let (mut catalog, mut config) = Catalog::resolve(model, arch, config.validate(arch)?, options)?;
     let cache = memory::cache(arch, &config, options, &profile)?;
     catalog.add_rope(&mut config, cache.context)?;
     let chunk = memory::chunk(arch, &config, options, &cache, &profile)?;

@@ -167,8 +167,13 @@ pub(super) fn chunk(
 fn free_bytes(profile: &Profile) -> u64 {
     match profile.kind {
         DeviceKind::Gpu => u64::MAX,
-        DeviceKind::Cpu => meminfo_available().unwrap_or(u64::MAX),
+        DeviceKind::Cpu => host_free_bytes(),
     }
+}
+
+/// Bytes that the host has to give, where it tells.
+pub(super) fn host_free_bytes() -> u64 {
+    meminfo_available().unwrap_or(u64::MAX)
 }
 
 /// `MemAvailable` of Linux; `None` elsewhere.

@@ -30,11 +30,14 @@ pub use hidden::{HiddenStates, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
-pub use quantize::{Export, MIXES, Mix, Quantize, Quantized, Written, export, quantize};
+pub use quantize::{
+    Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
+};
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};
 use crate::device::{DeviceKind, Precision, Profile};
+use crate::dtype::DType;
 use crate::error::{Context, Result};
 use crate::exec::cpu::Level;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
@@ -85,6 +88,9 @@ pub struct Options {
     pub embeddings: bool,
     /// How the tensors of type `I2_S` are laid out, which no file says.
     pub i2s_layout: i2_s::Layout,
+    /// The storage type of [`HEAD_TYPES`] that the head is encoded in anew; `None` leaves it as it
+    /// is stored. An embedding that is the head too stays what it is for looking tokens up.
+    pub head_type: Option<DType>,
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -110,7 +116,7 @@ pub fn load(
     let config = s.run(Stage::Validation, || config.validate(arch))?;
     let profile = s.run(Stage::Tuning, || device.profile())?;
     let (mut catalog, mut config) = s.run(Stage::Quirks, || {
-        Catalog::resolve(model, arch, config, options.i2s_layout)
+        Catalog::resolve(model, arch, config, options)
     })?;
     let cache = s.run(Stage::Cache, || {
         memory::cache(arch, &config, options, &profile)

@@ -73,6 +73,22 @@ static void loading(const char *version) {
     CHECK(tabla_free_model(model) == TABLA_OK);
 }
 
+/* The story's head is q8_0, of rows that are no whole blocks of q6_k. */
+static void heads(void) {
+    TablaLoadOptions options = on_cpu();
+    TablaModel *model;
+    options.head_type = TABLA_HEAD_Q8_0;
+    model = tabla_load_model_with(NULL, &options);
+    CHECK(model != NULL && tabla_free_model(model) == TABLA_OK);
+    options.head_type = TABLA_HEAD_Q6_K;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
+    CHECK(strstr(tabla_last_error(), "token_embd.weight") != NULL);
+    options.head_type = 3;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+}
+
 static void bad_files(const char *no_model) {
     TablaLoadOptions options = on_cpu();
     CHECK(tabla_load_model_with(no_model, &options) == NULL);
@@ -569,6 +585,7 @@ int main(int argc, char **argv) {
     signals(before);
     threads(); /* before anything is loaded */
     loading(argv[1]);
+    heads();
     bad_files(argv[2]);
     sizes();
     model = load();

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, so that the library is linked once.
 
+mod arch_errors;
 mod archs;
 mod blocks;
 mod chat;
@@ -11,6 +12,7 @@ mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod head;
 mod kernels;
 mod npy;
 mod parity;

@@ -17,13 +17,9 @@ impl Folder {
         Self(path)
     }
 
-    /// Copies the files of another folder.
+    /// Copies the files and folders of another folder.
     pub(crate) fn copy(&self, from: &Path) {
-        for entry in from.read_dir().expect("a folder") {
-            let path = entry.expect("a folder").path();
-            let name = path.file_name().expect("a file");
-            std::fs::copy(&path, self.0.join(name)).expect("it can be copied");
-        }
+        copy(from, &self.0);
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -41,6 +37,19 @@ impl Folder {
         let text = std::fs::read_to_string(self.0.join(name)).expect("a text");
         assert!(text.contains(from), "{name} has no {from}: {text}");
         self.write(name, text.replace(from, to).as_bytes());
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("it can be made");
+    for entry in from.read_dir().expect("a folder") {
+        let path = entry.expect("a folder").path();
+        let to = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(&path, to).expect("it can be copied");
+        }
     }
 }
 

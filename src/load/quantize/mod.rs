@@ -1,12 +1,15 @@
 //! Quantising: a file's tensors in other storage types, written as GGUF.
 
 mod export;
+mod head;
 mod keys;
 mod mix;
 mod rows;
 mod stored;
 
 pub use export::{Export, export};
+pub use head::HEAD_TYPES;
+pub(super) use head::encode_head;
 pub use mix::{MIXES, Mix};
 
 use super::output::Output;

@@ -48,11 +48,19 @@ impl<'a> Rows<'a> {
             );
         };
         Ok(Self {
-            name: &tensor.name,
-            dtype,
-            matrix: tensor.matrix,
             order: tensor.order,
+            ..Self::plain(&tensor.name, dtype, tensor.matrix)
         })
+    }
+
+    /// The rows of a matrix in their order.
+    pub(super) fn plain(name: &'a str, dtype: DType, matrix: Matrix<'a>) -> Self {
+        Self {
+            name,
+            dtype,
+            matrix,
+            order: Order::Same,
+        }
     }
 
     /// Decodes a row; all its numbers are finite.

@@ -1,0 +1,221 @@
+//! The head in another storage type, encoded while loading.
+
+use crate::common::{argmax, devices, golden, picks, session, story, worst};
+use crate::scratch::Folder;
+use serde_json::Value;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use tabla::dtype::DType;
+use tabla::{DeviceChoice, ErrorKind, Generate, Options, Precision, Quantize, Sampling};
+use tabla::{MIXES, Source};
+
+/// Tokens that every vocabulary has.
+const TOKENS: [u32; 6] = [1, 5, 9, 30, 64, 200];
+
+fn arch(name: &str) -> PathBuf {
+    golden("arch").join(name)
+}
+
+fn with_head(options: &Options, head_type: DType) -> Options {
+    Options {
+        head_type: Some(head_type),
+        ..options.clone()
+    }
+}
+
+fn logits(path: &Path, options: &Options) -> Vec<f32> {
+    let mut session = session(path, options);
+    session.prefill(&TOKENS, &mut |_, _| {}).expect("it fits");
+    let mut logits = vec![0.0; session.facts().vocab as usize];
+    session.logits(&mut logits).expect("there was a pass");
+    logits
+}
+
+fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
+    let cpu = devices(Precision::Fast).remove(0).1;
+    let options = with_head(&cpu, head_type);
+    let error = tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {});
+    let error = error.expect_err("it is refused");
+    (error.kind(), error.to_string())
+}
+
+/// Writes a copy of a model with these types.
+fn quantized(from: &Source, to: &Path, mix: Option<&str>, output: Option<DType>) {
+    let mix = mix.map(|name| MIXES.iter().find(|mix| mix.name == name));
+    let how = Quantize {
+        mix: mix.map(|mix| mix.expect("it is one of the mixes")),
+        output,
+        embedding: None,
+        choose: &|_| None,
+        importance: None,
+        threads: 1,
+    };
+    tabla::quantize(from, to, &how, &mut |_, _| ControlFlow::Continue(())).expect("it is written");
+}
+
+/// Models whose rows are whole blocks, the type, and how far logits move, relative to the largest.
+const CASES: [(&str, DType, f32); 4] = [
+    ("falcon_e/model.gguf", DType::Q8_0, 0.01),
+    ("falcon_e/hf", DType::Q8_0, 0.01),
+    ("bitnet_tq/model.gguf", DType::Q8_0, 0.01),
+    ("bitnet_tq/model.gguf", DType::Q6K, 0.04),
+];
+
+#[test]
+fn logits_stay_near() {
+    for precision in [Precision::Exact, Precision::Fast] {
+        for (device, options) in devices(precision) {
+            for (name, dtype, bound) in CASES {
+                let what = format!("{name} as {dtype} on {device}, {precision:?}");
+                let before = logits(&arch(name), &options);
+                let after = logits(&arch(name), &with_head(&options, dtype));
+                let largest = before.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                let (_, moved) = worst(&before, &after);
+                assert!(moved > 0.0, "{what}: the head is the same");
+                assert!(moved <= bound * largest, "{what}: {moved} of {largest}");
+                assert_eq!(argmax(&before), argmax(&after), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_the_head_that_quantize_writes() {
+    let folder = Folder::new("head");
+    let (from, to) = (arch("falcon_e/model.gguf"), folder.0.join("q8_0.gguf"));
+    quantized(&Source::Path(from.clone()), &to, None, Some(DType::Q8_0));
+    for (device, options) in devices(Precision::Fast) {
+        let wanted = logits(&to, &options);
+        let found = logits(&from, &with_head(&options, DType::Q8_0));
+        assert_eq!(found, wanted, "{device}");
+    }
+}
+
+#[test]
+fn any_number_of_threads_encodes_the_same() {
+    let cpu = devices(Precision::Fast).remove(0).1;
+    let by = |threads| Options {
+        threads,
+        ..with_head(&cpu, DType::Q6K)
+    };
+    let path = arch("bitnet_tq/model.gguf");
+    assert_eq!(logits(&path, &by(1)), logits(&path, &by(3)));
+}
+
+/// An embedding that is the head too stays for looking up; of another head nothing is left.
+#[test]
+fn bytes_are_those_that_are_read() {
+    let cpu = devices(Precision::Exact).remove(0).1;
+    let facts = |name: &str, options: &Options| session(&arch(name), options).facts().clone();
+    let estimate = |name: &str, options: &Options| {
+        tabla::estimate(&Source::Path(arch(name)), options).expect("it fits")
+    };
+    for (name, dtype, tied) in [
+        ("falcon_e/model.gguf", DType::Q8_0, false),
+        ("bitnet_tq/model.gguf", DType::Q6K, true),
+    ] {
+        let other = with_head(&cpu, dtype);
+        let (before, after) = (facts(name, &cpu), facts(name, &other));
+        let elements = u64::from(before.vocab) * u64::from(before.dim);
+        let [f16, small] = [DType::F16, dtype].map(|t| t.bytes(elements).expect("whole blocks"));
+        assert_eq!(
+            after.token_bytes,
+            before.token_bytes - f16 + small,
+            "{name}"
+        );
+        assert_eq!(after.parameters, before.parameters, "{name}");
+        assert_eq!(after.file_bytes, before.file_bytes, "{name}");
+        let [before, after] = [&cpu, &other].map(|o| estimate(name, o).weight_bytes);
+        let gone = if tied { 0 } else { f16 };
+        assert_eq!(after, before - gone + small, "{name}");
+    }
+}
+
+#[test]
+fn the_residual_stream_is_the_same() {
+    let cpu = devices(Precision::Exact).remove(0).1;
+    let source = Source::Path(arch("bitnet_tq/model.gguf"));
+    let layers = |options: &Options| {
+        let found = tabla::hidden_states(&source, options, &[TOKENS.to_vec()]);
+        found.expect("the model runs").layers
+    };
+    assert_eq!(layers(&cpu), layers(&with_head(&cpu, DType::Q6K)));
+}
+
+/// The story model with a head of f16, made q8_0 again, tells its story.
+#[test]
+fn the_story_stays() {
+    let folder = Folder::new("head");
+    let path = folder.0.join("f16.gguf");
+    quantized(&Source::BuiltIn, &path, Some("F16"), None);
+    let json = concat!(env!("CARGO_MANIFEST_DIR"), "/models/story.json");
+    let json = std::fs::read_to_string(json).expect("a file");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let golden = &json["goldens"][0];
+    let ids = |key: &str| -> Vec<u32> {
+        let list = golden[key].as_array().expect("a list of ids");
+        let id = |id: &Value| u32::try_from(id.as_u64().expect("an id")).expect("an id");
+        list.iter().map(id).collect()
+    };
+    let (prompt, wanted) = (ids("prompt_ids"), ids("greedy_ids"));
+    let options = Generate {
+        sampling: Sampling::GREEDY,
+        max_tokens: u32::try_from(wanted.len()).expect("short"),
+        ..Generate::default()
+    };
+    let cpu = Options {
+        device: DeviceChoice::Cpu,
+        precision: Precision::Exact,
+        ..Options::default()
+    };
+    let mut plain = session(&path, &cpu);
+    let mut small = session(&path, &with_head(&cpu, DType::Q8_0));
+    assert!(small.facts().token_bytes < plain.facts().token_bytes);
+    assert_eq!(picks(&mut plain, &prompt, &options), wanted);
+    assert_eq!(picks(&mut small, &prompt, &options), wanted);
+}
+
+#[test]
+fn a_head_of_that_type_is_left_alone() {
+    let plain = story(Options::default());
+    let same = story(with_head(&Options::default(), DType::Q8_0));
+    assert_eq!(plain.facts().token_bytes, same.facts().token_bytes);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let whole = "which are no whole blocks of";
+    for (name, dtype, parts) in [
+        (
+            "llama/model.gguf",
+            DType::Q8_0,
+            ["token_embd.weight", whole],
+        ),
+        (
+            "llama/hf",
+            DType::Q8_0,
+            ["model.embed_tokens.weight", whole],
+        ),
+        ("falcon_e/model.gguf", DType::Q6K, ["output.weight", whole]),
+        (
+            "falcon_e/hf",
+            DType::Q6K,
+            ["lm_head.weight", "blocks of 256"],
+        ),
+    ] {
+        let (kind, text) = refusal(&arch(name), dtype);
+        assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    for dtype in [DType::F16, DType::F32, DType::Q4_0, DType::Q5K, DType::I2S] {
+        let (kind, text) = refusal(&arch("falcon_e/model.gguf"), dtype);
+        assert_eq!(kind, ErrorKind::Argument, "{text}");
+        assert!(
+            text.ends_with(&format!("a head of type {dtype}: known are q8_0, q6_k")),
+            "{text}"
+        );
+    }
+    let (kind, text) = refusal(&arch("bert/model.gguf"), DType::Q8_0);
+    assert_eq!(kind, ErrorKind::Argument, "{text}");
+    assert!(text.contains("bert models have no head"), "{text}");
+}
