@@ -39,7 +39,8 @@ pub enum Overflow {
 /// Someone watches: pieces come at least this often where the device is fast enough.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
 
-/// A piece of the answer: one token.
+/// A piece of the answer: one token. Where the last character stays incomplete, the last token comes
+/// once more with what there is of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// The token.

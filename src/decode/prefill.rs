@@ -1,7 +1,7 @@
 //! Prefill: many tokens in few passes, in chunks.
 
 use super::Session;
-use crate::error::{Result, bail};
+use crate::error::{ErrorKind, Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::model::{Model, TableId};
 use crate::op::table::Place;
@@ -13,16 +13,22 @@ impl Session {
     /// # Errors
     ///
     /// `TooLarge` where they do not fit the context, `Argument` for an id outside the
-    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`](super::Cancel),
-    /// with the chunks that were done.
+    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`](super::Cancel):
+    /// of these tokens, those of the chunks that were done stay.
     pub fn prefill(
         &mut self,
         tokens: &[u32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
+        let before = self.tokens.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        self.feed(progress)
+        let done = self.feed(progress);
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Cancelled) {
+            // A shift or a step back may have left earlier tokens to be computed, too: they stay.
+            self.tokens.truncate(before.max(self.fed));
+        }
+        done
     }
 
     /// The logits after every token of the sequence, `[tokens, vocab]`.
@@ -104,7 +110,6 @@ impl Session {
         let (head, end) = (table.head, table.cmds.len());
         while self.fed < total {
             if self.cancelled() {
-                self.truncate(self.fed);
                 bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
             }
             let live = rows.min(total - self.fed);

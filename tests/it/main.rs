@@ -20,6 +20,7 @@ mod real;
 mod sampling;
 mod scratch;
 mod sessions;
+mod shift;
 mod tables;
 mod ternary;
 mod tokenizer;
