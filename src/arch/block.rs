@@ -95,7 +95,7 @@ impl Slides {
             Self::But {
                 one_of,
                 first: true,
-            } => Ok(layer % one_of != 0),
+            } => Ok(!layer.is_multiple_of(*one_of)),
             Self::But { one_of, .. } => Ok(layer % one_of != one_of - 1),
             Self::List(list) => match list.get(layer as usize) {
                 Some(slides) => Ok(*slides),

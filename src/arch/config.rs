@@ -9,6 +9,7 @@ use crate::op::builder::Activation;
 
 /// The numbers of a model. Nothing is computed from them before [`Config::validate`].
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
 pub struct Config {
     /// `general.architecture`.
     pub architecture: String,

@@ -39,7 +39,7 @@ impl Table {
                 bytes: tokens * row(0) + size(cmd.slots[1]),
                 flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
             },
-            Op::Gemv | Op::GemvAdd => Cost {
+            Op::Gemv | Op::GemvAdd | Op::Combine => Cost {
                 bytes: all,
                 flops: 2 * elements(0),
             },
@@ -64,10 +64,6 @@ impl Table {
                     flops: 2 * elements(3) * u64::from(w.cols),
                 }
             }
-            Op::Combine => Cost {
-                bytes: all,
-                flops: 2 * elements(0),
-            },
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
                 let activations: u64 = [0, 1, 2, 3].map(|i| size(cmd.slots[i])).iter().sum();
