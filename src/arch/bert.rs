@@ -9,9 +9,7 @@ use crate::op::builder::{Builder, X};
 /// BERT: learned positions; norms stand behind the sums.
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    if b.has("token_types.weight") {
-        add_first_type(b, c, h);
-    }
+    add_first_type(b, c, h);
     let positions = b.weight("position_embd.weight", c.context, c.dim);
     b.embed_add(positions, h, 1, 0);
     post_norm_layers(b, c, h, |b, c, l, h| {
@@ -24,31 +22,35 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 /// Nomic's BERT: rotary positions and a gate.
 pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    if b.has("token_types.weight") {
-        add_first_type(b, c, h);
-    }
+    add_first_type(b, c, h);
     post_norm_layers(b, c, h, |b, c, l, h| l.gated(b, c, h));
 }
 
 /// ModernBERT: norms stand before; windows on most layers.
 pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    let h = parts::layer_norm(b, c, "token_embd_norm", h);
+    let h = norm(b, c, "token_embd_norm", h);
     for l in parts::layers(c) {
         // The embeddings' norm is the first layer's.
         let n = match l.index {
             0 => h,
-            _ => l.layer_norm(b, c, "attn_norm", h),
+            _ => norm(b, c, &l.tensor("attn_norm"), h),
         };
         let a = attention(b, c, l, n); // [tokens, heads head_dim]
         l.project_add(b, c, "attn_output", a, h); // h += Wo a
-        let n = l.layer_norm(b, c, "ffn_norm", h);
+        let n = norm(b, c, &l.tensor("ffn_norm"), h);
         let f = l.gated(b, c, n); // [tokens, ffn]
         l.project_add(b, c, "ffn_down", f, h);
         b.end_of_layer(h);
     }
-    let n = parts::layer_norm(b, c, "output_norm", h);
+    let n = norm(b, c, "output_norm", h);
     b.ends_with(n);
+}
+
+/// The norm `name` over mean and variance; ModernBERT's have no biases.
+fn norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
+    let w = b.vector(&format!("{name}.weight"), x.cols());
+    b.layer_norm(x, w, c.eps)
 }
 
 /// Layers whose norms stand behind the sums, after the norm of the embeddings.
@@ -94,13 +96,14 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
 
 /// Texts are of the first type: there is no second one beside them.
 fn add_first_type(b: &mut Builder<'_>, c: &Config, h: X) {
-    let types = b.rows_of("token_types.weight");
+    let types = b.rows_of("token_types.weight").max(1);
     let types = b.weight("token_types.weight", types, c.dim);
     b.embed_add(types, h, 0, 0);
 }
 
 /// Learned positions turn nothing.
 pub(super) fn defaults(c: &mut Config) {
+    c.biased = true;
     c.turn_layers(|_| false);
 }
 

@@ -44,6 +44,8 @@ pub struct Config {
     pub shared_kv: u32,
     /// What the feed-forward layer applies to its gate.
     pub activation: Activation,
+    /// Whether every projection has a bias; of other families a file may have some.
+    pub biased: bool,
     /// What embeddings are multiplied by.
     pub embedding_scale: f32,
     /// What a layer's two results are multiplied by before they join the residual stream.
@@ -210,6 +212,7 @@ impl Config {
             window: number("attention.sliding_window")?,
             shared_kv: number("attention.shared_kv_layers")?,
             activation: activation_named(activation, &key("hidden_activation"))?,
+            biased: false,
             embedding_scale: float("embedding_scale", 1.0)?,
             residual_scale: float("residual_scale", 1.0)?,
             logit_scale: float("logit_scale", 1.0)?,

@@ -1,21 +1,22 @@
 //! Gemma 4, dense text: Gemma 3's block with unweighted norms of V, layers that share keys and
 //! values, heads of two sizes, and an embedding of the token for every layer.
 
-use super::Config;
 use super::gemma2::{after_attention, feed_forward};
 use super::parts::{self, Layer};
+use super::{Config, RopeScaling};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
+    let alike = values_are_keys(b, c);
     let own = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
     for l in parts::layers(c) {
-        attention(b, c, l, h);
+        attention(b, c, l, alike, h);
         feed_forward(b, c, l, h);
         if let Some(own) = own {
             add_own(b, c, l, own, h);
         }
-        if b.has(&l.tensor("layer_output_scale.weight")) {
+        if l.has(b, "layer_output_scale.weight") {
             let scale = l.vector(b, "layer_output_scale", 1);
             b.mul(scale, h);
         }
@@ -41,18 +42,24 @@ fn layer_embeddings(b: &mut Builder<'_>, c: &Config, h: X) -> X {
     own
 }
 
+/// Whether the layers that see all positions have no V: it is K before its norm.
+fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
+    let mut full = parts::layers(c).filter(|l| l.block.window == 0);
+    full.all(|l| !b.has(&l.tensor("attn_v.weight")))
+}
+
 /// `h += norm(Wo attention(norm h))`.
-fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, alike: bool, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let (at, rope) = (l.heads(), l.rope(c));
     let q = l.project(b, c, "attn_q", l.block.q_dim(), n); // [tokens, heads head_dim]
     let q = l.head_norm(b, c, "attn_q_norm", q);
     if at.layer == l.index {
         let k = l.project(b, c, "attn_k", l.block.kv_dim(), n); // [tokens, kv_heads head_dim]
-        // Where a file has no V, it is K before its norm.
-        let v = match b.has(&l.tensor("attn_v.weight")) {
-            true => l.project(b, c, "attn_v", l.block.kv_dim(), n),
-            false => k,
+        let v = if alike && l.block.window == 0 {
+            k
+        } else {
+            l.project(b, c, "attn_v", l.block.kv_dim(), n)
         };
         let v = b.unit_norm(v, l.block.head_dim, c.eps);
         let k = l.head_norm(b, c, "attn_k_norm", k);
@@ -80,4 +87,8 @@ pub(super) fn defaults(c: &mut Config) {
     c.gelu_by_tanh();
     c.attention_scale = 1.0;
     c.rotate_windows_by(10_000.0);
+    // GGUF files do not name the rule by which only some pairs turn.
+    if c.ropes[0].scaling == RopeScaling::None {
+        c.ropes[0].scaling = RopeScaling::Listed;
+    }
 }

@@ -30,5 +30,6 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// Nothing is turned: positions are embeddings.
 pub(super) fn defaults(c: &mut Config) {
+    c.biased = true;
     c.turn_layers(|_| false);
 }

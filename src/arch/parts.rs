@@ -61,7 +61,7 @@ impl Layer {
         b.rms_norm(x, w, c.eps)
     }
 
-    /// The layer's norm `name` over mean and variance, with its bias where the file has one.
+    /// The layer's norm `name` over mean and variance, with its bias.
     pub(super) fn layer_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         layer_norm(b, c, &self.tensor(name), x)
     }
@@ -113,7 +113,7 @@ impl Layer {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, rows, x.cols());
         let y = b.mat(short(name), w, x);
-        self.bias(b, name, y);
+        self.bias(b, c, name, y);
         y
     }
 
@@ -136,31 +136,39 @@ impl Layer {
         let w = self.mat(b, name, h.cols(), x.cols());
         if c.residual_scale == 1.0 {
             b.mat_add(w, x, h);
-            self.bias(b, name, h);
+            self.bias(b, c, name, h);
         } else {
             let y = b.mat(short(name), w, x);
-            self.bias(b, name, y);
+            self.bias(b, c, name, y);
             b.add(y, h, c.residual_scale);
         }
     }
 
-    /// The bias of a projection, where the file has it.
-    fn bias(self, b: &mut Builder<'_>, name: &str, y: X) {
-        let bias = self.tensor(&format!("{name}.bias"));
-        if b.has(&bias) {
-            let bias = b.vector(&bias, y.cols());
+    /// The bias of a projection, where the family or the file has it.
+    fn bias(self, b: &mut Builder<'_>, c: &Config, name: &str, y: X) {
+        let name = format!("{name}.bias");
+        if c.biased || self.has(b, &name) {
+            let bias = b.vector(&self.tensor(&name), y.cols());
             b.add_bias(bias, y);
         }
     }
 
+    /// Whether the file has this tensor of the layer, or only of a neighbour: it has none for any
+    /// layer, or one for each, and one that is missing must not go unseen.
+    pub(super) fn has(self, b: &Builder<'_>, name: &str) -> bool {
+        let neighbours = [self.index.checked_sub(1), self.index.checked_add(1)];
+        let layers = [Some(self.index)].into_iter().chain(neighbours);
+        let mut names = layers.flatten().map(|index| format!("blk.{index}.{name}"));
+        names.any(|name| b.has(&name))
+    }
+
     /// A projection's norm of its own input, which BitNet's embedding models have.
     fn norm_in(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
-        let norm = self.tensor(&format!("{name}_norm_in.weight"));
-        if !b.has(&norm) {
+        let norm = format!("{name}_norm_in");
+        if !self.has(b, &format!("{norm}.weight")) {
             return x;
         }
-        let w = b.vector(&norm, x.cols());
-        b.rms_norm(x, w, c.eps)
+        self.rms_norm(b, c, &norm, x)
     }
 
     /// Queries, keys and values, `[tokens, heads head_dim]` and twice `[tokens, kv_heads head_dim]`.
@@ -203,15 +211,12 @@ impl Layer {
     }
 }
 
-/// The norm `name` over mean and variance, with its bias where the file has one.
+/// The norm `name` over mean and variance, with its bias.
 pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
     let w = b.vector(&format!("{name}.weight"), x.cols());
     let y = b.layer_norm(x, w, c.eps);
-    let bias = format!("{name}.bias");
-    if b.has(&bias) {
-        let bias = b.vector(&bias, x.cols());
-        b.add_bias(bias, y);
-    }
+    let bias = b.vector(&format!("{name}.bias"), x.cols());
+    b.add_bias(bias, y);
     y
 }
 

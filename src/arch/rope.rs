@@ -70,6 +70,8 @@ pub enum RopeScaling {
         /// What cosine and sine are multiplied by.
         magnitude: f32,
     },
+    /// A divisor for each pair, which a tensor has to hold: the file names no rule.
+    Listed,
     /// Only the first pairs turn; the frequencies are those of a whole head.
     Proportional {
         /// Pairs that turn.
@@ -97,6 +99,8 @@ impl Rotation {
         let pairs = self.dim as usize / 2;
         if let Some(factors) = factors {
             divisors("rope_freqs.weight", factors, pairs)?;
+        } else if self.scaling == RopeScaling::Listed {
+            bail!(Format, "tensor rope_freqs.weight is missing");
         }
         let scale = Scale::of(self, context)?;
         let freq = |i: usize| {
@@ -127,7 +131,11 @@ impl Rotation {
 /// Holds divisors of a file to their number and to being divisors.
 fn divisors(name: &str, factors: &[f32], pairs: usize) -> Result<()> {
     if factors.len() != pairs {
-        bail!(Format, "{name} has {} factors, not {pairs}", factors.len());
+        bail!(
+            Format,
+            "{name} has {} factors, wanted {pairs}",
+            factors.len()
+        );
     }
     if let Some(bad) = factors.iter().find(|f| f.is_nan() || **f <= 0.0) {
         bail!(Format, "{name}: {bad} is no divisor");
@@ -186,14 +194,10 @@ impl<'a> Scale<'a> {
                 ..
             } => {
                 let pairs = rotation.dim as usize / 2;
+                divisors("short_factor (rope_factors_short.weight)", short, pairs)?;
+                divisors("long_factor (rope_factors_long.weight)", long, pairs)?;
                 let beyond = context > f64::from(*original);
-                let (name, list) = if beyond {
-                    ("the long factors of RoPE", long)
-                } else {
-                    ("the short factors of RoPE", short)
-                };
-                divisors(name, list, pairs)?;
-                scale.list = list;
+                scale.list = if beyond { long } else { short };
             }
             _ => {}
         }
@@ -202,7 +206,7 @@ impl<'a> Scale<'a> {
 
     fn apply(&self, i: usize, freq: f64) -> f64 {
         match &self.rotation.scaling {
-            RopeScaling::None | RopeScaling::Dynamic { .. } => freq,
+            RopeScaling::None | RopeScaling::Listed | RopeScaling::Dynamic { .. } => freq,
             RopeScaling::Linear { factor } => freq / f64::from(*factor),
             RopeScaling::Llama3 {
                 factor,
@@ -373,7 +377,7 @@ impl RopeScaling {
     pub(super) fn check(&self, arch: &str) -> Result<()> {
         let positive = |x: &f32| x.is_finite() && *x > 0.0;
         let sound = match self {
-            Self::None => true,
+            Self::None | Self::Listed => true,
             Self::Linear { factor } => positive(factor),
             Self::Llama3 {
                 factor,

@@ -2,7 +2,7 @@
 
 use super::hf;
 use super::quantize::{HEAD_TYPES, encode_head};
-use super::split::{drop_shared, split};
+use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
 use super::{Opened, Options};
 use crate::arch::{Arch, Config, RopeScaling};
@@ -101,6 +101,15 @@ impl Catalog {
         }
         // The embedding's rows are the vocabulary; a key or a token list may be shorter.
         if let Some(embedding) = catalog.find(EMBEDDING) {
+            if embedding.rows < config.vocab {
+                bail!(
+                    Format,
+                    "tensor {} has {} rows for a vocabulary of {}",
+                    catalog.spelling(EMBEDDING),
+                    embedding.rows,
+                    config.vocab
+                );
+            }
             config.vocab = embedding.rows;
         }
         Ok((catalog, config))
@@ -279,11 +288,17 @@ impl Weights for Catalog {
     }
 
     fn spelling(&self, name: &str) -> String {
-        let other = self
-            .model
-            .folder
-            .as_ref()
-            .and_then(|_| hf::to_hf(self.arch, name));
+        let file = self.file();
+        let found = self.find(name).map(|w| &self.weights[w.index as usize]);
+        // Of experts that a folder has apart it is the first one's.
+        let whole = |w: &&Weight| w.stack == 1 || self.model.folder.is_none();
+        if let Some(weight) = found.filter(whole) {
+            return weight.tensor(file).to_string();
+        }
+        let other = match &self.model.folder {
+            Some(_) => hf::to_hf_among(&file.tensors, self.arch, name),
+            None => fused_name(&file.tensors, self.arch, name),
+        };
         other.unwrap_or_else(|| name.to_string())
     }
 }

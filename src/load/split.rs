@@ -3,7 +3,7 @@
 use super::weight::Weight;
 use crate::arch::Arch;
 use crate::error::{Result, bail};
-use crate::format::{Directory, Metadata};
+use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -45,6 +45,18 @@ pub(super) fn split(
         }
     }
     Ok(parts)
+}
+
+/// The tensor that would hold this one among others, in a GGUF file that has other layers so.
+pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Option<String> {
+    let place = Place::of(name)?;
+    let mut fused = arch.fused.iter();
+    let (module, _) = fused.find(|(_, parts)| parts.contains(&place.module))?;
+    let [gate, up] = FUSED_GATE;
+    let module = if *module == gate { up } else { module };
+    let mut places = tensors.iter().filter_map(|t| Place::of(&t.name));
+    let known = places.any(|other| other.module == module);
+    known.then(|| place.sibling(module))
 }
 
 /// Drops what the last layers have no use for where they share the keys and values of others.

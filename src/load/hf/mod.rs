@@ -22,6 +22,7 @@ use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::Config;
 pub(crate) use names::to_hf;
+pub(super) use names::to_hf_among;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
 use weights::Special;

@@ -1,6 +1,7 @@
 //! Names: what Hugging Face and MLX call a tensor, and what GGUF calls it.
 
 use crate::arch::{Arch, HEAD, PREFIXES};
+use crate::format::TensorInfo;
 
 /// Tensors that say nothing which the configuration does not, or that belong to eyes and ears.
 const IGNORED: &[&str] = &[
@@ -29,6 +30,8 @@ pub(super) struct Module {
     pub(super) name: String,
     /// Which of the matrices that GGUF files hold as one.
     pub(super) expert: Option<u32>,
+    /// What stood in front of its name.
+    prefix: &'static str,
 }
 
 /// What GGUF calls a module: `model.layers.3.mlp.up_proj` is `blk.3.ffn_up`.
@@ -40,6 +43,7 @@ pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<Module> {
             return Some(Module {
                 name: (*gguf).to_string(),
                 expert: None,
+                prefix,
             });
         }
         let (layer, name) = number(name.strip_prefix(names.layers)?)?;
@@ -49,6 +53,7 @@ pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<Module> {
         Some(Module {
             name: format!("{BLOCKS}{layer}.{gguf}"),
             expert,
+            prefix,
         })
     })
 }
@@ -56,10 +61,28 @@ pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<Module> {
 /// What Hugging Face calls a tensor of GGUF: `blk.3.ffn_up.weight` is
 /// `model.layers.3.mlp.up_proj.weight`. Of a part of a fused module, what it calls that one.
 pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
+    behind(arch.names.prefix, arch, tensor)
+}
+
+/// The same, as these tensors would call it.
+pub(in crate::load) fn to_hf_among(
+    tensors: &[TensorInfo],
+    arch: &Arch,
+    tensor: &str,
+) -> Option<String> {
+    let prefix = tensors.iter().find_map(|t| {
+        let (module, _) = t.name.rsplit_once('.')?;
+        let module = to_gguf(arch, module)?;
+        module.name.starts_with(BLOCKS).then_some(module.prefix)
+    });
+    behind(prefix.unwrap_or(arch.names.prefix), arch, tensor)
+}
+
+fn behind(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
     let (module, part) = tensor.rsplit_once('.')?;
     let names = arch.names;
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
-        let prefix = if *gguf == HEAD { "" } else { names.prefix };
+        let prefix = if *gguf == HEAD { "" } else { prefix };
         return Some(format!("{prefix}{hf}.{part}"));
     }
     let (layer, name) = number(module.strip_prefix(BLOCKS)?)?;
@@ -72,7 +95,7 @@ pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
         of(fused.find(|(_, parts)| parts.contains(&name))?.0)
     };
     let hf = of(name).or_else(fused)?;
-    let module = format!("{}{}{layer}.{hf}", names.prefix, names.layers);
+    let module = format!("{prefix}{}{layer}.{hf}", names.layers);
     Some(if BARE.contains(&hf) {
         module
     } else {
@@ -199,6 +222,7 @@ mod tests {
             let wanted = Module {
                 name: "blk.2.ffn_up_exps".into(),
                 expert,
+                prefix: "model.",
             };
             assert_eq!(to_gguf(arch, name), Some(wanted));
         }

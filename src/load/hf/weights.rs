@@ -106,13 +106,16 @@ pub(super) fn collect(
             weights.push(Weight::plain(format!("{}.bias", gguf.name), file, bias)?);
         }
     }
+    let wanted = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
     for (name, all) in experts {
-        if let Some((missing, (_, next))) = (0..).zip(&all).find(|(n, (found, _))| n != *found) {
-            bail!(
-                Format,
-                "{name}: expert {missing} is missing before tensor {}",
-                next.tensor(file)
-            );
+        // As many as there are, if not more: what is missing is found soon.
+        let missing = (0..wanted.unwrap_or(0)).find(|n| !all.contains_key(n));
+        if let (Some(missing), Some((number, one))) = (missing, all.first_key_value()) {
+            let missing = format!("experts.{missing}.");
+            let tensor = one
+                .tensor(file)
+                .replace(&format!("experts.{number}."), &missing);
+            bail!(Format, "tensor {tensor} is missing");
         }
         let parts: Vec<_> = all.into_values().collect();
         weights.push(Weight::stacked(name, &parts, file)?);
@@ -234,9 +237,13 @@ struct Codes<'a> {
 impl Codes<'_> {
     /// Floats as they are. Other numbers mean nothing without a scale.
     fn plain(self) -> Result<Weight> {
-        if !FLOATS.contains(&known(self.tensor)?) {
-            let TensorInfo { name, dtype, .. } = self.tensor;
-            bail!(Unsupported, "tensor {name} is {dtype} and has no scales");
+        let TensorInfo { name, dtype, .. } = self.tensor;
+        if !dtype.known().is_some_and(|known| FLOATS.contains(&known)) {
+            bail!(
+                Format,
+                "tensor {name} is {dtype}, and there is no {name}_scale, {name}_scale_inv or {}scales",
+                name.strip_suffix("weight").unwrap_or(name)
+            );
         }
         Weight::plain(self.name, self.file, self.index)
     }

@@ -195,12 +195,15 @@ impl<'a> Builder<'a> {
     /// The tensor `name`, which must be `[rows, cols]`.
     pub fn weight(&mut self, name: &str, rows: u32, cols: u32) -> W {
         let found = self.weights.find(name);
-        let spelling = self.weights.spelling(name);
+        let weights = self.weights;
+        let spelling = || weights.spelling(name);
         match found {
-            None => self.fail(format!("tensor {spelling} is missing")),
+            None => self.fail(format!("tensor {} is missing", spelling())),
             Some(w) if [w.rows, w.cols] != [rows, cols] => self.fail(format!(
-                "tensor {spelling} is [{}, {}], this architecture wants [{rows}, {cols}]",
-                w.rows, w.cols
+                "tensor {} is [{}, {}], this architecture wants [{rows}, {cols}]",
+                spelling(),
+                w.rows,
+                w.cols
             )),
             Some(_) => {}
         }
@@ -221,7 +224,8 @@ impl<'a> Builder<'a> {
         let w = self.weight(name, 1, dim);
         if w.dtype != DType::F32 {
             self.fail(format!(
-                "tensor {name} is {}, a vector must be f32",
+                "tensor {} is {}, a vector must be f32",
+                self.weights.spelling(name),
                 w.dtype
             ));
         }
