@@ -384,9 +384,9 @@ pub(crate) struct InspectArgs {
 pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Which table
-    #[arg(long, value_enum, default_value_t = Which::Greedy)]
-    pub(crate) which: Which,
+    /// Which table [default: greedy; of an encoder embed]
+    #[arg(long, value_enum)]
+    pub(crate) which: Option<Which>,
     /// Writes one JSON array of commands
     #[arg(long)]
     pub(crate) json: bool,
@@ -410,6 +410,8 @@ pub(crate) enum Which {
     Batch,
     /// A few tokens in, the logits of each out
     Score,
+    /// A chunk of tokens in, the last layer's normed rows out
+    Embed,
     /// Every table
     All,
 }

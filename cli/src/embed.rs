@@ -107,12 +107,13 @@ impl EmbedArgs {
         if lines.is_empty() {
             return Err(Failure::Usage("no text to embed".to_string()));
         }
-        let lines = lines.lines().enumerate();
-        if self.jsonl {
-            lines.map(|(at, line)| text_of(line, at + 1)).collect()
-        } else {
-            Ok(lines.map(|(_, line)| line.to_string()).collect())
+        if !self.jsonl {
+            return Ok(lines.lines().map(str::to_string).collect());
         }
+        let numbered = (1..).zip(lines.lines());
+        numbered
+            .map(|(number, line)| text_of(line, number))
+            .collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tabla table`: the dispatch tables of a file, as a listing or as JSON.
 
-use crate::args::TableArgs;
+use crate::args::{TableArgs, Which};
 use crate::failure::Failure;
 use crate::terminal;
 use serde_json::{Value, json};
@@ -9,14 +9,27 @@ use tabla::{Options, Source};
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        embeddings: args.which == Some(Which::Embed),
+        ..args.device.options(args.context.positions())?
+    };
     if args.compare {
         return compare(&source, &options, args);
     }
     let tables = tabla::compile(&source, &options)?;
-    let wanted = tables.iter().filter(|table| args.which.takes(table.name));
+    let wanted: Vec<_> = match args.which {
+        Some(which) => tables.iter().filter(|t| which.takes(t.name)).collect(),
+        None => tables.iter().take(1).collect(),
+    };
+    if wanted.is_empty() {
+        let names: Vec<_> = tables.iter().map(|table| table.name).collect();
+        let known = names.join(", ");
+        return Err(Failure::new(format!(
+            "the tables of this model are: {known}"
+        )));
+    }
     if args.json {
-        let cmds: Vec<Value> = wanted.flat_map(commands).collect();
+        let cmds: Vec<Value> = wanted.into_iter().flat_map(commands).collect();
         return terminal::line(&Value::from(cmds).to_string());
     }
     for table in wanted {

@@ -125,8 +125,16 @@ impl Session {
         };
         let normalize = options.normalize.or(said.normalize).unwrap_or(true);
         let rows = self.model.tables[id].tokens as usize;
-        let mut hidden = vec![0.0; rows * self.model.facts.dim as usize];
-        let mut pool = Pool::new(pooling, normalize, dim);
+        let mut pass = Pass {
+            table: id,
+            hidden: vec![0.0; rows * self.model.facts.dim as usize],
+            pool: Pool {
+                pooling,
+                normalize,
+                rows: 0,
+                sum: vec![0.0; dim],
+            },
+        };
         self.rewind(0);
         let total = texts.len();
         let mut rest = (texts, out);
@@ -142,7 +150,7 @@ impl Session {
             };
             let (pack, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
-            self.embed_pack(id, pack, &mut hidden, &mut pool, to)?;
+            self.embed_pack(pack, &mut pass, to)?;
             rest = (texts, out);
             progress(done + count, total);
         }
@@ -152,14 +160,17 @@ impl Session {
     /// Texts that fit a pass together, or one in as many as it takes.
     fn embed_pack<T: AsRef<[u32]>>(
         &mut self,
-        id: usize,
         pack: &[T],
-        hidden: &mut [f32],
-        pool: &mut Pool,
+        pass: &mut Pass,
         out: &mut [f32],
     ) -> Result<()> {
+        let Pass {
+            table,
+            hidden,
+            pool,
+        } = pass;
         let width = self.model.facts.dim as usize;
-        let end = self.model.tables[id].cmds.len();
+        let end = self.model.tables[*table].cmds.len();
         let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
         let mut rows = rows
             .map(|(position, &token)| Row { token, position })
@@ -176,7 +187,7 @@ impl Session {
                 &mut self.state,
                 rows.by_ref().take(hidden.len() / width),
             )?;
-            self.model.executor.run(id, 0..end, 1)?;
+            self.model.executor.run(*table, 0..end, 1)?;
             let seen = &mut hidden[..live * width];
             let bytes = bytemuck::cast_slice_mut(seen);
             self.model.executor.read(Place::Hidden, 0, bytes)?;
@@ -252,6 +263,15 @@ fn fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
     over.unwrap_or(texts.len()).max(1)
 }
 
+/// What the passes of a call share.
+struct Pass {
+    /// The table, by its place among the model's.
+    table: usize,
+    /// The rows of a pass, `[tokens, dim]`.
+    hidden: Vec<f32>,
+    pool: Pool,
+}
+
 /// The rows of a text on their way to one.
 struct Pool {
     pooling: Pooling,
@@ -263,15 +283,6 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(pooling: Pooling, normalize: bool, dim: usize) -> Self {
-        Self {
-            pooling,
-            normalize,
-            rows: 0,
-            sum: vec![0.0; dim],
-        }
-    }
-
     /// One more row; what is over the dimensions is left out.
     fn take(&mut self, row: &[f32]) {
         let row = row.iter().map(|x| f64::from(*x));
@@ -318,10 +329,18 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn pooled(pooling: Pooling, normalize: bool, dim: usize) -> Vec<f32> {
-        let mut pool = Pool::new(pooling, normalize, dim);
-        let mut out = vec![0.0; dim];
-        // What came before does not count.
+    fn pool(pooling: Pooling, dim: usize) -> Pool {
+        Pool {
+            pooling,
+            normalize: false,
+            rows: 0,
+            sum: vec![0.0; dim],
+        }
+    }
+
+    /// What becomes of two rows, after another text's.
+    fn pooled(mut pool: Pool) -> Vec<f32> {
+        let mut out = vec![0.0; pool.sum.len()];
         for rows in [
             &[[9.0, 9.0, 9.0]][..],
             &[[1.0, -2.0, 5.0], [5.0, -6.0, 3.0]],
@@ -340,15 +359,22 @@ mod tests {
             (Pooling::Last, [5.0, -6.0, 3.0]),
             (Pooling::Max, [5.0, -2.0, 5.0]),
         ] {
-            assert_eq!(pooled(pooling, false, 3), expected);
-            assert_eq!(pooled(pooling, false, 2), expected[..2]);
+            assert_eq!(pooled(pool(pooling, 3)), expected);
+            assert_eq!(pooled(pool(pooling, 2)), expected[..2]);
         }
-        assert_eq!(pooled(Pooling::Mean, true, 2), [0.6, -0.8]);
+        let unit = Pool {
+            normalize: true,
+            ..pool(Pooling::Mean, 2)
+        };
+        assert_eq!(pooled(unit), [0.6, -0.8]);
     }
 
     #[test]
     fn zeros_stay_zeros() {
-        let mut pool = Pool::new(Pooling::Mean, true, 2);
+        let mut pool = Pool {
+            normalize: true,
+            ..pool(Pooling::Mean, 2)
+        };
         let mut out = [1.0; 2];
         pool.take(&[0.0, 0.0]);
         pool.finish(&mut out);

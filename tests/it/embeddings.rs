@@ -12,7 +12,7 @@ use tabla::{Embed, ErrorKind, Options, Pooling, Precision, Sampling, Session, So
 /// of its layer where that is over 1.
 const HIDDEN_TOLERANCE: f32 = 1e-4;
 /// Greatest difference of a number of an embedding, relative to its length where that is over 1.
-const TOLERANCE: f32 = 1e-5;
+const TOLERANCE: f64 = 1e-5;
 const COSINE_MIN: f64 = 0.99999;
 
 /// What a reference says of a checkpoint.
@@ -25,18 +25,15 @@ struct Golden {
 }
 
 fn ids(list: &Value) -> Vec<u32> {
-    let list = list.as_array().expect("a list of ids").iter();
-    let id = |id: &Value| u32::try_from(id.as_u64().expect("an id")).expect("an id");
-    list.map(id).collect()
+    serde_json::from_value(list.clone()).expect("a list of ids")
 }
 
 fn floats(list: &Value) -> Vec<f32> {
-    let list = list.as_array().expect("a list of numbers").iter();
-    list.map(|x| x.as_f64().expect("a number") as f32).collect()
+    serde_json::from_value(list.clone()).expect("a list of numbers")
 }
 
 fn rows(list: &Value) -> Vec<Vec<f32>> {
-    list.as_array().expect("rows").iter().map(floats).collect()
+    serde_json::from_value(list.clone()).expect("rows")
 }
 
 impl Golden {
@@ -109,7 +106,12 @@ fn check(name: &'static str) {
             let with = options(with);
             let source = Source::Path(path.clone());
             let model = tabla::load(&source, &with, &mut |_| {}).expect("the model loads");
-            check_layers(&what, &path, &with, &golden, model.is_encoder());
+            let texts = if model.is_encoder() {
+                &golden.batch[..]
+            } else {
+                std::slice::from_ref(golden.batch.last().expect("texts"))
+            };
+            check_layers(&what, &path, &with, texts, &golden);
             let mut s = Session::new(model);
             check_batch(&what, &mut s, &golden);
             check_texts(&what, &mut s, &golden);
@@ -118,14 +120,9 @@ fn check(name: &'static str) {
 }
 
 /// The residual stream behind every layer, so that a fault has a place: of an encoder all texts
-/// in one pass, of another model the longest.
-fn check_layers(what: &str, path: &Path, options: &Options, golden: &Golden, encoder: bool) {
+/// in one pass, of another model the last.
+fn check_layers(what: &str, path: &Path, options: &Options, texts: &[Vec<u32>], golden: &Golden) {
     let source = Source::Path(path.to_path_buf());
-    let texts = if encoder {
-        &golden.batch[..]
-    } else {
-        std::slice::from_ref(golden.batch.last().expect("texts"))
-    };
     let found = tabla::hidden_states(&source, options, texts).expect("the model runs");
     let found = found.layers;
     let layers = found.len();
@@ -154,8 +151,11 @@ fn check_row(what: &str, found: &[f32], wanted: &[f32]) {
     let cosine = dot(found, wanted) / dot(found, found).sqrt() / length;
     assert!(cosine > COSINE_MIN, "{what}: cosine {cosine}");
     let (at, difference) = worst(found, wanted);
-    let most = TOLERANCE * (length as f32).max(1.0);
-    assert!(difference <= most, "{what}: {difference} at number {at}");
+    let most = TOLERANCE * length.max(1.0);
+    assert!(
+        f64::from(difference) <= most,
+        "{what}: {difference} at number {at}"
+    );
 }
 
 fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &Embed<'_>) -> Vec<f32> {
