@@ -7,8 +7,7 @@ use crate::scratch::Folder;
 use std::path::{Path, PathBuf};
 use tabla::{Options, Precision, Session, Source};
 
-/// Greatest difference of a logit, or of a number in the residual stream: absolute, or relative
-/// to the largest of its layer where that is over 1.
+/// Greatest difference of a logit.
 const TOLERANCE: f32 = 1e-4;
 
 /// What a reference says of a checkpoint.
@@ -95,18 +94,16 @@ fn with_tokenizer(weights: &Path, other: &Path, scratch: &Folder) -> PathBuf {
 fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden) {
     let text = golden.tokens[..golden.logits.data.len() / golden.logits.cols].to_vec();
     let found = tabla::hidden_states(source, options, &[text]).expect("the model runs");
-    let rows: usize = found.layers.iter().map(Vec::len).sum();
-    assert_eq!(rows, golden.hidden.data.len(), "{what}: layers");
-    let wanted = golden.hidden.data.chunks(rows / found.layers.len());
-    for (layer, (found, wanted)) in found.layers.iter().zip(wanted).enumerate() {
-        let largest = wanted.iter().fold(1.0f32, |m, x| m.max(x.abs()));
-        let (at, difference) = worst(found, wanted);
+    let layers = found.against(&golden.hidden.data).expect("as many layers");
+    for (at, layer) in layers.iter().enumerate() {
         let cols = golden.hidden.cols;
         assert!(
-            difference <= TOLERANCE * largest,
-            "{what}: layer {layer}: {difference} at position {} number {} of {largest}",
-            at / cols,
-            at % cols
+            layer.agrees(),
+            "{what}: layer {at}: {} at position {} number {} of {}",
+            layer.worst,
+            layer.element / cols,
+            layer.element % cols,
+            layer.largest
         );
     }
 }

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, so that the library is linked once.
 
 mod archs;
+mod bf16;
 mod blocks;
 mod chat;
 mod checkpoints;
