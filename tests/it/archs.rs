@@ -1,9 +1,10 @@
 //! Every architecture against its reference: a tiny random checkpoint of each family, from every
 //! kind of file, on every device. `tests/reference/arch` made them.
 
-use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
+use crate::common::{argmax, devices, golden, greedy, picks, print, session, worst};
 use crate::npy::Npy;
 use crate::scratch::Folder;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use tabla::{Options, Precision, Session, Source};
 
@@ -17,6 +18,8 @@ struct Golden {
     greedy: Vec<u32>,
     logits: Npy,
     hidden: Npy,
+    /// The greatest difference found: of logits, of the residual stream relative to its layer.
+    worst: [Cell<f32>; 2],
 }
 
 /// `tests/golden/arch/<name>/<file>`.
@@ -39,7 +42,14 @@ impl Golden {
             greedy: ids("greedy"),
             logits: Npy::read(&file(name, "logits.npy")),
             hidden: Npy::read(&file(name, "hidden.npy")),
+            worst: [const { Cell::new(0.0) }; 2],
         }
+    }
+
+    /// Keeps a difference for the summary.
+    fn note(&self, kind: usize, difference: f32) {
+        let worst = &self.worst[kind];
+        worst.set(worst.get().max(difference));
     }
 
     fn row(&self, position: usize) -> &[f32] {
@@ -78,6 +88,10 @@ fn check(name: &str) {
     }
     // The tightest ring: a pass of two tokens.
     check_tight(&forms[0], &golden);
+    let [logits, layers] = golden.worst.each_ref().map(Cell::get);
+    print(&format!(
+        "{name}: logits {logits:.1e}, layers {layers:.1e} at worst"
+    ));
 }
 
 /// A folder with the files of `weights` and the tokenizer of `other`, which is not committed twice.
@@ -97,6 +111,7 @@ fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden)
     let layers = found.against(&golden.hidden.data).expect("as many layers");
     for (at, layer) in layers.iter().enumerate() {
         let cols = golden.hidden.cols;
+        golden.note(1, layer.worst / layer.largest.max(1.0));
         assert!(
             layer.agrees(),
             "{what}: layer {at}: {} at position {} number {} of {}",
@@ -111,6 +126,7 @@ fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden)
 /// Panics unless a row of logits is the reference's.
 fn check_row(what: &str, found: &[f32], golden: &Golden, position: usize) {
     let (at, difference) = worst(found, golden.row(position));
+    golden.note(0, difference);
     assert!(
         difference <= TOLERANCE,
         "{what}: {difference} at position {position} token {at}"

@@ -1,9 +1,8 @@
 //! BF16 checkpoints in the shapes of real models against `transformers`, one layer each.
 //! `tests/reference/bf16.py` makes them, in a folder of its own: they are large.
 
-use crate::common::{devices, skip, worst};
+use crate::common::{devices, print, skip, worst};
 use crate::npy::Npy;
-use std::io::Write;
 use std::path::PathBuf;
 use tabla::{Options, Precision, Source};
 
@@ -41,10 +40,7 @@ fn check(name: &str) {
     let largest = exact.iter().fold(1.0f32, |m, x| m.max(x.abs()));
     let source = Source::Path(folder.join("hf"));
     let moved = gaps(&rounded, &exact);
-    let mut say = |line: String| {
-        let _ = writeln!(std::io::stdout().lock(), "{line}");
-    };
-    say(format!(
+    print(&format!(
         "{name}: largest {largest:.2}; transformers in bf16 moves by {:.2e}, mean {:.2e}",
         moved.0, moved.1
     ));
@@ -59,7 +55,7 @@ fn check(name: &str) {
             panic!("{name} has one layer");
         };
         let (of_exact, of_rounded) = (gaps(found, &exact), gaps(found, &rounded));
-        say(format!(
+        print(&format!(
             "{name} on {device}: f32 {:.2e} mean {:.2e}, bf16 {:.2e} mean {:.2e}",
             of_exact.0, of_exact.1, of_rounded.0, of_rounded.1
         ));
