@@ -393,10 +393,31 @@ pub(crate) struct TableArgs {
     /// Replays the tables command by command on CPU and GPU and names the first that differs
     #[arg(long, conflicts_with = "which")]
     pub(crate) compare: bool,
+    #[arg(
+        help = "Compares the residual stream behind every layer with that of another program, an .npy file [layers, tokens, dim], and names the first layer that differs"
+    )]
+    #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with_all = ["which", "compare"])]
+    pub(crate) reference: Option<PathBuf>,
+    /// Token ids of the reference; of an encoder once for each text
+    #[arg(long, value_name = "IDS", value_parser = ids, requires = "reference")]
+    pub(crate) tokens: Vec<Ids>,
     #[command(flatten)]
     pub(crate) context: ContextArg,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+/// The tokens of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids(pub(crate) Vec<u32>);
+
+fn ids(text: &str) -> Result<Ids, String> {
+    let id = |id: &str| {
+        id.trim()
+            .parse()
+            .map_err(|_| format!("{id:?} is no token id"))
+    };
+    text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
 }
 
 /// Which of a model's tables.

@@ -380,6 +380,67 @@ fn tables_are_listed() {
     }
 }
 
+/// `tests/golden/arch/<name>`, the tokens of its reference, and its model.
+fn architecture(name: &str) -> (PathBuf, String) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/arch");
+    let folder = golden.join(name);
+    let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let ids = json["tokens"].as_array().expect("a list");
+    let ids: Vec<String> = ids.iter().map(Value::to_string).collect();
+    (folder, ids.join(","))
+}
+
+#[test]
+fn a_damaged_layer_is_found_by_its_reference() {
+    for name in ["llama", "gemma3", "qwen3moe"] {
+        let (folder, tokens) = architecture(name);
+        let model = folder.join("model.gguf");
+        let reference = folder.join("hidden.npy");
+        let locate = |model: &str| {
+            let reference = reference.to_str().expect("a plain name");
+            let args = ["table", "--device", "cpu", "--reference", reference];
+            tabla(&[&args[..], &["--tokens", &tokens, model]].concat())
+        };
+        let sound = locate(model.to_str().expect("a plain name"));
+        assert!(sound.text().contains("layer   1"), "{}", sound.text());
+
+        let source = tabla::Source::Path(model.clone());
+        let directory = tabla::open_directory(&source).expect("a model");
+        let tensor = directory.tensor("blk.1.attn_k.weight").expect("a matrix");
+        let at = usize::try_from(tensor.offset).expect("a small file");
+        let mut bytes = std::fs::read(&model).expect("a model");
+        // The exponent of a number in BF16: it grows by a power of two.
+        bytes[at + 1] ^= 0x02;
+        let damaged = Scratch::holding(&format!("{name}-damaged.gguf"), &bytes);
+        let ran = locate(damaged.path());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("layer 1 differs"), "{}", ran.stderr);
+        let listed = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(listed.contains("blk.1.attn_k"), "{listed}");
+        assert!(!listed.contains("blk.0."), "{listed}");
+    }
+}
+
+#[test]
+fn references_are_refused_where_they_do_not_fit() {
+    let (folder, tokens) = architecture("llama");
+    let model = folder.join("model.gguf");
+    let model = model.to_str().expect("a plain name");
+    let file = folder.join("hidden.npy");
+    let bytes = std::fs::read(&file).expect("an array");
+    let cut = Scratch::holding("cut.npy", &bytes[..bytes.len() - 4]);
+    let short = Scratch::holding("short.npy", &bytes[..7]);
+    let run = |reference: &str, tokens: &str| {
+        let args = ["table", "--device", "cpu", model, "--reference", reference];
+        tabla(&[&args[..], &["--tokens", tokens]].concat())
+    };
+    check_failure(&run(cut.path(), &tokens), "shape");
+    check_failure(&run(short.path(), &tokens), "short.npy");
+    check_failure(&run(model, &tokens), "no .npy");
+    check_failure(&run(file.to_str().expect("a plain name"), "1,2,3"), "96");
+}
+
 #[test]
 fn devices_begin_with_the_cpu() {
     assert!(tabla(&["devices"]).text().contains("threads"));

@@ -26,7 +26,7 @@ impl Session {
         let done = self.feed(progress);
         if matches!(&done, Err(e) if e.kind() == ErrorKind::Cancelled) {
             // A shift or a step back may have left earlier tokens to be computed, too: they stay.
-            self.tokens.truncate(before.max(self.fed));
+            self.truncate(before.max(self.fed));
         }
         done
     }

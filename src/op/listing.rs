@@ -102,6 +102,25 @@ impl Table {
             })
     }
 
+    /// A command's line of the listing.
+    pub fn line(&self, at: usize) -> String {
+        let cmd = &self.cmds[at];
+        let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
+        let weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
+        let shapes: Vec<String> = weights
+            .map(|info| format!("{}x{}", info.rows, info.cols))
+            .collect();
+        let Cost { bytes, flops } = self.cost(cmd);
+        let line = format!(
+            "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
+            cmd.kernel.name(),
+            self.written(cmd),
+            self.read(cmd),
+            shapes.join(" "),
+        );
+        line.trim_end().to_string()
+    }
+
     /// What a command reads and nothing else, by name. The step state goes without saying.
     fn read(&self, cmd: &DispatchCmd) -> String {
         let operands = cmd.op.operands().iter().zip(cmd.slots());
@@ -145,26 +164,11 @@ impl fmt::Display for Table {
             self.cmds.len(),
             self.arena_bytes()
         )?;
-        for (at, cmd) in self.cmds.iter().enumerate() {
+        for at in 0..self.cmds.len() {
             if at == self.pick {
                 writeln!(f, "; pick")?;
             }
-            let shapes: Vec<String> = cmd
-                .slots()
-                .iter()
-                .map(|s| self.slot(*s))
-                .filter(|s| matches!(s.place, Place::Weight(_)))
-                .map(|s| format!("{}x{}", s.rows, s.cols))
-                .collect();
-            let Cost { bytes, flops } = self.cost(cmd);
-            let line = format!(
-                "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
-                cmd.kernel.name(),
-                self.written(cmd),
-                self.read(cmd),
-                shapes.join(" "),
-            );
-            writeln!(f, "{}", line.trim_end())?;
+            writeln!(f, "{}", self.line(at))?;
         }
         let Cost { bytes, flops } = self.total();
         writeln!(f, "; total {bytes} B, {flops} flop")

@@ -119,11 +119,23 @@ fn explore_keys() {
     for path in checkpoints().iter().filter(|path| path.is_file()) {
         let scratch = Folder::new("errors");
         let file = directory(path);
-        let name = path.strip_prefix(golden("arch")).expect("inside").display().to_string();
-        let arch = file.metadata.str("general.architecture").unwrap().unwrap().to_string();
+        let name = path
+            .strip_prefix(golden("arch"))
+            .expect("inside")
+            .display()
+            .to_string();
+        let arch = file
+            .metadata
+            .str("general.architecture")
+            .unwrap()
+            .unwrap()
+            .to_string();
         let keys: Vec<String> = file.metadata.iter().map(|(k, _)| k.to_string()).collect();
         for key in keys.iter().filter(|k| k.starts_with(&format!("{arch}."))) {
-            let text = matches!(file.metadata.get(key), Some(tabla::format::Value::String(_)));
+            let text = matches!(
+                file.metadata.get(key),
+                Some(tabla::format::Value::String(_))
+            );
             let said = if text { Number(7) } else { Text("x") };
             match load(&with_key(&file, key, &said, &scratch)) {
                 Ok(()) => println!("TYPE {name} {key}"),
@@ -137,41 +149,143 @@ fn explore_keys() {
             }
         }
         let values: Vec<(&str, Vec<Said>)> = vec![
-            ("block_count", vec![Number(0), Number(5_000_000), Number(u32::MAX), Number(1), Number(30)]),
-            ("embedding_length", vec![Number(0), Number(u32::MAX), Number(2)]),
+            (
+                "block_count",
+                vec![
+                    Number(0),
+                    Number(5_000_000),
+                    Number(u32::MAX),
+                    Number(1),
+                    Number(30),
+                ],
+            ),
+            (
+                "embedding_length",
+                vec![Number(0), Number(u32::MAX), Number(2)],
+            ),
             ("context_length", vec![Number(0), Number(u32::MAX)]),
-            ("attention.head_count", vec![Number(0), Number(7), Number(5000), Numbers(vec![]), Numbers(vec![2]), Numbers(vec![0, 0, 0, 0, 0,0]), Numbers(vec![u32::MAX; 6])]),
-            ("attention.head_count_kv", vec![Number(0), Number(5), Number(u32::MAX), Numbers(vec![]), Numbers(vec![1]), Numbers(vec![0; 6])]),
-            ("feed_forward_length", vec![Number(0), Number(u32::MAX), Numbers(vec![]), Numbers(vec![30])]),
-            ("attention.key_length", vec![Number(0), Number(1), Number(3), Number(u32::MAX)]),
-            ("attention.key_length_swa", vec![Number(0), Number(3), Number(u32::MAX)]),
+            (
+                "attention.head_count",
+                vec![
+                    Number(0),
+                    Number(7),
+                    Number(5000),
+                    Numbers(vec![]),
+                    Numbers(vec![2]),
+                    Numbers(vec![0, 0, 0, 0, 0, 0]),
+                    Numbers(vec![u32::MAX; 6]),
+                ],
+            ),
+            (
+                "attention.head_count_kv",
+                vec![
+                    Number(0),
+                    Number(5),
+                    Number(u32::MAX),
+                    Numbers(vec![]),
+                    Numbers(vec![1]),
+                    Numbers(vec![0; 6]),
+                ],
+            ),
+            (
+                "feed_forward_length",
+                vec![
+                    Number(0),
+                    Number(u32::MAX),
+                    Numbers(vec![]),
+                    Numbers(vec![30]),
+                ],
+            ),
+            (
+                "attention.key_length",
+                vec![Number(0), Number(1), Number(3), Number(u32::MAX)],
+            ),
+            (
+                "attention.key_length_swa",
+                vec![Number(0), Number(3), Number(u32::MAX)],
+            ),
             ("attention.value_length", vec![Number(4), Number(u32::MAX)]),
-            ("attention.layer_norm_rms_epsilon", vec![Float(f32::NAN), Float(0.0), Float(-1.0), Float(f32::INFINITY), Float(2.0)]),
-            ("attention.layer_norm_epsilon", vec![Float(f32::NAN), Float(0.0), Float(-1.0)]),
-            ("rope.freq_base", vec![Float(f32::NAN), Float(0.0), Float(-1.0), Float(f32::INFINITY)]),
+            (
+                "attention.layer_norm_rms_epsilon",
+                vec![
+                    Float(f32::NAN),
+                    Float(0.0),
+                    Float(-1.0),
+                    Float(f32::INFINITY),
+                    Float(2.0),
+                ],
+            ),
+            (
+                "attention.layer_norm_epsilon",
+                vec![Float(f32::NAN), Float(0.0), Float(-1.0)],
+            ),
+            (
+                "rope.freq_base",
+                vec![
+                    Float(f32::NAN),
+                    Float(0.0),
+                    Float(-1.0),
+                    Float(f32::INFINITY),
+                ],
+            ),
             ("rope.freq_base_swa", vec![Float(f32::NAN), Float(0.0)]),
-            ("rope.dimension_count", vec![Number(3), Number(1000), Number(u32::MAX)]),
+            (
+                "rope.dimension_count",
+                vec![Number(3), Number(1000), Number(u32::MAX)],
+            ),
             ("rope.dimension_count_swa", vec![Number(3), Number(1000)]),
             ("rope.scaling.type", vec![Text("newest")]),
             ("rope.scaling.factor", vec![Float(f32::NAN), Float(0.0)]),
-            ("rope.scaling.attn_factor", vec![Float(f32::NAN), Float(0.0), Float(-1.0)]),
+            (
+                "rope.scaling.attn_factor",
+                vec![Float(f32::NAN), Float(0.0), Float(-1.0)],
+            ),
             ("rope.scaling.original_context_length", vec![Number(0)]),
             ("hidden_activation", vec![Text("newest")]),
             ("pooling_type", vec![Number(4), Number(9)]),
-            ("expert_used_count", vec![Number(0), Number(9), Number(u32::MAX)]),
-            ("expert_count", vec![Number(0), Number(1), Number(u32::MAX), Number(7)]),
-            ("expert_feed_forward_length", vec![Number(0), Number(u32::MAX)]),
-            ("attention.shared_kv_layers", vec![Number(5), Number(6), Number(u32::MAX), Number(4)]),
-            ("attention.sliding_window", vec![Number(0), Number(1 << 31), Number(u32::MAX)]),
-            ("attention.sliding_window_pattern", vec![Number(0), Number(u32::MAX), Flags(vec![]), Flags(vec![true])]),
+            (
+                "expert_used_count",
+                vec![Number(0), Number(9), Number(u32::MAX)],
+            ),
+            (
+                "expert_count",
+                vec![Number(0), Number(1), Number(u32::MAX), Number(7)],
+            ),
+            (
+                "expert_feed_forward_length",
+                vec![Number(0), Number(u32::MAX)],
+            ),
+            (
+                "attention.shared_kv_layers",
+                vec![Number(5), Number(6), Number(u32::MAX), Number(4)],
+            ),
+            (
+                "attention.sliding_window",
+                vec![Number(0), Number(1 << 31), Number(u32::MAX)],
+            ),
+            (
+                "attention.sliding_window_pattern",
+                vec![
+                    Number(0),
+                    Number(u32::MAX),
+                    Flags(vec![]),
+                    Flags(vec![true]),
+                ],
+            ),
             ("attn_logit_softcapping", vec![Float(f32::NAN), Float(-1.0)]),
-            ("final_logit_softcapping", vec![Float(f32::NAN), Float(-1.0)]),
+            (
+                "final_logit_softcapping",
+                vec![Float(f32::NAN), Float(-1.0)],
+            ),
             ("attention.scale", vec![Float(f32::NAN), Float(-1.0)]),
             ("embedding_scale", vec![Float(f32::NAN), Float(0.0)]),
             ("residual_scale", vec![Float(f32::NAN), Float(0.0)]),
             ("logit_scale", vec![Float(f32::NAN), Float(0.0)]),
             ("vocab_size", vec![Number(0), Number(u32::MAX)]),
-            ("embedding_length_per_layer_input", vec![Number(u32::MAX), Number(7), Number(0)]),
+            (
+                "embedding_length_per_layer_input",
+                vec![Number(u32::MAX), Number(7), Number(0)],
+            ),
         ];
         for (suffix, values) in values {
             let key = format!("{arch}.{suffix}");

@@ -2,6 +2,7 @@
 
 mod arch_errors;
 mod archs;
+mod bf16;
 mod blocks;
 mod chat;
 mod checkpoints;

@@ -8,7 +8,8 @@ TABLA_BF16 names it. For each model:
     NAME/bf16.npy     the same computed in bfloat16, as `transformers` runs such files
     NAME/tokens.json  32 ids
 
-Weights are as `transformers` initialises them (normal, standard deviation 0.02), norms off 1, the vocabulary is small.
+Weights are as `transformers` initialises them (normal, standard deviation 0.02), and what a layer adds to the stream is
+scaled down by the root of twice the model's layers, as trainers do it. Norms are off 1, the vocabulary is small.
 """
 import json
 import sys
@@ -21,6 +22,7 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qw
 from common import byte_level_tokenizer, gemma_tokenizer, random_tokens
 
 VOCAB, TOKENS, SEED = 288, 32, 1
+LAYERS = {"llama": 16, "qwen3": 28, "gemma3": 26}  # of the models whose shapes these are
 SHARED = {"vocab_size": VOCAB, "num_hidden_layers": 1, "tie_word_embeddings": True, "dtype": torch.bfloat16}
 LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 MODELS = {
@@ -55,6 +57,8 @@ def write(name, config, out):
         for key, weight in model.named_parameters():
             if "norm" in key:
                 weight.add_(0.1 * torch.randn(weight.shape))
+            elif key.endswith(("o_proj.weight", "down_proj.weight")):
+                weight.div_((2 * LAYERS[name]) ** 0.5)
     model.to(torch.bfloat16).save_pretrained(out / "hf")
     (gemma_tokenizer if name == "gemma3" else byte_level_tokenizer)(VOCAB).save_pretrained(out / "hf")
     tokens = random_tokens(VOCAB, SEED, TOKENS)
