@@ -1,9 +1,10 @@
 //! `tabla chat`: one answer, or a conversation of a line for each turn.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg, OverflowArgs, SamplingArgs};
+use crate::args::{ContextArg, DeviceArgs, ModelArg};
 use crate::failure::Failure;
 use crate::open;
 use crate::run::{self, Answer};
+use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::terminal;
 use clap::Args;
 use serde_json::{Map, Value, json};

@@ -20,6 +20,7 @@ mod prompt;
 mod pull;
 mod quantize;
 mod run;
+mod sampling;
 mod table;
 mod terminal;
 mod tokenize;
