@@ -521,15 +521,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_held_to_their_range() {
-        assert_eq!(between::<0, 1>("0.95"), Ok(0.95));
-        assert!(between::<0, 1>("1.5").is_err());
-        assert!(between::<0, 100>("NaN").is_err());
-        assert!(between::<0, 100>("-0.1").is_err());
-        assert!(penalty("0").is_err());
-    }
-
-    #[test]
     fn run_is_what_happens_without_a_command() {
         let cli = Cli::try_parse_from(["tabla", "-p", "hi", "-n", "-1"]).expect("it parses");
         assert!(cli.command.is_none());

@@ -98,3 +98,17 @@ fn in_range(text: &str, min: f32, max: f32) -> Result<f32, String> {
         Err(format!("{number} is not in {min}..={max}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_held_to_their_range() {
+        assert_eq!(between::<0, 1>("0.95"), Ok(0.95));
+        assert!(between::<0, 1>("1.5").is_err());
+        assert!(between::<0, 100>("NaN").is_err());
+        assert!(between::<0, 100>("-0.1").is_err());
+        assert!(penalty("0").is_err());
+    }
+}

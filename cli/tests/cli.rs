@@ -1,5 +1,8 @@
 //! The program as a user meets it: what it prints where, and with which exit code.
 
+#[path = "cli/embed.rs"]
+mod embed;
+
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -566,66 +569,4 @@ fn a_full_context_shifts() {
     assert_eq!(object["tokens"].as_array().map(Vec::len), Some(60));
     let refused = tabla(&["run", "--keep", "5"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-}
-
-#[test]
-fn embeddings_are_a_json_object_a_line() {
-    let args = ["embed", "--device", "cpu", "--pooling", "mean"];
-    let rows = |ran: &Ran| -> Vec<Value> {
-        let lines = ran.text().lines();
-        lines
-            .map(|line| serde_json::from_str(line).expect("JSON"))
-            .collect()
-    };
-    let mut given = args.to_vec();
-    given.extend(["a red ball", "", "a blue car"]);
-    let given = rows(&tabla(&given));
-    for (index, row) in given.iter().enumerate() {
-        assert_eq!(row["index"], index);
-        let numbers = row["embedding"].as_array().expect("numbers").iter();
-        let squares: f64 = numbers.map(|x| x.as_f64().expect("a number").powi(2)).sum();
-        assert!((squares - 1.0).abs() < 1e-5, "{squares}");
-    }
-    assert_ne!(given[0]["embedding"], given[2]["embedding"]);
-    let piped = tabla_with_input(&args, "a red ball\n\na blue car\n");
-    assert_eq!(rows(&piped), given);
-    let mut json = args.to_vec();
-    json.push("--jsonl");
-    let piped = tabla_with_input(
-        &json,
-        "\"a red ball\"\n\"\"\n{\"id\": 1, \"text\": \"a blue car\"}\n",
-    );
-    assert_eq!(rows(&piped), given);
-
-    let file = Scratch::new("embeddings.npy");
-    let mut numpy = args.to_vec();
-    numpy.extend(["--dimensions", "3", "-o", file.path(), "a red ball"]);
-    assert_eq!(tabla(&numpy).text(), "");
-    let bytes = std::fs::read(&file.0).expect("it was written");
-    assert!(bytes.starts_with(b"\x93NUMPY"));
-    assert_eq!(bytes.len() % 64, 3 * size_of::<f32>());
-}
-
-#[test]
-fn embeddings_say_what_they_lack() {
-    let embed = |more: &[&str]| {
-        let mut args = vec!["embed", "--device", "cpu", "x"];
-        args.extend(more);
-        tabla(&args)
-    };
-    check_failure(&embed(&[]), "mean, cls, last, max");
-    check_failure(
-        &embed(&["--pooling", "mean", "--prompt-name", "query"]),
-        "\"query\"",
-    );
-    check_failure(
-        &embed(&["--pooling", "mean", "--dimensions", "9999"]),
-        "9999 dimensions",
-    );
-    check_failure(&embed(&["--pooling", "mean", "-c", "1"]), "limit is 1");
-    let cut = embed(&["--pooling", "mean", "-c", "2", "--truncate"]);
-    assert_eq!(cut.code, Some(0), "{}", cut.stderr);
-    assert_eq!(embed(&["--pooling", "median"]).code, Some(2));
-    assert_eq!(tabla_with_input(&["embed", "--jsonl"], "a\n").code, Some(2));
-    assert_eq!(tabla(&["embed"]).code, Some(2), "no text");
 }

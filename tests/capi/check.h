@@ -12,17 +12,17 @@
 
 static int held, failed;
 
-static void check(int truth, const char *what, int line) {
+static void check(int truth, const char *what, const char *file, int line) {
     if (truth) {
         held++;
         return;
     }
     failed++;
-    printf("tests/capi/smoke.c:%d: %s does not hold; the last error: %d %s\n", line, what,
+    printf("%s:%d: %s does not hold; the last error: %d %s\n", file, line, what,
            (int)tabla_last_error_code(), tabla_last_error());
 }
 
-#define CHECK(what) check((what), #what, __LINE__)
+#define CHECK(what) check((what), #what, __FILE__, __LINE__)
 
 /* The call fails with this code, and says so in both ways. */
 #define FAILS(call, code)                                                                          \

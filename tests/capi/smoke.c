@@ -10,6 +10,8 @@
 #include "tabla.h" /* twice does no harm */
 
 #include "check.h"
+#include "embeddings.h"
+#include "sizes.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -100,71 +102,6 @@ static void bad_files(const char *no_model) {
     CHECK(tabla_last_error_code() != TABLA_OK && tabla_last_error()[0] != '\0');
     CHECK(tabla_load_model("there/is/no/such.gguf", NULL, 0) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
-}
-
-static void sizes(void) {
-    struct {
-        TablaLoadOptions known;
-        char newer[16];
-    } grown;
-    struct {
-        TablaGenerateOptions known;
-        char newer[16];
-    } asked;
-    TablaLoadOptions options = on_cpu();
-    TablaGenerateOptions defaults, part;
-    uint32_t tokens[64], token = 77;
-    TablaModel *model;
-    size_t count;
-
-    options.struct_size = 0;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    options.struct_size = 1u << 30;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    options = on_cpu();
-    options.device = 99;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    options = on_cpu();
-    options.precision = -1;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-
-    memset(&grown, 0, sizeof grown);
-    grown.known = on_cpu();
-    grown.known.struct_size = sizeof grown;
-    grown.newer[15] = 1;
-    CHECK(tabla_load_model_with(NULL, &grown.known) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    grown.newer[15] = 0;
-    model = tabla_load_model_with(NULL, &grown.known);
-    CHECK(model != NULL);
-
-    FAILS(tabla_generate_options_init(NULL, sizeof defaults), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_generate_options_init(&defaults, 0), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_generate_options_init(&defaults, sizeof defaults) == TABLA_OK);
-    CHECK(defaults.struct_size == sizeof defaults && defaults.temperature > 0);
-    memset(&part, 0x55, sizeof part);
-    CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
-    CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
-
-    count = story(model, tokens);
-    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* the rest keeps its defaults */
-    CHECK(token != 77);
-    memset(&asked, 0, sizeof asked);
-    CHECK(tabla_generate_options_init(&asked.known, sizeof asked) == TABLA_OK);
-    CHECK(asked.known.struct_size == sizeof asked);
-    CHECK(tabla_step(model, &asked.known, &token) == TABLA_OK);
-    asked.newer[0] = 1;
-    token = 77;
-    FAILS(tabla_step(model, &asked.known, &token), TABLA_ERROR_ARGUMENT);
-    defaults.top_p = NAN;
-    FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
-    CHECK(token == 77);
-    CHECK(tabla_free_model(model) == TABLA_OK);
 }
 
 static void text(TablaModel *model) {
@@ -344,88 +281,6 @@ static void numbers(TablaModel *model) {
     free(last);
     free(rows);
     CHECK(tabla_reset(model) == TABLA_OK);
-}
-
-/* Embeddings of the built-in model, which says no pooling, beside its sequence. */
-static void embeddings(void) {
-    static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
-    TablaLoadOptions loading = on_cpu();
-    TablaEmbedOptions options;
-    TablaGenerateOptions picking = likeliest(0);
-    TablaModelInfo info;
-    TablaModel *model = load();
-    uint32_t tokens[64], first, second, again;
-    size_t count = 0, needed = 0, sentinel = 4711, i, k;
-    float *rows, *alone;
-
-    memset(&options, 0, sizeof options);
-    options.struct_size = sizeof options;
-    options.pooling = TABLA_POOLING_MEAN;
-    CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
-    rows = malloc(needed * sizeof *rows);
-    alone = malloc(needed * sizeof *alone);
-    if (rows == NULL || alone == NULL) {
-        exit(1);
-    }
-    FAILS(tabla_embed(model, texts, 3, &options, rows, needed, &sentinel), TABLA_ERROR_STATE);
-    CHECK(tabla_free_model(model) == TABLA_OK);
-    loading.embeddings = 1;
-    model = tabla_load_model_with(NULL, &loading);
-    info.struct_size = sizeof info;
-    CHECK(tabla_model_info(model, &info) == TABLA_OK);
-    CHECK(needed == (size_t)3 * info.dim);
-
-    count = story(model, tokens);
-    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &first) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &second) == TABLA_OK);
-    CHECK(tabla_reset(model) == TABLA_OK);
-    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == first);
-    CHECK(tabla_embed(model, texts, 3, &options, rows, needed, &count) == TABLA_OK);
-    CHECK(count == needed);
-    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == second);
-    for (i = 0; i < 3; i++) {
-        double squares = 0;
-        CHECK(tabla_embed(model, texts + i, 1, &options, alone, info.dim, &count) == TABLA_OK);
-        CHECK(memcmp(alone, rows + i * info.dim, info.dim * sizeof *alone) == 0);
-        for (k = 0; k < info.dim; k++) {
-            squares += (double)alone[k] * alone[k];
-        }
-        CHECK(fabs(squares - 1) < 1e-5);
-    }
-    options.dimensions = 3;
-    options.normalize = -1;
-    CHECK(tabla_embed(model, texts, 1, &options, alone, needed, &count) == TABLA_OK && count == 3);
-    CHECK(alone[0] * rows[0] > 0 && alone[0] != rows[0]);
-
-    FAILS(tabla_embed(model, texts, 1, &options, alone, 2, &sentinel), TABLA_ERROR_TOO_LARGE);
-    FAILS(tabla_embed(model, NULL, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_embed(model, texts, 1, NULL, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, NULL), TABLA_ERROR_ARGUMENT);
-    options.prompt = "query";
-    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
-    options.prompt = NULL;
-    options.pooling = 9;
-    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
-    CHECK(sentinel == 4711);
-    free(rows);
-    free(alone);
-
-    /* A context that is full ends an answer, or is shifted. */
-    CHECK(tabla_reset(model) == TABLA_OK);
-    CHECK(tabla_prefill(model, tokens, 3) == TABLA_OK);
-    {
-        TablaGenerateOptions on = likeliest(100);
-        TablaStats stats;
-        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
-        CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 100);
-        on.context_shift = 1;
-        on.keep = 3;
-        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
-        CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 100);
-    }
-    CHECK(tabla_free_model(model) == TABLA_OK);
 }
 
 enum meanwhile { NOTHING, STOP, CALL, CANCEL_FROM_OUTSIDE, FREE_FROM_OUTSIDE, FREE_FROM_INSIDE };

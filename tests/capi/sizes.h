@@ -1,0 +1,76 @@
+/*
+ * What smoke.c checks of structs that say their own size.
+ */
+#ifndef SIZES_H
+#define SIZES_H
+
+#include "check.h"
+
+#include <math.h>
+
+static void sizes(void) {
+    struct {
+        TablaLoadOptions known;
+        char newer[16];
+    } grown;
+    struct {
+        TablaGenerateOptions known;
+        char newer[16];
+    } asked;
+    TablaLoadOptions options = on_cpu();
+    TablaGenerateOptions defaults, part;
+    uint32_t tokens[64], token = 77;
+    TablaModel *model;
+    size_t count;
+
+    options.struct_size = 0;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options.struct_size = 1u << 30;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = on_cpu();
+    options.device = 99;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = on_cpu();
+    options.precision = -1;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+
+    memset(&grown, 0, sizeof grown);
+    grown.known = on_cpu();
+    grown.known.struct_size = sizeof grown;
+    grown.newer[15] = 1;
+    CHECK(tabla_load_model_with(NULL, &grown.known) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    grown.newer[15] = 0;
+    model = tabla_load_model_with(NULL, &grown.known);
+    CHECK(model != NULL);
+
+    FAILS(tabla_generate_options_init(NULL, sizeof defaults), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate_options_init(&defaults, 0), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_generate_options_init(&defaults, sizeof defaults) == TABLA_OK);
+    CHECK(defaults.struct_size == sizeof defaults && defaults.temperature > 0);
+    memset(&part, 0x55, sizeof part);
+    CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
+    CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
+
+    count = story(model, tokens);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* the rest keeps its defaults */
+    CHECK(token != 77);
+    memset(&asked, 0, sizeof asked);
+    CHECK(tabla_generate_options_init(&asked.known, sizeof asked) == TABLA_OK);
+    CHECK(asked.known.struct_size == sizeof asked);
+    CHECK(tabla_step(model, &asked.known, &token) == TABLA_OK);
+    asked.newer[0] = 1;
+    token = 77;
+    FAILS(tabla_step(model, &asked.known, &token), TABLA_ERROR_ARGUMENT);
+    defaults.top_p = NAN;
+    FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
+    CHECK(token == 77);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+}
+
+#endif
