@@ -2,6 +2,7 @@
 
 mod arch_errors;
 mod archs;
+mod bitnet;
 mod blocks;
 mod chat;
 mod checkpoints;
