@@ -7,7 +7,7 @@
  *     take one that you do not know for an error. The text is in tabla_last_error(): it is of the
  *     calling thread, and valid until the next call on that thread.
  *  2. A failed call has no effect on your memory: results are written only on success. The one
- *     exception is the room for logits, which holds anything after a failure.
+ *     exception is the room for logits and embeddings, which holds anything after a failure.
  *  3. A handle is a number that the library looks up. NULL, a freed one, or one that was never given
  *     out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same error.
  *  4. A model serves one call at a time, from any thread. A second call at the same time, or a call
@@ -42,6 +42,21 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/** What the model's files say: `TablaEmbedOptions.pooling`. */
+#define TABLA_POOLING_MODEL 0
+
+/** The mean of a text's rows. */
+#define TABLA_POOLING_MEAN 1
+
+/** Its first row. */
+#define TABLA_POOLING_CLS 2
+
+/** Its last row. */
+#define TABLA_POOLING_LAST 3
+
+/** The largest number of each column. */
+#define TABLA_POOLING_MAX 4
 
 /** The call did what it says. */
 #define TABLA_OK 0
@@ -170,6 +185,30 @@ typedef struct TablaChatOptions {
     const char *variables;
 } TablaChatOptions;
 
+/** How texts become embeddings. Zeros are the defaults. */
+typedef struct TablaEmbedOptions {
+    /** `sizeof(TablaEmbedOptions)`. */
+    uint32_t struct_size;
+    /** `TABLA_POOLING_MODEL`, ... */
+    int32_t pooling;
+    /** Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all. */
+    uint32_t dimensions;
+    /**
+     * Over 0: embeddings get the length 1. Under 0: they stay as long as they are. 0: what the
+     * model's files say, and length 1 where they say nothing.
+     */
+    int32_t normalize;
+    /** Not 0: texts that are too long are cut. 0: they are `TABLA_ERROR_TOO_LARGE`. */
+    uint32_t truncate;
+    /** Keep 0. */
+    uint32_t reserved;
+    /**
+     * The name of the model's prompt in front of every text, `""` for none; NULL takes its
+     * default, if it has one.
+     */
+    const char *prompt;
+} TablaEmbedOptions;
+
 /**
  * Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
  * and how much of the whole is done (0 to 1).
@@ -202,6 +241,8 @@ typedef struct TablaLoadOptions {
     void *user_data;
     /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
     int32_t head_type;
+    /** Not 0: a model that generates text yields embeddings too. Encoders always do. */
+    uint32_t embeddings;
 } TablaLoadOptions;
 
 /**
@@ -231,6 +272,13 @@ typedef struct TablaGenerateOptions {
     uint32_t chain;
     /** Not 0: stop tokens are ordinary. Default 0. */
     uint32_t ignore_stops;
+    /**
+     * Not 0: a full context does not end the generation; the older half of the sequence is
+     * forgotten, and the rest computed anew. Default 0.
+     */
+    uint32_t context_shift;
+    /** Tokens at the front that a context shift keeps, half of the context at most. Default 0. */
+    uint32_t keep;
 } TablaGenerateOptions;
 
 /**
@@ -326,6 +374,23 @@ TablaStatus tabla_encode_chat(const struct TablaModel *model,
                               uint32_t *tokens,
                               size_t capacity,
                               size_t *count);
+
+/**
+ * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
+ * been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
+ * `count` are numbers of floats. With `out` NULL only `count` is written. NULL options are the
+ * defaults.
+ *
+ * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
+ * with its size; `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+ */
+TablaStatus tabla_embed(struct TablaModel *model,
+                        const char *const *texts,
+                        size_t texts_count,
+                        const struct TablaEmbedOptions *options,
+                        float *out,
+                        size_t capacity,
+                        size_t *count);
 
 /**
  * The text of the last error of this thread, valid until its next call into the library.

@@ -117,6 +117,8 @@ pub struct Embedding {
     pub pooling: Option<Pooling>,
     /// Whether embeddings have the length 1; `None` where nothing is said.
     pub normalize: Option<bool>,
+    /// The longest text in tokens; `None` where nothing is said.
+    pub length: Option<u32>,
     /// What stands before texts of a kind (`query`, `document`): name and text.
     pub prompts: Vec<(String, String)>,
     /// The name of the prompt that is taken when none is asked for.
@@ -166,6 +168,11 @@ impl Model {
     /// One of its tables.
     pub fn table(&self, id: TableId) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == id.name())
+    }
+
+    /// Whether it yields embeddings alone.
+    pub fn is_encoder(&self) -> bool {
+        self.table(TableId::Greedy).is_none()
     }
 
     /// The place of a table among all.

@@ -9,6 +9,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::text::Encode;
 use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
@@ -186,14 +187,51 @@ fn the_token_path_allocates_nothing() {
         assert!(bytes > 256, "{bytes} bytes of text");
     }
     println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
-    on_a_gpu(&prompt);
+    on_a_gpu(&Source::BuiltIn, &prompt);
+    for name in ARCHITECTURES {
+        other_architectures(name, &options);
+    }
+}
+
+/// Windows, experts, ternary weights, layers that share a cache.
+const ARCHITECTURES: [&str; 4] = ["gemma3", "qwen3moe", "bitnet", "gemma4"];
+
+/// Tokens past every window, and a shift.
+fn other_architectures(name: &str, options: &Options) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arch");
+    let source = Source::Path(folder.join(name).join("model.gguf"));
+    let options = Options {
+        context: 96,
+        chunk_tokens: 8,
+        ..options.clone()
+    };
+    let model = tabla::load(&source, &options, &mut |_| {}).expect("it loads");
+    let mut session = Session::new(model);
+    let prompt = [5, 6, 7, 8];
+    for sampling in [Sampling::GREEDY, SAMPLED] {
+        session.reset();
+        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        let count = allocations(|| {
+            for _ in 0..64 {
+                session.step(&sampling).expect("a token");
+            }
+            session.shift(2, 40);
+            session.step(&sampling).expect("a token");
+        });
+        assert_eq!(
+            count, 0,
+            "{name}, {sampling:?}: 64 steps, a shift and a step"
+        );
+    }
+    println!("0 allocations a token of {name} on the CPU");
+    on_a_gpu(&source, &prompt);
 }
 
 /// What wgpu may allocate for a token: 24 bytes for every dispatch behind a barrier, some for a
 /// submission, and some whenever the host asks whether the device is done.
 const WGPU_PER_TOKEN_MAX: usize = 1000;
 
-fn on_a_gpu(prompt: &[u32]) {
+fn on_a_gpu(source: &Source, prompt: &[u32]) {
     if tabla::devices().expect("a CPU").gpus.is_empty() {
         println!("SKIPPED: the GPU's share: no adapter was found");
         return;
@@ -202,7 +240,7 @@ fn on_a_gpu(prompt: &[u32]) {
         device: DeviceChoice::Gpu,
         ..Options::default()
     };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let model = tabla::load(source, &options, &mut |_| {}).expect("it loads");
     let commands = model
         .table(tabla::TableId::Sampled)
         .expect("it generates")

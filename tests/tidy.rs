@@ -450,13 +450,16 @@ fn guards(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Names of architectures in code outside their room. Those in `src/text` name tokenizers, and
-/// `llama.cpp` names a program.
+/// What begins like the name of an architecture and is a program, a file, or a way to quantise.
+const OTHER_NAMES: [&str; 3] = ["llama.cpp", "bert config.json", "bitnet\"];"];
+
+/// Names of architectures in code outside their room. Those in `src/text` name tokenizers.
 fn names(files: &[File]) -> Vec<String> {
     let registry = files.iter().find(|f| f.path == "src/arch/mod.rs");
     let registry = registry.map_or("", |f| f.words.as_str());
     let rows = registry.split("name: \"").skip(1);
-    let known: BTreeSet<_> = rows.filter_map(|row| row.split('"').next()).collect();
+    let named = rows.filter_map(|row| row.split('"').next());
+    let known: BTreeSet<_> = named.filter(|name| !name.is_empty()).collect();
     let mut findings = Vec::new();
     for file in files
         .iter()
@@ -473,8 +476,11 @@ fn names(files: &[File]) -> Vec<String> {
             .to_lowercase()
             .replace('_', " ");
         for name in &known {
-            let found =
-                find(&words, name).filter(|at| !words[at + name.len()..].starts_with(".cpp"));
+            let other = |at: &usize| {
+                let mut names = OTHER_NAMES.iter();
+                names.any(|name| words[*at..].starts_with(name))
+            };
+            let found = find(&words, name).filter(|at| !other(at));
             let what = format!("architectures are named in src/arch only, and {name} is one");
             findings.extend(found.map(|at| file.finding(at, &what)));
         }

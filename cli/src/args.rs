@@ -1,6 +1,7 @@
 //! The arguments of every command, and the groups that commands share.
 
 use crate::chat::ChatArgs;
+use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::quantize::{self, Choice};
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, HEAD_TYPES, Mix, Options, Precision, Sampling, Source};
+use tabla::{DeviceChoice, HEAD_TYPES, Mix, Options, Overflow, Precision, Sampling, Source};
 
 /// Runs language models from the files you have.
 ///
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Writes the logits after a prompt into an .npy file
     Logits(LogitsArgs),
+    /// Turns texts into embeddings
+    Embed(EmbedArgs),
     /// Turns text into token ids
     Tokenize(TokenizeArgs),
     /// Turns token ids into text
@@ -198,6 +201,33 @@ impl ContextArg {
     }
 }
 
+/// What happens when the context is full.
+#[derive(Args, Debug)]
+pub(crate) struct OverflowArgs {
+    /// Goes on when the context is full: the older half of the text is forgotten
+    #[arg(long)]
+    context_shift: bool,
+    /// Tokens at the front that a context shift keeps; half of the context at most
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "context_shift"
+    )]
+    keep: u32,
+}
+
+impl OverflowArgs {
+    /// The library's option.
+    pub(crate) fn overflow(&self) -> Overflow {
+        if self.context_shift {
+            Overflow::Shift { keep: self.keep }
+        } else {
+            Overflow::Stop
+        }
+    }
+}
+
 /// How the next token is picked.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
@@ -313,6 +343,8 @@ pub(crate) struct RunArgs {
     pub(crate) n_predict: i64,
     #[command(flatten)]
     pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) overflow: OverflowArgs,
     /// Goes on after a token that ends the answer
     #[arg(long)]
     pub(crate) ignore_eos: bool,
@@ -352,19 +384,40 @@ pub(crate) struct InspectArgs {
 pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Which table
-    #[arg(long, value_enum, default_value_t = Which::Greedy)]
-    pub(crate) which: Which,
+    /// Which table [default: greedy; of an encoder embed]
+    #[arg(long, value_enum)]
+    pub(crate) which: Option<Which>,
     /// Writes one JSON array of commands
     #[arg(long)]
     pub(crate) json: bool,
     /// Replays the tables command by command on CPU and GPU and names the first that differs
     #[arg(long, conflicts_with = "which")]
     pub(crate) compare: bool,
+    #[arg(
+        help = "Compares the residual stream behind every layer with that of another program, an .npy file [layers, tokens, dim], and names the first layer that differs"
+    )]
+    #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with_all = ["which", "compare"])]
+    pub(crate) reference: Option<PathBuf>,
+    /// Token ids of the reference; of an encoder once for each text
+    #[arg(long, value_name = "IDS", value_parser = ids, requires = "reference")]
+    pub(crate) tokens: Vec<Ids>,
     #[command(flatten)]
     pub(crate) context: ContextArg,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+/// The tokens of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids(pub(crate) Vec<u32>);
+
+fn ids(text: &str) -> Result<Ids, String> {
+    let id = |id: &str| {
+        id.trim()
+            .parse()
+            .map_err(|_| format!("{id:?} is no token id"))
+    };
+    text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
 }
 
 /// Which of a model's tables.
@@ -378,6 +431,8 @@ pub(crate) enum Which {
     Batch,
     /// A few tokens in, the logits of each out
     Score,
+    /// A chunk of tokens in, the last layer's normed rows out
+    Embed,
     /// Every table
     All,
 }

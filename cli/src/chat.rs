@@ -1,6 +1,6 @@
 //! `tabla chat`: one answer, or a conversation of a line for each turn.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg, SamplingArgs};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, OverflowArgs, SamplingArgs};
 use crate::failure::Failure;
 use crate::open;
 use crate::run::{self, Answer};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use tabla::text::{ChatTemplate, Choice, Conversation, FALLBACKS};
-use tabla::{Finish, Generate, Session};
+use tabla::{Finish, Generate, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -34,6 +34,8 @@ pub(crate) struct ChatArgs {
     n_predict: i64,
     #[command(flatten)]
     context: ContextArg,
+    #[command(flatten)]
+    overflow: OverflowArgs,
     /// Says nothing on standard error but errors
     #[arg(short, long)]
     quiet: bool,
@@ -67,6 +69,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         generate: Generate {
             sampling: args.sampling.sampling(),
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
+            overflow: args.overflow.overflow(),
             ..Generate::default()
         },
         messages: Vec::new(),
@@ -160,10 +163,14 @@ impl Chat<'_> {
             variables: self.variables,
             ..Conversation::new(&self.messages)
         };
-        let ids = self
+        let mut ids = self
             .template
             .encode(&conversation, self.session.tokenizer())?;
-        run::check_length(&ids, self.session.facts().context)?;
+        let context = self.session.facts().context;
+        if let Overflow::Shift { keep } = self.generate.overflow {
+            shorten(&mut ids, keep as usize, context as usize);
+        }
+        run::check_length(&ids, context)?;
         let old = self.session.tokens().iter();
         let same = ids.iter().zip(old).take_while(|(new, old)| new == old);
         let same = same.count();
@@ -183,5 +190,33 @@ impl Chat<'_> {
         }
         self.say("assistant", &said);
         Ok(stats.finish)
+    }
+}
+
+/// Makes room for an answer where a conversation fills the context: the older part behind the
+/// first `keep` tokens goes, as in [`Overflow::Shift`].
+fn shorten(ids: &mut Vec<u32>, keep: usize, context: usize) {
+    if ids.len() >= context {
+        let keep = keep.min(context / 2);
+        let newest = (context - keep) / 2;
+        ids.drain(keep..ids.len() - newest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_that_fills_the_context_loses_its_older_part() {
+        let shortened = |len, keep| {
+            let mut ids: Vec<u32> = (0..len).collect();
+            shorten(&mut ids, keep, 8);
+            ids
+        };
+        assert_eq!(shortened(7, 0), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(shortened(8, 0), [4, 5, 6, 7]);
+        assert_eq!(shortened(20, 2), [0, 1, 17, 18, 19]);
+        assert_eq!(shortened(20, 99), [0, 1, 2, 3, 18, 19]);
     }
 }

@@ -30,28 +30,11 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
     run::prefill(&mut session, &tokens)?;
     let cols = session.facts().vocab as usize;
     let rows = if args.all { tokens.len() } else { 1 };
-    let mut logits = zeros(rows, cols)?;
+    let mut logits = npy::zeros("logits", [rows, cols])?;
     if args.all {
         session.logits_all(&mut logits)?;
     } else {
         session.logits(&mut logits)?;
     }
-    npy::write(&args.out, [rows, cols], &logits)?;
-    let shown = args.out.display().to_string();
-    terminal::note(&format!("{}: [{rows}, {cols}]", terminal::one_line(&shown)));
-    Ok(())
-}
-
-/// Room for the logits, which are large for long prompts.
-fn zeros(rows: usize, cols: usize) -> Result<Vec<f32>, Failure> {
-    let mut logits = Vec::new();
-    let len = rows.saturating_mul(cols);
-    logits.try_reserve_exact(len).map_err(|_| {
-        let bytes = terminal::bytes((len as u64).saturating_mul(4));
-        Failure::new(format!(
-            "logits of {rows} tokens take {bytes}, which could not be had"
-        ))
-    })?;
-    logits.resize(len, 0.0);
-    Ok(logits)
+    npy::write_and_say(&args.out, [rows, cols], &logits)
 }

@@ -8,6 +8,7 @@ mod bench;
 mod chat;
 mod convert;
 mod devices;
+mod embed;
 mod failure;
 mod hub;
 mod inspect;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Some(Command::Table(args)) => table::run(args),
         Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Logits(args)) => logits::run(args),
+        Some(Command::Embed(args)) => embed::run(args),
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),

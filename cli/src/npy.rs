@@ -1,8 +1,9 @@
-//! `.npy` files, version 1.0: rows of f32 behind a header that says how many there are.
+//! `.npy` files, version 1.0: numbers in f32 behind a header that says how many there are.
 
 use crate::failure::Failure;
+use crate::terminal;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 /// Magic, version 1.0, and two bytes for the length of the header's text.
@@ -11,7 +12,7 @@ const PREAMBLE_BYTES: usize = 10;
 const ALIGNMENT: usize = 64;
 
 /// Writes `[rows, cols]`, row after row.
-pub(crate) fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
+fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
     let file = File::create(path).map_err(|cause| Failure::file("create", path, cause))?;
     let mut file = BufWriter::new(file);
     let mut all = || {
@@ -22,6 +23,32 @@ pub(crate) fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(
         file.flush()
     };
     all().map_err(|cause| Failure::file("write", path, cause))
+}
+
+/// The same, and says what is there.
+pub(crate) fn write_and_say(
+    path: &Path,
+    shape: [usize; 2],
+    numbers: &[f32],
+) -> Result<(), Failure> {
+    write(path, shape, numbers)?;
+    let shown = terminal::one_line(&path.display().to_string());
+    terminal::note(&format!("{shown}: {shape:?}"));
+    Ok(())
+}
+
+/// Room for rows, which may be more than there is memory for.
+pub(crate) fn zeros(what: &str, [rows, cols]: [usize; 2]) -> Result<Vec<f32>, Failure> {
+    let mut numbers = Vec::new();
+    let len = rows.saturating_mul(cols);
+    numbers.try_reserve_exact(len).map_err(|_| {
+        let bytes = terminal::bytes((len as u64).saturating_mul(4));
+        Failure::new(format!(
+            "{rows} rows of {what} take {bytes}, which could not be had"
+        ))
+    })?;
+    numbers.resize(len, 0.0);
+    Ok(numbers)
 }
 
 /// Preamble, the dictionary of the format's document, blanks up to the alignment.
@@ -41,9 +68,73 @@ fn header([rows, cols]: [usize; 2]) -> Vec<u8> {
     header
 }
 
+/// Reads an array of f32 in C order: its shape and its numbers.
+pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Failure> {
+    let fail = |cause| Failure::file("read", path, cause);
+    let mut file = File::open(path).map_err(fail)?;
+    let bytes = file.metadata().map_err(fail)?.len();
+    let mut preamble = [0; PREAMBLE_BYTES];
+    file.read_exact(&mut preamble).map_err(fail)?;
+    let mut text = vec![0; usize::from(u16::from_le_bytes([preamble[8], preamble[9]]))];
+    file.read_exact(&mut text).map_err(fail)?;
+    let text = String::from_utf8_lossy(&text);
+    let shape = if preamble.starts_with(b"\x93NUMPY\x01") {
+        shape(&text)
+    } else {
+        None
+    };
+    let Some(shape) = shape else {
+        let shown = path.display();
+        return Err(Failure::new(format!(
+            "{shown} is no .npy file of version 1 with float32 in C order"
+        )));
+    };
+    let numbers = shape.iter().try_fold(4usize, |n, dim| n.checked_mul(*dim));
+    let data = bytes.saturating_sub((PREAMBLE_BYTES + text.len()) as u64);
+    if numbers.map(|n| n as u64) != Some(data) {
+        let shown = path.display();
+        return Err(Failure::new(format!(
+            "{shown}: the shape {shape:?} does not match {data} bytes of float32"
+        )));
+    }
+    // The file is as long as what is taken here.
+    let mut numbers = Vec::new();
+    file.take(data).read_to_end(&mut numbers).map_err(fail)?;
+    let (numbers, _) = numbers.as_chunks();
+    Ok((
+        shape,
+        numbers.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+    ))
+}
+
+/// The shape in the dictionary of a header, where the numbers are as [`read`] takes them.
+fn shape(text: &str) -> Option<Vec<usize>> {
+    if !text.contains("'<f4'") || !text.contains("'fortran_order': False") {
+        return None;
+    }
+    let (_, rest) = text.split_once("'shape': (")?;
+    let (dims, _) = rest.split_once(')')?;
+    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
+    dims.map(|dim| dim.parse().ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shapes_are_read_from_headers() {
+        let header = |shape: &str| {
+            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}")
+        };
+        assert_eq!(shape(&header("2, 3, 4")), Some(vec![2, 3, 4]));
+        assert_eq!(shape(&header("7,")), Some(vec![7]));
+        assert_eq!(shape(&header("")), Some(vec![]));
+        assert_eq!(shape(&header("-1,")), None);
+        assert_eq!(shape(&header("2").replace("<f4", "<f8")), None);
+        assert_eq!(shape(&header("2").replace("False", "True")), None);
+        assert_eq!(shape("'<f4' 'fortran_order': False"), None);
+    }
 
     #[test]
     fn headers_are_aligned_whatever_the_shape() {

@@ -53,8 +53,9 @@ pub(crate) fn stdin_to_end() -> Result<String, Failure> {
     Ok(stdin(OnSilence::Wait)?.unwrap_or_default())
 }
 
-fn file(path: &Path) -> Result<String, Failure> {
-    let fail = |cause| Failure::file("read the prompt", path, cause);
+/// A file of text.
+pub(crate) fn file(path: &Path) -> Result<String, Failure> {
+    let fail = |cause| Failure::file("read", path, cause);
     let opened = std::fs::File::open(path).map_err(fail)?;
     let bytes = read_limited(opened).map_err(fail)?;
     text(bytes, &path.display().to_string())

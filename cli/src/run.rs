@@ -49,12 +49,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         sampling,
         max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
         ignore_stops: args.ignore_eos,
+        overflow: args.overflow.overflow(),
         ..Generate::default()
     };
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = Answer::new(form);
     let stats = session.generate(&generate, &mut |piece| answer.take(piece));
     let stats = answer.end(stats)?;
+    // A stop token is no piece, and the last bytes of a text may be one more.
+    let last = session.tokens().last().copied().unwrap_or_default();
+    answer.tokens.resize(stats.tokens as usize, last);
 
     let report = Report {
         source: &source,
@@ -62,12 +66,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         device: profile.to_string(),
         sampling,
         load,
-        prompt_tokens: tokens.len(),
+        prompt: &tokens,
+        answer: &answer,
         prefill: prefilled,
         stats,
     };
     if args.json {
-        terminal::line(&report.json(&answer.text).to_string())?;
+        terminal::line(&report.json().to_string())?;
     } else if !args.quiet {
         if answer.shares_line() {
             terminal::aside("\n");
@@ -152,6 +157,8 @@ pub(crate) struct Answer {
     sink: Sink,
     /// The text so far, for JSON.
     text: String,
+    /// The tokens so far, for JSON: a session whose context was full forgets some.
+    tokens: Vec<u32>,
     /// Whether the last line that was written has no end yet.
     open_line: bool,
     failure: Option<Failure>,
@@ -167,6 +174,7 @@ impl Answer {
         Self {
             sink,
             text: String::new(),
+            tokens: Vec::new(),
             open_line: false,
             failure: None,
         }
@@ -175,6 +183,9 @@ impl Answer {
     pub(crate) fn take(&mut self, piece: Piece<'_>) -> Flow {
         if terminal::interrupted() {
             return Flow::Stop;
+        }
+        if self.sink == Sink::Json {
+            self.tokens.push(piece.token);
         }
         match self.write(piece.text) {
             Ok(()) => Flow::Continue,
@@ -231,7 +242,8 @@ struct Report<'a> {
     device: String,
     sampling: Sampling,
     load: Duration,
-    prompt_tokens: usize,
+    prompt: &'a [u32],
+    answer: &'a Answer,
     prefill: Duration,
     stats: Stats,
 }
@@ -248,7 +260,7 @@ impl Report<'_> {
         let [load, prefill, generate] =
             [self.load, self.prefill, self.stats.took].map(milliseconds);
         let tokens = self.stats.tokens;
-        let prompt_rate = rate(self.prompt_tokens, self.prefill);
+        let prompt_rate = rate(self.prompt.len(), self.prefill);
         let rate = rate(tokens as usize, self.stats.took);
         let finish = match self.stats.finish {
             Finish::Stop => "end of text",
@@ -261,7 +273,7 @@ impl Report<'_> {
         } else {
             format!("{0} (-s {0} repeats this)", self.sampling.seed)
         };
-        let prompt_tokens = self.prompt_tokens;
+        let prompt_tokens = self.prompt.len();
         let mut lines = vec![
             String::new(),
             format!("load      {load:9.1} ms  {model}"),
@@ -283,7 +295,7 @@ impl Report<'_> {
         }
     }
 
-    fn json(&self, text: &str) -> Value {
+    fn json(&self) -> Value {
         let facts = self.session.facts();
         let finish = match self.stats.finish {
             Finish::Stop => "stop",
@@ -291,7 +303,6 @@ impl Report<'_> {
             Finish::Context => "context",
             Finish::Callback | Finish::Cancelled => "cancelled",
         };
-        let (prompt, generated) = self.session.tokens().split_at(self.prompt_tokens);
         let stages = facts.stages.iter();
         let stages: serde_json::Map<String, Value> = stages
             .map(|(name, took)| ((*name).to_string(), json!(milliseconds(*took))))
@@ -299,17 +310,17 @@ impl Report<'_> {
         json!({
             "model": source_name(self.source),
             "device": self.device,
-            "text": text,
-            "prompt_tokens": prompt,
-            "tokens": generated,
+            "text": self.answer.text,
+            "prompt_tokens": self.prompt,
+            "tokens": self.answer.tokens,
             "finish": finish,
             "seed": self.sampling.seed,
             "timings": {
                 "load_ms": milliseconds(self.load),
                 "stages_ms": stages,
                 "prompt_ms": milliseconds(self.prefill),
-                "prompt_n": self.prompt_tokens,
-                "prompt_per_second": rate(self.prompt_tokens, self.prefill),
+                "prompt_n": self.prompt.len(),
+                "prompt_per_second": rate(self.prompt.len(), self.prefill),
                 "predicted_ms": milliseconds(self.stats.took),
                 "predicted_n": self.stats.tokens,
                 "predicted_per_second": rate(self.stats.tokens as usize, self.stats.took),

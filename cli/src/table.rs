@@ -1,22 +1,39 @@
 //! `tabla table`: the dispatch tables of a file, as a listing or as JSON.
 
-use crate::args::TableArgs;
+use crate::args::{TableArgs, Which};
 use crate::failure::Failure;
-use crate::terminal;
+use crate::{npy, terminal};
 use serde_json::{Value, json};
+use std::path::Path;
 use tabla::op::table::{DispatchCmd, Place, Table};
-use tabla::{Options, Source};
+use tabla::{LayerDifference, Options, Precision, Source};
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        embeddings: args.which == Some(Which::Embed),
+        ..args.device.options(args.context.positions())?
+    };
     if args.compare {
         return compare(&source, &options, args);
     }
+    if let Some(reference) = &args.reference {
+        return locate(&source, options, args, reference);
+    }
     let tables = tabla::compile(&source, &options)?;
-    let wanted = tables.iter().filter(|table| args.which.takes(table.name));
+    let wanted: Vec<_> = match args.which {
+        Some(which) => tables.iter().filter(|t| which.takes(t.name)).collect(),
+        None => tables.iter().take(1).collect(),
+    };
+    if wanted.is_empty() {
+        let names: Vec<_> = tables.iter().map(|table| table.name).collect();
+        let known = names.join(", ");
+        return Err(Failure::new(format!(
+            "the tables of this model are: {known}"
+        )));
+    }
     if args.json {
-        let cmds: Vec<Value> = wanted.flat_map(commands).collect();
+        let cmds: Vec<Value> = wanted.into_iter().flat_map(commands).collect();
         return terminal::line(&Value::from(cmds).to_string());
     }
     for table in wanted {
@@ -120,4 +137,58 @@ fn compare(source: &Source, options: &Options, args: &TableArgs) -> Result<(), F
             first.command, first.slot, first.element, first.cpu, first.gpu
         ))),
     }
+}
+
+/// Compares every layer with a reference; a difference is a failure, for scripts.
+fn locate(
+    source: &Source,
+    options: Options,
+    args: &TableArgs,
+    reference: &Path,
+) -> Result<(), Failure> {
+    let (shape, numbers) = npy::read(reference)?;
+    let texts: Vec<Vec<u32>> = args.tokens.iter().map(|text| text.0.clone()).collect();
+    let options = Options {
+        precision: Precision::Exact,
+        ..options
+    };
+    let found = tabla::hidden_states(source, &options, &texts)?;
+    let tokens = texts.iter().map(Vec::len).sum();
+    let wanted = [found.layers.len(), tokens, found.dim];
+    if shape != wanted {
+        let shown = reference.display();
+        return Err(Failure::new(format!(
+            "{shown} has the shape {shape:?}, not {wanted:?}: layers, tokens, width"
+        )));
+    }
+    let layers = found.against(&numbers)?;
+    if args.json {
+        let object = |layer: &LayerDifference| json!({ "worst": layer.worst, "largest": layer.largest, "agrees": layer.agrees() });
+        let layers: Vec<Value> = layers.iter().map(object).collect();
+        terminal::line(&Value::from(layers).to_string())?;
+    } else {
+        for (at, layer) in layers.iter().enumerate() {
+            let LayerDifference { worst, largest, .. } = layer;
+            terminal::line(&format!("layer {at:>3}  {worst:.3e} off, of {largest:.3}"))?;
+        }
+    }
+    let Some(first) = layers.iter().position(|layer| !layer.agrees()) else {
+        return Ok(());
+    };
+    let table = &found.table;
+    let commands = (0..table.cmds.len()).filter(|at| table.layer_of(*at) == Some(first));
+    if !args.json {
+        for at in commands {
+            terminal::line(&table.line(at))?;
+        }
+    }
+    let LayerDifference { worst, element, .. } = layers[first];
+    let at = first * tokens * found.dim + element;
+    Err(Failure::new(format!(
+        "layer {first} differs by {worst:.3e}: row {} number {} is {}, and {} in the reference",
+        element / found.dim,
+        element % found.dim,
+        found.layers[first][element],
+        numbers[at]
+    )))
 }

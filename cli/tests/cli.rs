@@ -380,6 +380,67 @@ fn tables_are_listed() {
     }
 }
 
+/// `tests/golden/arch/<name>`, the tokens of its reference, and its model.
+fn architecture(name: &str) -> (PathBuf, String) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/arch");
+    let folder = golden.join(name);
+    let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let ids = json["tokens"].as_array().expect("a list");
+    let ids: Vec<String> = ids.iter().map(Value::to_string).collect();
+    (folder, ids.join(","))
+}
+
+#[test]
+fn a_damaged_layer_is_found_by_its_reference() {
+    for name in ["llama", "gemma3", "qwen3moe"] {
+        let (folder, tokens) = architecture(name);
+        let model = folder.join("model.gguf");
+        let reference = folder.join("hidden.npy");
+        let locate = |model: &str| {
+            let reference = reference.to_str().expect("a plain name");
+            let args = ["table", "--device", "cpu", "--reference", reference];
+            tabla(&[&args[..], &["--tokens", &tokens, model]].concat())
+        };
+        let sound = locate(model.to_str().expect("a plain name"));
+        assert!(sound.text().contains("layer   1"), "{}", sound.text());
+
+        let source = tabla::Source::Path(model.clone());
+        let directory = tabla::open_directory(&source).expect("a model");
+        let tensor = directory.tensor("blk.1.attn_k.weight").expect("a matrix");
+        let at = usize::try_from(tensor.offset).expect("a small file");
+        let mut bytes = std::fs::read(&model).expect("a model");
+        // The exponent of a number in BF16: it grows by a power of two.
+        bytes[at + 1] ^= 0x02;
+        let damaged = Scratch::holding(&format!("{name}-damaged.gguf"), &bytes);
+        let ran = locate(damaged.path());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("layer 1 differs"), "{}", ran.stderr);
+        let listed = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(listed.contains("blk.1.attn_k"), "{listed}");
+        assert!(!listed.contains("blk.0."), "{listed}");
+    }
+}
+
+#[test]
+fn references_are_refused_where_they_do_not_fit() {
+    let (folder, tokens) = architecture("llama");
+    let model = folder.join("model.gguf");
+    let model = model.to_str().expect("a plain name");
+    let file = folder.join("hidden.npy");
+    let bytes = std::fs::read(&file).expect("an array");
+    let cut = Scratch::holding("cut.npy", &bytes[..bytes.len() - 4]);
+    let short = Scratch::holding("short.npy", &bytes[..7]);
+    let run = |reference: &str, tokens: &str| {
+        let args = ["table", "--device", "cpu", model, "--reference", reference];
+        tabla(&[&args[..], &["--tokens", tokens]].concat())
+    };
+    check_failure(&run(cut.path(), &tokens), "shape");
+    check_failure(&run(short.path(), &tokens), "short.npy");
+    check_failure(&run(model, &tokens), "no .npy");
+    check_failure(&run(file.to_str().expect("a plain name"), "1,2,3"), "96");
+}
+
 #[test]
 fn devices_begin_with_the_cpu() {
     assert!(tabla(&["devices"]).text().contains("threads"));
@@ -494,4 +555,77 @@ fn templates_of_files_are_shown_with_their_hash() {
     assert!(shown.text().contains(&format!("SHA-256 {hash}")));
     let line = source.lines().next().expect("a line");
     assert!(shown.text().contains(line));
+}
+
+#[test]
+fn a_full_context_shifts() {
+    let story = ["run", "--json", "--device", "cpu", "--temp", "0"];
+    let full = ["-c", "32", "-n", "60", "--context-shift", "--keep", "5"];
+    let object = tabla(&[&story[..], &full].concat()).json();
+    assert_eq!(object["finish"], "length");
+    assert_eq!(object["tokens"].as_array().map(Vec::len), Some(60));
+    let refused = tabla(&["run", "--keep", "5"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
+
+#[test]
+fn embeddings_are_a_json_object_a_line() {
+    let args = ["embed", "--device", "cpu", "--pooling", "mean"];
+    let rows = |ran: &Ran| -> Vec<Value> {
+        let lines = ran.text().lines();
+        lines
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    };
+    let mut given = args.to_vec();
+    given.extend(["a red ball", "", "a blue car"]);
+    let given = rows(&tabla(&given));
+    for (index, row) in given.iter().enumerate() {
+        assert_eq!(row["index"], index);
+        let numbers = row["embedding"].as_array().expect("numbers").iter();
+        let squares: f64 = numbers.map(|x| x.as_f64().expect("a number").powi(2)).sum();
+        assert!((squares - 1.0).abs() < 1e-5, "{squares}");
+    }
+    assert_ne!(given[0]["embedding"], given[2]["embedding"]);
+    let piped = tabla_with_input(&args, "a red ball\n\na blue car\n");
+    assert_eq!(rows(&piped), given);
+    let mut json = args.to_vec();
+    json.push("--jsonl");
+    let piped = tabla_with_input(
+        &json,
+        "\"a red ball\"\n\"\"\n{\"id\": 1, \"text\": \"a blue car\"}\n",
+    );
+    assert_eq!(rows(&piped), given);
+
+    let file = Scratch::new("embeddings.npy");
+    let mut numpy = args.to_vec();
+    numpy.extend(["--dimensions", "3", "-o", file.path(), "a red ball"]);
+    assert_eq!(tabla(&numpy).text(), "");
+    let bytes = std::fs::read(&file.0).expect("it was written");
+    assert!(bytes.starts_with(b"\x93NUMPY"));
+    assert_eq!(bytes.len() % 64, 3 * size_of::<f32>());
+}
+
+#[test]
+fn embeddings_say_what_they_lack() {
+    let embed = |more: &[&str]| {
+        let mut args = vec!["embed", "--device", "cpu", "x"];
+        args.extend(more);
+        tabla(&args)
+    };
+    check_failure(&embed(&[]), "mean, cls, last, max");
+    check_failure(
+        &embed(&["--pooling", "mean", "--prompt-name", "query"]),
+        "\"query\"",
+    );
+    check_failure(
+        &embed(&["--pooling", "mean", "--dimensions", "9999"]),
+        "9999 dimensions",
+    );
+    check_failure(&embed(&["--pooling", "mean", "-c", "1"]), "limit is 1");
+    let cut = embed(&["--pooling", "mean", "-c", "2", "--truncate"]);
+    assert_eq!(cut.code, Some(0), "{}", cut.stderr);
+    assert_eq!(embed(&["--pooling", "median"]).code, Some(2));
+    assert_eq!(tabla_with_input(&["embed", "--jsonl"], "a\n").code, Some(2));
+    assert_eq!(tabla(&["embed"]).code, Some(2), "no text");
 }

@@ -2,7 +2,7 @@
 
 use super::Config;
 use crate::error::{Result, bail};
-use crate::format::{Metadata, Value};
+use crate::format::Metadata;
 
 /// A layer's own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,12 @@ pub(super) enum Slides {
 
 impl Slides {
     pub(super) fn read(meta: &Metadata, key: &str) -> Result<Self> {
-        Ok(match meta.get(key) {
-            None => Self::All,
-            Some(Value::Array(_)) => Self::List(meta.bools(key)?.unwrap_or_default()),
-            Some(_) => Self::But {
+        let Some(value) = meta.get(key) else {
+            return Ok(Self::All);
+        };
+        Ok(match value.array() {
+            Some(_) => Self::List(meta.bools(key)?.unwrap_or_default()),
+            None => Self::But {
                 one_of: meta.u32(key)?.unwrap_or(0),
                 first: false,
             },
@@ -93,7 +95,7 @@ impl Slides {
             Self::But {
                 one_of,
                 first: true,
-            } => Ok(layer % one_of != 0),
+            } => Ok(!layer.is_multiple_of(*one_of)),
             Self::But { one_of, .. } => Ok(layer % one_of != one_of - 1),
             Self::List(list) => match list.get(layer as usize) {
                 Some(slides) => Ok(*slides),

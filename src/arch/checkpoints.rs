@@ -52,7 +52,6 @@ const CHECKPOINTS: &[Checkpoint] = &[
         defaults: r#"{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
             "original_max_position_embeddings": 4096}"#,
         quirk: Some(Quirk::PartialRotary),
-        ..PLAIN
     },
     Checkpoint {
         model_types: &["olmo2"],
@@ -139,7 +138,6 @@ const CHECKPOINTS: &[Checkpoint] = &[
         defaults: r#"{"max_position_embeddings": 512, "layer_norm_eps": 1e-12,
             "hidden_act": "gelu", "is_causal": false, "pad_token_id": 1}"#,
         quirk: Some(Quirk::PositionsBehindPadding),
-        ..PLAIN
     },
     Checkpoint {
         model_types: &["nomic_bert"],

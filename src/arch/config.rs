@@ -9,6 +9,7 @@ use crate::op::builder::Activation;
 
 /// The numbers of a model. Nothing is computed from them before [`Config::validate`].
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
 pub struct Config {
     /// `general.architecture`.
     pub architecture: String,
@@ -123,124 +124,58 @@ impl Config {
     ///
     /// `Format` for a value of the wrong type, `Unsupported` for a feature that is not built.
     pub fn read(meta: &Metadata) -> Result<Self> {
-        let Some(architecture) = meta.str("general.architecture")? else {
+        let Some(arch) = meta.str("general.architecture")? else {
             bail!(Format, "general.architecture is missing");
         };
-        let key = |name: &str| format!("{architecture}.{name}");
-        let number = |name: &str| Ok(meta.u32(&key(name))?.unwrap_or(0));
-        let float = |name: &str, default: f32| Ok(meta.f32(&key(name))?.unwrap_or(default));
-        let each = |name: &str| Each::read(meta, &key(name));
-        let tokens = meta.get("tokenizer.ggml.tokens").and_then(|v| v.array());
-        let tokens = tokens.map_or(0, |list| list.len());
-        for names in [
-            ["attention.key_length", "attention.value_length"],
-            ["attention.key_length_swa", "attention.value_length_swa"],
-        ] {
-            let [keys, values] = [number(names[0])?, number(names[1])?];
-            if keys != values && values != 0 {
-                bail!(
-                    Unsupported,
-                    "{}: {keys}, and {}: {values}; wanted the same",
-                    key(names[0]),
-                    key(names[1])
-                );
-            }
-        }
-        let context = number("context_length")?;
-        let head_dim = number("attention.key_length")?;
-        let (heads, kv_heads) = (
-            each("attention.head_count")?,
-            each("attention.head_count_kv")?,
-        );
-        let ffn = each("feed_forward_length")?;
-        let dim = number("embedding_length")?;
-        // A head's size where no key has it; validation says if it is none.
-        let head_dim = match head_dim {
-            0 if heads.max() > 0 && !dim.is_multiple_of(heads.max()) => bail!(
-                Format,
-                "{architecture}.embedding_length {dim} is no multiple of \
-                 {architecture}.attention.head_count {}",
-                heads.max()
-            ),
-            0 => dim.checked_div(heads.max()).unwrap_or(0),
-            n => n,
-        };
-        let rope_dim =
-            |name: &str, default| Ok(meta.u32(&key(name))?.filter(|n| *n > 0).unwrap_or(default));
-        let turned = rope_dim("rope.dimension_count", head_dim)?;
-        let scaling = Keys {
-            meta,
-            arch: architecture,
-            context,
-            dim: turned,
-        };
-        let mut ropes = vec![Rotation {
-            dim: turned,
-            theta: float("rope.freq_base", 10_000.0)?,
-            scaling: scaling.scaling()?,
-        }];
-        let head_dim_swa = match number("attention.key_length_swa")? {
-            0 => head_dim,
-            n => n,
-        };
-        if let Some(theta) = meta.f32(&key("rope.freq_base_swa"))? {
-            let default = if head_dim_swa == head_dim {
-                turned
-            } else {
-                head_dim_swa
-            };
-            ropes.push(Rotation {
-                dim: rope_dim("rope.dimension_count_swa", default)?,
-                theta,
-                scaling: RopeScaling::None,
-            });
-        }
-        let eps = meta.f32(&key("attention.layer_norm_rms_epsilon"))?;
-        let activation = meta.str(&key("hidden_activation"))?;
+        let keys = Read { meta, arch };
+        let heads = keys.each("attention.head_count")?;
+        let kv_heads = keys.each("attention.head_count_kv")?;
+        let ffn = keys.each("feed_forward_length")?;
+        let dim = keys.number("embedding_length")?;
+        let head_dim = keys.head_dim(dim, heads.max())?;
+        let head_dim_swa = keys.size("attention.key_length_swa", head_dim)?;
+        let context = keys.number("context_length")?;
+        let activation = meta.str(&keys.name("hidden_activation"))?;
         Ok(Self {
-            layers: number("block_count")?,
+            architecture: arch.to_string(),
+            layers: keys.number("block_count")?,
             dim,
             heads: heads.max(),
             kv_heads: kv_heads.max(),
             head_dim,
             ffn: ffn.max(),
-            vocab: match meta.u32(&key("vocab_size"))? {
-                Some(n) => n,
-                None => u32::try_from(tokens).unwrap_or(u32::MAX),
-            },
+            vocab: keys.vocab()?,
             context,
-            eps: match eps {
-                Some(eps) => eps,
-                None => float("attention.layer_norm_epsilon", 0.0)?,
-            },
-            ropes,
+            eps: keys.eps()?,
+            ropes: keys.ropes(context, head_dim, head_dim_swa)?,
             half_split: false,
             blocks: Vec::new(),
-            window: number("attention.sliding_window")?,
-            shared_kv: number("attention.shared_kv_layers")?,
-            activation: activation_named(activation, &key("hidden_activation"))?,
+            window: keys.number("attention.sliding_window")?,
+            shared_kv: keys.number("attention.shared_kv_layers")?,
+            activation: activation_named(activation, &keys.name("hidden_activation"))?,
             biased: false,
-            embedding_scale: float("embedding_scale", 1.0)?,
-            residual_scale: float("residual_scale", 1.0)?,
-            logit_scale: float("logit_scale", 1.0)?,
-            attention_scale: float("attention.scale", 0.0)?,
-            attention_cap: float("attn_logit_softcapping", 0.0)?,
-            logit_cap: float("final_logit_softcapping", 0.0)?,
-            experts: number("expert_count")?,
-            experts_used: number("expert_used_count")?,
-            expert_ffn: number("expert_feed_forward_length")?,
-            expert_norm: meta.bool(&key("expert_weights_norm"))?.unwrap_or(true),
-            layer_embedding: number("embedding_length_per_layer_input")?,
+            embedding_scale: keys.float("embedding_scale", 1.0)?,
+            residual_scale: keys.float("residual_scale", 1.0)?,
+            logit_scale: keys.float("logit_scale", 1.0)?,
+            attention_scale: keys.float("attention.scale", 0.0)?,
+            attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
+            logit_cap: keys.float("final_logit_softcapping", 0.0)?,
+            experts: keys.number("expert_count")?,
+            experts_used: keys.number("expert_used_count")?,
+            expert_ffn: keys.number("expert_feed_forward_length")?,
+            expert_norm: meta
+                .bool(&keys.name("expert_weights_norm"))?
+                .unwrap_or(true),
+            layer_embedding: keys.number("embedding_length_per_layer_input")?,
             lists: Lists {
                 heads,
                 kv_heads,
                 ffn,
                 head_dim_swa,
-                slides: Slides::read(meta, &key("attention.sliding_window_pattern"))?,
-                turned: meta.bools(&key("rope.layers"))?,
+                slides: Slides::read(meta, &keys.name("attention.sliding_window_pattern"))?,
+                turned: meta.bools(&keys.name("rope.layers"))?,
                 activation_said: activation.is_some(),
             },
-            architecture: architecture.to_string(),
         })
     }
 
@@ -343,6 +278,110 @@ impl Config {
     pub fn q_dim(&self) -> u32 {
         let dims = self.blocks.iter().map(Block::q_dim);
         dims.max().unwrap_or(0)
+    }
+}
+
+/// The keys of one architecture.
+struct Read<'a> {
+    meta: &'a Metadata,
+    arch: &'a str,
+}
+
+impl Read<'_> {
+    fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.arch)
+    }
+
+    /// A number; 0 where the key is absent.
+    fn number(&self, key: &str) -> Result<u32> {
+        self.size(key, 0)
+    }
+
+    /// A number that is not 0, or the default.
+    fn size(&self, key: &str, default: u32) -> Result<u32> {
+        let said = self.meta.u32(&self.name(key))?;
+        Ok(said.filter(|n| *n > 0).unwrap_or(default))
+    }
+
+    fn float(&self, key: &str, default: f32) -> Result<f32> {
+        Ok(self.meta.f32(&self.name(key))?.unwrap_or(default))
+    }
+
+    /// A number for all layers, or for each.
+    fn each(&self, key: &str) -> Result<Each> {
+        Each::read(self.meta, &self.name(key))
+    }
+
+    /// The tokens that the files count; the embedding's rows are held against it later.
+    fn vocab(&self) -> Result<u32> {
+        let tokens = self.meta.get("tokenizer.ggml.tokens");
+        let tokens = tokens.and_then(|v| v.array()).map_or(0, |list| list.len());
+        let said = self.meta.u32(&self.name("vocab_size"))?;
+        Ok(said.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
+    }
+
+    /// Norms of either kind have one number.
+    fn eps(&self) -> Result<f32> {
+        let said = self
+            .meta
+            .f32(&self.name("attention.layer_norm_rms_epsilon"))?;
+        said.map_or_else(|| self.float("attention.layer_norm_epsilon", 0.0), Ok)
+    }
+
+    /// Elements of a head: of keys and values alike, an even share of the stream where no key
+    /// says it.
+    fn head_dim(&self, dim: u32, heads: u32) -> Result<u32> {
+        for kind in ["", "_swa"] {
+            let names = ["key", "value"].map(|of| format!("attention.{of}_length{kind}"));
+            let [keys, values] = [self.number(&names[0])?, self.number(&names[1])?];
+            if keys != values && values != 0 {
+                let [key, value] = names.map(|name| self.name(&name));
+                bail!(
+                    Unsupported,
+                    "{key} is {keys} and {value} {values}, wanted the same"
+                );
+            }
+        }
+        let said = self.number("attention.key_length")?;
+        if said == 0 && heads > 0 && !dim.is_multiple_of(heads) {
+            let (width, count) = (
+                self.name("embedding_length"),
+                self.name("attention.head_count"),
+            );
+            bail!(Format, "{width} {dim} is no multiple of {count} {heads}");
+        }
+        Ok(match said {
+            // Validation says what is missing.
+            0 => dim.checked_div(heads).unwrap_or(0),
+            n => n,
+        })
+    }
+
+    /// The rotation of layers that see all positions, and that of layers with a window where
+    /// theirs has another base.
+    fn ropes(&self, context: u32, head_dim: u32, head_dim_swa: u32) -> Result<Vec<Rotation>> {
+        let turned = self.size("rope.dimension_count", head_dim)?;
+        let scaling = Keys {
+            meta: self.meta,
+            arch: self.arch,
+            context,
+            dim: turned,
+        };
+        let mut ropes = vec![Rotation {
+            dim: turned,
+            theta: self.float("rope.freq_base", 10_000.0)?,
+            scaling: scaling.scaling()?,
+        }];
+        if let Some(theta) = self.meta.f32(&self.name("rope.freq_base_swa"))? {
+            let same = head_dim_swa == head_dim;
+            let default = if same { turned } else { head_dim_swa };
+            ropes.push(Rotation {
+                dim: self.size("rope.dimension_count_swa", default)?,
+                theta,
+                scaling: RopeScaling::None,
+            });
+        }
+        Ok(ropes)
     }
 }
 

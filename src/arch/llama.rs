@@ -22,8 +22,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// Every fourth layer of SmolLM 3 knows no positions.
 pub(super) fn smollm3(c: &mut Config) {
-    let turned = |layer: u32| (layer + 1) % 4 != 0;
-    c.turn_layers(turned);
+    c.turn_layers(|layer| !(layer + 1).is_multiple_of(4));
 }
 
 /// Gemma's embeddings are scaled; its first files say `gelu` and mean the one by tanh.

@@ -105,6 +105,10 @@ impl Layer {
     }
 
     /// `W x`, `[tokens, rows]`, with the bias that the file may have.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a line of a forward pass says what it is made of"
+    )]
     pub(super) fn project(self, b: &mut Builder<'_>, c: &Config, name: &str, rows: u32, x: X) -> X {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, rows, x.cols());
@@ -123,6 +127,10 @@ impl Layer {
     }
 
     /// `h += scale W x`, with the bias that the file may have.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a line of a forward pass says what it is made of"
+    )]
     pub(super) fn project_add(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X, h: X) {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());

@@ -6,6 +6,7 @@
 #![expect(unreachable_pub, reason = "exported to C, by symbol")]
 
 mod chat;
+mod embed;
 mod guard;
 mod handles;
 mod model;

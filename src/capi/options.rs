@@ -63,6 +63,8 @@ pub struct TablaLoadOptions {
     pub user_data: *mut c_void,
     /// `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`.
     pub head_type: i32,
+    /// Not 0: a model that generates text yields embeddings too. Encoders always do.
+    pub embeddings: u32,
 }
 
 /// How the next token is picked: penalty, temperature, top-k, top-p, min-p, then a draw.
@@ -92,6 +94,11 @@ pub struct TablaGenerateOptions {
     pub chain: u32,
     /// Not 0: stop tokens are ordinary. Default 0.
     pub ignore_stops: u32,
+    /// Not 0: a full context does not end the generation; the older half of the sequence is
+    /// forgotten, and the rest computed anew. Default 0.
+    pub context_shift: u32,
+    /// Tokens at the front that a context shift keeps, half of the context at most. Default 0.
+    pub keep: u32,
 }
 
 /// Why a generation ended: `TablaStats.finish`.
@@ -196,6 +203,7 @@ impl TablaLoadOptions {
         progress: None,
         user_data: std::ptr::null_mut(),
         head_type: TABLA_HEAD_AS_STORED,
+        embeddings: 0,
     };
 
     pub(super) fn options(&self, shader_folder: Option<PathBuf>) -> Result<Options> {
@@ -231,6 +239,7 @@ impl TablaLoadOptions {
             precision,
             shader_folder,
             head_type,
+            embeddings: self.embeddings != 0,
             ..Options::default()
         })
     }
@@ -260,6 +269,8 @@ impl TablaGenerateOptions {
             seed: sampling.seed,
             chain,
             ignore_stops: u32::from(ignore_stops),
+            context_shift: 0,
+            keep: 0,
         }
     }
 
@@ -278,7 +289,10 @@ impl TablaGenerateOptions {
             max_tokens: self.max_tokens,
             chain: self.chain,
             ignore_stops: self.ignore_stops != 0,
-            overflow: Overflow::Stop,
+            overflow: match self.context_shift {
+                0 => Overflow::Stop,
+                _ => Overflow::Shift { keep: self.keep },
+            },
         }
     }
 }

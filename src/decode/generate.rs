@@ -39,7 +39,8 @@ pub enum Overflow {
 /// Someone watches: pieces come at least this often where the device is fast enough.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
 
-/// A piece of the answer: one token.
+/// A piece of the answer: one token. Where the last character stays incomplete, the last token comes
+/// once more with what there is of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// The token.
@@ -98,14 +99,12 @@ impl Session {
         options.sampling.check()?;
         self.check_sequence()?;
         let start = Instant::now();
-        let first = self.tokens.len();
         let mut stream = Utf8Stream::new(self.model.tokenizer.piece_bytes_max());
-        let finish = self.chains(options, &mut stream, each)?;
+        let (finish, tokens) = self.chains(options, &mut stream, each)?;
         if let Some(text) = Some(stream.flush()).filter(|text| !text.is_empty()) {
             let token = self.tokens.last().copied().unwrap_or_default();
             each(Piece { token, text });
         }
-        let tokens = u32::try_from(self.tokens.len() - first).unwrap_or(u32::MAX);
         Ok(Stats {
             tokens,
             took: start.elapsed(),
@@ -113,13 +112,13 @@ impl Session {
         })
     }
 
-    /// Submits chains until something ends the answer.
+    /// Submits chains until something ends the answer; counts the tokens that were picked.
     fn chains(
         &mut self,
         options: &Generate,
         stream: &mut Utf8Stream,
         each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Result<Finish> {
+    ) -> Result<(Finish, u32)> {
         let limit = if options.max_tokens == 0 {
             u32::MAX
         } else {
@@ -136,21 +135,21 @@ impl Session {
             known.len().min(stops.len())
         };
         stops[..count].copy_from_slice(&known[..count]);
-        loop {
+        let finish = loop {
             if self.cancelled() {
-                return Ok(Finish::Cancelled);
+                break Finish::Cancelled;
             }
             if picked >= limit {
-                return Ok(Finish::Length);
+                break Finish::Length;
             }
             if self.tokens.len() > self.model.facts.context as usize {
                 let Overflow::Shift { keep } = options.overflow else {
-                    return Ok(Finish::Context);
+                    break Finish::Context;
                 };
                 self.make_room(keep);
             }
             match self.catch_up() {
-                Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
+                Err(e) if e.kind() == ErrorKind::Cancelled => break Finish::Cancelled,
                 other => other?,
             }
             let before = self.tokens.len();
@@ -158,19 +157,21 @@ impl Session {
             let times = chain.next.min(limit - picked);
             let done = self.advance(&options.sampling, times, &stops[..count])?;
             chain.adapt(start.elapsed(), times);
-            picked += u32::try_from(self.tokens.len() - before).unwrap_or(u32::MAX);
-            if let Some(at) = self.hand_out(before, done, stream, each) {
+            let ended = self.hand_out(before, done, stream, each);
+            if let Some(at) = ended {
                 self.truncate(at);
-                return Ok(Finish::Callback);
             }
+            picked += u32::try_from(self.tokens.len() - before).unwrap_or(u32::MAX);
             match done {
+                _ if ended.is_some() => break Finish::Callback,
                 RUNNING => {}
-                STOPPED => return Ok(Finish::Stop),
-                FULL if options.overflow == Overflow::Stop => return Ok(Finish::Context),
+                STOPPED => break Finish::Stop,
+                FULL if options.overflow == Overflow::Stop => break Finish::Context,
                 FULL => {}
                 other => unreachable!("the shaders write no other reason than {other}"),
             }
-        }
+        };
+        Ok((finish, picked))
     }
 
     /// Forgets the older half of what stands behind the first `keep` tokens.

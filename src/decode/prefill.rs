@@ -1,9 +1,9 @@
 //! Prefill: many tokens in few passes, in chunks.
 
 use super::Session;
-use crate::error::{Result, bail};
-use crate::exec::state::{Row, State, state_bytes};
-use crate::model::TableId;
+use crate::error::{ErrorKind, Result, bail};
+use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::model::{Model, TableId};
 use crate::op::table::Place;
 
 impl Session {
@@ -13,16 +13,22 @@ impl Session {
     /// # Errors
     ///
     /// `TooLarge` where they do not fit the context, `Argument` for an id outside the
-    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`](super::Cancel),
-    /// with the chunks that were done.
+    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`](super::Cancel):
+    /// of these tokens, those of the chunks that were done stay.
     pub fn prefill(
         &mut self,
         tokens: &[u32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
+        let before = self.tokens.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        self.feed(progress)
+        let done = self.feed(progress);
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Cancelled) {
+            // A shift or a step back may have left earlier tokens to be computed, too: they stay.
+            self.truncate(before.max(self.fed));
+        }
+        done
     }
 
     /// The logits after every token of the sequence, `[tokens, vocab]`.
@@ -104,7 +110,6 @@ impl Session {
         let (head, end) = (table.head, table.cmds.len());
         while self.fed < total {
             if self.cancelled() {
-                self.truncate(self.fed);
                 bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
             }
             let live = rows.min(total - self.fed);
@@ -133,29 +138,33 @@ impl Session {
         self.model
             .executor
             .write(Place::History, start * size_of::<u32>(), history)?;
-        let small = |n: usize| u32::try_from(n).expect("positions are under the context");
-        let (head, rows) = self.state.split_at_mut(size_of::<State>());
-        let context = self.model.facts.context;
-        let state = State {
-            live: small(live),
-            context,
-            ..State::default()
-        };
-        head.copy_from_slice(bytemuck::bytes_of(&state));
-        for (at, (&token, out)) in tokens
-            .iter()
-            .zip(rows.chunks_exact_mut(size_of::<Row>()))
-            .enumerate()
-        {
-            let row = Row {
-                token,
-                position: small(start + at),
-            };
-            out.copy_from_slice(bytemuck::bytes_of(&row));
-        }
-        self.model
-            .executor
-            .write(Place::State, 0, &self.state[..state_bytes(live)])?;
+        let first = u32::try_from(start).expect("positions are under the context");
+        let rows = (first..).zip(tokens);
+        let rows = rows.map(|(position, &token)| Row { token, position });
+        write_rows(&mut self.model, &mut self.state, rows)?;
         self.model.executor.run(table, 0..end, 1)
     }
+}
+
+/// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
+/// with room for as many as the widest table has.
+pub(super) fn write_rows(
+    model: &mut Model,
+    state: &mut [u8],
+    rows: impl Iterator<Item = Row>,
+) -> Result<usize> {
+    let (head, room) = state.split_at_mut(ROWS_OFFSET);
+    let mut live = 0;
+    for (out, row) in room.chunks_exact_mut(size_of::<Row>()).zip(rows) {
+        out.copy_from_slice(bytemuck::bytes_of(&row));
+        live += 1;
+    }
+    head.copy_from_slice(bytemuck::bytes_of(&State {
+        live: u32::try_from(live).expect("a table has fewer rows"),
+        context: model.facts.context,
+        ..State::default()
+    }));
+    let bytes = &state[..state_bytes(live)];
+    model.executor.write(Place::State, 0, bytes)?;
+    Ok(live)
 }

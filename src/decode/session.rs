@@ -16,7 +16,8 @@ pub struct Session {
     pub(super) model: Model,
     /// Every token of the sequence; its room is taken once.
     pub(super) tokens: Vec<u32>,
-    /// How many of them the KV cache holds. At most one, the last picked, is behind.
+    /// How many of them the KV cache holds. The last picked is behind, and after a shift or a step
+    /// back all that has to be computed anew.
     pub(super) fed: usize,
     /// How many it held at most since they were computed from the first one on: what rings of
     /// layers with a window lost before that is gone.
@@ -279,7 +280,8 @@ impl Session {
         let keep = keep.min(self.tokens.len());
         let end = keep.saturating_add(count).min(self.tokens.len());
         self.tokens.drain(keep..end);
-        self.rewind(keep);
+        // The logits are those of a forgotten token where nothing follows.
+        self.rewind(keep.min(self.tokens.len().saturating_sub(1)));
     }
 
     /// Says that the cache holds the first `fed` tokens.

@@ -5,7 +5,7 @@ use super::{Options, Source, inspect};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::state::{Row, State};
 use crate::exec::{Executor, Program};
 use crate::op::list::Access;
 use crate::op::table::{Place, SlotInfo, Table};
@@ -15,11 +15,15 @@ use std::sync::Arc;
 /// order, and transcendental functions of another library.
 const TOLERANCE: f64 = 1e-4;
 
-/// Tokens that are replayed with each table.
-const TOKENS: u32 = 4;
+/// Positions of the cache where nobody asks for a number: each command's buffers are read back, so
+/// it is small. Windows are passed where the context is longer than one and a pass together.
+const CONTEXT: u32 = 64;
 
-/// Positions of the cache: each command's buffers are read back whole, so it is kept small.
-const CONTEXT: u32 = 32;
+/// Tokens of a pass at most.
+const CHUNK: u32 = 16;
+
+/// Tokens that a table runs which takes one at a time.
+const STEPS: u32 = 4;
 
 /// How two devices agree on the tables of a model.
 #[derive(Clone, Debug)]
@@ -39,7 +43,7 @@ pub struct Comparison {
 /// A command that differs.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Table, number, kernel and label of the command.
+    /// Table, layer, number, kernel and label of the command.
     pub command: String,
     /// The buffer that differs.
     pub slot: String,
@@ -51,8 +55,9 @@ pub struct Difference {
     pub gpu: f64,
 }
 
-/// Replays the greedy and the sampled table of a model command by command on the CPU and on a
-/// GPU, a software one if there is no other, and compares every buffer that a command wrote.
+/// Replays every table of a model command by command on the CPU and on a GPU, a software one if
+/// there is no other, and compares every buffer that a command wrote: first the tables of many
+/// tokens, in passes up to a context all but full, then those of one token, which go on from there.
 /// After each command the GPU goes on from the CPU's numbers, so that differences do not add up.
 ///
 /// # Errors
@@ -61,7 +66,12 @@ pub struct Difference {
 pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let exact = |device| Options {
         device,
-        context: CONTEXT,
+        context: if options.context == 0 {
+            CONTEXT
+        } else {
+            options.context
+        },
+        chunk_tokens: CHUNK,
         precision: Precision::Exact,
         ..options.clone()
     };
@@ -71,11 +81,15 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let cpu = Device::choose(&cpu_options)?;
     let devices = [cpu.profile()?.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
-    // The table that picks the likeliest token, or an encoder's one; then the one that draws.
     let mut tables = build.greedy_and_batch()?;
-    tables.truncate(1);
     tables.extend(build.sampled()?);
+    tables.sort_by_key(|table| table.tokens == 1);
     let tables: Arc<[Table]> = tables.into();
+    let plan = Plan {
+        context: build.cache.context,
+        vocab: build.config.vocab,
+        encoder: build.arch.encoder,
+    };
     let program = Program {
         tables: tables.clone(),
         tensors: Arc::new(build.catalog),
@@ -93,10 +107,12 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         first: None,
     };
     for (id, table) in tables.iter().enumerate() {
-        pair.begin()?;
-        for _ in 0..TOKENS {
-            for at in 0..table.cmds.len() {
-                pair.step(id, at, table, &mut comparison)?;
+        // A table that picks a token goes on from it by itself.
+        let steps = if table.tokens == 1 { STEPS } else { 1 };
+        for rows in plan.passes(table) {
+            pair.begin(plan.context, &rows)?;
+            for at in (0..steps).flat_map(|_| 0..table.cmds.len()) {
+                pair.step(id, at, table, rows.len(), &mut comparison)?;
                 if comparison.first.is_some() {
                     return Ok(comparison);
                 }
@@ -104,6 +120,38 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         }
     }
     Ok(comparison)
+}
+
+/// Which tokens go through which table.
+struct Plan {
+    context: u32,
+    vocab: u32,
+    encoder: bool,
+}
+
+impl Plan {
+    /// The rows of each pass of a table.
+    fn passes(&self, table: &Table) -> Vec<Vec<Row>> {
+        let row = |position: u32| Row {
+            token: position.wrapping_mul(7) % self.vocab,
+            position,
+        };
+        // What the tables of one token go on from.
+        let filled = self.context.saturating_sub(STEPS);
+        if table.tokens == 1 {
+            return vec![vec![row(filled)]];
+        }
+        if self.encoder {
+            // Texts of unequal length, one after the other.
+            let first = self.context.div_ceil(3);
+            let both = (0..first).chain(0..self.context - first);
+            return vec![both.map(row).collect()];
+        }
+        let all: Vec<Row> = (0..filled.max(1)).map(row).collect();
+        all.chunks(table.tokens as usize)
+            .map(<[_]>::to_vec)
+            .collect()
+    }
 }
 
 /// The two devices.
@@ -114,10 +162,10 @@ struct Pair {
 
 impl Pair {
     /// The same step state on both: every sampler at work.
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self, context: u32, rows: &[Row]) -> Result<()> {
         let state = State {
-            live: 1,
-            context: CONTEXT,
+            live: u32::try_from(rows.len()).expect("a pass is small"),
+            context,
             seed_lo: 42,
             temperature: 0.9,
             top_k: 40,
@@ -127,22 +175,19 @@ impl Pair {
             repeat_last: 8,
             ..State::default()
         };
-        let mut bytes = [0; state_bytes(1)];
-        bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
-        bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&Row {
-            token: 1,
-            position: 0,
-        }));
+        let mut bytes = bytemuck::bytes_of(&state).to_vec();
+        bytes.extend_from_slice(bytemuck::cast_slice(rows));
         self.cpu.write(Place::State, 0, &bytes)?;
         self.gpu.write(Place::State, 0, &bytes)
     }
 
-    /// One command on both, and the comparison of what it wrote.
+    /// One command on both, and the comparison of what it wrote for `live` tokens.
     fn step(
         &mut self,
         id: usize,
         at: usize,
         table: &Table,
+        live: usize,
         comparison: &mut Comparison,
     ) -> Result<()> {
         let cmd = &table.cmds[at];
@@ -152,17 +197,41 @@ impl Pair {
         let operands = cmd.op.operands().iter().zip(cmd.slots());
         for (_, slot) in operands.filter(|(operand, _)| operand.access != Access::Read) {
             let info = table.slot(*slot);
-            let bytes = usize::try_from(info.bytes()).expect("linked, so it fits");
+            let bytes = live_bytes(info, live);
             let (mut cpu, mut gpu) = (vec![0; bytes], vec![0; bytes]);
             self.cpu.read(info.place, 0, &mut cpu)?;
             self.gpu.read(info.place, 0, &mut gpu)?;
             self.gpu.write(info.place, 0, &cpu)?;
-            let label = &table.labels[cmd.label as usize];
-            let command = format!("{} {at} {} ({label})", table.name, cmd.kernel.name());
+            let command = name(table, at);
             comparison.add(&command, info, &numbers(info, &cpu), &numbers(info, &gpu));
         }
         Ok(())
     }
+}
+
+/// Bytes of a slot that mean something: nobody says what stands in the rows behind the last token.
+fn live_bytes(info: &SlotInfo, live: usize) -> usize {
+    let bytes = usize::try_from(info.bytes()).expect("linked, so it fits");
+    let rows = info.rows as usize;
+    match info.place {
+        Place::Scratch(_) | Place::Scores | Place::Hidden => bytes / rows * rows.min(live),
+        _ => bytes,
+    }
+}
+
+/// `batch, layer 3, command 57 gemm_bf16 (blk.3.attn_q)`.
+fn name(table: &Table, at: usize) -> String {
+    let cmd = &table.cmds[at];
+    let layer = match table.layer_of(at) {
+        Some(layer) => format!("layer {layer}"),
+        None => "head".to_string(),
+    };
+    let label = &table.labels[cmd.label as usize];
+    format!(
+        "{}, {layer}, command {at} {} ({label})",
+        table.name,
+        cmd.kernel.name()
+    )
 }
 
 impl Comparison {

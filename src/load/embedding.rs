@@ -16,6 +16,7 @@ pub(super) fn read(model: &Opened) -> Result<Embedding> {
     Ok(Embedding {
         pooling: pooling(meta, &format!("{arch}.pooling_type"))?,
         normalize: meta.bool(&format!("{arch}.embedding_normalize"))?,
+        length: meta.u32(&format!("{arch}.embedding_context_length"))?,
         prompts,
         default_prompt,
     })

@@ -6,8 +6,12 @@ use crate::error::{Result, bail};
 use crate::exec::Program;
 use crate::exec::state::{Row, State};
 use crate::model::TableId;
-use crate::op::table::Place;
+use crate::op::table::{Place, Table};
 use std::sync::Arc;
+
+/// Greatest difference from a reference: absolute, or relative to the largest number of the layer
+/// where that is over 1.
+const TOLERANCE: f32 = 1e-4;
 
 /// The residual stream behind every layer of a model.
 #[derive(Clone, Debug)]
@@ -16,6 +20,68 @@ pub struct HiddenStates {
     pub dim: usize,
     /// `[tokens, dim]` for each layer.
     pub layers: Vec<Vec<f32>>,
+    /// The table that made them.
+    pub table: Table,
+}
+
+/// How far a layer is from a reference.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerDifference {
+    /// The greatest difference; infinite where one is NaN.
+    pub worst: f32,
+    /// Where it is, in `[tokens, dim]`.
+    pub element: usize,
+    /// The largest number of the reference's layer.
+    pub largest: f32,
+}
+
+impl LayerDifference {
+    /// Whether the layer is the reference's, but for the order of sums in f32.
+    pub fn agrees(&self) -> bool {
+        self.worst <= TOLERANCE * self.largest.max(1.0)
+    }
+}
+
+impl HiddenStates {
+    /// How far each layer is from a reference, `[layers, tokens, dim]`.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a reference of another size.
+    pub fn against(&self, reference: &[f32]) -> Result<Vec<LayerDifference>> {
+        let own: usize = self.layers.iter().map(Vec::len).sum();
+        if reference.len() != own {
+            bail!(
+                Argument,
+                "the reference has {} numbers, not {own}: {} layers of {} rows of {}",
+                reference.len(),
+                self.layers.len(),
+                own / self.layers.len().max(1) / self.dim,
+                self.dim
+            );
+        }
+        let mut rest = reference;
+        let layers = self.layers.iter().map(|found| {
+            let (wanted, after) = rest.split_at(found.len());
+            rest = after;
+            difference(found, wanted)
+        });
+        Ok(layers.collect())
+    }
+}
+
+fn difference(found: &[f32], wanted: &[f32]) -> LayerDifference {
+    let gap = |(a, b): (&f32, &f32)| {
+        let gap = (a - b).abs();
+        if gap.is_nan() { f32::INFINITY } else { gap }
+    };
+    let gaps = found.iter().zip(wanted).map(gap).enumerate();
+    let (element, worst) = gaps.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
+    LayerDifference {
+        worst,
+        element,
+        largest: wanted.iter().fold(0.0, |m, x| m.max(x.abs())),
+    }
 }
 
 /// Runs texts through a model in one pass and reads the residual stream behind every layer.
@@ -79,13 +145,14 @@ pub fn hidden_states(
     let mut states = HiddenStates {
         dim: build.config.dim as usize,
         layers: Vec::new(),
+        table,
     };
     let mut from = 0;
-    for layer in &table.layers {
+    for layer in &states.table.layers {
         executor.run(0, from..layer.cmd, 1)?;
         from = layer.cmd;
         let mut rows = vec![0.0; total * states.dim];
-        let place = table.slot(layer.slot).place;
+        let place = states.table.slot(layer.slot).place;
         executor.read(place, 0, bytemuck::cast_slice_mut(&mut rows))?;
         states.layers.push(rows);
     }

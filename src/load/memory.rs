@@ -108,7 +108,7 @@ pub(super) fn rewind(config: &Config, context: u32, chunk: u32) -> usize {
     let windows = config.blocks.iter().map(|b| b.window).filter(|w| *w > 0);
     let beyond = windows.filter_map(|window| {
         let rows = ring(context, window, rows(chunk));
-        (rows < context).then_some((rows - window) as usize)
+        (rows < context).then(|| (rows - window) as usize)
     });
     beyond.min().unwrap_or(usize::MAX)
 }

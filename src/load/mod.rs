@@ -26,7 +26,7 @@ mod weight;
 
 pub use compare::{Comparison, Difference, compare};
 pub use device::{DeviceChoice, devices};
-pub use hidden::{HiddenStates, hidden_states};
+pub use hidden::{HiddenStates, LayerDifference, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };

@@ -5,6 +5,7 @@ use super::split::{drop_shared, split};
 use super::weight::Weight;
 use super::{Export, Quantize, Source, export, quantize};
 use crate::arch::{self, Arch, Config};
+use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::format::{self, Directory, Metadata, Value};
 use crate::quant::{self, Matrix};
@@ -174,6 +175,15 @@ fn other_numbers(gguf: &Model, other: &Model) -> Vec<String> {
     differences
 }
 
+/// Values as far as they go where one side has rounded them to F16.
+fn rounded(mut values: Vec<f32>, types: &[DType]) -> Vec<f32> {
+    if types.contains(&DType::F16) {
+        let nearest = |x: &mut f32| *x = half::f16::from_f32(*x).to_f32();
+        values.iter_mut().for_each(nearest);
+    }
+    values
+}
+
 /// Weights that a checkpoint has otherwise than the GGUF file, not at all, or beyond it.
 fn other_weights(gguf: &Model, other: &Model) -> Vec<String> {
     let mut differences = Vec::new();
@@ -189,11 +199,12 @@ fn other_weights(gguf: &Model, other: &Model) -> Vec<String> {
             differences.push(format!("{name} is missing"));
             continue;
         };
+        let types = [found.dtype, wanted.dtype];
         let shape = |w: &Weight| [w.rows, w.cols, w.stack];
         if shape(found) != shape(wanted) {
             let shapes = [found, wanted].map(shape);
             differences.push(format!("{name} is {:?}, wanted {:?}", shapes[0], shapes[1]));
-        } else if other.values(found) != gguf.values(wanted) {
+        } else if rounded(other.values(found), &types) != rounded(gguf.values(wanted), &types) {
             differences.push(format!("{name} has other values"));
         }
     }

@@ -99,30 +99,26 @@ impl Weight {
         let Some(first) = parts.first() else {
             bail!(Internal, "{name} of no parts");
         };
-        for part in parts {
-            let facts = |w: &Self| {
-                let scaling = w.scales.as_ref();
-                let scaling = scaling.map(|s| (s.float, s.group, s.biases.is_some()));
-                (w.dtype, w.rows, w.cols, scaling)
-            };
-            if facts(part) != facts(first) {
-                bail!(
-                    Format,
-                    "tensor {} is {} [{}, {}] and {} is {} [{}, {}] or scaled in another way: \
-                     wanted all experts alike",
-                    first.tensor(file),
-                    first.dtype,
-                    first.rows,
-                    first.cols,
-                    part.tensor(file),
-                    part.dtype,
-                    part.rows,
-                    part.cols
-                );
-            }
+        if let Some(other) = parts.iter().find(|part| part.facts() != first.facts()) {
+            bail!(
+                Format,
+                "tensor {} is {} [{}, {}] and {} is {} [{}, {}] or scaled in another way: \
+                 wanted all experts alike",
+                first.tensor(file),
+                first.dtype,
+                first.rows,
+                first.cols,
+                other.tensor(file),
+                other.dtype,
+                other.rows,
+                other.cols
+            );
         }
         let one = first.rows as usize;
-        let group = first.scales.as_ref().map_or(1, |s| s.group[0].min(one));
+        let group = first
+            .scales
+            .as_ref()
+            .map_or(1, |s| s.group[0].min(one).max(1));
         let count = u32::try_from(parts.len()).ok();
         let rows = count.and_then(|n| n.checked_mul(first.rows));
         let apart = first.dtype.facts().tail == 0 && first.dtype != DType::Ternary;
@@ -166,6 +162,13 @@ impl Weight {
             codes,
             scales,
         })
+    }
+
+    /// What matrices share that lie one behind the other.
+    fn facts(&self) -> impl PartialEq + use<> {
+        let scaling = self.scales.as_ref();
+        let scaling = scaling.map(|s| (s.float, s.group, s.biases.is_some()));
+        (self.dtype, self.rows, self.cols, scaling)
     }
 
     /// Rows as columns, as a copy.

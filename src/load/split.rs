@@ -167,3 +167,139 @@ fn one_part(
     let experts = (0..weight.stack).map(|n| weight.stretch(name.clone(), of(n), file));
     Weight::stacked(name.clone(), &experts.collect::<Result<Vec<_>>>()?, file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+    use crate::load::hf::tests::{checkpoint, counted, shapes, weights_of};
+    use serde_json::json;
+
+    #[test]
+    fn fused_modules_are_taken_apart_in_place() {
+        let qkv = (
+            "model.layers.0.self_attn.qkv_proj.weight",
+            "F32",
+            4,
+            [8, 3].as_slice(),
+        );
+        let gate_up = (
+            "model.layers.0.mlp.gate_up_proj.weight",
+            "F32",
+            4,
+            [4, 3].as_slice(),
+        );
+        let found = shapes("phi3", &[qkv, gate_up]);
+        let name = |module: &str| format!("blk.0.{module}.weight");
+        let wanted = [
+            (name("attn_q"), [1, 4, 3], counted(0, 12)),
+            (name("attn_k"), [1, 2, 3], counted(12, 6)),
+            (name("attn_v"), [1, 2, 3], counted(18, 6)),
+            (name("ffn_gate"), [1, 2, 3], counted(0, 6)),
+            (name("ffn_up"), [1, 2, 3], counted(6, 6)),
+        ];
+        assert_eq!(found, wanted);
+        let bias = ("transformer.h.1.attn.c_attn.bias", "F32", 4, [8].as_slice());
+        let weight = (
+            "transformer.h.1.attn.c_attn.weight",
+            "F32",
+            4,
+            [3, 8].as_slice(),
+        );
+        let found = shapes("gpt2", &[weight, bias]);
+        let biases = found.iter().filter(|(name, ..)| name.ends_with("bias"));
+        let lengths: Vec<_> = biases
+            .map(|(name, shape, _)| (name.as_str(), *shape))
+            .collect();
+        let wanted = [
+            ("blk.1.attn_q.bias", [1, 1, 4]),
+            ("blk.1.attn_k.bias", [1, 1, 2]),
+            ("blk.1.attn_v.bias", [1, 1, 2]),
+        ];
+        assert_eq!(lengths, wanted);
+    }
+
+    #[test]
+    fn a_fused_module_has_the_rows_of_its_parts() {
+        let file = checkpoint(&[(
+            "model.layers.0.self_attn.qkv_proj.weight",
+            "F32",
+            4,
+            &[9, 3],
+        )]);
+        let arch = arch::find("phi3").unwrap();
+        let found = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+        let wanted = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
+            wanted 8: 4 of attn_q, 2 of attn_k, 2 of attn_v";
+        assert_eq!(e.message(), wanted);
+    }
+
+    #[test]
+    fn parts_of_quantised_matrices_keep_their_scales() {
+        let file = checkpoint(&[
+            (
+                "model.layers.0.self_attn.qkv_proj.weight",
+                "U32",
+                4,
+                &[8, 8],
+            ),
+            (
+                "model.layers.0.self_attn.qkv_proj.scales",
+                "F16",
+                2,
+                &[8, 2],
+            ),
+            (
+                "model.layers.0.self_attn.qkv_proj.biases",
+                "F16",
+                2,
+                &[8, 2],
+            ),
+        ]);
+        let arch = arch::find("phi3").unwrap();
+        let config = json!({ "quantization": { "group_size": 32, "bits": 4 } });
+        let found = weights_of(arch.name, &file, &config).unwrap();
+        let whole = found[0].clone();
+        let parts = split(found, &file, arch, &|_| [4, 2]).unwrap();
+        let (k, all) = (
+            parts[1].scales(&file).unwrap(),
+            whole.scales(&file).unwrap(),
+        );
+        assert_eq!((parts[1].rows, parts[1].cols), (2, 64));
+        assert_eq!(
+            (k.bytes, k.biases),
+            (&all.bytes[16..24], &all.biases[16..24])
+        );
+        let codes = whole.codes.bytes(&file);
+        assert_eq!(parts[1].codes.bytes(&file), &codes[4 * 32..6 * 32]);
+        let e = whole.stretch("x".into(), 7..9, &file).unwrap_err();
+        assert!(e.message().contains("has 8 rows, wanted 7 to 9"), "{e}");
+    }
+
+    #[test]
+    fn codes_that_run_over_rows_are_not_taken_apart() {
+        let file = checkpoint(&[
+            (
+                "model.layers.0.self_attn.qkv_proj.weight",
+                "U8",
+                1,
+                &[2, 32],
+            ),
+            (
+                "model.layers.0.self_attn.qkv_proj.weight_scale",
+                "F32",
+                4,
+                &[1],
+            ),
+        ]);
+        let arch = arch::find("phi3").unwrap();
+        let found = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+        assert!(
+            e.message()
+                .contains("is ternary, whose codes run over rows"),
+            "{e}"
+        );
+    }
+}

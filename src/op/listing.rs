@@ -39,7 +39,7 @@ impl Table {
                 bytes: tokens * row(0) + size(cmd.slots[1]),
                 flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
             },
-            Op::Gemv | Op::GemvAdd => Cost {
+            Op::Gemv | Op::GemvAdd | Op::Combine => Cost {
                 bytes: all,
                 flops: 2 * elements(0),
             },
@@ -64,10 +64,6 @@ impl Table {
                     flops: 2 * elements(3) * u64::from(w.cols),
                 }
             }
-            Op::Combine => Cost {
-                bytes: all,
-                flops: 2 * elements(0),
-            },
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
                 let activations: u64 = [0, 1, 2, 3].map(|i| size(cmd.slots[i])).iter().sum();
@@ -104,6 +100,25 @@ impl Table {
                 bytes: a.bytes + b.bytes,
                 flops: a.flops + b.flops,
             })
+    }
+
+    /// A command's line of the listing.
+    pub fn line(&self, at: usize) -> String {
+        let cmd = &self.cmds[at];
+        let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
+        let weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
+        let shapes: Vec<String> = weights
+            .map(|info| format!("{}x{}", info.rows, info.cols))
+            .collect();
+        let Cost { bytes, flops } = self.cost(cmd);
+        let line = format!(
+            "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
+            cmd.kernel.name(),
+            self.written(cmd),
+            self.read(cmd),
+            shapes.join(" "),
+        );
+        line.trim_end().to_string()
     }
 
     /// What a command reads and nothing else, by name. The step state goes without saying.
@@ -149,26 +164,11 @@ impl fmt::Display for Table {
             self.cmds.len(),
             self.arena_bytes()
         )?;
-        for (at, cmd) in self.cmds.iter().enumerate() {
+        for at in 0..self.cmds.len() {
             if at == self.pick {
                 writeln!(f, "; pick")?;
             }
-            let shapes: Vec<String> = cmd
-                .slots()
-                .iter()
-                .map(|s| self.slot(*s))
-                .filter(|s| matches!(s.place, Place::Weight(_)))
-                .map(|s| format!("{}x{}", s.rows, s.cols))
-                .collect();
-            let Cost { bytes, flops } = self.cost(cmd);
-            let line = format!(
-                "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
-                cmd.kernel.name(),
-                self.written(cmd),
-                self.read(cmd),
-                shapes.join(" "),
-            );
-            writeln!(f, "{}", line.trim_end())?;
+            writeln!(f, "{}", self.line(at))?;
         }
         let Cost { bytes, flops } = self.total();
         writeln!(f, "; total {bytes} B, {flops} flop")

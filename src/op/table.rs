@@ -168,6 +168,12 @@ impl Table {
         &self.slots[usize::from(slot.0)]
     }
 
+    /// The layer that a command belongs to, with what comes before the first one; `None` behind the
+    /// last.
+    pub fn layer_of(&self, at: usize) -> Option<usize> {
+        self.layers.iter().position(|layer| at < layer.cmd)
+    }
+
     /// Bytes of working memory that its scratch places need.
     pub fn arena_bytes(&self) -> u64 {
         let mut places: Vec<(Place, u64)> = Vec::new();

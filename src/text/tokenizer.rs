@@ -177,6 +177,16 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Cuts what [`Tokenizer::encode`] yields with `add_special` to `limit` ids: from the end of
+    /// the text, before what it puts behind.
+    pub fn truncate(&self, ids: &mut Vec<u32>, limit: usize) {
+        if ids.len() > limit {
+            let behind = self.after.len().min(ids.len());
+            let end = ids.len() - behind;
+            ids.drain(limit.saturating_sub(behind).min(end)..end);
+        }
+    }
+
     /// The ids of a text with special tokens, in which `show` yields what lies between them: what
     /// it shows is never a special token, though it may be a user-defined one.
     pub(super) fn encode_veiled(&self, text: &str, show: Show<'_>) -> Result<Vec<u32>> {

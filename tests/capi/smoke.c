@@ -346,6 +346,88 @@ static void numbers(TablaModel *model) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
+/* Embeddings of the built-in model, which says no pooling, beside its sequence. */
+static void embeddings(void) {
+    static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
+    TablaLoadOptions loading = on_cpu();
+    TablaEmbedOptions options;
+    TablaGenerateOptions picking = likeliest(0);
+    TablaModelInfo info;
+    TablaModel *model = load();
+    uint32_t tokens[64], first, second, again;
+    size_t count = 0, needed = 0, sentinel = 4711, i, k;
+    float *rows, *alone;
+
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.pooling = TABLA_POOLING_MEAN;
+    CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
+    rows = malloc(needed * sizeof *rows);
+    alone = malloc(needed * sizeof *alone);
+    if (rows == NULL || alone == NULL) {
+        exit(1);
+    }
+    FAILS(tabla_embed(model, texts, 3, &options, rows, needed, &sentinel), TABLA_ERROR_STATE);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    loading.embeddings = 1;
+    model = tabla_load_model_with(NULL, &loading);
+    info.struct_size = sizeof info;
+    CHECK(tabla_model_info(model, &info) == TABLA_OK);
+    CHECK(needed == (size_t)3 * info.dim);
+
+    count = story(model, tokens);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_step(model, &picking, &first) == TABLA_OK);
+    CHECK(tabla_step(model, &picking, &second) == TABLA_OK);
+    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == first);
+    CHECK(tabla_embed(model, texts, 3, &options, rows, needed, &count) == TABLA_OK);
+    CHECK(count == needed);
+    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == second);
+    for (i = 0; i < 3; i++) {
+        double squares = 0;
+        CHECK(tabla_embed(model, texts + i, 1, &options, alone, info.dim, &count) == TABLA_OK);
+        CHECK(memcmp(alone, rows + i * info.dim, info.dim * sizeof *alone) == 0);
+        for (k = 0; k < info.dim; k++) {
+            squares += (double)alone[k] * alone[k];
+        }
+        CHECK(fabs(squares - 1) < 1e-5);
+    }
+    options.dimensions = 3;
+    options.normalize = -1;
+    CHECK(tabla_embed(model, texts, 1, &options, alone, needed, &count) == TABLA_OK && count == 3);
+    CHECK(alone[0] * rows[0] > 0 && alone[0] != rows[0]);
+
+    FAILS(tabla_embed(model, texts, 1, &options, alone, 2, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_embed(model, NULL, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_embed(model, texts, 1, NULL, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, NULL), TABLA_ERROR_ARGUMENT);
+    options.prompt = "query";
+    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
+    options.prompt = NULL;
+    options.pooling = 9;
+    FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+    free(rows);
+    free(alone);
+
+    /* A context that is full ends an answer, or is shifted. */
+    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_prefill(model, tokens, 3) == TABLA_OK);
+    {
+        TablaGenerateOptions on = likeliest(100);
+        TablaStats stats;
+        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
+        CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 100);
+        on.context_shift = 1;
+        on.keep = 3;
+        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
+        CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 100);
+    }
+    CHECK(tabla_free_model(model) == TABLA_OK);
+}
+
 enum meanwhile { NOTHING, STOP, CALL, CANCEL_FROM_OUTSIDE, FREE_FROM_OUTSIDE, FREE_FROM_INSIDE };
 
 struct listener {
@@ -592,6 +674,7 @@ int main(int argc, char **argv) {
     text(model);
     chat(model);
     numbers(model);
+    embeddings();
     generating(model, NOTHING);
     generating(model, STOP);
     generating(model, CALL);

@@ -1,14 +1,14 @@
 //! Every architecture against its reference: a tiny random checkpoint of each family, from every
 //! kind of file, on every device. `tests/reference/arch` made them.
 
-use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
+use crate::common::{argmax, devices, golden, greedy, picks, print, session, worst};
 use crate::npy::Npy;
 use crate::scratch::Folder;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use tabla::{Options, Precision, Session, Source};
 
-/// Greatest difference of a logit, or of a number in the residual stream: absolute, or relative
-/// to the largest of its layer where that is over 1.
+/// Greatest difference of a logit.
 const TOLERANCE: f32 = 1e-4;
 
 /// What a reference says of a checkpoint.
@@ -18,6 +18,8 @@ struct Golden {
     greedy: Vec<u32>,
     logits: Npy,
     hidden: Npy,
+    /// The greatest difference found: of logits, of the residual stream relative to its layer.
+    worst: [Cell<f32>; 2],
 }
 
 /// `tests/golden/arch/<name>/<file>`.
@@ -40,7 +42,14 @@ impl Golden {
             greedy: ids("greedy"),
             logits: Npy::read(&file(name, "logits.npy")),
             hidden: Npy::read(&file(name, "hidden.npy")),
+            worst: [const { Cell::new(0.0) }; 2],
         }
+    }
+
+    /// Keeps a difference for the summary.
+    fn note(&self, kind: usize, difference: f32) {
+        let worst = &self.worst[kind];
+        worst.set(worst.get().max(difference));
     }
 
     fn row(&self, position: usize) -> &[f32] {
@@ -79,6 +88,10 @@ fn check(name: &str) {
     }
     // The tightest ring: a pass of two tokens.
     check_tight(&forms[0], &golden);
+    let [logits, layers] = golden.worst.each_ref().map(Cell::get);
+    print(&format!(
+        "{name}: logits {logits:.1e}, layers {layers:.1e} at worst"
+    ));
 }
 
 /// A folder with the files of `weights` and the tokenizer of `other`, which is not committed twice.
@@ -95,18 +108,17 @@ fn with_tokenizer(weights: &Path, other: &Path, scratch: &Folder) -> PathBuf {
 fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden) {
     let text = golden.tokens[..golden.logits.data.len() / golden.logits.cols].to_vec();
     let found = tabla::hidden_states(source, options, &[text]).expect("the model runs");
-    let rows: usize = found.layers.iter().map(Vec::len).sum();
-    assert_eq!(rows, golden.hidden.data.len(), "{what}: layers");
-    let wanted = golden.hidden.data.chunks(rows / found.layers.len());
-    for (layer, (found, wanted)) in found.layers.iter().zip(wanted).enumerate() {
-        let largest = wanted.iter().fold(1.0f32, |m, x| m.max(x.abs()));
-        let (at, difference) = worst(found, wanted);
+    let layers = found.against(&golden.hidden.data).expect("as many layers");
+    for (at, layer) in layers.iter().enumerate() {
         let cols = golden.hidden.cols;
+        golden.note(1, layer.worst / layer.largest.max(1.0));
         assert!(
-            difference <= TOLERANCE * largest,
-            "{what}: layer {layer}: {difference} at position {} number {} of {largest}",
-            at / cols,
-            at % cols
+            layer.agrees(),
+            "{what}: layer {at}: {} at position {} number {} of {}",
+            layer.worst,
+            layer.element / cols,
+            layer.element % cols,
+            layer.largest
         );
     }
 }
@@ -114,6 +126,7 @@ fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden)
 /// Panics unless a row of logits is the reference's.
 fn check_row(what: &str, found: &[f32], golden: &Golden, position: usize) {
     let (at, difference) = worst(found, golden.row(position));
+    golden.note(0, difference);
     assert!(
         difference <= TOLERANCE,
         "{what}: {difference} at position {position} token {at}"

@@ -341,7 +341,11 @@ fn what_is_wrong_with_a_configuration_is_named() {
     refused(
         &folder,
         ErrorKind::Unsupported,
-        &["stage 6 architecture", "\"newest\"", "llama, qwen2"],
+        &[
+            "stage 6 architecture",
+            "\"newest\"",
+            "known are llama, smollm3",
+        ],
     );
     folder.edit(
         "config.json",

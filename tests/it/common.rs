@@ -17,6 +17,11 @@ pub(crate) fn skip(what: &str) {
     let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what}");
 }
 
+/// Says what was measured; `-- --nocapture` has it in its place among the results.
+pub(crate) fn print(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
 /// The real models, where `TABLA_TESTDATA` names their folder.
 pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("TABLA_TESTDATA") else {

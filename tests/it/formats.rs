@@ -180,10 +180,10 @@ fn a_tensor_that_no_recipe_knows_is_named() {
     for tensor in &file.tensors {
         writer.tensor(&tensor.name, tensor.dtype, &tensor.dims, file.bytes(tensor));
     }
-    writer.tensor("blk.0.attn_q.bias", DType::F32, &[64], vec![0; 256]);
+    writer.tensor("blk.0.attn_sinks.weight", DType::F32, &[64], vec![0; 256]);
     let bytes = writer.finish().expect("sizes fit");
-    let words = ["blk.0.attn_q.bias", "no part"];
-    refused("bias.gguf", &bytes, ErrorKind::Unsupported, &words);
+    let words = ["blk.0.attn_sinks.weight", "no part"];
+    refused("sinks.gguf", &bytes, ErrorKind::Unsupported, &words);
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 mod arch_errors;
 mod archs;
+mod bf16;
 mod bitnet;
 mod blocks;
 mod chat;
 mod checkpoints;
 mod common;
+mod embeddings;
 mod fill;
 mod formats;
 mod formulas;
@@ -20,6 +22,7 @@ mod real;
 mod sampling;
 mod scratch;
 mod sessions;
+mod shift;
 mod tables;
 mod ternary;
 mod tokenizer;

@@ -152,3 +152,102 @@ fn pooling(config: &Config) -> Result<u32> {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use serde_json::json;
+    use std::path::PathBuf;
+
+    /// A folder of sentence-transformers with these files.
+    fn folder(name: &str, files: &[(&str, Value)]) -> (PathBuf, Folder) {
+        let path = std::env::temp_dir().join(format!("tabla-hf-{}-{name}", std::process::id()));
+        for (file, value) in files {
+            let file = path.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, value.to_string()).unwrap();
+        }
+        let found = Folder {
+            folder: path.clone(),
+            config: Config::parse(r#"{"model_type": "bert"}"#).unwrap(),
+            generation: None,
+        };
+        (path, found)
+    }
+
+    #[test]
+    fn modules_behind_the_model_are_known() {
+        let old = "sentence_transformers.models.";
+        let new = "sentence_transformers.sentence_transformer.modules.";
+        let modules = |prefix: &str, second: &str| {
+            json!([
+                { "type": format!("{prefix}Transformer"), "path": "" },
+                { "type": format!("{prefix}pooling.Pooling"), "path": "1_Pooling" },
+                { "type": format!("{prefix}{second}"), "path": "2" },
+            ])
+        };
+        let read = |modules: Value, pooling: Value| {
+            let files = [
+                ("modules.json", modules),
+                ("1_Pooling/config.json", pooling),
+                ("sentence_bert_config.json", json!({ "max_seq_length": 80 })),
+            ];
+            let (path, folder) = folder("modules", &files);
+            let meta = folder.metadata();
+            std::fs::remove_dir_all(path).unwrap();
+            let meta = meta?;
+            assert_eq!(meta.u32("bert.embedding_context_length")?, Some(80));
+            let normalize = meta.bool("bert.embedding_normalize")?;
+            Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
+        };
+        let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
+        let found = read(modules(old, "Normalize"), flags).unwrap();
+        assert_eq!(found, (Some(1), Some(true)));
+        for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
+            let found = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
+            assert_eq!(found.unwrap().0, Some(number));
+        }
+        let cls = json!({ "pooling_mode": ["cls"] });
+        for (modules, pooling, part) in [
+            (modules(old, "Dense"), cls.clone(), "models.Dense"),
+            (
+                modules(old, "Normalize"),
+                json!({ "pooling_mode": "weightedmean" }),
+                "weightedmean",
+            ),
+            (
+                modules(old, "Normalize"),
+                json!({ "pooling_mode": ["cls", "max"] }),
+                "[\"cls\",\"max\"]",
+            ),
+            (
+                modules(old, "Normalize"),
+                json!({ "include_prompt": false }),
+                "include_prompt",
+            ),
+            (json!({}), cls.clone(), "no list of modules"),
+            (
+                json!([{ "type": "a.Pooling", "path": "../x" }]),
+                cls,
+                "../x is no folder inside",
+            ),
+        ] {
+            let e = read(modules, pooling).unwrap_err();
+            assert!(e.message().contains(part), "{part:?} is not in: {e}");
+        }
+    }
+
+    #[test]
+    fn prompts_stand_beside_the_model() {
+        let file = "config_sentence_transformers.json";
+        let prompts = json!({ "prompts": { "query": "find: ", "document": "" },
+            "default_prompt_name": "query" });
+        let (path, folder) = folder("prompts", &[(file, prompts)]);
+        let found = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
+        std::fs::remove_dir_all(path).unwrap();
+        let pairs = [("query", "find: "), ("document", "")].map(|(a, b)| (a.into(), b.into()));
+        assert_eq!(found, (pairs.to_vec(), Some("query".into())));
+        assert_eq!(folder.prompts().unwrap(), []);
+    }
+}

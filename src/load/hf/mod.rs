@@ -11,7 +11,7 @@ mod names;
 mod quantization;
 mod rope;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod weights;
 mod write;
 

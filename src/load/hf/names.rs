@@ -18,6 +18,9 @@ const IGNORED: &[&str] = &[
 /// Parameters that are no part of a module: nothing stands behind their own name.
 const BARE: &[&str] = &["layer_scalar"];
 
+/// What stands in front of an expert's number.
+const EXPERTS: &str = "experts";
+
 const BLOCKS: &str = "blk.";
 
 /// A module by its name in GGUF files.
@@ -112,7 +115,9 @@ fn one_of_many(name: &str) -> (String, Option<u32>) {
     let mut kept = Vec::new();
     for part in name.split('.') {
         match strict(part) {
-            Some(found) if expert.is_none() => expert = Some(found),
+            number @ Some(_) if expert.is_none() && kept.last() == Some(&EXPERTS) => {
+                expert = number;
+            }
             _ => kept.push(part),
         }
     }
@@ -221,10 +226,9 @@ mod tests {
             };
             assert_eq!(to_gguf(arch, name), Some(wanted));
         }
-        assert_eq!(
-            to_gguf(arch, "model.layers.2.mlp.experts.1.2.up_proj"),
-            None
-        );
+        for name in ["experts.1.up", "experts.1.2.up_proj", "3.up_proj"] {
+            assert_eq!(to_gguf(arch, &format!("model.layers.2.mlp.{name}")), None);
+        }
     }
 
     #[test]

@@ -1,20 +1,18 @@
 //! Which tensors are one weight, over checkpoints that the tests make.
 
-use super::Folder;
 use super::config::Config;
 use super::quantization::Quantization;
 use super::weights::{Special, collect};
 use crate::arch;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Directory, open_bytes};
 use crate::load::split::split;
 use crate::load::weight::Weight;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
 
 /// Safetensors of these tensors: name, type, bytes of an element, shape. Their bytes count up.
-fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
+pub(in crate::load) fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for (name, dtype, size, shape) in tensors {
         let from = data.len();
@@ -34,7 +32,11 @@ fn weights(file: &Directory, config: &Value) -> Result<Vec<Weight>> {
     weights_of("llama", file, config)
 }
 
-fn weights_of(arch: &str, file: &Directory, config: &Value) -> Result<Vec<Weight>> {
+pub(in crate::load) fn weights_of(
+    arch: &str,
+    file: &Directory,
+    config: &Value,
+) -> Result<Vec<Weight>> {
     let config = Config::parse(&config.to_string()).unwrap();
     let special = Special {
         without: (config.tied()? == Some(true)).then_some("output"),
@@ -299,6 +301,10 @@ fn ternary_scales_multiply_or_divide() {
     for (class, scale) in [
         (class("autobitlinear"), 2f32.powi(-125)),
         (class("bitlinear"), 2f32.powi(125)),
+        (
+            json!({ "quantization_config": { "quant_method": "bitnet" } }),
+            2f32.powi(125),
+        ),
     ] {
         let (file, w) = one(&file, &class);
         assert_eq!((w.dtype, w.rows, w.cols), (DType::Ternary, 8, 32));
@@ -358,7 +364,7 @@ fn what_is_not_known_is_named() {
 }
 
 /// Weights of a family: name, matrices one behind the other, rows, columns and F32 values.
-fn shapes(
+pub(in crate::load) fn shapes(
     arch: &str,
     tensors: &[(&str, &str, usize, &[usize])],
 ) -> Vec<(String, [u32; 3], Vec<f32>)> {
@@ -375,70 +381,10 @@ fn shapes(
 }
 
 /// The F32 values that a checkpoint's bytes from `first` on are, `count` of them.
-fn counted(first: usize, count: usize) -> Vec<f32> {
+pub(in crate::load) fn counted(first: usize, count: usize) -> Vec<f32> {
     let byte = |i: usize| u8::try_from(i % 120).unwrap();
     let number = |i: usize| f32::from_le_bytes([0, 1, 2, 3].map(|k| byte(4 * (first + i) + k)));
     (0..count).map(number).collect()
-}
-
-#[test]
-fn fused_modules_are_taken_apart_in_place() {
-    let qkv = (
-        "model.layers.0.self_attn.qkv_proj.weight",
-        "F32",
-        4,
-        [8, 3].as_slice(),
-    );
-    let gate_up = (
-        "model.layers.0.mlp.gate_up_proj.weight",
-        "F32",
-        4,
-        [4, 3].as_slice(),
-    );
-    let found = shapes("phi3", &[qkv, gate_up]);
-    let name = |module: &str| format!("blk.0.{module}.weight");
-    let wanted = [
-        (name("attn_q"), [1, 4, 3], counted(0, 12)),
-        (name("attn_k"), [1, 2, 3], counted(12, 6)),
-        (name("attn_v"), [1, 2, 3], counted(18, 6)),
-        (name("ffn_gate"), [1, 2, 3], counted(0, 6)),
-        (name("ffn_up"), [1, 2, 3], counted(6, 6)),
-    ];
-    assert_eq!(found, wanted);
-    let bias = ("transformer.h.1.attn.c_attn.bias", "F32", 4, [8].as_slice());
-    let weight = (
-        "transformer.h.1.attn.c_attn.weight",
-        "F32",
-        4,
-        [3, 8].as_slice(),
-    );
-    let found = shapes("gpt2", &[weight, bias]);
-    let biases = found.iter().filter(|(name, ..)| name.ends_with("bias"));
-    let lengths: Vec<_> = biases
-        .map(|(name, shape, _)| (name.as_str(), *shape))
-        .collect();
-    let wanted = [
-        ("blk.1.attn_q.bias", [1, 1, 4]),
-        ("blk.1.attn_k.bias", [1, 1, 2]),
-        ("blk.1.attn_v.bias", [1, 1, 2]),
-    ];
-    assert_eq!(lengths, wanted);
-}
-
-#[test]
-fn a_fused_module_has_the_rows_of_its_parts() {
-    let file = checkpoint(&[(
-        "model.layers.0.self_attn.qkv_proj.weight",
-        "F32",
-        4,
-        &[9, 3],
-    )]);
-    let arch = arch::find("phi3").unwrap();
-    let found = weights_of(arch.name, &file, &json!({})).unwrap();
-    let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
-    let wanted = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
-        wanted 8: 4 of attn_q, 2 of attn_k, 2 of attn_v";
-    assert_eq!(e.message(), wanted);
 }
 
 #[test]
@@ -532,74 +478,6 @@ fn experts_lie_one_behind_the_other() {
 }
 
 #[test]
-fn parts_of_quantised_matrices_keep_their_scales() {
-    let file = checkpoint(&[
-        (
-            "model.layers.0.self_attn.qkv_proj.weight",
-            "U32",
-            4,
-            &[8, 8],
-        ),
-        (
-            "model.layers.0.self_attn.qkv_proj.scales",
-            "F16",
-            2,
-            &[8, 2],
-        ),
-        (
-            "model.layers.0.self_attn.qkv_proj.biases",
-            "F16",
-            2,
-            &[8, 2],
-        ),
-    ]);
-    let arch = arch::find("phi3").unwrap();
-    let config = json!({ "quantization": { "group_size": 32, "bits": 4 } });
-    let found = weights_of(arch.name, &file, &config).unwrap();
-    let whole = found[0].clone();
-    let parts = split(found, &file, arch, &|_| [4, 2]).unwrap();
-    let (k, all) = (
-        parts[1].scales(&file).unwrap(),
-        whole.scales(&file).unwrap(),
-    );
-    assert_eq!((parts[1].rows, parts[1].cols), (2, 64));
-    assert_eq!(
-        (k.bytes, k.biases),
-        (&all.bytes[16..24], &all.biases[16..24])
-    );
-    let codes = whole.codes.bytes(&file);
-    assert_eq!(parts[1].codes.bytes(&file), &codes[4 * 32..6 * 32]);
-    let e = whole.stretch("x".into(), 7..9, &file).unwrap_err();
-    assert!(e.message().contains("has 8 rows, wanted 7 to 9"), "{e}");
-}
-
-#[test]
-fn codes_that_run_over_rows_are_not_taken_apart() {
-    let file = checkpoint(&[
-        (
-            "model.layers.0.self_attn.qkv_proj.weight",
-            "U8",
-            1,
-            &[2, 32],
-        ),
-        (
-            "model.layers.0.self_attn.qkv_proj.weight_scale",
-            "F32",
-            4,
-            &[1],
-        ),
-    ]);
-    let arch = arch::find("phi3").unwrap();
-    let found = weights_of(arch.name, &file, &json!({})).unwrap();
-    let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
-    assert!(
-        e.message()
-            .contains("is ternary, whose codes run over rows"),
-        "{e}"
-    );
-}
-
-#[test]
 fn positions_may_begin_behind_the_padding() {
     let file = checkpoint(&[("embeddings.position_embeddings.weight", "F32", 4, &[5, 2])]);
     let rows = |padding: Value| {
@@ -620,95 +498,4 @@ fn positions_may_begin_behind_the_padding() {
     );
     let e = rows(json!(7)).unwrap_err();
     assert!(e.message().contains("has 5 rows, wanted 8 to 5"), "{e}");
-}
-
-/// A folder of sentence-transformers with these files.
-fn folder(name: &str, files: &[(&str, Value)]) -> (PathBuf, Folder) {
-    let path = std::env::temp_dir().join(format!("tabla-hf-{}-{name}", std::process::id()));
-    for (file, value) in files {
-        let file = path.join(file);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, value.to_string()).unwrap();
-    }
-    let found = Folder {
-        folder: path.clone(),
-        config: Config::parse(r#"{"model_type": "bert"}"#).unwrap(),
-        generation: None,
-    };
-    (path, found)
-}
-
-#[test]
-fn modules_behind_the_model_are_known() {
-    let old = "sentence_transformers.models.";
-    let new = "sentence_transformers.sentence_transformer.modules.";
-    let modules = |prefix: &str, second: &str| {
-        json!([
-            { "type": format!("{prefix}Transformer"), "path": "" },
-            { "type": format!("{prefix}pooling.Pooling"), "path": "1_Pooling" },
-            { "type": format!("{prefix}{second}"), "path": "2" },
-        ])
-    };
-    let read = |modules: Value, pooling: Value| {
-        let files = [
-            ("modules.json", modules),
-            ("1_Pooling/config.json", pooling),
-            ("sentence_bert_config.json", json!({ "max_seq_length": 80 })),
-        ];
-        let (path, folder) = folder("modules", &files);
-        let meta = folder.metadata();
-        std::fs::remove_dir_all(path).unwrap();
-        let meta = meta?;
-        assert_eq!(meta.u32("bert.embedding_context_length")?, Some(80));
-        let normalize = meta.bool("bert.embedding_normalize")?;
-        Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
-    };
-    let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
-    let found = read(modules(old, "Normalize"), flags).unwrap();
-    assert_eq!(found, (Some(1), Some(true)));
-    for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
-        let found = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
-        assert_eq!(found.unwrap().0, Some(number));
-    }
-    let cls = json!({ "pooling_mode": ["cls"] });
-    for (modules, pooling, part) in [
-        (modules(old, "Dense"), cls.clone(), "models.Dense"),
-        (
-            modules(old, "Normalize"),
-            json!({ "pooling_mode": "weightedmean" }),
-            "weightedmean",
-        ),
-        (
-            modules(old, "Normalize"),
-            json!({ "pooling_mode": ["cls", "max"] }),
-            "[\"cls\",\"max\"]",
-        ),
-        (
-            modules(old, "Normalize"),
-            json!({ "include_prompt": false }),
-            "include_prompt",
-        ),
-        (json!({}), cls.clone(), "no list of modules"),
-        (
-            json!([{ "type": "a.Pooling", "path": "../x" }]),
-            cls,
-            "../x is no folder inside",
-        ),
-    ] {
-        let e = read(modules, pooling).unwrap_err();
-        assert!(e.message().contains(part), "{part:?} is not in: {e}");
-    }
-}
-
-#[test]
-fn prompts_stand_beside_the_model() {
-    let file = "config_sentence_transformers.json";
-    let prompts = json!({ "prompts": { "query": "find: ", "document": "" },
-        "default_prompt_name": "query" });
-    let (path, folder) = folder("prompts", &[(file, prompts)]);
-    let found = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
-    std::fs::remove_dir_all(path).unwrap();
-    let pairs = [("query", "find: "), ("document", "")].map(|(a, b)| (a.into(), b.into()));
-    assert_eq!(found, (pairs.to_vec(), Some("query".into())));
-    assert_eq!(folder.prompts().unwrap(), []);
 }

@@ -175,10 +175,13 @@ pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec
 /// What cosine and sine are multiplied by where a folder leaves it to a rule that readers of GGUF
 /// do not know, and its key.
 pub(super) fn rope_magnitude(model: &Opened) -> Result<Option<(String, f32)>> {
+    if model.folder.is_none() {
+        return Ok(None);
+    }
     let config = arch::Config::read(&model.file.metadata)?;
     let key = format!("{}.rope.scaling.attn_factor", config.architecture);
     let rule = matches!(config.ropes[0].scaling, RopeScaling::Long { .. });
-    let open = model.folder.is_some() && model.file.metadata.get(&key).is_none();
+    let open = model.file.metadata.get(&key).is_none();
     Ok((rule && open).then(|| (key, config.ropes[0].magnitude())))
 }
 

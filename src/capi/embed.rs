@@ -1,0 +1,135 @@
+//! The function of a model's embeddings.
+#![expect(unsafe_code, reason = "exported symbols take pointers from C")]
+
+use super::guard::{TablaStatus, guard};
+use super::handles::{self, TablaModel};
+use super::model::{out_of, slice_of, text_of};
+use super::options::read_sized;
+use crate::decode::Embed;
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::model::Pooling;
+use std::ffi::c_char;
+
+/// What the model's files say: `TablaEmbedOptions.pooling`.
+pub const TABLA_POOLING_MODEL: i32 = 0;
+/// The mean of a text's rows.
+pub const TABLA_POOLING_MEAN: i32 = 1;
+/// Its first row.
+pub const TABLA_POOLING_CLS: i32 = 2;
+/// Its last row.
+pub const TABLA_POOLING_LAST: i32 = 3;
+/// The largest number of each column.
+pub const TABLA_POOLING_MAX: i32 = 4;
+
+/// How texts become embeddings. Zeros are the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TablaEmbedOptions {
+    /// `sizeof(TablaEmbedOptions)`.
+    pub struct_size: u32,
+    /// `TABLA_POOLING_MODEL`, ...
+    pub pooling: i32,
+    /// Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all.
+    pub dimensions: u32,
+    /// Over 0: embeddings get the length 1. Under 0: they stay as long as they are. 0: what the
+    /// model's files say, and length 1 where they say nothing.
+    pub normalize: i32,
+    /// Not 0: texts that are too long are cut. 0: they are `TABLA_ERROR_TOO_LARGE`.
+    pub truncate: u32,
+    /// Keep 0.
+    pub reserved: u32,
+    /// The name of the model's prompt in front of every text, `""` for none; NULL takes its
+    /// default, if it has one.
+    pub prompt: *const c_char,
+}
+
+impl TablaEmbedOptions {
+    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
+    const DEFAULT: Self = Self {
+        struct_size: size_of::<Self>() as u32,
+        pooling: TABLA_POOLING_MODEL,
+        dimensions: 0,
+        normalize: 0,
+        truncate: 0,
+        reserved: 0,
+        prompt: std::ptr::null(),
+    };
+
+    fn pooling(&self) -> Result<Option<Pooling>> {
+        Ok(Some(match self.pooling {
+            TABLA_POOLING_MODEL => return Ok(None),
+            TABLA_POOLING_MEAN => Pooling::Mean,
+            TABLA_POOLING_CLS => Pooling::Cls,
+            TABLA_POOLING_LAST => Pooling::Last,
+            TABLA_POOLING_MAX => Pooling::Max,
+            other => bail!(
+                Argument,
+                "pooling {other} is none of 0 (model), 1 (mean), 2 (cls), 3 (last), 4 (max)"
+            ),
+        }))
+    }
+}
+
+/// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
+/// been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
+/// `count` are numbers of floats. With `out` NULL only `count` is written. NULL options are the
+/// defaults.
+///
+/// # Safety
+///
+/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
+/// with its size; `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_embed(
+    model: *mut TablaModel,
+    texts: *const *const c_char,
+    texts_count: usize,
+    options: *const TablaEmbedOptions,
+    out: *mut f32,
+    capacity: usize,
+    count: *mut usize,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
+        // SAFETY: the caller's promise.
+        let count = unsafe { out_of(count, "count") }?;
+        // SAFETY: the caller's promise.
+        let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
+        let prompt = if options.prompt.is_null() {
+            None
+        } else {
+            // SAFETY: the caller's promise.
+            Some(unsafe { text_of(options.prompt) }?)
+        };
+        let how = Embed {
+            pooling: options.pooling()?,
+            dimensions: options.dimensions,
+            normalize: (options.normalize != 0).then_some(options.normalize > 0),
+            prompt,
+            truncate: options.truncate != 0,
+        };
+        *count = handles::with(model, |session| {
+            let dim = session.embedding_dim(&how)?;
+            let needed = texts.len().checked_mul(dim);
+            let needed = needed.ok_or_else(|| {
+                let message = format_args!("{} texts are too many", texts.len());
+                Error::new(ErrorKind::TooLarge, message)
+            })?;
+            if out.is_null() {
+                return Ok(needed);
+            }
+            if capacity < needed {
+                bail!(TooLarge, "{needed} numbers do not fit room for {capacity}");
+            }
+            // SAFETY: the caller's promise.
+            let texts = texts.iter().map(|text| unsafe { text_of(*text) });
+            let texts = texts.collect::<Result<Vec<&str>>>()?;
+            // SAFETY: the caller's room holds `capacity`, which is enough.
+            let out = unsafe { std::slice::from_raw_parts_mut(out, needed) };
+            session.embed(&texts, &how, out, &mut |_, _| {})?;
+            Ok(needed)
+        })?;
+        Ok(())
+    })
+}
