@@ -87,7 +87,7 @@ impl Slides {
         })
     }
 
-    fn of(&self, layer: u32) -> Result<bool> {
+    fn of(&self, layer: u32, key: &str) -> Result<bool> {
         match self {
             Self::All => Ok(true),
             // Of none, as llama.cpp has it: no layer sees all.
@@ -101,7 +101,7 @@ impl Slides {
                 Some(slides) => Ok(*slides),
                 None => bail!(
                     Format,
-                    "attention.sliding_window_pattern has {} layers, layer {layer} is none",
+                    "{key} has {} layers, layer {layer} is none",
                     list.len()
                 ),
             },
@@ -165,7 +165,8 @@ impl Block {
     fn of(c: &Config, layer: u32) -> Result<Self> {
         let arch = &c.architecture;
         let key = |name: &str| format!("{arch}.{name}");
-        let slides = c.window > 0 && c.lists.slides.of(layer)?;
+        let pattern = key("attention.sliding_window_pattern");
+        let slides = c.window > 0 && c.lists.slides.of(layer, &pattern)?;
         let turned = match &c.lists.turned {
             None => true,
             Some(list) => list.get(layer as usize).copied().unwrap_or(true),
@@ -204,21 +205,28 @@ impl Block {
         if [heads, kv_heads, head_dim, ffn].contains(&0) {
             bail!(
                 Format,
-                "{arch}: layer {layer} has {heads} heads, {kv_heads} key-value heads of {head_dim} \
-                 elements and a feed-forward layer of {ffn}"
+                "{arch}.attention.head_count, head_count_kv, key_length, feed_forward_length: layer \
+                 {layer} has {heads} heads, {kv_heads} key-value heads of {head_dim} elements and a \
+                 feed-forward layer of {ffn}"
             );
         }
         if !heads.is_multiple_of(kv_heads) {
             bail!(
                 Format,
-                "{arch}: {heads} heads do not share {kv_heads} key-value heads evenly"
+                "{arch}.attention.head_count_kv: {heads} heads do not share {kv_heads} evenly"
             );
         }
+        let layers = if self.window > 0 && c.ropes.len() > 1 {
+            "_swa"
+        } else {
+            ""
+        };
         let rope_dim = self.rope.map_or(0, |i| c.ropes[i as usize].dim);
         if rope_dim > head_dim || !rope_dim.is_multiple_of(2) || !head_dim.is_multiple_of(2) {
             bail!(
                 Format,
-                "{arch}: RoPE over {rope_dim} of the {head_dim} elements of a head"
+                "{arch}.rope.dimension_count{layers}: {rope_dim} of the {head_dim} elements of a head \
+                 (attention.key_length{layers}) turn, wanted even numbers"
             );
         }
         Ok(())

@@ -92,13 +92,19 @@ const fn range(key: &'static str, min: u32, max: u32, value: fn(&Config) -> u32)
 /// Layers at most.
 pub(super) const LAYERS_MAX: u32 = 4096;
 
+/// Elements of a head at most.
+const HEAD_DIM_MAX: u32 = 4096;
+
 /// Generous, yet small enough that no product of three of them leaves 64 bits.
 const RANGES: &[Range] = &[
     range("block_count", 1, LAYERS_MAX, |c| c.layers),
     range("embedding_length", 1, 1 << 17, |c| c.dim),
     range("attention.head_count", 1, 4096, |c| c.heads),
     range("attention.head_count_kv", 1, 4096, |c| c.kv_heads),
-    range("attention.key_length", 1, 4096, |c| c.head_dim),
+    range("attention.key_length", 1, HEAD_DIM_MAX, |c| c.head_dim),
+    range("attention.key_length_swa", 1, HEAD_DIM_MAX, |c| {
+        c.lists.head_dim_swa
+    }),
     range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
     range("vocab_size", 1, 1 << 21, |c| c.vocab),
     range("context_length", 1, 1 << 27, |c| c.context),
@@ -193,7 +199,7 @@ impl Config {
                 bail!(Format, "{name}.{key} is missing or 0");
             }
         }
-        if self.kv_heads == 0 {
+        if self.lists.kv_heads == Each::All(0) {
             self.kv_heads = self.heads;
             self.lists.kv_heads = self.lists.heads.clone();
         }
@@ -224,12 +230,23 @@ impl Config {
         if !(eps > 0.0 && eps < 1.0) {
             bail!(
                 Format,
-                "{arch}.attention.layer_norm_rms_epsilon: {eps} is outside 0..1"
+                "{arch}.attention.layer_norm_rms_epsilon, or layer_norm_epsilon: {eps} is outside 0..1"
             );
         }
-        for (rope, key) in self.ropes.iter().zip(["freq_base", "freq_base_swa"]) {
+        for (rope, layers) in self.ropes.iter().zip(["", "_swa"]) {
+            if rope.dim > HEAD_DIM_MAX {
+                bail!(
+                    Format,
+                    "{arch}.rope.dimension_count{layers}: {} is over the limit of {HEAD_DIM_MAX}",
+                    rope.dim
+                );
+            }
             if !(rope.theta >= 1.0 && rope.theta.is_finite()) {
-                bail!(Format, "{arch}.rope.{key}: {} is not a base", rope.theta);
+                bail!(
+                    Format,
+                    "{arch}.rope.freq_base{layers}: {} is not a base",
+                    rope.theta
+                );
             }
             rope.scaling.check(arch)?;
         }
@@ -315,12 +332,13 @@ impl Read<'_> {
     /// says it.
     fn head_dim(&self, dim: u32, heads: u32) -> Result<u32> {
         for kind in ["", "_swa"] {
-            let keys = self.number(&format!("attention.key_length{kind}"))?;
-            let values = self.number(&format!("attention.value_length{kind}"))?;
+            let names = ["key", "value"].map(|of| format!("attention.{of}_length{kind}"));
+            let [keys, values] = [self.number(&names[0])?, self.number(&names[1])?];
             if keys != values && values != 0 {
+                let [key, value] = names.map(|name| self.name(&name));
                 bail!(
                     Unsupported,
-                    "keys of {keys} and values of {values} elements"
+                    "{key} is {keys} and {value} {values}, wanted the same"
                 );
             }
         }

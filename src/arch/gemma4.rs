@@ -8,10 +8,9 @@ use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    let alike = values_are_keys(b, c);
     let own = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
     for l in parts::layers(c) {
-        attention(b, c, l, alike, h);
+        attention(b, c, l, h);
         feed_forward(b, c, l, h);
         if let Some(own) = own {
             add_own(b, c, l, own, h);
@@ -49,14 +48,14 @@ fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
 }
 
 /// `h += norm(Wo attention(norm h))`.
-fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, alike: bool, h: X) {
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let (at, rope) = (l.heads(), l.rope(c));
     let q = l.project(b, c, "attn_q", l.block.q_dim(), n); // [tokens, heads head_dim]
     let q = l.head_norm(b, c, "attn_q_norm", q);
     if at.layer == l.index {
         let k = l.project(b, c, "attn_k", l.block.kv_dim(), n); // [tokens, kv_heads head_dim]
-        let v = if alike && l.block.window == 0 {
+        let v = if l.block.window == 0 && values_are_keys(b, c) {
             k
         } else {
             l.project(b, c, "attn_v", l.block.kv_dim(), n)

@@ -171,6 +171,16 @@ impl Catalog {
         let (short_list, long_list) = (floats(ROPE_SHORT)?, floats(ROPE_LONG)?);
         let mut freqs = Vec::new();
         for (i, rotation) in config.ropes.iter_mut().enumerate() {
+            if i == 0 && !matches!(rotation.scaling, RopeScaling::Long { .. }) {
+                let lists = [(ROPE_SHORT, &short_list), (ROPE_LONG, &long_list)];
+                if let Some((name, _)) = lists.iter().find(|(_, list)| list.is_some()) {
+                    bail!(
+                        Format,
+                        "{}.rope.scaling.attn_factor is missing, which goes with tensor {name}",
+                        config.architecture
+                    );
+                }
+            }
             if let RopeScaling::Long { short, long, .. } = &mut rotation.scaling {
                 for (list, found) in [(short, &short_list), (long, &long_list)] {
                     if let Some(found) = found {

@@ -3,6 +3,7 @@
 mod arch_errors;
 mod archs;
 mod bf16;
+mod bitnet;
 mod blocks;
 mod chat;
 mod checkpoints;
