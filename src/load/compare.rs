@@ -85,7 +85,7 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     tables.extend(build.sampled()?);
     tables.sort_by_key(|table| table.tokens == 1);
     let tables: Arc<[Table]> = tables.into();
-    let plan = Plan {
+    let feed = Feed {
         context: build.cache.context,
         vocab: build.config.vocab,
         encoder: build.arch.encoder,
@@ -109,10 +109,12 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     for (id, table) in tables.iter().enumerate() {
         // A table that picks a token goes on from it by itself.
         let steps = if table.tokens == 1 { STEPS } else { 1 };
-        for rows in plan.passes(table) {
-            pair.begin(plan.context, &rows)?;
+        for rows in feed.passes(table) {
+            pair.begin(feed.context, &rows)?;
+            let live = rows.len();
+            let pass = Pass { id, table, live };
             for at in (0..steps).flat_map(|_| 0..table.cmds.len()) {
-                pair.step(id, at, table, rows.len(), &mut comparison)?;
+                pair.step(&pass, at, &mut comparison)?;
                 if comparison.first.is_some() {
                     return Ok(comparison);
                 }
@@ -123,13 +125,13 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
 }
 
 /// Which tokens go through which table.
-struct Plan {
+struct Feed {
     context: u32,
     vocab: u32,
     encoder: bool,
 }
 
-impl Plan {
+impl Feed {
     /// The rows of each pass of a table.
     fn passes(&self, table: &Table) -> Vec<Vec<Row>> {
         let row = |position: u32| Row {
@@ -152,6 +154,13 @@ impl Plan {
             .map(<[_]>::to_vec)
             .collect()
     }
+}
+
+/// A table with some of its rows alive.
+struct Pass<'a> {
+    id: usize,
+    table: &'a Table,
+    live: usize,
 }
 
 /// The two devices.
@@ -181,15 +190,9 @@ impl Pair {
         self.gpu.write(Place::State, 0, &bytes)
     }
 
-    /// One command on both, and the comparison of what it wrote for `live` tokens.
-    fn step(
-        &mut self,
-        id: usize,
-        at: usize,
-        table: &Table,
-        live: usize,
-        comparison: &mut Comparison,
-    ) -> Result<()> {
+    /// One command on both, and the comparison of what it wrote.
+    fn step(&mut self, pass: &Pass<'_>, at: usize, comparison: &mut Comparison) -> Result<()> {
+        let &Pass { id, table, live } = pass;
         let cmd = &table.cmds[at];
         self.cpu.run(id, at..at + 1, 1)?;
         self.gpu.run(id, at..at + 1, 1)?;
