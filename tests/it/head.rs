@@ -142,7 +142,7 @@ fn the_residual_stream_is_the_same() {
     assert_eq!(layers(&cpu), layers(&with_head(&cpu, DType::Q6K)));
 }
 
-/// The story model with a head of f16, made `q8_0` again, tells its story.
+/// The story model with a head of `f16`, made `q8_0` again, tells its story.
 #[test]
 fn the_story_stays() {
     let folder = Folder::new("head");
