@@ -242,7 +242,7 @@ impl Comparison {
     fn add(&mut self, command: &str, info: &SlotInfo, cpu: &[f64], gpu: &[f64]) {
         let finite = cpu.iter().filter(|x| x.is_finite());
         let largest = finite.fold(0.0f64, |m, x| m.max(x.abs()));
-        let exact = info.dtype == DType::U32;
+        let exact = matches!(info.dtype, DType::U32 | DType::I8);
         let scale = if exact { 1.0 } else { largest.max(1e-6) };
         let difference = |(a, b): (&f64, &f64)| {
             let difference = if a == b { 0.0 } else { (a - b).abs() / scale };
@@ -279,6 +279,7 @@ fn numbers(info: &SlotInfo, bytes: &[u8]) -> Vec<f64> {
     let halves = bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
     match info.dtype {
         DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
+        DType::I8 => bytes.iter().map(|b| f64::from(b.cast_signed())).collect(),
         DType::F16 => halves
             .map(|b| half::f16::from_le_bytes(b).to_f64())
             .collect(),
