@@ -111,7 +111,8 @@ const RANGES: &[Range] = &[
     range("attention.sliding_window", 0, 1 << 27, |c| c.window),
     range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| c.shared_kv),
     range("expert_count", 0, 4096, |c| c.experts),
-    range("expert_feed_forward_length", 0, 1 << 20, |c| c.expert_ffn),
+    // The rows of all experts together fit 32 bits.
+    range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
     range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
         c.layer_embedding
     }),

@@ -121,6 +121,7 @@ pub const ARCHS: &[Arch] = &[
         model_types: &["olmo2"],
         classes: &["Olmo2ForCausalLM"],
         names: &names::OLMO2,
+        defaults: olmo2::defaults,
         recipe: olmo2::recipe,
         ..PLAIN
     },

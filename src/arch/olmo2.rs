@@ -1,6 +1,7 @@
 //! OLMo 2: norms stand behind attention and feed-forward layer, and Q and K are normed whole.
 
 use super::Config;
+use super::block::Slides;
 use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
@@ -20,4 +21,13 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let o = l.project(b, c, "ffn_down", c.dim, f);
     let o = l.rms_norm(b, c, "post_ffw_norm", o);
     b.add(o, h, 1.0);
+}
+
+/// OLMo 3's files call themselves OLMo 2, and have windows, whose layers RoPE does not scale.
+pub(super) fn defaults(c: &mut Config) {
+    c.slide_unless_said(Slides::But {
+        one_of: 4,
+        first: false,
+    });
+    c.rotate_windows_by(c.ropes[0].theta);
 }

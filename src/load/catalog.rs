@@ -52,6 +52,12 @@ impl Catalog {
         options: &Options,
     ) -> Result<(Self, Config)> {
         let file = &model.file;
+        let causal = format!("{}.attention.causal", arch.name);
+        if let Some(said) = file.metadata.bool(&causal)?
+            && said == arch.encoder
+        {
+            bail!(Unsupported, "{causal}: {said}");
+        }
         let weights = match &model.folder {
             Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())

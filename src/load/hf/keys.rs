@@ -101,6 +101,16 @@ const CONTEXT: &[&str] = &[
     "n_positions",
 ];
 
+/// Switches that the recipes know in one position alone, and that no tensor tells of.
+const FIXED: &[(&str, fn(&Value) -> bool)] = &[
+    ("position_embedding_type", |v| v == "absolute"),
+    ("scale_attn_by_inverse_layer_idx", |v| v == false),
+    ("rotary_emb_interleaved", |v| v == false),
+    ("rotary_emb_fraction", |v| v.as_f64() == Some(1.0)),
+    ("prenorm", |v| v == false),
+    ("parallel_block", |v| v == false),
+];
+
 impl Config {
     /// Writes the keys that a GGUF file of this model would have, but for the tokenizer's. Of an
     /// architecture that is not known, its name.
@@ -140,6 +150,11 @@ impl Config {
             && (value == &Value::Bool(true) || value == "all")
         {
             bail!(Unsupported, "{both}: {value}");
+        }
+        for (name, known) in FIXED {
+            if let Some(value) = self.find(name).filter(|value| !known(value)) {
+                bail!(Unsupported, "{name}: {value}");
+            }
         }
         if let Some(path) = self.first(CONTEXT)
             && let Some(rows) = self.integer(path)?
@@ -374,6 +389,8 @@ mod tests {
         refused(json!({ "num_local_experts": 8 }), "0 of 8 experts");
         let both = json!({ "use_bidirectional_attention": true });
         refused(both, "use_bidirectional_attention: true");
+        let relative = json!({ "position_embedding_type": "relative_key" });
+        refused(relative, "position_embedding_type: \"relative_key\"");
         refused(json!({ "hidden_size": null }), "missing or 0");
         for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
             Config::parse(text).unwrap_err();

@@ -89,6 +89,14 @@ impl Folder {
     pub(super) fn weights(&self, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
         let quantization = quantization.context(self.path(CONFIG).display())?;
+        let said = ["quantization_config", "quantization"].map(|name| self.config.find(name));
+        if arch.ternary && said == [None; 2] {
+            bail!(
+                Unsupported,
+                "{}: no quantization_config: weights that are made ternary while the model runs",
+                self.path(CONFIG).display()
+            );
+        }
         let offset = self.config.position_offset();
         let special = Special {
             // Some files repeat the embedding as the head.

@@ -267,7 +267,7 @@ fn scales_of_blocks_rows_and_all() {
     refused(
         &[codes],
         &block,
-        "tensor lm_head.weight is e4m3 and has no scales",
+        "tensor lm_head.weight is e4m3, and there is no lm_head.weight_scale",
     );
     let floats = ("lm_head.weight", "F16", 2, [8, 20].as_slice());
     refused(
@@ -466,7 +466,10 @@ fn experts_lie_one_behind_the_other() {
         e.message().to_string()
     };
     let gap = error(&[first, one("model.layers.0.mlp.experts.2.down_proj.weight")]);
-    assert!(gap.contains("expert 1 is missing"), "{gap}");
+    assert!(
+        gap.contains("experts.1.down_proj.weight is missing"),
+        "{gap}"
+    );
     let wide = (
         "model.layers.0.mlp.experts.1.down_proj.weight",
         "F32",

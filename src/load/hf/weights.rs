@@ -109,7 +109,9 @@ pub(super) fn collect(
     let wanted = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
     for (name, all) in experts {
         // As many as there are, if not more: what is missing is found soon.
-        let missing = (0..wanted.unwrap_or(0)).find(|n| !all.contains_key(n));
+        let last = all.keys().last().map_or(0, |n| n.saturating_add(1));
+        let count = wanted.unwrap_or(0).max(last);
+        let missing = (0..count).find(|n| !all.contains_key(n));
         if let (Some(missing), Some((number, one))) = (missing, all.first_key_value()) {
             let missing = format!("experts.{missing}.");
             let tensor = one
