@@ -101,8 +101,11 @@ const CONTEXT: &[&str] = &[
     "n_positions",
 ];
 
+/// A key, and whether recipes know this value of it.
+type Switch = (&'static str, fn(&Value) -> bool);
+
 /// Switches that the recipes know in one position alone, and that no tensor tells of.
-const FIXED: &[(&str, fn(&Value) -> bool)] = &[
+const FIXED: &[Switch] = &[
     ("position_embedding_type", |v| v == "absolute"),
     ("scale_attn_by_inverse_layer_idx", |v| v == false),
     ("rotary_emb_interleaved", |v| v == false),
