@@ -52,12 +52,7 @@ impl Catalog {
         options: &Options,
     ) -> Result<(Self, Config)> {
         let file = &model.file;
-        let causal = format!("{}.attention.causal", arch.name);
-        if let Some(said) = file.metadata.bool(&causal)?
-            && said == arch.encoder
-        {
-            bail!(Unsupported, "{causal}: {said}");
-        }
+        check_causal(file, arch)?;
         let weights = match &model.folder {
             Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())
@@ -267,6 +262,16 @@ impl Catalog {
     /// Bytes of the file or files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
+    }
+}
+
+/// Refuses a decoder that was trained to see both ways, and an encoder that was not: their tensors
+/// are the same.
+fn check_causal(file: &Directory, arch: &Arch) -> Result<()> {
+    let key = format!("{}.attention.causal", arch.name);
+    match file.metadata.bool(&key)? {
+        Some(said) if said == arch.encoder => bail!(Unsupported, "{key}: {said}, wanted {}", !said),
+        _ => Ok(()),
     }
 }
 
