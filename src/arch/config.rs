@@ -242,7 +242,7 @@ impl Config {
                     rope.dim
                 );
             }
-            if !(rope.theta >= 1.0 && rope.theta.is_finite()) {
+            if !(rope.theta > 1.0 && rope.theta.is_finite()) {
                 bail!(
                     Format,
                     "{arch}.rope.freq_base{layers}: {} is not a base",

@@ -84,7 +84,7 @@ impl Catalog {
         let tied = said.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may hold Q and K permuted.
         config.half_split = arch.half_split || model.folder.is_some();
-        let digit_scales = weights.iter().map(|w| digit_scale(w, file, arch)).collect();
+        let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
         let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
         let parameters = weights.iter().map(elements);
         let mut catalog = Self {
@@ -275,17 +275,17 @@ fn check_causal(file: &Directory, arch: &Arch) -> Result<()> {
     }
 }
 
-/// The one scale of a weight of ternary digits, whose activations go to int8. Two types of them are
-/// made of any model's weights: only where the model was trained so they mean that.
-fn digit_scale(weight: &Weight, file: &Directory, arch: &Arch) -> Option<f32> {
-    let any = matches!(weight.dtype, DType::Tq1_0 | DType::Tq2_0);
+/// The one scale of a weight of ternary digits, whose activations go to int8. `TQ1_0` and `TQ2_0`
+/// are made of any model's weights; all of their blocks have one scale only where the model was
+/// trained so.
+fn digit_scale(weight: &Weight, file: &Directory) -> Option<f32> {
     let matrix = Matrix {
         bytes: weight.codes.bytes(file),
         scales: weight.scales(file),
         rows: weight.rows as usize,
         cols: weight.cols as usize,
     };
-    (!any || arch.ternary).then(|| quant::one_scale(weight.dtype, &matrix))?
+    quant::one_scale(weight.dtype, &matrix)
 }
 
 impl Weights for Catalog {

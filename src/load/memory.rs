@@ -36,8 +36,11 @@ pub(super) fn cache(
     let context = match options.context {
         0 => config.context.min(CONTEXT_DEFAULT),
         n if n > CONTEXT_MAX => bail!(TooLarge, "a context of {n} is over {CONTEXT_MAX}"),
-        // An encoder has nothing for a position that it was not trained for.
-        n if arch.encoder => n.min(config.context),
+        // Where positions are embeddings there is none for those that were not trained, and an
+        // encoder knows no others either.
+        n if arch.encoder || config.blocks.iter().all(|b| b.rope.is_none()) => {
+            n.min(config.context)
+        }
         n => n,
     };
     if context > config.context {

@@ -212,6 +212,18 @@ fn check_tight(path: &Path, golden: &Golden) {
     }
 }
 
+/// Positions that are embeddings end where those end, whatever is asked for.
+#[test]
+fn learned_positions_end() {
+    let (_, options) = devices(Precision::Exact).remove(0);
+    let wide = Options {
+        context: 200,
+        ..options
+    };
+    let s = session(&file("gpt2", "model.gguf"), &wide);
+    assert_eq!(s.facts().context, 96);
+}
+
 macro_rules! architectures {
     ($($name:ident),+ $(,)?) => {
         $(#[test]
