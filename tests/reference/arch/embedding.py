@@ -221,22 +221,19 @@ def forward(file, ids):
         field = reader.fields.get(f"{arch}.{key}")
         return field.contents() if field else default
 
-    gemma, heads, length = arch == "gemma-embedding", meta("attention.head_count"), len(ids)
-    eps = meta("attention.layer_norm_rms_epsilon" if gemma else "attention.layer_norm_epsilon")
+    heads, length, eps = meta("attention.head_count"), len(ids), meta("attention.layer_norm_epsilon")
 
     def norm(x, name):
-        """LayerNorm, Gemma's without the mean; nothing where the file has none of that name."""
+        """LayerNorm; nothing where the file has none of that name."""
         if f"{name}.weight" not in t:
             return x
-        x = x if gemma else x - x.mean(-1, keepdims=True)
+        x = x - x.mean(-1, keepdims=True)
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * t[f"{name}.weight"] + t.get(f"{name}.bias", 0)
 
     def linear(x, name):
         return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0)
 
     def gelu(x):
-        if gemma:
-            return x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
         return x / 2 * (1 + torch.erf(torch.from_numpy(x) / 2**0.5).numpy())
 
     def rope(x, base):
@@ -246,7 +243,7 @@ def forward(file, ids):
         return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
 
     distance = np.abs(np.arange(length)[:, None] - np.arange(length))
-    x = t["token_embd.weight"][ids] * (meta("embedding_length") ** 0.5 if gemma else 1)
+    x = t["token_embd.weight"][ids]
     if "token_types.weight" in t:
         x = x + t["token_types.weight"].reshape(-1, x.shape[1])[0]
     if arch == "bert":
@@ -254,15 +251,14 @@ def forward(file, ids):
     x, out = norm(x, "token_embd_norm"), []
     for layer in range(meta("block_count")):
         blk = f"blk.{layer}."
-        # All layers but each third, or in Gemma each sixth from its end, see as many positions, half of them on either side.
-        local = (layer + 1) % 6 if gemma else layer % meta("attention.sliding_window_pattern", 1)
+        # All layers but each third see as many positions, half of them on either side.
+        local = layer % meta("attention.sliding_window_pattern", 1)
         window = meta("attention.sliding_window") if local else None
         h = norm(x, blk + "attn_norm")
         fused = blk + "attn_qkv.weight" in t
         qkv = np.split(linear(h, blk + "attn_qkv"), 3, -1) if fused else [linear(h, f"{blk}attn_{part}") for part in "qkv"]
         head_dim = qkv[0].shape[1] // heads
         q, k, v = (np.repeat(a.reshape(length, -1, head_dim), qkv[0].shape[1] // a.shape[1], 1) for a in qkv)
-        q, k = norm(q, blk + "attn_q_norm"), norm(k, blk + "attn_k_norm")
         if arch != "bert":
             base = meta("rope.freq_base_swa", 1e4) if window else meta("rope.freq_base")
             q, k = rope(q, base), rope(k, base)
@@ -272,19 +268,17 @@ def forward(file, ids):
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
         heard = linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output")
-        x = norm(x + norm(heard, blk + "post_attention_norm"), blk + "attn_output_norm")
+        x = norm(x + heard, blk + "attn_output_norm")
         h = norm(x, blk + "ffn_norm")
         up = linear(h, blk + "ffn_up")
         if arch == "nomic-bert":
             gate = linear(h, blk + "ffn_gate")
             act = gate / (1 + np.exp(-gate)) * up
-        elif gemma:
-            act = gelu(linear(h, blk + "ffn_gate")) * up
         elif arch == "modern-bert":
             gate, up = np.split(up, 2, -1)
             act = gelu(gate) * up
         else:
             act = gelu(up)
-        x = norm(x + norm(linear(act, blk + "ffn_down"), blk + "post_ffw_norm"), blk + "layer_output_norm")
+        x = norm(x + linear(act, blk + "ffn_down"), blk + "layer_output_norm")
         out.append(x)
     return np.stack(out)
