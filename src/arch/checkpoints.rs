@@ -128,6 +128,12 @@ const CHECKPOINTS: &[Checkpoint] = &[
         ..PLAIN
     },
     Checkpoint {
+        model_types: &["starcoder2"],
+        defaults: r#"{"max_position_embeddings": 4096, "norm_epsilon": 1e-5,
+            "num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh"}"#,
+        ..PLAIN
+    },
+    Checkpoint {
         model_types: &["bert"],
         defaults: r#"{"max_position_embeddings": 512, "layer_norm_eps": 1e-12,
             "hidden_act": "gelu", "is_causal": false}"#,

@@ -8,6 +8,11 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let positions = b.weight("position_embd.weight", c.context, c.dim);
     b.embed_add(positions, h, 1, 0);
+    layers(b, c, h);
+}
+
+/// The layers, and the head behind them.
+pub(super) fn layers(b: &mut Builder<'_>, c: &Config, h: X) {
     for l in parts::layers(c) {
         block(b, c, l, h);
         b.end_of_layer(h);

@@ -17,6 +17,7 @@ mod qwen2;
 mod qwen3;
 mod qwen3moe;
 mod rope;
+mod starcoder2;
 
 pub use block::Block;
 pub use checkpoints::{Checkpoint, Quirk, checkpoint};
@@ -218,6 +219,14 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gpt2::defaults,
         recipe: gpt2::recipe,
+        ..PLAIN
+    },
+    Arch {
+        name: "starcoder2",
+        model_types: &["starcoder2"],
+        names: &names::STARCODER2,
+        activation: Activation::GeluTanh,
+        recipe: starcoder2::recipe,
         ..PLAIN
     },
     Arch {

@@ -199,6 +199,15 @@ pub(super) const GPT2: Names = Names {
 /// What guesses hidden words and next sentences, and the numbers from 0 on.
 const BERT_HEADS: &[&str] = &["pooler.", "cls.", "lm_head.", "embeddings.position_ids"];
 
+pub(super) const STARCODER2: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
+    ],
+    ..LLAMA
+};
+
 pub(super) const BERT: Names = Names {
     prefix: "",
     layers: "encoder.layer.",

@@ -31,7 +31,12 @@ pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
     (
         "attention.layer_norm_epsilon",
         Float,
-        &["layer_norm_epsilon", "layer_norm_eps", "norm_eps"],
+        &[
+            "layer_norm_epsilon",
+            "layer_norm_eps",
+            "norm_eps",
+            "norm_epsilon",
+        ],
     ),
     ("attention.causal", Flag, &["is_causal", "causal"]),
     ("attention.scale", Float, &["attention_multiplier"]),

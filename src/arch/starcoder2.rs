@@ -1,0 +1,9 @@
+//! StarCoder 2: GPT-2's block with rotary positions and grouped heads.
+
+use super::{Config, gpt2, parts};
+use crate::op::builder::Builder;
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    let h = parts::embed(b, c); // [tokens, dim]
+    gpt2::layers(b, c, h);
+}
