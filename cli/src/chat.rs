@@ -169,7 +169,10 @@ impl Chat<'_> {
             .encode(&conversation, self.session.tokenizer())?;
         let context = self.session.facts().context;
         if let Overflow::Shift { keep } = self.generate.overflow {
-            shorten(&mut ids, keep as usize, context as usize);
+            // As in the shift: what begins texts stays.
+            let begins = ids.first().copied() == self.session.tokenizer().bos();
+            let keep = (keep as usize).max(usize::from(begins));
+            shorten(&mut ids, keep, context as usize);
         }
         run::check_length(&ids, context)?;
         let old = self.session.tokens().iter();

@@ -31,7 +31,8 @@ pub enum Overflow {
     /// The older half of the sequence behind its first `keep` tokens is forgotten, and the rest
     /// computed anew at its new positions.
     Shift {
-        /// Tokens at the front that stay; half of the context at most.
+        /// Tokens at the front that stay, half of the context at most; one that begins texts
+        /// (BOS) stays in any case.
         keep: u32,
     },
 }
@@ -177,7 +178,8 @@ impl Session {
     /// Forgets the older half of what stands behind the first `keep` tokens.
     fn make_room(&mut self, keep: u32) {
         let context = self.model.facts.context as usize;
-        let keep = (keep as usize).min(context / 2);
+        let begins = self.tokens.first().copied() == self.model.tokenizer.bos();
+        let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
         self.shift(keep, (context - keep).div_ceil(2));
     }
 

@@ -1,7 +1,8 @@
 //! Sessions that move up or go back: what they answer is what a fresh session answers.
 
-use crate::common::{devices, golden, greedy, picks, session, worst};
+use crate::common::{devices, golden, greedy, picks, session, story, worst};
 use std::path::PathBuf;
+use tabla::text::Encode;
 use tabla::{ErrorKind, Finish, Flow, Generate, Options, Overflow, Precision, Sampling, Session};
 
 /// Positions: windows of 16 have rings of 23 with passes of [`CHUNK`] tokens.
@@ -395,4 +396,29 @@ fn encoders_have_nothing_to_shift() {
     s.shift(0, 10);
     s.truncate(3);
     assert!(s.tokens().is_empty());
+}
+
+/// What begins texts stays, even where nothing is asked to.
+#[test]
+fn the_beginning_of_a_text_stays() {
+    let told = |keep| {
+        let mut s = story(small(Options::default()));
+        let text = "Once upon a time, there was a little fox";
+        let prompt = s.tokenizer().encode(text, Encode::PROMPT).expect("text");
+        assert_eq!(prompt.first().copied(), s.tokenizer().bos());
+        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        let stats = s.generate(&shifting(Sampling::GREEDY, 80, keep), &mut |_| {
+            Flow::Continue
+        });
+        assert_eq!(
+            stats.expect("it generates").tokens,
+            80,
+            "more than the context"
+        );
+        s.tokens().to_vec()
+    };
+    let begins = story(Options::default()).tokenizer().bos();
+    assert_eq!(told(0).first().copied(), begins);
+    assert_eq!(told(0), told(1));
+    assert_ne!(told(0), told(6));
 }
