@@ -283,7 +283,7 @@ impl Keys<'_> {
         Ok(said.unwrap_or(rule))
     }
 
-    /// Reads the scaling; `lists` are the short and long factors that stand in tensors.
+    /// Reads the scaling; lists of factors may stand in tensors, which the catalog adds.
     pub(super) fn scaling(&self) -> Result<RopeScaling> {
         let legacy = self.meta.f32(&format!("{}.rope.scale_linear", self.arch))?;
         let scaling = match self.meta.str(&self.key("type"))? {
