@@ -3,6 +3,7 @@
 mod activation;
 mod attend;
 pub(super) mod chunks;
+mod floats;
 mod product;
 pub(super) mod quantise;
 mod turns;
