@@ -49,6 +49,7 @@ fn main() {
                         threads,
                         level: Some(level),
                         precision,
+                        packed: true,
                     };
                     gemv(&name, dtype, &options);
                     gemm(&name, dtype, &options);

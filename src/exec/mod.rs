@@ -22,6 +22,9 @@ pub trait Tensors: Send + Sync {
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
         None
     }
+    /// Says that these bytes of a weight were copied and will hardly be read again: the system may
+    /// have their memory back for as long as nobody reads them.
+    fn release(&self, _index: u32, _range: Range<usize>) {}
     /// The bytes of [`Place::Constant`]`(index)`.
     fn constant(&self, index: u32) -> &[u8];
 }

@@ -35,6 +35,7 @@ impl Device {
                 threads: options.threads,
                 level: options.level,
                 precision: options.precision,
+                packed: true,
             };
             Ok(Self::Cpu(options, fallback))
         };

@@ -18,6 +18,9 @@ struct Block {
     qs: [u8; 16],
 }
 
+/// Twice the number of each nibble.
+pub const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
 /// Twice the number of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 behind a sign.
 #[inline(always)]
 pub(super) fn doubled(nibble: u8) -> u8 {
@@ -33,11 +36,16 @@ pub(super) fn doubled(nibble: u8) -> u8 {
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { e, qs } = from_bytes(block);
     each(q, &cast(nibbles(qs)), doubled);
+    scale.fill(self::scale(*e));
+}
+
+/// `2^(e - 128)`: half of what the exponent says, as numbers are doubled.
+#[inline(always)]
+pub fn scale(e: u8) -> f32 {
     // The lowest two are subnormal as f32.
-    let bits = if *e < 2 {
+    f32::from_bits(if e < 2 {
         0x0020_0000 << e
     } else {
         u32::from(e - 1) << 23
-    };
-    scale.fill(f32::from_bits(bits));
+    })
 }

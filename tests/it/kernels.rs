@@ -30,13 +30,17 @@ pub(crate) struct Device {
 
 /// A CPU at a level.
 pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
-    let options = Options {
+    cpu_of(Options {
         threads,
         level: Some(level),
         precision,
-    };
+        packed: true,
+    })
+}
+
+fn cpu_of(options: Options) -> Device {
     Device {
-        name: format!("{} {precision:?} {threads} threads", level.name()),
+        name: format!("{options:?}"),
         profile: cpu::profile(&options).expect("an available level"),
         link: Box::new(move |program| cpu::link(program, &options)),
     }
@@ -389,6 +393,28 @@ fn threads_change_no_bit() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn packing_changes_no_bit() {
+    for level in Level::available() {
+        let options = Options {
+            threads: 1,
+            level: Some(level),
+            precision: Precision::Fast,
+            packed: true,
+        };
+        let mapped = cpu_of(Options {
+            packed: false,
+            ..options
+        });
+        every(|op, case| {
+            let packed = run_case(op, case, &cpu_of(options), &keep);
+            let found = run_case(op, case, &mapped, &keep);
+            let what = format!("{op:?} {} on {}", case.name, mapped.name);
+            compare(&what, &packed, &found, 0.0);
+        });
     }
 }
 

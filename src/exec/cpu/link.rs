@@ -3,6 +3,7 @@
 use super::kernel::quantise::{Quantise, Shape};
 use super::kernel::{self, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand, ScalesAt};
+use super::pack::{Packed, Packing};
 use super::pool::Linked;
 use super::simd::Isa;
 use super::step::{By, Split, Step, Steps};
@@ -22,6 +23,8 @@ pub(super) struct Target {
     pub(super) isa: Isa,
     /// How exactly products are computed.
     pub(super) precision: Precision,
+    /// Whether quantised weights are packed.
+    pub(super) packed: bool,
     /// Threads that share the work.
     pub(super) threads: usize,
 }
@@ -43,8 +46,10 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         .collect::<Result<Vec<_>>>()?;
     let layout = Layout::new(&program, &launches, target.threads)?;
     let mut arena = Arena::new(layout.bytes)?;
+    let packed = Packed::new(&program, &packings(&program, &launches)?, target.threads)?;
     let mut memory = Memory {
         operands: BTreeMap::new(),
+        packed,
         scratch: arena.operand(layout.scratch.clone()),
         quantised: arena.operand(layout.quantised.clone()),
     };
@@ -64,7 +69,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     }
     let tables = Linked {
         tables,
-        _keep: Box::new((arena, program)),
+        _keep: Box::new((arena, memory.packed, program)),
     };
     Ok(Linking { tables, places })
 }
@@ -72,6 +77,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
 /// Memory by what it is for.
 struct Memory {
     operands: BTreeMap<Place, Operand>,
+    packed: Packed,
     scratch: Operand,
     quantised: Operand,
 }
@@ -86,6 +92,7 @@ fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
         let request = Request {
             isa: target.isa,
             precision: target.precision,
+            packed: target.packed,
             variant: cmd.kernel.variant(),
             params: table.params(cmd),
         };
@@ -103,6 +110,27 @@ fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
         .labels
         .get(cmd.label as usize)
         .map_or(cmd.op.name(), String::as_str)
+}
+
+/// Which weights are packed, and how.
+fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, Packing>> {
+    let mut packings = BTreeMap::new();
+    for (table, launches) in program.tables.iter().zip(launches) {
+        for (cmd, launch) in table.cmds.iter().zip(launches) {
+            let slot = table.slot(cmd.slots()[0]);
+            let (Some(layout), Place::Weight(index)) = (launch.pack, slot.place) else {
+                continue;
+            };
+            tensor_bytes(program, slot)?;
+            let packing = Packing {
+                layout,
+                rows: slot.rows as usize,
+                cols: slot.cols as usize,
+            };
+            packings.insert(index, packing);
+        }
+    }
+    Ok(packings)
 }
 
 /// The bytes of a tensor's place.
@@ -171,12 +199,12 @@ impl Layout {
         let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
         layout.scratch = layout.take((scratch.unwrap_or(0) * threads) as u64)?;
         let copies = |shape: Shape| {
-            let rows = if shape.tokens == 1 {
+            let tiles = if shape.tokens == 1 {
                 threads
             } else {
-                shape.tokens as usize
+                shape.tiles()
             };
-            (rows * shape.row_bytes()) as u64
+            (tiles * shape.tile_bytes()) as u64
         };
         let quantised = all().filter_map(|l| l.quantise).map(copies).max();
         layout.quantised = layout.take(quantised.unwrap_or(0))?;
@@ -279,6 +307,12 @@ fn step(
         }
         count += 1;
     }
+    if let (Some(_), Place::Weight(index)) = (launch.pack, table.slot(cmd.slots()[0]).place) {
+        match memory.packed.operand(index) {
+            Some(packed) => operands[0] = packed,
+            None => bail!(Internal, "weight {index} is not packed"),
+        }
+    }
     if launch.scratch > 0 {
         let bytes = launch.scratch.next_multiple_of(ALIGN);
         operands[count] = memory.scratch.per_thread(bytes);
@@ -329,7 +363,7 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
 
 /// The step that quantises a product's activations, which become one more operand of it.
 fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
-    let bytes = shape.row_bytes();
+    let bytes = shape.tile_bytes();
     // One row is quantised by every thread for itself: cheaper than to wait for another.
     let alone = shape.tokens == 1;
     let out = if alone {
@@ -353,7 +387,11 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
         read: None,
         scales: None,
         tokens: shape.tokens as usize,
-        split: if alone { Split::Each } else { Split::Rows(1) },
+        split: if alone {
+            Split::Each
+        } else {
+            Split::Tiles(shape.tile as usize)
+        },
         by: By::All,
         barrier: false,
         made_by: None,

@@ -13,6 +13,7 @@
 
 use super::kernel::chunks::Read;
 use super::pool::Pool;
+use super::simd::{Decode, Unpack};
 use super::step::{By, Step};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
@@ -29,7 +30,7 @@ pub(super) const ALIGN: usize = 64;
 /// All memory that linked tables own, zero until touched.
 #[derive(Debug)]
 pub(super) struct Arena {
-    _map: MmapMut,
+    map: MmapMut,
     all: Operand,
 }
 
@@ -52,7 +53,7 @@ impl Arena {
             bytes: map.len(),
             stride: 0,
         };
-        Ok(Self { _map: map, all })
+        Ok(Self { map, all })
     }
 
     /// Bytes `range`, which must lie inside.
@@ -66,6 +67,11 @@ impl Arena {
             bytes: range.len(),
             stride: 0,
         }
+    }
+
+    /// All of it, before any step knows of it.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.map
     }
 
     /// Copies the first bytes into `range`, before any step knows of it.
@@ -271,9 +277,25 @@ impl<'a> Args<'a> {
         unsafe { std::slice::from_raw_parts(at, operand.bytes) }
     }
 
-    /// How the weights are read, where the kernel serves many storage types.
-    pub(super) fn read(&self) -> Option<Read> {
-        self.step.read
+    /// How the weights are read as integers, where the kernel serves many storage types.
+    pub(super) fn unpack(&self) -> Unpack {
+        match self.step.read {
+            Some(Read::Ints(unpack)) => unpack,
+            other => unreachable!("link chose {other:?}"),
+        }
+    }
+
+    /// The same for floats.
+    pub(super) fn decode(&self) -> Decode {
+        match self.step.read {
+            Some(Read::Floats(decode)) => decode,
+            other => unreachable!("link chose {other:?}"),
+        }
+    }
+
+    /// Rows that count at most.
+    pub(super) fn tokens(&self) -> usize {
+        self.step.tokens
     }
 
     /// The weights, operand 0, as a matrix of this shape.
@@ -366,6 +388,17 @@ impl<T: Pod> Out<'_, T> {
         let (first, end) = (self.part.first, self.part.end);
         assert!(end * size <= width, "columns end outside the row");
         self.slice(row * width + first * size, (end - first) * size)
+    }
+
+    /// The columns of a unit in a row of `width`, `size` of them, or fewer where the row ends.
+    pub(super) fn panel(&mut self, row: usize, width: usize, unit: usize, size: usize) -> &mut [T] {
+        let part = self.part;
+        assert!(
+            (part.first..part.end).contains(&unit) && part.step == 1,
+            "unit {unit} is another thread's"
+        );
+        let columns = (unit * size).min(width)..((unit + 1) * size).min(width);
+        self.slice(row * width + columns.start, columns.len())
     }
 
     /// All of it, where no other thread has a part.

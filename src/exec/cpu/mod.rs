@@ -7,6 +7,8 @@
 mod kernel;
 mod link;
 mod memory;
+mod pack;
+mod panel;
 mod pool;
 mod simd;
 mod step;
@@ -36,6 +38,9 @@ pub struct Options {
     pub level: Option<Level>,
     /// Whether activations may go to int8 before a quantised product.
     pub precision: Precision,
+    /// Whether quantised weights are rearranged while linking, in memory of their own; otherwise
+    /// they are used where they are.
+    pub packed: bool,
 }
 
 /// Threads at most: beyond any machine's cores a number is a mistake.
@@ -112,6 +117,7 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     let target = Target {
         isa: Isa::of(options.level()?)?,
         precision: options.precision,
+        packed: options.packed,
         threads: options.threads()?,
     };
     let linked = link::link(program, target)?;

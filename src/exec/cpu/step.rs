@@ -24,6 +24,8 @@ pub(super) enum Split {
     Units(usize),
     /// Ranges of this many units for every live row.
     Rows(usize),
+    /// A unit for every so many live rows.
+    Tiles(usize),
     /// This many units for every live row, dealt out in turn: where later rows cost more.
     Dealt(usize),
 }
@@ -74,6 +76,7 @@ impl Step {
             Split::Each => Part::whole(thread, 1),
             Split::Units(units) => Part::of(thread, threads, units),
             Split::Rows(units) => Part::of(thread, threads, units * live),
+            Split::Tiles(rows) => Part::of(thread, threads, live.div_ceil(rows)),
             Split::Dealt(units) => Part::dealt(thread, threads, units * live),
         };
         (!part.is_empty()).then_some(part)

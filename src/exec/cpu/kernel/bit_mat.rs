@@ -3,7 +3,7 @@
 //! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
 //! that every level and the shader give the same bits.
 
-use super::chunks::{self, Read};
+use super::chunks;
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -28,9 +28,7 @@ impl Kernel for BitMat {
         let padded = cols.next_multiple_of(64);
         let (q, d): (&[i8], _) = (bytemuck::cast_slice(args.bytes(1)), args.f32s(2));
         let m = args.matrix(rows, cols);
-        let Some(Read::Ints(unpack)) = args.read() else {
-            unreachable!("link chose how digits are unpacked")
-        };
+        let unpack = args.unpack();
         let (range, live) = (args.range(), args.live());
         let mut y = args.open::<f32>(3);
         let mut scratch = args.open::<i8>(5);

@@ -1,6 +1,6 @@
 //! `y[t, :] += W[stride * position[t] + offset, :]`
 
-use super::chunks::{self, Read};
+use super::chunks;
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -18,9 +18,7 @@ impl Kernel for EmbedAdd {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
-        let Some(Read::Floats(decode)) = args.read() else {
-            unreachable!("link chose how rows are decoded")
-        };
+        let decode = args.decode();
         let mut y = args.open::<f32>(1);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {

@@ -3,7 +3,7 @@
 //! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
 //! its own order whatever the company, so a token's result is the same bits alone and in a batch.
 
-use super::chunks::{self, Read, dot_floats};
+use super::chunks::{self, dot_floats};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -27,9 +27,7 @@ impl Kernel for Experts {
         let each = p.rows as usize / experts;
         let (x, ids): (_, &[u32]) = (args.f32s(1), bytemuck::cast_slice(args.bytes(2)));
         let m = args.matrix(p.rows as usize, cols);
-        let Some(Read::Floats(decode)) = args.read() else {
-            unreachable!("link chose how rows are decoded")
-        };
+        let decode = args.decode();
         let range = args.range();
         let ids = &ids[..args.live() * k];
         let mut y = args.open::<f32>(3);

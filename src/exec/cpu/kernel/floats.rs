@@ -1,10 +1,12 @@
 //! Products with weights that are floats, row by row as the file has them.
 
 use super::product::Format;
-use super::quantise::BLOCK;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{PREFETCH_BYTES, Simd};
 use std::marker::PhantomData;
+
+/// Columns that a row is read by.
+const BLOCK: usize = 32;
 
 /// A storage type of weights that are floats.
 pub(super) trait Weight {

@@ -3,11 +3,13 @@
 mod activation;
 mod attend;
 pub(super) mod chunks;
+mod codes;
 mod floats;
 mod product;
 pub(super) mod quantise;
 mod turns;
 
+use super::panel::Layout;
 use super::simd::{Entry, Isa, Kernel};
 use super::step::{By, Split};
 use crate::device::Precision;
@@ -25,6 +27,8 @@ pub(super) struct Request<'a> {
     pub(super) isa: Isa,
     /// How exactly products are computed.
     pub(super) precision: Precision,
+    /// Whether weights are packed while linking.
+    pub(super) packed: bool,
     /// The storage type among the operation's kernels.
     pub(super) variant: Option<DType>,
     /// The bytes of its `Params`.
@@ -45,6 +49,7 @@ impl Request<'_> {
             scratch: 0,
             quantise: None,
             read: None,
+            pack: None,
         }
     }
 
@@ -74,6 +79,8 @@ pub(super) struct Launch {
     pub(super) quantise: Option<quantise::Shape>,
     /// How its weights are read, where the kernel serves many storage types.
     pub(super) read: Option<chunks::Read>,
+    /// How its weights, operand 0, are packed first, where they are.
+    pub(super) pack: Option<&'static Layout>,
 }
 
 /// Elements below which work is not worth sharing: a few microseconds.

@@ -5,17 +5,17 @@
 //! on any number of threads.
 
 use super::chunks;
+use super::codes;
 use super::floats::{Bf16, Decoded, F16, F32};
-use super::quantise::{BLOCK, Rows, Shape};
 use super::{Launch, Request};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::cpu::memory::{Args, Out};
-use crate::exec::cpu::simd::{Kernel, Quantised, Simd};
+use crate::exec::cpu::panel::STRETCH;
+use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders;
-use crate::quant::{q4_0, q4_1, q8_0};
 use std::marker::PhantomData;
 
 /// The shape of a product, from the parameters of either shader.
@@ -64,47 +64,6 @@ pub(super) trait Format {
         x: [Self::Row<'_>; T],
     ) -> [[f32; T]; R];
 }
-
-macro_rules! int8 {
-    ($name:ident, $bytes:expr, $dot:ident) => {
-        /// Activations in int8 blocks, integer products.
-        struct $name;
-
-        impl Format for $name {
-            type Activations<'a> = Rows<'a>;
-            type Row<'a> = Quantised<'a>;
-
-            fn row_bytes(cols: usize) -> usize {
-                cols / BLOCK * $bytes
-            }
-            fn activation_bytes(cols: usize) -> usize {
-                cols + cols / 4
-            }
-            fn activations<'a>(args: &Args<'a>, cols: usize) -> Rows<'a> {
-                let cols = u32::try_from(cols).expect("a parameter of 32 bits");
-                Rows::new(args.bytes(4), Shape { tokens: 0, cols })
-            }
-            #[inline(always)]
-            fn row<'a>(x: Rows<'a>, t: usize) -> Quantised<'a>
-            where
-                'a: 'a,
-            {
-                x.row(t)
-            }
-            #[inline(always)]
-            fn dot<S: Simd, const R: usize, const T: usize>(
-                s: S,
-                w: [&[u8]; R],
-                x: [Quantised<'_>; T],
-            ) -> [[f32; T]; R] {
-                s.$dot(w, x)
-            }
-        }
-    };
-}
-int8!(Int8Q8, q8_0::BYTES, dot_q8_0);
-int8!(Int8Q4, q4_0::BYTES, dot_q4_0);
-int8!(Int8Q4WithMin, q4_1::BYTES, dot_q4_1);
 
 /// Rows of a tile.
 const ROWS: usize = 4;
@@ -192,32 +151,20 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     [tokens, rows, cols]: [u32; 3],
 ) -> Result<Launch> {
     let split = Split::Units(rows as usize);
-    let fast = |launch: Launch| Launch {
-        quantise: Some(Shape { tokens, cols }),
-        ..launch
-    };
-    if request.precision == Precision::Fast {
-        match request.variant {
-            Some(DType::Q8_0) => {
-                let launch = request.launch::<Product<Int8Q8, N, ADD>>(split, tokens);
-                return Ok(fast(launch));
-            }
-            Some(DType::Q4_0) => {
-                let launch = request.launch::<Product<Int8Q4, N, ADD>>(split, tokens);
-                return Ok(fast(launch));
-            }
-            Some(DType::Q4_1) => {
-                let launch = request.launch::<Product<Int8Q4WithMin, N, ADD>>(split, tokens);
-                return Ok(fast(launch));
-            }
-            _ => {}
+    let shape = [tokens, rows, cols];
+    // Activations go to int8 in whole stretches.
+    let whole = (cols as usize).is_multiple_of(STRETCH);
+    if request.precision == Precision::Fast && whole {
+        let dtype = request.variant.unwrap_or(DType::F32);
+        if let Some(launch) = codes::link::<N, ADD>(request, dtype, shape) {
+            return Ok(launch);
         }
     }
     let floats = match request.variant {
         Some(DType::F32) => request.launch::<Product<Decoded<F32>, N, ADD>>(split, tokens),
         Some(DType::F16) => request.launch::<Product<Decoded<F16>, N, ADD>>(split, tokens),
         Some(DType::Bf16) => request.launch::<Product<Decoded<Bf16>, N, ADD>>(split, tokens),
-        _ => return chunks::link::<N, ADD>(request, [tokens, rows, cols]),
+        _ => return chunks::link::<N, ADD>(request, shape),
     };
     Ok(floats)
 }

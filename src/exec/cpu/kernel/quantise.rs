@@ -1,13 +1,17 @@
-//! `x[32 b + i] = d[b] q[32 b + i]`: activations to int8, before products with int8 blocks.
+//! `x[32 b + i] = d[b] q[32 b + i]`: activations to int8, before products with codes of weights.
 //!
 //! No operation of the list but a step of its own: rows that several products read (q, k, v;
 //! gate, up) are quantised once.
+//!
+//! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block
+//! has the bytes of all its tokens side by side.
 
 use crate::exec::cpu::memory::{ALIGN, Args};
-use crate::exec::cpu::simd::{Kernel, Quantised, Simd};
+use crate::exec::cpu::panel::STRETCH;
+use crate::exec::cpu::simd::{Kernel, Simd};
 use bytemuck::{Pod, Zeroable};
 
-/// Rows of activations.
+/// Rows of activations, and what products want to know of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(in crate::exec::cpu) struct Shape {
@@ -15,74 +19,117 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) tokens: u32,
     /// Elements of a row: whole blocks.
     pub(in crate::exec::cpu) cols: u32,
+    /// Rows of a tile.
+    pub(in crate::exec::cpu) tile: u32,
+    /// What is taken from each code of the weights.
+    pub(in crate::exec::cpu) offset: i32,
+    /// Whether the two halves of a block are summed apart: 0 or 1.
+    pub(in crate::exec::cpu) halves: u32,
 }
 
-/// Activations that share a scale.
-pub(super) const BLOCK: usize = 32;
+/// Bytes that a token has of a block: the numbers, their scale, two starts, two sums.
+const TOKEN_BYTES: usize = STRETCH + 4 + 8 + 8;
 
 impl Shape {
-    /// Bytes of a quantised row: the numbers, the scales, the sums.
-    pub(in crate::exec::cpu) fn row_bytes(self) -> usize {
-        let cols = self.cols as usize;
-        (cols + cols / BLOCK * 8).next_multiple_of(ALIGN)
+    /// Bytes of a tile.
+    pub(in crate::exec::cpu) fn tile_bytes(self) -> usize {
+        let blocks = self.cols as usize / STRETCH;
+        (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
+    }
+
+    /// Tiles of as many rows as there are at most.
+    pub(in crate::exec::cpu) fn tiles(self) -> usize {
+        self.tokens.div_ceil(self.tile) as usize
     }
 }
 
-/// Rows of quantised activations.
+/// A block of a tile: its tokens side by side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    bytes: &'a [u8],
-    shape: Shape,
+pub(super) struct Block<'a> {
+    /// The numbers, each a signed byte.
+    pub(super) q: &'a [[u8; STRETCH]],
+    /// Scales.
+    pub(super) d: &'a [f32],
+    /// What a sum of products with codes starts from, so that their offset is gone; of either
+    /// half, or of the block.
+    pub(super) start: [&'a [i32]; 2],
+    /// The sum of the numbers times their scale: what minima of weights are multiplied by.
+    pub(super) sum: [&'a [f32]; 2],
 }
 
-impl<'a> Rows<'a> {
+/// Quantised activations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiles<'a> {
+    bytes: &'a [u8],
+    tile: usize,
+    tile_bytes: usize,
+}
+
+impl<'a> Tiles<'a> {
     pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
-        Self { bytes, shape }
+        Self {
+            bytes,
+            tile: shape.tile as usize,
+            tile_bytes: shape.tile_bytes(),
+        }
     }
 
+    /// Block `block` of tile `tile`.
     #[inline(always)]
-    pub(super) fn row(self, t: usize) -> Quantised<'a> {
-        let bytes = &self.bytes[t * self.shape.row_bytes()..];
-        let cols = self.shape.cols as usize;
-        let (q, rest) = bytes.split_at(cols);
-        let numbers = cols / BLOCK * 4;
-        Quantised {
+    pub(super) fn block(&self, tile: usize, block: usize) -> Block<'a> {
+        let n = self.tile;
+        let at = tile * self.tile_bytes + block * n * TOKEN_BYTES;
+        let (q, numbers) = self.bytes[at..][..n * TOKEN_BYTES].split_at(n * STRETCH);
+        let part = |i: usize| &numbers[4 * n * i..][..4 * n];
+        Block {
             q: q.as_chunks().0,
-            d: bytemuck::cast_slice(&rest[..numbers]),
-            sum: bytemuck::cast_slice(&rest[numbers..2 * numbers]),
+            d: bytemuck::cast_slice(part(0)),
+            start: [bytemuck::cast_slice(part(1)), bytemuck::cast_slice(part(2))],
+            sum: [bytemuck::cast_slice(part(3)), bytemuck::cast_slice(part(4))],
         }
     }
 }
 
-/// Quantises the rows of its units: operand 0 into operand 1.
+/// Quantises the tiles of its units: operand 0 into operand 1.
 pub(in crate::exec::cpu) struct Quantise;
 
 impl Kernel for Quantise {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let shape: Shape = args.params();
-        let cols = shape.cols as usize;
+        let (cols, n) = (shape.cols as usize, shape.tile as usize);
         let x = args.f32s(0);
         let mut out = args.open::<u8>(1);
-        for t in args.units() {
-            let row = out.unit(t, shape.row_bytes());
-            let (q, rest) = row.split_at_mut(cols);
-            let (d, sum) = rest[..cols / BLOCK * 8].split_at_mut(cols / BLOCK * 4);
-            let d: &mut [f32] = bytemuck::cast_slice_mut(d);
-            let sum: &mut [i32] = bytemuck::cast_slice_mut(sum);
-            let x = x[t * cols..][..cols].as_chunks().0;
-            for (b, q) in q.as_chunks_mut().0.iter_mut().enumerate() {
-                (d[b], sum[b]) = block(&x[b], q);
+        for tile in args.units() {
+            let tokens = tile * n..args.live().min((tile + 1) * n);
+            let tile = out.unit(tile, shape.tile_bytes());
+            for (t, token) in tokens.enumerate() {
+                let x = x[token * cols..][..cols].as_chunks::<STRETCH>().0;
+                for (x, out) in x.iter().zip(tile.chunks_exact_mut(n * TOKEN_BYTES)) {
+                    let (q, numbers) = out.split_at_mut(n * STRETCH);
+                    let (d, sums) = block(x, &mut q.as_chunks_mut().0[t]);
+                    let sums = match shape.halves {
+                        0 => [sums[0] + sums[1], 0],
+                        _ => sums,
+                    };
+                    let starts = sums.map(|sum| -shape.offset * sum);
+                    let numbers: &mut [[u8; 4]] = numbers.as_chunks_mut().0;
+                    numbers[t] = d.to_ne_bytes();
+                    for (half, start) in starts.iter().enumerate() {
+                        numbers[(1 + half) * n + t] = start.to_ne_bytes();
+                        numbers[(3 + half) * n + t] = (d * sums[half] as f32).to_ne_bytes();
+                    }
+                }
             }
         }
     }
 }
 
-/// `d = max |x| / 127`, `q = round(x / d)`, halves to even; also the sum of `q`.
+/// `d = max |x| / 127`, `q = round(x / d)`, halves to even; also the sums of both halves of `q`.
 ///
 /// Plain Rust on purpose: every level gets the same integers.
 #[inline(always)]
-fn block(x: &[f32; BLOCK], q: &mut [u8; BLOCK]) -> (f32, i32) {
+fn block(x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.
@@ -95,13 +142,17 @@ fn block(x: &[f32; BLOCK], q: &mut [u8; BLOCK]) -> (f32, i32) {
     } else {
         0.0
     };
-    let mut sum = 0;
-    for (q, x) in q.iter_mut().zip(x) {
-        let [low, ..] = (x * inverse + ROUND).to_bits().to_le_bytes();
-        *q = low;
-        sum += i32::from(low.cast_signed());
+    let mut sums = [0; 2];
+    let halves = q.as_chunks_mut::<{ STRETCH / 2 }>().0.iter_mut();
+    for ((q, x), sum) in halves.zip(x.as_chunks().0).zip(&mut sums) {
+        let x: &[f32; STRETCH / 2] = x;
+        for (q, x) in q.iter_mut().zip(x) {
+            let [low, ..] = (x * inverse + ROUND).to_bits().to_le_bytes();
+            *q = low;
+            *sum += i32::from(low.cast_signed());
+        }
     }
-    (largest / 127.0, sum)
+    (largest / 127.0, sums)
 }
 
 #[cfg(test)]
@@ -110,21 +161,21 @@ mod tests {
 
     #[test]
     fn a_block_worked_by_hand() {
-        let x: [f32; BLOCK] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
-        let mut q = [0; BLOCK];
-        let (d, sum) = block(&x, &mut q);
+        let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
+        let mut q = [0; STRETCH];
+        let (d, sums) = block(&x, &mut q);
         assert_eq!(d, 1.0);
         assert_eq!(q[0].cast_signed(), -127);
         assert_eq!(q[31].cast_signed(), 121);
-        assert_eq!(sum, -96);
+        assert_eq!(sums, [-1072, 976]);
     }
 
     #[test]
     fn nothing_and_next_to_nothing_are_zeros() {
         for x in [0.0, 1e-42] {
-            let mut q = [7; BLOCK];
-            let (_, sum) = block(&[x; BLOCK], &mut q);
-            assert_eq!((q, sum), ([0; BLOCK], 0));
+            let mut q = [7; STRETCH];
+            let (_, sums) = block(&[x; STRETCH], &mut q);
+            assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
         }
     }
 }

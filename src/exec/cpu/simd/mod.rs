@@ -9,11 +9,13 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(super) mod math;
+pub(super) mod rows;
 mod scalar;
 
 use super::memory::Args;
 use crate::error::{Result, bail};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
+use rows::Rows;
 pub(super) use scalar::Scalar;
 
 /// An instruction set that this build has kernels for.
@@ -113,6 +115,29 @@ impl Isa {
         (level == Level::Scalar).then_some(Self(Proof::Scalar))
     }
 
+    /// [`Rows::RAISED`] of the level.
+    pub(super) fn raised(self) -> i32 {
+        match self.0 {
+            Proof::Scalar => Scalar::RAISED,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => avx2::Avx2::RAISED,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => avx512::Avx512::RAISED,
+        }
+    }
+
+    /// [`Rows::TOKENS`] of the level.
+    pub(super) fn tile_tokens(self) -> u32 {
+        let tokens = match self.0 {
+            Proof::Scalar => Scalar::TOKENS,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => avx2::Avx2::TOKENS,
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => avx512::Avx512::TOKENS,
+        };
+        u32::try_from(tokens).expect("a handful")
+    }
+
     /// The kernel compiled for this instruction set.
     pub(super) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
@@ -181,33 +206,10 @@ pub(super) trait Kernel {
     fn run<S: Simd>(s: S, args: Args<'_>);
 }
 
-/// A row of activations in int8 blocks of 32: `x[32 b + i] = d[b] q[32 b + i]`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Quantised<'a> {
-    /// The numbers, `[cols]`, each a signed byte.
-    pub(super) q: &'a [[u8; 32]],
-    /// Scale of each block.
-    pub(super) d: &'a [f32],
-    /// Sum of each block's `q`: what a constant offset of the weights is multiplied by.
-    pub(super) sum: &'a [i32],
-}
-
-impl<'a> Quantised<'a> {
-    /// `count` blocks from block `first` on.
-    #[inline(always)]
-    pub(super) fn blocks(self, first: usize, count: usize) -> Self {
-        Self {
-            q: &self.q[first..][..count],
-            d: &self.d[first..][..count],
-            sum: &self.sum[first..][..count],
-        }
-    }
-}
-
-/// Vectors of f32 and the block products that deserve instructions of their own.
+/// Vectors of f32, and the products of bytes that deserve instructions of their own.
 ///
 /// A value of an implementing type proves that its instructions are there.
-pub(super) trait Simd: Copy {
+pub(super) trait Simd: Rows {
     /// Numbers of a vector.
     const LANES: usize;
     /// A vector.
@@ -233,29 +235,8 @@ pub(super) trait Simd: Copy {
     /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside.
     fn prefetch(self, bytes: &[u8], ahead: usize);
 
-    /// `acc + w . x`, where `x` has as many blocks as count of the chunk; the minima of `w` count
-    /// if `MIN`.
-    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, acc: Self::V) -> Self::V;
     /// `w . x`, exactly; numbers of `x` are over -128, and the sum must fit.
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32;
-    /// `w[r] . x[t]` of `Q8_0` rows.
-    fn dot_q8_0<const R: usize, const T: usize>(
-        self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R];
-    /// `w[r] . x[t]` of `Q4_0` rows.
-    fn dot_q4_0<const R: usize, const T: usize>(
-        self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R];
-    /// `w[r] . x[t]` of `Q4_1` rows.
-    fn dot_q4_1<const R: usize, const T: usize>(
-        self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R];
 }
 
 /// How far ahead of its use a byte of weights is asked for. Measured; see `benches/kernels.rs`.

@@ -1,7 +1,7 @@
 //! The scalar level: every product as its formula reads. The other levels are held against it.
 
-use super::{Quantised, Simd};
-use crate::quant::{Chunk, GROUP, q4_0, q4_1, q8_0};
+use super::Simd;
+use super::rows::{Column, Half, ROWS, Rows, Word};
 use half::{bf16, f16};
 
 /// Proof of nothing: plain Rust runs anywhere.
@@ -10,41 +10,6 @@ pub(in crate::exec::cpu) struct Scalar;
 
 fn two(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1]]
-}
-
-/// Integer product of a block: `sum_i w(i) x[i]`.
-#[inline(always)]
-fn product(x: &[u8; 32], w: impl Fn(usize) -> i32) -> i32 {
-    (0..32).map(|i| w(i) * i32::from(x[i].cast_signed())).sum()
-}
-
-fn f16_at(bits: [u8; 2]) -> f32 {
-    f16::from_le_bytes(bits).to_f32_const()
-}
-
-fn nibble(bytes: &[u8], i: usize) -> i32 {
-    let byte = bytes[i % 16];
-    i32::from(if i < 16 { byte & 15 } else { byte >> 4 })
-}
-
-/// Every pair of a row and a token, summed block after block.
-#[inline(always)]
-fn pairs<const R: usize, const T: usize, const BYTES: usize>(
-    w: [&[u8]; R],
-    x: [Quantised<'_>; T],
-    block: impl Fn(&[u8; BYTES], &[u8; 32], i32) -> [f32; 2],
-) -> [[f32; T]; R] {
-    w.map(|w| {
-        x.map(|x| {
-            let mut sum = 0.0;
-            for (b, w) in w.as_chunks().0.iter().enumerate() {
-                // [what the scale of x multiplies, an offset that it multiplies too]
-                let [product, offset] = block(w, &x.q[b], x.sum[b]);
-                sum += product * x.d[b] + offset * x.d[b];
-            }
-            sum
-        })
-    })
 }
 
 #[expect(
@@ -91,60 +56,144 @@ impl Simd for Scalar {
     fn prefetch(self, _: &[u8], _: usize) {}
 
     #[inline(always)]
-    fn dot_chunk<const MIN: bool>(self, w: &Chunk, x: Quantised<'_>, mut acc: f32) -> f32 {
-        for (g, w_q) in w.q.chunks_exact(GROUP).enumerate().take(2 * x.q.len()) {
-            let block = g / 2;
-            let x_q = &x.q[block][g % 2 * GROUP..][..GROUP];
-            let product = |w: i8, x: u8| i32::from(w) * i32::from(x.cast_signed());
-            let ints: i32 = w_q.iter().zip(x_q).map(|(w, x)| product(*w, *x)).sum();
-            acc += w.scale[g] * x.d[block] * ints as f32;
-            if MIN {
-                let sum: i32 = x_q.iter().map(|x| product(1, *x)).sum();
-                acc += w.min[g] * x.d[block] * sum as f32;
-            }
-        }
-        acc
-    }
-
-    #[inline(always)]
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
         let pairs = w.as_flattened().iter().zip(x.as_flattened());
         pairs.map(|(w, x)| i32::from(*w) * i32::from(*x)).sum()
     }
+}
 
-    fn dot_q8_0<const R: usize, const T: usize>(
-        self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R] {
-        pairs(w, x, |w: &[u8; q8_0::BYTES], x, _| {
-            let sum = product(x, |i| i32::from(w[2 + i].cast_signed()));
-            [f16_at(two(w)) * sum as f32, 0.0]
-        })
+/// Each number with its own.
+#[inline(always)]
+fn each<A: Copy, B: Copy, const N: usize>(a: [A; N], f: impl Fn(A) -> B) -> [B; N] {
+    a.map(f)
+}
+
+#[inline(always)]
+fn pairs(v: Word, f: impl Fn(u16) -> u16) -> Word {
+    let halves: [u16; 2 * ROWS] = bytemuck::cast(v);
+    bytemuck::cast(each(halves, f))
+}
+
+impl Rows for Scalar {
+    type Bytes = Word;
+    type Ints = [i32; ROWS];
+    type Floats = Column;
+
+    const RAISED: i32 = 0;
+    const TOKENS: usize = 4;
+
+    #[inline(always)]
+    fn bytes(self, word: &Word) -> Word {
+        *word
+    }
+    #[inline(always)]
+    fn put_bytes(self, word: &mut Word, v: Word) {
+        *word = v;
+    }
+    #[inline(always)]
+    fn and(self, v: Word, mask: u8) -> Word {
+        each(v, |v| v & mask)
+    }
+    #[inline(always)]
+    fn or(self, a: Word, b: Word) -> Word {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn right(self, v: Word, by: u32) -> Word {
+        pairs(v, |v| v >> by)
+    }
+    #[inline(always)]
+    fn left(self, v: Word, by: u32) -> Word {
+        pairs(v, |v| v << by)
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[i8; 16], v: Word) -> Word {
+        each(v, |v| table[usize::from(v & 15)].cast_unsigned())
+    }
+    #[inline(always)]
+    fn thirds(self, v: Word) -> Word {
+        each(v, |v| u8::from(v > 85) + u8::from(v > 170))
+    }
+    #[inline(always)]
+    fn triple(self, v: Word) -> Word {
+        each(v, |v| v.wrapping_mul(3))
+    }
+    #[inline(always)]
+    fn raise(self, v: Word) -> Word {
+        v
     }
 
-    fn dot_q4_0<const R: usize, const T: usize>(
+    #[inline(always)]
+    fn dot<const N: usize>(
         self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R] {
-        pairs(w, x, |w: &[u8; q4_0::BYTES], x, _| {
-            let sum = product(x, |i| nibble(&w[2..], i) - 8);
-            [f16_at(two(w)) * sum as f32, 0.0]
-        })
+        _: u8,
+        mut start: [i32; ROWS],
+        w: &[Word; N],
+        x: &[u8],
+    ) -> [i32; ROWS] {
+        for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
+            for (sum, w) in start.iter_mut().zip(w.as_chunks::<4>().0) {
+                for (w, x) in w.iter().zip(x) {
+                    // All other codes are below 128, where the sign says nothing.
+                    *sum += i32::from(w.cast_signed()) * i32::from(x.cast_signed());
+                }
+            }
+        }
+        start
     }
 
-    fn dot_q4_1<const R: usize, const T: usize>(
-        self,
-        w: [&[u8]; R],
-        x: [Quantised<'_>; T],
-    ) -> [[f32; T]; R] {
-        pairs(w, x, |w: &[u8; q4_1::BYTES], x, total| {
-            let sum = product(x, |i| nibble(&w[4..], i));
-            [
-                f16_at(two(w)) * sum as f32,
-                f16_at(two(&w[2..])) * total as f32,
-            ]
-        })
+    #[inline(always)]
+    fn ints(self, v: Word) -> [i32; ROWS] {
+        bytemuck::cast(v)
+    }
+    #[inline(always)]
+    fn ints_of_halves(self, half: &Half) -> [i32; ROWS] {
+        each(bytemuck::cast::<Half, [u16; ROWS]>(*half), i32::from)
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> [i32; ROWS] {
+        [x; ROWS]
+    }
+    #[inline(always)]
+    fn bits(self, v: [i32; ROWS], by: u32, mask: i32) -> [i32; ROWS] {
+        each(v, |v| v >> by & mask)
+    }
+    #[inline(always)]
+    fn add_shifted(self, a: [i32; ROWS], b: [i32; ROWS], by: u32) -> [i32; ROWS] {
+        std::array::from_fn(|i| a[i] + (b[i] << by))
+    }
+    #[inline(always)]
+    fn signed_byte(self, v: [i32; ROWS], i: u32) -> [i32; ROWS] {
+        each(v, |v| v << (24 - 8 * i) >> 24)
+    }
+    #[inline(always)]
+    fn floats(self, v: [i32; ROWS]) -> Column {
+        each(v, |v| v as f32)
+    }
+
+    #[inline(always)]
+    fn column(self, column: &Column) -> Column {
+        *column
+    }
+    #[inline(always)]
+    fn put_column(self, column: &mut Column, v: Column) {
+        *column = v;
+    }
+    #[inline(always)]
+    fn halves(self, half: &Half) -> Column {
+        let halves: [u16; ROWS] = bytemuck::cast(*half);
+        each(halves, |h| f16::from_bits(h).to_f32_const())
+    }
+    #[inline(always)]
+    fn splat_float(self, x: f32) -> Column {
+        [x; ROWS]
+    }
+    #[inline(always)]
+    fn times(self, a: Column, b: Column) -> Column {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn times_add(self, a: Column, b: Column, c: Column) -> Column {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
 }

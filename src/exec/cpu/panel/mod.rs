@@ -1,0 +1,282 @@
+//! Panels: sixteen rows of a quantised matrix side by side.
+//!
+//! A format of blocks is a list of fields; a panel holds each field of all blocks of its rows one
+//! behind the other, its bytes interleaved by row in units of four (of two, of one). So packing a
+//! matrix moves bytes and changes none, a panel is as large as its rows, and a kernel reads
+//! whole vectors with a row in each lane.
+
+mod blocks;
+mod super_blocks;
+
+use crate::dtype::DType;
+use crate::exec::cpu::simd::rows::{Column, Half, ROWS, Rows, Word};
+use std::ops::Range;
+
+/// Columns whose activations share a scale, and so the stretch that is multiplied at once.
+pub(super) const STRETCH: usize = 32;
+
+/// Words of a stretch: four columns of each row.
+pub(super) const WORDS: usize = STRETCH / 4;
+
+/// Fields of a format at most.
+const FIELDS_MAX: usize = 5;
+
+/// How the bytes of a block lie in the file.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Columns of a block.
+    pub(super) columns: usize,
+    /// Bytes of a block.
+    pub(super) bytes: usize,
+    /// What it consists of.
+    pub(super) fields: &'static [Field],
+}
+
+/// Some neighbouring bytes of a block.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// Where they begin.
+    at: usize,
+    /// Bytes that stay together: 4, 2 or 1.
+    unit: usize,
+    /// How many units.
+    count: usize,
+    /// Whether bit `4 w + i` of each word becomes bit `w` of byte `i`.
+    spread: bool,
+}
+
+impl Field {
+    const fn new(unit: usize, at: usize, count: usize) -> Self {
+        Self {
+            at,
+            unit,
+            count,
+            spread: false,
+        }
+    }
+
+    /// A bit of each column in one word, so laid that a shift brings out those of four columns.
+    const fn spread(at: usize) -> Self {
+        Self {
+            spread: true,
+            ..Self::new(4, at, 1)
+        }
+    }
+
+    /// Bytes that a block of a panel has of it.
+    const fn block_bytes(&self) -> usize {
+        self.unit * self.count * ROWS
+    }
+
+    /// Bytes that a panel of so many blocks has of it: whole lines of a cache.
+    fn panel_bytes(&self, blocks: usize) -> usize {
+        (self.block_bytes() * blocks).next_multiple_of(64)
+    }
+}
+
+impl Layout {
+    /// Bytes of so many columns of a row, which are whole blocks.
+    pub(super) fn row_bytes(&self, columns: usize) -> usize {
+        columns / self.columns * self.bytes
+    }
+
+    /// Bytes of a panel of rows of this many columns, which are whole blocks.
+    pub(super) fn panel_bytes(&self, columns: usize) -> usize {
+        let blocks = columns / self.columns;
+        self.fields.iter().map(|f| f.panel_bytes(blocks)).sum()
+    }
+
+    /// Interleaves rows, `ROWS` of them at most; where there are fewer, zeros take their place.
+    pub(super) fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        let mut rest = panel;
+        for field in self.fields {
+            let (out, behind) = rest.split_at_mut(field.panel_bytes(blocks));
+            rest = behind;
+            match field.unit {
+                4 if field.spread => self.interleave::<4>(rows, field, out, spread),
+                4 => self.interleave::<4>(rows, field, out, |word| word),
+                2 => self.interleave::<2>(rows, field, out, |half| half),
+                _ => self.interleave::<1>(rows, field, out, |byte| byte),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn interleave<const UNIT: usize>(
+        &self,
+        rows: &[&[u8]],
+        field: &Field,
+        out: &mut [u8],
+        turn: impl Fn([u8; UNIT]) -> [u8; UNIT],
+    ) {
+        let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
+        let bytes = field.at..field.at + UNIT * field.count;
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
+            let block = block * self.bytes;
+            for (row, lane) in rows.iter().zip(0..ROWS) {
+                let units = row[block..][bytes.clone()].as_chunks::<UNIT>().0;
+                for (out, unit) in out.iter_mut().zip(units) {
+                    out[lane] = turn(*unit);
+                }
+            }
+        }
+    }
+
+    /// The blocks of a panel of rows of this many columns.
+    #[inline(always)]
+    pub(super) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
+        let blocks = columns / self.columns;
+        let mut fields = [&panel[..0]; FIELDS_MAX];
+        let mut steps = [0; FIELDS_MAX];
+        let mut rest = panel;
+        for (i, field) in self.fields.iter().enumerate() {
+            let (bytes, behind) = rest.split_at(field.panel_bytes(blocks));
+            (fields[i], steps[i]) = (bytes, field.block_bytes());
+            rest = behind;
+        }
+        Panel { fields, steps }
+    }
+}
+
+/// The bits of four columns at a time in bits of one number each.
+#[inline(always)]
+fn spread(word: [u8; 4]) -> [u8; 4] {
+    let bits = u32::from_le_bytes(word);
+    let mut out = 0;
+    for w in 0..WORDS {
+        // Four bits, one to a byte: their copies never meet.
+        let four = bits >> (4 * w) & 15;
+        out |= (four.wrapping_mul(0x0020_4081) & 0x0101_0101) << w;
+    }
+    u32::to_le_bytes(out)
+}
+
+/// A panel, field by field.
+#[derive(Clone, Copy)]
+pub(super) struct Panel<'a> {
+    fields: [&'a [u8]; FIELDS_MAX],
+    steps: [usize; FIELDS_MAX],
+}
+
+impl<'a> Panel<'a> {
+    #[inline(always)]
+    fn field(&self, field: usize, block: usize) -> &'a [u8] {
+        let step = self.steps[field];
+        &self.fields[field][block * step..][..step]
+    }
+
+    /// Four bytes of each row, and again.
+    #[inline(always)]
+    fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
+        let words = self.field(field, block).as_chunks().0;
+        words.first_chunk().expect("as many as the layout says")
+    }
+
+    /// Two bytes of each row.
+    #[inline(always)]
+    fn half(&self, field: usize, block: usize) -> &'a Half {
+        let bytes = self.field(field, block);
+        bytes.first_chunk().expect("as many as the layout says")
+    }
+
+    /// A byte of each row.
+    #[inline(always)]
+    fn bytes(&self, field: usize, block: usize) -> &'a [u8; ROWS] {
+        let bytes = self.field(field, block);
+        bytes.first_chunk().expect("as many as the layout says")
+    }
+}
+
+/// A stretch of columns of a panel: `x = scale (code - offset) + min`.
+#[derive(Clone, Copy)]
+pub(super) struct Stretch<S: Rows> {
+    /// Four columns of each row to a word.
+    pub(super) codes: [S::Bytes; WORDS],
+    /// Of the first half and the second; where they are one, of the first.
+    pub(super) scale: [S::Floats; 2],
+    /// As the scales.
+    pub(super) min: [S::Floats; 2],
+}
+
+/// What codes and scales of a format are like.
+pub(super) trait Codes {
+    /// The greatest code; 128 where they are signed bytes, which go [`Rows::raise`]d.
+    const MAX: u8;
+    /// What is taken from each code.
+    const OFFSET: i32;
+    /// Whether the two halves of a stretch have scales of their own.
+    const HALVES: bool;
+    /// Whether there are minima.
+    const MIN: bool;
+}
+
+/// A format that is read in panels.
+pub(super) trait Format: Codes {
+    /// How its blocks lie.
+    const LAYOUT: Layout;
+
+    /// Gives the stretches of a block of a panel, in order.
+    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
+}
+
+/// What becomes of stretches. A trait and not a closure, which would be a function without the
+/// level's instructions wherever it is not inlined.
+pub(super) trait Sink<S: Rows> {
+    fn take(&mut self, stretch: Stretch<S>);
+}
+
+/// Gives the stretches of some columns of a panel; the columns are whole blocks.
+#[inline(always)]
+pub(super) fn stretches<F: Format, S: Rows, K: Sink<S>>(
+    s: S,
+    panel: &Panel<'_>,
+    columns: Range<usize>,
+    sink: &mut K,
+) {
+    let width = const { F::LAYOUT.columns };
+    for block in columns.start / width..columns.end / width {
+        F::stretches(s, panel, block, sink);
+    }
+}
+
+/// What wants to know which format a storage type has.
+pub(super) trait Visit {
+    /// What it makes of it.
+    type Out;
+    /// The type has this format.
+    fn format<F: Format>(self) -> Self::Out;
+}
+
+macro_rules! formats {
+    ($($dtype:ident: $format:ty;)+) => {
+        /// Tells a visitor the format of a storage type; `None` for one that has no panels.
+        pub(super) fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+            match dtype {
+                $(DType::$dtype => Some(v.format::<$format>()),)+
+                _ => None,
+            }
+        }
+    };
+}
+formats! {
+    Q4_0: blocks::Q4_0;
+    Q4_1: blocks::Q4_1;
+    Q5_0: blocks::Q5_0;
+    Q5_1: blocks::Q5_1;
+    Q8_0: blocks::Q8_0;
+    Iq4Nl: blocks::Iq4Nl;
+    Mxfp4: blocks::Mxfp4;
+    Q4K: super_blocks::Q4K;
+    Q5K: super_blocks::Q5K;
+    Q6K: super_blocks::Q6K;
+    Iq4Xs: super_blocks::Iq4Xs;
+    Tq1_0: super_blocks::Tq1_0;
+    Tq2_0: super_blocks::Tq2_0;
+}
+
+/// The bytes of a packed stretch in memory.
+pub(super) type StoredCodes = [Word; WORDS];
+/// Scales, or minima, of a stretch in memory.
+pub(super) type StoredNumbers = [Column; 2];
