@@ -333,6 +333,7 @@ fn step(
         count,
         params,
         read: launch.read,
+        product: launch.product,
         scales: scales.as_ref().map(ScalesAt::of),
         tokens: launch.tokens,
         split: launch.split,
@@ -385,6 +386,7 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
         count: 2,
         params,
         read: None,
+        product: None,
         scales: None,
         tokens: shape.tokens as usize,
         split: if alone {

@@ -141,7 +141,7 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     let whole = (cols as usize).is_multiple_of(STRETCH);
     match ways.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks::<N, ADD>(request, ints, shape))
+            Ok(codes::link_chunks(request, ints, shape, ADD))
         }
         _ => Ok(Launch {
             read: Some(Read::Floats(ways.floats)),

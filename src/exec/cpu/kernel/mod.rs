@@ -3,7 +3,7 @@
 mod activation;
 mod attend;
 pub(super) mod chunks;
-mod codes;
+pub(super) mod codes;
 mod floats;
 mod product;
 pub(super) mod quantise;
@@ -50,6 +50,7 @@ impl Request<'_> {
             quantise: None,
             read: None,
             pack: None,
+            product: None,
         }
     }
 
@@ -81,6 +82,8 @@ pub(super) struct Launch {
     pub(super) read: Option<chunks::Read>,
     /// How its weights, operand 0, are packed first, where they are.
     pub(super) pack: Option<&'static Layout>,
+    /// What it is told, where it is a product of codes.
+    pub(super) product: Option<codes::Product>,
 }
 
 /// Elements below which work is not worth sharing: a few microseconds.

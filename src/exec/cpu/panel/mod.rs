@@ -202,18 +202,29 @@ pub(super) struct Stretch<S: Rows> {
 
 /// What codes and scales of a format are like.
 pub(super) trait Codes {
-    /// The greatest code; 128 where they are signed bytes, which go [`Rows::raise`]d.
+    /// No code is greater; 128 where they are signed bytes, which go [`Rows::raise`]d.
     const MAX: u8;
-    /// What is taken from each code.
-    const OFFSET: i32;
     /// Whether the two halves of a stretch have scales of their own.
     const HALVES: bool;
     /// Whether there are minima.
     const MIN: bool;
 }
 
+/// Formats of one kind are multiplied by one kernel.
+pub(super) struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
+
+impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HALVES, MIN> {
+    const MAX: u8 = MAX;
+    const HALVES: bool = HALVES;
+    const MIN: bool = MIN;
+}
+
 /// A format that is read in panels.
-pub(super) trait Format: Codes {
+pub(super) trait Format {
+    /// What its codes are like.
+    type Codes: Codes;
+    /// What is taken from each code.
+    const OFFSET: i32;
     /// How its blocks lie.
     const LAYOUT: Layout;
 
