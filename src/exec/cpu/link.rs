@@ -118,12 +118,12 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[0]);
-            let (Some(layout), Place::Weight(index)) = (launch.pack, slot.place) else {
+            let (Some(pack), Place::Weight(index)) = (launch.pack, slot.place) else {
                 continue;
             };
             tensor_bytes(program, slot)?;
             let packing = Packing {
-                layout,
+                pack,
                 rows: slot.rows as usize,
                 cols: slot.cols as usize,
             };

@@ -66,9 +66,9 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
 }
 
 /// How rows of this type, which are integers, are unpacked.
-pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Read> {
+pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     match Ways::of(isa, dtype)?.ints {
-        Some((unpack, _)) => Ok(Read::Ints(unpack)),
+        Some((unpack, _)) => Ok(unpack),
         None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
     }
 }

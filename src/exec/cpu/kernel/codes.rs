@@ -9,7 +9,8 @@ use super::quantise::{Block, Shape, Tiles};
 use super::{Launch, Request};
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::panel::{
-    self, Codes, Format, Kind, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
+    self, Codes, Format, Kind, Pack, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
+    WORDS,
 };
 use crate::exec::cpu::simd::rows::{Column, ROWS, Rows};
 use crate::exec::cpu::simd::{Kernel, Simd, Task, Unpack};
@@ -484,7 +485,7 @@ pub(super) fn link(request: &Request<'_>, shape: [u32; 3], add: bool) -> Option<
             if request.packed {
                 let launch = launch::<Packed<F>>(request, F::OFFSET, shape, add);
                 return Launch {
-                    pack: Some(const { &F::LAYOUT }),
+                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
                     ..launch
                 };
             }
