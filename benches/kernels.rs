@@ -127,6 +127,7 @@ fn compile(
         name: "bench",
         tokens,
         logits: LogitRows::Last,
+        sequences: 1,
         context: 4096,
         rows: tokens,
         cache: DType::F16,
@@ -154,6 +155,7 @@ fn start(executor: &mut dyn Executor, live: u32, position: u32) {
         let row = Row {
             token: t,
             position: position + t,
+            ..Row::default()
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }

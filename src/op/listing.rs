@@ -1,6 +1,7 @@
 //! The listing: a table as text, the main window into the system, and what each command costs.
 
 use super::list::{Access, Op};
+use super::shaders::attention;
 use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
 use std::fmt;
 
@@ -77,7 +78,17 @@ impl Table {
                 flops: 3 * elements(1),
             },
             // Every query element meets every position twice: once as a score, once as a sum.
-            Op::Attention | Op::SelfAttention => {
+            Op::Attention => {
+                let p: attention::Params = bytemuck::pod_read_unaligned(self.params(cmd));
+                let ring = u64::from(p.ring);
+                let sequences = u64::from(self.slot(cmd.slots[1]).rows) / ring;
+                let looked_at = 2 * tokens.min(sequences) * ring * row(1);
+                Cost {
+                    bytes: size(cmd.slots[0]) + size(cmd.slots[3]) + looked_at,
+                    flops: 4 * elements(0) * ring,
+                }
+            }
+            Op::SelfAttention => {
                 let positions = u64::from(self.slot(cmd.slots[1]).rows);
                 Cost {
                     bytes: all,

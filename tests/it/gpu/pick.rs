@@ -193,7 +193,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
         rig.run();
         let (state, row) = rig.state_now();
         assert_eq!((row.token, row.position), (wanted, 7), "{x:?}");
-        assert_eq!((state.live, state.step, state.done), (1, 1, 0));
+        assert_eq!((state.live, state.step, row.done), (1, 1, 0));
         let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
         assert_eq!(history[7], wanted);
     }
@@ -209,7 +209,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
         &[(0, 0)],
     );
     rig.run();
-    assert_eq!(rig.state_now().0.done, 0, "the second stop does not count");
+    assert_eq!(rig.state_now().1.done, 0, "the second stop does not count");
     rig.state(
         State {
             stop_count: 2,
@@ -219,11 +219,11 @@ pub(super) fn argmax(device: &Device) -> f64 {
         &[(0, 0)],
     );
     rig.run();
-    let (state, _) = rig.state_now();
-    assert_eq!((state.done, state.live), (STOPPED, 0));
+    let (state, row) = rig.state_now();
+    assert_eq!((row.done, state.live), (STOPPED, 0));
     rig.state(live(1), &[(0, 511)]);
     rig.run();
     let (state, row) = rig.state_now();
-    assert_eq!((state.done, state.live, row.position), (FULL, 0, 512));
+    assert_eq!((row.done, state.live, row.position), (FULL, 0, 512));
     0.0
 }

@@ -71,6 +71,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
         name: "test",
         tokens,
         logits: LogitRows::Last,
+        sequences: 1,
         context: 512,
         rows: tokens,
         cache: DType::F32,
@@ -139,7 +140,11 @@ impl Rig {
     pub(super) fn state(&mut self, state: State, rows: &[(u32, u32)]) {
         let rows: Vec<_> = rows
             .iter()
-            .map(|&(token, position)| Row { token, position })
+            .map(|&(token, position)| Row {
+                token,
+                position,
+                ..Row::default()
+            })
             .collect();
         let write = |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(Place::State, at, bytes);
         write(&mut self.executor, 0, bytemuck::bytes_of(&state)).unwrap();
