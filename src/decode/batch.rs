@@ -276,3 +276,68 @@ impl Batch {
 fn number(n: usize) -> u32 {
     u32::try_from(n).expect("both are held to 32 bits while loading")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Session;
+    use crate::load::{DeviceChoice, Options, Source, load};
+
+    /// The rows that a step picks from, bit for bit those of a session.
+    #[test]
+    fn logits_of_all_rows_are_those_of_each() {
+        let options = Options {
+            device: DeviceChoice::Cpu,
+            sequences: 5,
+            context: 64,
+            ..Options::default()
+        };
+        let model = || load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+        let mut batch = Batch::new(model()).expect("it generates");
+        let mut session = Session::new(model());
+        let vocab = batch.facts().vocab as usize;
+        let prompts = [
+            &[1, 2, 3][..],
+            &[9],
+            &[8, 7, 6, 5, 4],
+            &[3; 40],
+            &[200, 100],
+        ];
+        for (i, prompt) in prompts.iter().enumerate() {
+            batch.prefill(i, prompt).expect("it fits");
+        }
+        assert_eq!(batch.step(1, &[]).expect("tokens"), 5);
+        let mut all = vec![0f32; 5 * vocab];
+        let executor = &mut batch.model.executor;
+        executor
+            .read(Place::Scores, 0, bytemuck::cast_slice_mut(&mut all))
+            .expect("it fits");
+        let mut alone = vec![0f32; vocab];
+        for (prompt, found) in prompts.iter().zip(all.chunks(vocab)) {
+            session.reset();
+            session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+            session.logits(&mut alone).expect("the room is right");
+            let same = found.iter().map(|x| x.to_bits());
+            assert!(same.eq(alone.iter().map(|x| x.to_bits())), "{prompt:?}");
+        }
+    }
+
+    #[test]
+    fn tables_are_as_wide_as_sequences_need() {
+        let rows = |sequences| {
+            let options = Options {
+                device: DeviceChoice::Cpu,
+                sequences,
+                context: 16,
+                ..Options::default()
+            };
+            let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+            let batch = Batch::new(model).expect("it generates");
+            batch.steps.iter().map(|step| step.rows).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(0), [1]);
+        assert_eq!(rows(3), [1, 2, 3]);
+        assert_eq!(rows(16), [1, 2, 4, 8, 16]);
+        assert_eq!(rows(100), [1, 2, 4, 8, 16]);
+    }
+}
