@@ -53,7 +53,9 @@ fn rate(probe: fn(u32) -> u64, threads: usize) -> f64 {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
-        rates.map(|rate| rate.expect("a probe does not panic")).sum()
+        rates
+            .map(|rate| rate.expect("a probe does not panic"))
+            .sum()
     })
 }
 
