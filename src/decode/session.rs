@@ -4,9 +4,10 @@ use super::Sampling;
 use super::rows::{collect, read_rows, write_rows, write_stops};
 use crate::device::Profile;
 use crate::error::{Result, bail};
+use crate::exec::Lap;
 use crate::exec::state::{RUNNING, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
-use crate::op::table::Place;
+use crate::op::table::{Place, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -93,6 +94,26 @@ impl Session {
     /// A handle that stops this session from any thread.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
+    }
+
+    /// Begins to time every command that the session runs, from nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a device that cannot tell the times of commands.
+    pub fn time_commands(&mut self) -> Result<()> {
+        self.model.executor.time_commands()
+    }
+
+    /// Ends timing; what was timed stays.
+    pub fn end_timing(&mut self) {
+        self.model.executor.end_timing();
+    }
+
+    /// The tables of the model, and of each the commands as timed.
+    pub fn laps(&self) -> impl Iterator<Item = (&Table, &[Lap])> {
+        let tables = self.model.tables.iter().enumerate();
+        tables.map(|(at, table)| (table, self.model.executor.laps(at)))
     }
 
     /// Forgets a cancellation that nothing heeded.
