@@ -9,13 +9,16 @@ use crate::failure::Failure;
 use crate::probe::Probe;
 use crate::roofline::{Commands, Limits, Load};
 use crate::terminal::{self, Progress};
-use crate::{devices, open};
+use crate::{devices, open, parallel};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
 use tabla::exec::cpu::{self, Peak};
 use tabla::{DeviceKind, Facts, Generate, Options, Profile, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if !args.n_parallel.is_empty() {
+        return parallel::run(args);
+    }
     let mut tests = Test::all(args);
     if tests.is_empty() {
         let message = "nothing to measure: -p and -n are 0".to_string();
@@ -88,33 +91,40 @@ fn best(a: Peak, b: Peak) -> Peak {
 }
 
 /// `llama 3.26 M q8_0`.
-fn model_name(facts: &Facts) -> String {
+pub(crate) fn model_name(facts: &Facts) -> String {
     let parameters = terminal::count(facts.parameters);
     format!("{} {parameters} {}", facts.architecture, facts.dtype)
 }
 
 /// A test: a prompt to process, or tokens to generate, behind other tokens.
-struct Test {
-    depth: u32,
+pub(crate) struct Test {
+    /// Sequences that go on together, each with so many tokens.
+    pub(crate) sequences: u32,
+    pub(crate) depth: u32,
     prompt: u32,
-    generate: u32,
+    pub(crate) generate: u32,
     began: SystemTime,
     /// How long each repetition took.
-    seconds: Vec<f64>,
+    pub(crate) seconds: Vec<f64>,
     /// What its commands did, where they are timed.
     commands: Commands,
 }
 
 impl Test {
-    fn all(args: &BenchArgs) -> Vec<Self> {
-        let test = |depth, prompt, generate| Self {
+    pub(crate) fn new(sequences: u32, depth: u32, [prompt, generate]: [u32; 2]) -> Self {
+        Self {
+            sequences,
             depth,
             prompt,
             generate,
             began: SystemTime::now(),
             seconds: Vec::new(),
             commands: Commands::default(),
-        };
+        }
+    }
+
+    fn all(args: &BenchArgs) -> Vec<Self> {
+        let test = |depth, prompt, generate| Self::new(1, depth, [prompt, generate]);
         let tests = args.n_depth.iter().flat_map(|&depth| {
             let prompts = args.n_prompt.iter().filter(|n| **n > 0);
             let answers = args.n_gen.iter().filter(|n| **n > 0);
@@ -124,11 +134,12 @@ impl Test {
         tests.collect()
     }
 
-    /// As llama-bench has it: `pp512`, `tg128 @ d4096`.
+    /// As llama-bench has it, with the sequences: `pp512`, `tg128 @ d4096`, `tg128 x8`.
     fn name(&self) -> String {
-        let name = match self.generate {
-            0 => format!("pp{}", self.prompt),
-            n => format!("tg{n}"),
+        let name = match (self.generate, self.sequences) {
+            (0, _) => format!("pp{}", self.prompt),
+            (n, 1) => format!("tg{n}"),
+            (n, sequences) => format!("tg{n} x{sequences}"),
         };
         match self.depth {
             0 => name,
@@ -137,7 +148,7 @@ impl Test {
     }
 
     /// Positions that it needs: generation begins behind one token at least.
-    fn positions(&self) -> u32 {
+    pub(crate) fn positions(&self) -> u32 {
         self.depth.max(u32::from(self.generate > 0)) + self.prompt + self.generate
     }
 
@@ -200,7 +211,7 @@ impl Test {
     }
 
     fn rates(&self) -> Vec<f64> {
-        let tokens = f64::from(self.prompt + self.generate);
+        let tokens = f64::from(self.prompt + self.generate) * f64::from(self.sequences);
         self.seconds
             .iter()
             .map(|seconds| tokens / seconds)
@@ -209,7 +220,7 @@ impl Test {
 }
 
 /// Tokens of a prompt: spread over the vocabulary, the same in every run.
-fn tokens(count: u32, vocab: u32) -> Vec<u32> {
+pub(crate) fn tokens(count: u32, vocab: u32) -> Vec<u32> {
     // A step that is prime to nearly every size of vocabulary, by the golden ratio.
     (0..count)
         .map(|n| n.wrapping_mul(2_654_435_769) % vocab)
@@ -228,13 +239,13 @@ fn statistics(sample: &[f64]) -> (f64, f64) {
 }
 
 /// What was measured on.
-struct Machine<'a> {
-    facts: &'a Facts,
-    model: String,
-    source: &'a Source,
-    profile: Profile,
-    probe: Option<Probe>,
-    peak: Option<Peak>,
+pub(crate) struct Machine<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) model: String,
+    pub(crate) source: &'a Source,
+    pub(crate) profile: Profile,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) peak: Option<Peak>,
 }
 
 impl Machine<'_> {
@@ -243,7 +254,7 @@ impl Machine<'_> {
         self.probe.as_ref().map(Probe::best)
     }
 
-    fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
+    pub(crate) fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
         match form {
             Form::Md => self.print_markdown(tests),
             Form::Json => {
@@ -258,10 +269,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Bytes per second of weights that a generation read.
+    /// Bytes per second of weights that a generation read: once for all sequences.
     fn read_rate(&self, test: &Test) -> Option<f64> {
         let (average, _) = statistics(&test.rates());
-        (test.generate > 0).then_some(average * self.facts.token_bytes as f64)
+        let passes = average / f64::from(test.sequences);
+        (test.generate > 0).then_some(passes * self.facts.token_bytes as f64)
     }
 
     /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
@@ -375,6 +387,7 @@ impl Machine<'_> {
             "n_prompt": test.prompt,
             "n_gen": test.generate,
             "n_depth": test.depth,
+            "n_parallel": test.sequences,
             "test": test.name(),
             "test_time": utc(test.began),
             "avg_ns": average_ns,

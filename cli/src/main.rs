@@ -15,6 +15,7 @@ mod inspect;
 mod logits;
 mod npy;
 mod open;
+mod parallel;
 mod probe;
 mod prompt;
 mod pull;

@@ -235,6 +235,8 @@ fn wrong_arguments_are_usage() {
         &["run", "-t", "0"],
         &["bench", "-r", "0"],
         &["bench", "-p", "0", "-n", "0"],
+        &["bench", "-npl", "257"],
+        &["bench", "-npl", "2", "-ntg", "0"],
         &["detokenize", "x"],
         &["logits"],
     ] {
@@ -533,6 +535,23 @@ fn benchmarks_time_every_command() {
     let seconds = |g: &Value| g["seconds"].as_f64() > Some(0.0);
     assert!(commands.iter().all(seconds), "{commands:?}");
     assert_eq!(bench("csv").text().lines().count(), 3);
+}
+
+#[test]
+fn sequences_are_measured_together() {
+    let args = [
+        "bench", "--device", "cpu", "-npl", "1,3", "-ntg", "4", "-r", "1", "-o", "json",
+    ];
+    let objects = tabla(&args).json();
+    assert_eq!(objects.as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        (&objects[0]["test"], &objects[1]["test"]),
+        (&"tg4".into(), &"tg4 x3".into())
+    );
+    assert_eq!(objects[1]["n_parallel"], 3);
+    let [tokens, seconds] = ["avg_ts", "avg_ns"].map(|name| objects[1][name].as_f64());
+    let count = tokens.expect("a number") * seconds.expect("a number") / 1e9;
+    assert!((count - 12.0).abs() < 1e-3, "{count} tokens");
 }
 
 #[test]
