@@ -40,7 +40,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, HEAD_TYPES,
     HiddenStates, LayerDifference, MIXES, Mix, Options, Progress, Quantize, Quantized,
-    SEQUENCES_MAX, STAGES, Source, Stage, Written, compare, compile, devices, estimate, export,
-    hidden_states, load, load_chat_templates, load_tokenizer, open_directory, quantize,
+    SEQUENCES_MAX, STAGES, Source, Stage, WeightMemory, Written, compare, compile, devices,
+    estimate, export, hidden_states, load, load_chat_templates, load_tokenizer, open_directory,
+    quantize,
 };
 pub use model::{Embedding, Facts, Model, Pooling, TableId};

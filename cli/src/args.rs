@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source};
+use tabla::{
+    DeviceChoice, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source, WeightMemory,
+};
 
 /// Runs language models from the files you have.
 ///
@@ -121,6 +123,10 @@ pub(crate) struct DeviceArgs {
     /// exact computes every product in f32 and keeps the KV cache in f32
     #[arg(long, value_enum, default_value_t = Exactness::Fast)]
     precision: Exactness,
+    /// Where the CPU has quantised weights: packed in memory of their own, which is faster, or
+    /// mapped from the file; auto packs where they fit
+    #[arg(long, value_enum, default_value_t = Weights::Auto)]
+    weights: Weights,
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
@@ -168,6 +174,13 @@ enum Exactness {
     Exact,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Weights {
+    Auto,
+    Mapped,
+    Packed,
+}
+
 impl DeviceArgs {
     /// The library's options.
     pub(crate) fn options(&self, context: u32) -> Result<Options, Failure> {
@@ -186,6 +199,11 @@ impl DeviceArgs {
             precision: match self.precision {
                 Exactness::Fast => Precision::Fast,
                 Exactness::Exact => Precision::Exact,
+            },
+            weights: match self.weights {
+                Weights::Auto => WeightMemory::Auto,
+                Weights::Mapped => WeightMemory::Mapped,
+                Weights::Packed => WeightMemory::Packed,
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,

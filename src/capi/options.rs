@@ -4,7 +4,7 @@
 use crate::decode::{Finish, Generate, Overflow, Sampling};
 use crate::device::Precision;
 use crate::error::{Result, bail};
-use crate::load::{DeviceChoice, HEAD_TYPES, Options};
+use crate::load::{DeviceChoice, HEAD_TYPES, Options, WeightMemory};
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 
@@ -19,6 +19,13 @@ pub const TABLA_DEVICE_GPU: i32 = 2;
 pub const TABLA_PRECISION_FAST: i32 = 0;
 /// Every product in f32 on decoded weights, KV cache in f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
+
+/// A CPU packs quantised weights where they fit: `TablaLoadOptions.weights`.
+pub const TABLA_WEIGHTS_AUTO: i32 = 0;
+/// They stay in the file's pages, which every process shares; loading reads none of them.
+pub const TABLA_WEIGHTS_MAPPED: i32 = 1;
+/// They are rearranged in memory of their own while loading; tokens come faster.
+pub const TABLA_WEIGHTS_PACKED: i32 = 2;
 
 /// The head stays as the file has it: `TablaLoadOptions.head_type`.
 pub const TABLA_HEAD_AS_STORED: i32 = 0;
@@ -53,8 +60,8 @@ pub struct TablaLoadOptions {
     pub threads: u32,
     /// Positions of the KV cache; 0 takes what the model was trained for, 4096 at most.
     pub max_context: u32,
-    /// Keep 0.
-    pub reserved: u32,
+    /// `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`.
+    pub weights: i32,
     /// A folder whose shaders stand in front of the embedded ones, or NULL.
     pub shader_path: *const c_char,
     /// Called at the end of every stage, or NULL.
@@ -198,7 +205,7 @@ impl TablaLoadOptions {
         precision: TABLA_PRECISION_FAST,
         threads: 0,
         max_context: 0,
-        reserved: 0,
+        weights: TABLA_WEIGHTS_AUTO,
         shader_path: std::ptr::null(),
         progress: None,
         user_data: std::ptr::null_mut(),
@@ -221,6 +228,15 @@ impl TablaLoadOptions {
             TABLA_PRECISION_EXACT => Precision::Exact,
             other => bail!(Argument, "precision {other} is none of 0 (fast), 1 (exact)"),
         };
+        let weights = match self.weights {
+            TABLA_WEIGHTS_AUTO => WeightMemory::Auto,
+            TABLA_WEIGHTS_MAPPED => WeightMemory::Mapped,
+            TABLA_WEIGHTS_PACKED => WeightMemory::Packed,
+            other => bail!(
+                Argument,
+                "weights {other} is none of 0 (auto), 1 (mapped), 2 (packed)"
+            ),
+        };
         let [q8_0, q6_k] = HEAD_TYPES;
         let head_type = match self.head_type {
             TABLA_HEAD_AS_STORED => None,
@@ -237,6 +253,7 @@ impl TablaLoadOptions {
             threads,
             context,
             precision,
+            weights,
             shader_folder,
             head_type,
             embeddings: self.embeddings != 0,

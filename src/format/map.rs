@@ -5,10 +5,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::time::SystemTime;
 
 use memmap2::Mmap;
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
 
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 
@@ -60,6 +63,21 @@ impl Bytes {
             Self::Mapped { map, .. } => map,
             Self::Held(bytes) => bytes,
         }
+    }
+
+    /// Gives the memory of some bytes back to the system until somebody reads them again.
+    pub(super) fn release(&self, range: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        if let Self::Mapped { map, .. } = self
+            && range.end <= map.len()
+        {
+            let advice = UncheckedAdvice::DontNeed;
+            // SAFETY: the pages of a read-only map of a file hold what the file holds: dropped,
+            // they are read from it again when they are touched.
+            let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = range;
     }
 
     /// Fails when the mapped file has another length or time than when it was opened.

@@ -31,6 +31,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -203,6 +204,18 @@ impl Directory {
                 .get(start..end)
         };
         range().expect("opening has checked the place of every tensor of this directory")
+    }
+
+    /// Says that some bytes of a tensor will hardly be read again: where they are mapped, the
+    /// system may have their memory back until somebody reads them.
+    pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
+        let (Ok(start), Some(shard)) = (
+            usize::try_from(tensor.offset),
+            self.shards.get(tensor.shard),
+        ) else {
+            return;
+        };
+        shard.bytes.release(start + range.start..start + range.end);
     }
 
     /// Bytes of all files together.

@@ -14,6 +14,7 @@ use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{Place, Table};
 use crate::quant::{self, Matrix, Scales};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 /// A model's weights by name and number, and the constants that loading computed.
 #[derive(Debug)]
@@ -331,6 +332,11 @@ impl Tensors for Catalog {
 
     fn scales(&self, index: u32) -> Option<Scales<'_>> {
         self.weights[index as usize].scales(self.file())
+    }
+
+    fn release(&self, index: u32, range: Range<usize>) {
+        let weight = &self.weights[index as usize];
+        weight.codes.release(self.file(), range);
     }
 
     fn constant(&self, index: u32) -> &[u8] {

@@ -1,6 +1,6 @@
 //! The device of a model: chosen by the user, or the best there is.
 
-use super::Options;
+use super::{Options, WeightMemory, memory};
 use crate::device::{Devices, Profile};
 use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
@@ -22,7 +22,7 @@ pub enum DeviceChoice {
 /// A device before tables are linked to it.
 pub(super) enum Device {
     /// With the reason why no GPU was taken, where one would have been.
-    Cpu(cpu::Options, Option<String>),
+    Cpu(cpu::Options, WeightMemory, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
 }
@@ -30,14 +30,15 @@ pub(super) enum Device {
 impl Device {
     /// Stage 1.
     pub(super) fn choose(options: &Options) -> Result<Self> {
+        let weights = options.weights;
         let cpu = |fallback| {
             let options = cpu::Options {
                 threads: options.threads,
                 level: options.level,
                 precision: options.precision,
-                packed: true,
+                packed: false,
             };
-            Ok(Self::Cpu(options, fallback))
+            Ok(Self::Cpu(options, weights, fallback))
         };
         match options.device {
             DeviceChoice::Cpu => cpu(None),
@@ -77,7 +78,7 @@ impl Device {
     /// Why no GPU was taken, where one would have been.
     pub(super) fn fallback(&self) -> Option<String> {
         match self {
-            Self::Cpu(_, fallback) => fallback.clone(),
+            Self::Cpu(_, _, fallback) => fallback.clone(),
             #[cfg(feature = "gpu")]
             Self::Gpu(_) => None,
         }
@@ -86,7 +87,7 @@ impl Device {
     /// Stage 7.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
-            Self::Cpu(options, _) => cpu::profile(options),
+            Self::Cpu(options, ..) => cpu::profile(options),
             #[cfg(feature = "gpu")]
             Self::Gpu(device) => Ok(device.profile().clone()),
         }
@@ -95,7 +96,10 @@ impl Device {
     /// Stage 16.
     pub(super) fn link(self, program: Program) -> Result<Box<dyn Executor>> {
         match self {
-            Self::Cpu(options, _) => cpu::link(program, &options),
+            Self::Cpu(mut options, weights, _) => {
+                options.packed = memory::pack(weights, &program.tables)?;
+                cpu::link(program, &options)
+            }
             #[cfg(feature = "gpu")]
             Self::Gpu(device) => gpu::link(device, program),
         }

@@ -1,11 +1,13 @@
 //! Memory: how many positions and how many tokens a pass, held against what is free.
 
-use super::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX};
+use super::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::builder::ring;
+use crate::op::table::{Place, Table};
+use std::collections::BTreeMap;
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
@@ -204,6 +206,31 @@ pub(super) fn chunk(
         wish(options, cache.context, profile)
     };
     Ok(u32::try_from(fitting).map_or(wish, |fitting| wish.min(fitting)))
+}
+
+/// Whether quantised weights are packed, which takes memory for a copy of each.
+pub(super) fn pack(weights: WeightMemory, tables: &[Table]) -> Result<bool> {
+    let mut matrices = BTreeMap::new();
+    for slot in tables.iter().flat_map(|table| &table.slots) {
+        let float = matches!(slot.dtype, DType::F32 | DType::F16 | DType::Bf16);
+        if let (Place::Weight(_), false) = (slot.place, float) {
+            matrices.insert(slot.place, slot.bytes());
+        }
+    }
+    let bytes = matrices.values().sum::<u64>();
+    let free = host_free_bytes();
+    let fits = bytes <= free - free / 8;
+    match weights {
+        WeightMemory::Auto => Ok(fits),
+        WeightMemory::Mapped => Ok(false),
+        WeightMemory::Packed if fits => Ok(true),
+        WeightMemory::Packed => bail!(
+            Memory,
+            "packed weights take {} MB, {} MB are free; mapped ones would take none",
+            bytes >> 20,
+            free >> 20
+        ),
+    }
 }
 
 /// Bytes that could be had now. A GPU does not tell; its own allocation is the check there.

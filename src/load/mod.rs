@@ -66,6 +66,18 @@ pub enum Source {
 /// The story model, made by `models/make.py`.
 static BUILT_IN: &[u8] = include_bytes!("../../models/story.gguf");
 
+/// Where quantised weights are while a CPU computes with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightMemory {
+    /// Packed where they fit into the memory that is free, else mapped.
+    #[default]
+    Auto,
+    /// In the file's own pages: loading reads none of them, and every process shares them.
+    Mapped,
+    /// Rearranged while loading, in huge pages of their own: tokens come faster.
+    Packed,
+}
+
 /// How a model is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -81,6 +93,8 @@ pub struct Options {
     pub sequences: u32,
     /// How exactly the device computes.
     pub precision: Precision,
+    /// Where a CPU has its weights.
+    pub weights: WeightMemory,
     /// A folder whose shaders stand in front of the embedded ones.
     pub shader_folder: Option<PathBuf>,
     /// Tokens of a prefill chunk at most; 0 takes what suits the device.

@@ -78,6 +78,15 @@ impl Data {
         }
     }
 
+    /// Says that some of the bytes will hardly be read again.
+    pub(super) fn release(&self, file: &Directory, range: Range<usize>) {
+        if self.computed.is_none() {
+            let first = self.stretch.as_ref().map_or(0, |stretch| stretch.start);
+            let tensor = &file.tensors[self.tensor];
+            file.release(tensor, first + range.start..first + range.end);
+        }
+    }
+
     /// A stretch of these bytes, without a copy.
     pub(super) fn stretch(&self, bytes: Range<usize>) -> Self {
         let first = self.stretch.as_ref().map_or(0, |stretch| stretch.start);

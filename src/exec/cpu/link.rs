@@ -118,12 +118,12 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[0]);
-            let (Some(layout), Place::Weight(index)) = (launch.pack, slot.place) else {
+            let (Some(pack), Place::Weight(index)) = (launch.pack, slot.place) else {
                 continue;
             };
             tensor_bytes(program, slot)?;
             let packing = Packing {
-                layout,
+                pack,
                 rows: slot.rows as usize,
                 cols: slot.cols as usize,
             };
@@ -333,6 +333,7 @@ fn step(
         count,
         params,
         read: launch.read,
+        product: launch.product,
         scales: scales.as_ref().map(ScalesAt::of),
         tokens: launch.tokens,
         split: launch.split,
@@ -385,6 +386,7 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
         count: 2,
         params,
         read: None,
+        product: None,
         scales: None,
         tokens: shape.tokens as usize,
         split: if alone {

@@ -12,6 +12,7 @@
 )]
 
 use super::kernel::chunks::Read;
+use super::kernel::codes::Product;
 use super::pool::Pool;
 use super::simd::{Decode, Unpack};
 use super::step::{By, Step};
@@ -293,9 +294,9 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Rows that count at most.
-    pub(super) fn tokens(&self) -> usize {
-        self.step.tokens
+    /// What the command is told as a product of codes.
+    pub(super) fn product(&self) -> Product {
+        self.step.product.expect("link tells products")
     }
 
     /// The weights, operand 0, as a matrix of this shape.

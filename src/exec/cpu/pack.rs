@@ -1,10 +1,11 @@
 //! Packing: weights rearranged once, by all threads, into panels in huge pages.
 
 use super::memory::{Arena, Operand};
-use super::panel::Layout;
+use super::panel::Pack;
 use super::simd::rows::ROWS;
 use crate::error::Result;
 use crate::exec::{Program, Tensors};
+use crate::quant::Matrix;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use std::ops::Range;
 /// A matrix to be packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
-    /// How its blocks lie.
-    pub(super) layout: &'static Layout,
+    /// How.
+    pub(super) pack: Pack,
     /// Rows.
     pub(super) rows: usize,
     /// Elements of a row.
@@ -22,7 +23,7 @@ pub(super) struct Packing {
 
 impl Packing {
     fn panel_bytes(&self) -> usize {
-        self.layout.panel_bytes(self.cols)
+        self.pack.panel_bytes(self.cols)
     }
 
     fn bytes(&self) -> usize {
@@ -118,21 +119,19 @@ fn pieces<'a>(packings: &BTreeMap<u32, Packing>, mut rest: &'a mut [u8]) -> Vec<
 
 impl Piece<'_> {
     fn pack(self, tensors: &dyn Tensors) {
-        let Packing { layout, rows, cols } = self.packing;
-        let row_bytes = layout.row_bytes(cols);
-        let weight = tensors.weight(self.weight);
-        let first_row = self.panels.start * ROWS;
-        let last_row = rows.min(self.panels.end * ROWS);
-        let mut rows = weight[first_row * row_bytes..last_row * row_bytes].chunks_exact(row_bytes);
-        for panel in self.out.chunks_exact_mut(self.packing.panel_bytes()) {
-            let mut lanes = [&weight[..0]; ROWS];
-            let mut count = 0;
-            for (lane, row) in lanes.iter_mut().zip(rows.by_ref()) {
-                *lane = row;
-                count += 1;
-            }
-            layout.pack(&lanes[..count], panel);
+        let Packing { pack, rows, cols } = self.packing;
+        let matrix = Matrix {
+            bytes: tensors.weight(self.weight),
+            scales: None,
+            rows,
+            cols,
+        };
+        let panels = self.out.chunks_exact_mut(self.packing.panel_bytes());
+        for (panel, out) in self.panels.clone().zip(panels) {
+            pack.pack(&matrix, panel * ROWS..rows.min((panel + 1) * ROWS), out);
         }
-        tensors.release(self.weight, first_row * row_bytes..last_row * row_bytes);
+        let row_bytes = matrix.bytes.len() / rows.max(1);
+        let done = self.panels.start * ROWS..rows.min(self.panels.end * ROWS);
+        tensors.release(self.weight, done.start * row_bytes..done.end * row_bytes);
     }
 }

@@ -1,6 +1,7 @@
 //! Linked commands: everything a thread needs to run one, resolved.
 
 use super::kernel::chunks::Read;
+use super::kernel::codes::Product;
 use super::memory::{Operand, Part, ScalesAt};
 use super::simd::Entry;
 use crate::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
@@ -45,6 +46,8 @@ pub(super) struct Step {
     pub(super) params: [u8; PARAMS_BYTES_MAX],
     /// How the weights, operand 0, are read where the kernel serves many storage types.
     pub(super) read: Option<Read>,
+    /// What the kernel is told where it is a product of codes.
+    pub(super) product: Option<Product>,
     /// The scales of the weights, where they lie in tensors of their own.
     pub(super) scales: Option<ScalesAt>,
     /// Live rows at most.

@@ -3,13 +3,15 @@
 //! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
 //! that every level and the shader give the same bits.
 
-use super::chunks;
+use super::chunks::{self, Read};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::case::Case;
-use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::cpu::memory::{Args, Out};
+use crate::exec::cpu::panel::{Pack, digits};
+use crate::exec::cpu::simd::rows::ROWS;
+use crate::exec::cpu::simd::{Kernel, Simd, Task};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders::bit_mat::Params;
 use crate::quant::{CHUNK, Chunk};
@@ -17,6 +19,7 @@ use crate::quant::{CHUNK, Chunk};
 /// Bytes of activations that stay in a core's cache while the matrix passes by.
 const ACTIVATIONS_BYTES: usize = 192 << 10;
 
+/// Rows unpacked one after the other, as the file has them.
 struct BitMat;
 
 impl Kernel for BitMat {
@@ -51,12 +54,102 @@ impl Kernel for BitMat {
     }
 }
 
+/// Panels of packed digits.
+struct BitPanels;
+
+impl Kernel for BitPanels {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let (rows, padded) = (p.rows as usize, (p.cols as usize).next_multiple_of(64));
+        let (q, d) = (args.bytes(1), args.f32s(2));
+        let bytes = digits::panel_bytes(p.cols as usize);
+        let w = args.bytes(0);
+        let (range, live) = (args.range(), args.live());
+        let mut y = args.open::<f32>(3);
+        let mut starts = args.open::<i32>(5);
+        let starts = starts.whole();
+        // Digits are stored plus 1: their product begins at what that adds.
+        for (start, q) in starts[..live].iter_mut().zip(q.chunks_exact(padded)) {
+            *start = -q.iter().map(|q| i32::from(q.cast_signed())).sum::<i32>();
+        }
+        for panel in range {
+            let mut t = 0;
+            while t < live {
+                macro_rules! tile {
+                    ($tokens:literal) => {{
+                        s.apart(Tile::<$tokens> {
+                            panel: &w[panel * bytes..][..bytes],
+                            x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
+                            d: &d[t..],
+                            starts: &starts[t..],
+                            scale: p.scale,
+                            first: [t, panel],
+                            rows,
+                            y: &mut y,
+                        });
+                        t += $tokens;
+                    }};
+                }
+                match (live - t).min(S::TOKENS) {
+                    16.. => tile!(16),
+                    8.. => tile!(8),
+                    4.. => tile!(4),
+                    2.. => tile!(2),
+                    _ => tile!(1),
+                }
+            }
+        }
+    }
+}
+
+/// The results of a panel for some tokens.
+struct Tile<'a, 'b, const T: usize> {
+    panel: &'a [u8],
+    x: [&'a [u8]; T],
+    d: &'a [f32],
+    starts: &'a [i32],
+    scale: f32,
+    /// The first token and the panel.
+    first: [usize; 2],
+    rows: usize,
+    y: &'a mut Out<'b, f32>,
+}
+
+impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let starts = self.starts.first_chunk().expect("one for each token");
+        let sums = digits::dots::<S, T>(s, self.panel, self.x, *starts);
+        let [token, panel] = self.first;
+        for (t, sums) in sums.into_iter().enumerate() {
+            let mut column = [0.0; ROWS];
+            s.put_column(&mut column, s.floats(sums));
+            let scale = self.d[t] * self.scale;
+            let y = self.y.panel(token + t, self.rows, panel, ROWS);
+            for (y, sum) in y.iter_mut().zip(column) {
+                *y = sum * scale;
+            }
+        }
+    }
+}
+
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
+    let (rows, cols) = (p.rows as usize, p.cols as usize);
+    let unpack = chunks::unpacker(request.isa, request.variant)?;
+    if request.packed {
+        let panels = Split::Units(rows.div_ceil(ROWS));
+        return Ok(Launch {
+            scratch: p.tokens as usize * size_of::<i32>(),
+            pack: Some(Pack::Digits(unpack)),
+            ..request.launch::<BitPanels>(panels, p.tokens)
+        });
+    }
     Ok(Launch {
-        scratch: (p.cols as usize).next_multiple_of(CHUNK),
-        read: Some(chunks::unpacker(request.isa, request.variant)?),
-        ..request.launch::<BitMat>(Split::Units(p.rows as usize), p.tokens)
+        scratch: cols.next_multiple_of(CHUNK),
+        read: Some(Read::Ints(unpack)),
+        ..request.launch::<BitMat>(Split::Units(rows), p.tokens)
     })
 }
 

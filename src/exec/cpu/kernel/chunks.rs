@@ -66,9 +66,9 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
 }
 
 /// How rows of this type, which are integers, are unpacked.
-pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Read> {
+pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     match Ways::of(isa, dtype)?.ints {
-        Some((unpack, _)) => Ok(Read::Ints(unpack)),
+        Some((unpack, _)) => Ok(unpack),
         None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     let whole = (cols as usize).is_multiple_of(STRETCH);
     match ways.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks::<N, ADD>(request, ints, shape))
+            Ok(codes::link_chunks(request, ints, shape, ADD))
         }
         _ => Ok(Launch {
             read: Some(Read::Floats(ways.floats)),

@@ -5,16 +5,15 @@
 //! a token's result is the same bits alone, in a batch of any size, on any number of threads,
 //! and from packed weights as from mapped ones.
 
-use super::product::Sizes;
 use super::quantise::{Block, Shape, Tiles};
 use super::{Launch, Request};
-use crate::dtype::DType;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::panel::{
-    self, Codes, Format, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
+    self, Codes, Format, Kind, Pack, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
+    WORDS,
 };
 use crate::exec::cpu::simd::rows::{Column, ROWS, Rows};
-use crate::exec::cpu::simd::{Isa, Kernel, Simd, Unpack};
+use crate::exec::cpu::simd::{Kernel, Simd, Task, Unpack};
 use crate::exec::cpu::step::Split;
 use crate::quant::{CHUNK, Chunk};
 use std::marker::PhantomData;
@@ -25,12 +24,14 @@ use std::ops::Range;
 const COLUMNS: usize = 1024;
 
 /// Where stretches come from.
-trait Source: Codes {
+trait Source {
+    type Codes: Codes;
+
     /// Bytes that it needs to read [`COLUMNS`].
     fn buffer_bytes() -> usize;
 
     /// Gives the stretches of some columns of a panel, at most [`COLUMNS`].
-    fn stretches<S: Rows, K: Sink<S>>(
+    fn stretches<S: Simd, K: Sink<S>>(
         s: S,
         args: &Args<'_>,
         at: At,
@@ -41,50 +42,53 @@ trait Source: Codes {
 
 /// Columns of a panel of a matrix.
 struct At {
-    rows: usize,
-    cols: usize,
     panel: usize,
     columns: Range<usize>,
 }
 
 impl At {
     /// The rows of the panel.
-    fn rows(&self) -> Range<usize> {
-        self.panel * ROWS..self.rows.min((self.panel + 1) * ROWS)
+    fn rows(&self, rows: usize) -> Range<usize> {
+        self.panel * ROWS..rows.min((self.panel + 1) * ROWS)
     }
 }
 
-macro_rules! codes_of {
-    ($($source:ty, $codes:ty;)+) => {
-        $(
-            impl<F: Format> Codes for $source {
-                const MAX: u8 = <$codes>::MAX;
-                const OFFSET: i32 = <$codes>::OFFSET;
-                const HALVES: bool = <$codes>::HALVES;
-                const MIN: bool = <$codes>::MIN;
-            }
-        )+
-    };
+/// Reads stretches in a function of its own: there is one for each format and sink, whatever
+/// kernel they are read for.
+struct Read<'a, F, K> {
+    panel: Panel<'a>,
+    columns: Range<usize>,
+    sink: &'a mut K,
+    format: PhantomData<F>,
 }
-codes_of! {
-    Packed<F>, F;
-    Mapped<F>, F;
+
+impl<F: Format, S: Simd, K: Sink<S>> Task<S> for Read<'_, F, K> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        panel::stretches::<F, S, K>(s, &self.panel, self.columns, self.sink);
+    }
 }
 
 /// Weights that link packed.
 struct Packed<F>(PhantomData<F>);
 
 impl<F: Format> Source for Packed<F> {
+    type Codes = F::Codes;
+
     fn buffer_bytes() -> usize {
         0
     }
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
-        let layout = const { &F::LAYOUT };
-        let bytes = layout.panel_bytes(at.cols);
-        let panel = &args.bytes(0)[at.panel * bytes..][..bytes];
-        panel::stretches::<F, S, K>(s, &layout.open(panel, at.cols), at.columns, sink);
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
+        let (layout, cols) = (const { &F::LAYOUT }, args.product().cols);
+        let bytes = layout.panel_bytes(cols);
+        s.apart(Read::<F, K> {
+            panel: layout.open(&args.bytes(0)[at.panel * bytes..][..bytes], cols),
+            columns: at.columns,
+            sink,
+            format: PhantomData,
+        });
     }
 }
 
@@ -92,45 +96,45 @@ impl<F: Format> Source for Packed<F> {
 struct Mapped<F>(PhantomData<F>);
 
 impl<F: Format> Source for Mapped<F> {
+    type Codes = F::Codes;
+
     fn buffer_bytes() -> usize {
         F::LAYOUT.panel_bytes(COLUMNS)
     }
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(
+    fn stretches<S: Simd, K: Sink<S>>(
         s: S,
         args: &Args<'_>,
         at: At,
         buffer: &mut [u8],
         sink: &mut K,
     ) {
-        let layout = const { &F::LAYOUT };
-        let (w, row_bytes) = (args.bytes(0), layout.row_bytes(at.cols));
+        let (layout, shape) = (const { &F::LAYOUT }, args.product());
+        let (w, row_bytes) = (args.bytes(0), layout.row_bytes(shape.cols));
         let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
         let mut rows = [&w[..0]; ROWS];
-        let count = at.rows().len();
-        for (row, r) in rows.iter_mut().zip(at.rows()) {
+        let count = at.rows(shape.rows).len();
+        for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
             *row = &w[r * row_bytes..][part.clone()];
         }
         let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
         layout.pack(&rows[..count], buffer);
-        let columns = 0..at.columns.len();
-        let panel = layout.open(buffer, columns.len());
-        panel::stretches::<F, S, K>(s, &panel, columns, sink);
+        s.apart(Read::<F, K> {
+            panel: layout.open(buffer, at.columns.len()),
+            columns: 0..at.columns.len(),
+            sink,
+            format: PhantomData,
+        });
     }
 }
 
 /// Weights of any other type that can be read as integers, chunk by chunk.
 struct Chunks<const MIN: bool>;
 
-impl<const MIN: bool> Codes for Chunks<MIN> {
-    const MAX: u8 = 128;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = true;
-    const MIN: bool = MIN;
-}
-
 impl<const MIN: bool> Source for Chunks<MIN> {
+    type Codes = Kind<128, true, MIN>;
+
     fn buffer_bytes() -> usize {
         0
     }
@@ -139,12 +143,13 @@ impl<const MIN: bool> Source for Chunks<MIN> {
     fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
         const STRETCHES: usize = CHUNK / STRETCH;
         let unpack = args.unpack();
-        let m = args.matrix(at.rows, at.cols);
+        let Product { rows, cols, .. } = args.product();
+        let m = args.matrix(rows, cols);
         let mut chunk = Chunk::ZERO;
         let mut codes = [[[0u8; 4 * ROWS]; WORDS]; STRETCHES];
         let mut numbers = [[[[0.0; ROWS]; 2]; STRETCHES]; 2];
         for first in at.columns.clone().step_by(CHUNK) {
-            for (lane, r) in at.rows().enumerate() {
+            for (lane, r) in at.rows(rows).enumerate() {
                 unpack(&m, r, first, &mut chunk);
                 let words = codes.as_flattened_mut().iter_mut();
                 for (word, four) in words.zip(chunk.q.as_chunks::<4>().0) {
@@ -159,7 +164,7 @@ impl<const MIN: bool> Source for Chunks<MIN> {
             let count = (at.columns.end - first).min(CHUNK) / STRETCH;
             let [scales, mins] = &numbers;
             for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
-                let mut stretch = stored::<S, Self>(s, codes, scale, min);
+                let mut stretch = stored::<S, Self::Codes>(s, codes, scale, min);
                 for code in &mut stretch.codes {
                     *code = s.raise(*code);
                 }
@@ -194,20 +199,19 @@ fn stored<S: Rows, C: Codes>(
     stretch
 }
 
-/// Adds the products of a stretch and the first `T` tokens of a block from `first` on.
+/// Adds the products of a stretch and the first `T` tokens of a block.
 #[inline(always)]
 fn multiply<S: Rows, C: Codes, const T: usize>(
     s: S,
     stretch: &Stretch<S>,
     x: Block<'_>,
-    first: usize,
     sums: &mut [S::Floats; T],
 ) {
     const HALF: usize = WORDS / 2;
-    let q = &x.q[first..][..T];
-    let d = &x.d[first..][..T];
-    let start = x.start.map(|start| &start[first..][..T]);
-    let sum_x = x.sum.map(|sum| &sum[first..][..T]);
+    let q = &x.q[..T];
+    let d = &x.d[..T];
+    let start = x.start.map(|start| &start[..T]);
+    let sum_x = x.sum.map(|sum| &sum[..T]);
     for t in 0..T {
         let mut sum = sums[t];
         let d = s.splat_float(d[t]);
@@ -235,12 +239,20 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
     }
 }
 
-/// The products of stretches and one token, as they come.
+/// What a product's kernel is told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Product {
+    rows: usize,
+    cols: usize,
+    /// Whether sums are added to what is there.
+    add: bool,
+    quantised: Shape,
+}
+
+/// The products of stretches and the first token, as they come.
 struct One<'a, S: Rows, C> {
     s: S,
     x: Tiles<'a>,
-    /// Tile of the token and its place there.
-    token: [usize; 2],
     block: usize,
     sum: [S::Floats; 1],
     codes: PhantomData<C>,
@@ -249,9 +261,8 @@ struct One<'a, S: Rows, C> {
 impl<S: Rows, C: Codes> Sink<S> for One<'_, S, C> {
     #[inline(always)]
     fn take(&mut self, stretch: Stretch<S>) {
-        let [tile, t] = self.token;
-        let x = self.x.block(tile, self.block);
-        multiply::<S, C, 1>(self.s, &stretch, x, t, &mut self.sum);
+        let x = self.x.block(0, self.block);
+        multiply::<S, C, 1>(self.s, &stretch, x, &mut self.sum);
         self.block += 1;
     }
 }
@@ -322,67 +333,73 @@ impl<'a> Scratch<'a> {
 }
 
 /// Adds the products of stored stretches and the tokens of a tile.
-#[inline(always)]
-fn tile<S: Rows, C: Codes, const T: usize>(
-    s: S,
-    scratch: &mut Scratch<'_>,
-    stretches: usize,
-    (x, tile, first_block): (Tiles<'_>, usize, usize),
-    first_token: usize,
-) {
-    let carry = &mut scratch.sums[first_token..][..T];
-    let mut sums = [s.splat_float(0.0); T];
-    for (sum, carry) in sums.iter_mut().zip(carry.iter()) {
-        *sum = s.column(carry);
-    }
-    let codes = scratch.codes[..stretches].iter();
-    let numbers = scratch.scales.iter().zip(scratch.mins.iter());
-    for ((codes, (scale, min)), block) in codes.zip(numbers).zip(first_block..) {
-        let stretch = stored::<S, C>(s, codes, scale, min);
-        multiply::<S, C, T>(s, &stretch, x.block(tile, block), 0, &mut sums);
-    }
-    for (carry, sum) in carry.iter_mut().zip(sums) {
-        s.put_column(carry, sum);
+struct Tile<'a, C, const T: usize> {
+    codes: &'a [StoredCodes],
+    scales: &'a [StoredNumbers],
+    mins: &'a [StoredNumbers],
+    x: Tiles<'a>,
+    tile: usize,
+    first_block: usize,
+    sums: &'a mut [Column],
+    kind: PhantomData<C>,
+}
+
+impl<S: Simd, C: Codes, const T: usize> Task<S> for Tile<'_, C, T> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let carry = &mut self.sums[..T];
+        let mut sums = [s.splat_float(0.0); T];
+        for (sum, carry) in sums.iter_mut().zip(carry.iter()) {
+            *sum = s.column(carry);
+        }
+        let numbers = self.scales.iter().zip(self.mins);
+        let stretches = self.codes.iter().zip(numbers).zip(self.first_block..);
+        for ((codes, (scale, min)), block) in stretches {
+            let stretch = stored::<S, C>(s, codes, scale, min);
+            multiply::<S, C, T>(s, &stretch, self.x.block(self.tile, block), &mut sums);
+        }
+        for (carry, sum) in carry.iter_mut().zip(sums) {
+            s.put_column(carry, sum);
+        }
     }
 }
 
-struct Product<W, N, const ADD: bool>(PhantomData<(W, N)>);
+struct Products<W>(PhantomData<W>);
 
-impl<W: Source, N: Sizes, const ADD: bool> Kernel for Product<W, N, ADD> {
+impl<W: Source> Kernel for Products<W> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
+        let Product {
+            rows,
+            add,
+            quantised,
+            ..
+        } = args.product();
         let live = args.live();
-        let x = Tiles::new(args.bytes(5), shape(&args, cols, S::TOKENS));
+        let x = Tiles::new(args.bytes(5), quantised);
         let mut scratch = args.open::<u8>(4);
         let mut scratch = Scratch::open(scratch.whole(), W::buffer_bytes());
         let mut y = args.open::<f32>(2);
         for panel in args.range() {
             if live == 1 {
-                one::<S, W>(s, &args, [rows, cols, panel], x, &mut scratch);
+                one::<S, W>(s, &args, panel, x, &mut scratch);
             } else {
-                many::<S, W>(s, &args, [rows, cols, panel], x, &mut scratch);
+                many::<S, W>(s, &args, panel, x, &mut scratch);
             }
             for (t, sums) in scratch.sums[..live].iter().enumerate() {
                 let y = y.panel(t, rows, panel, ROWS);
                 for (y, sum) in y.iter_mut().zip(sums) {
-                    *y = if ADD { *y + sum } else { *sum };
+                    *y = if add { *y + sum } else { *sum };
                 }
             }
         }
     }
 }
 
-/// How a step's activations lie.
-fn shape(args: &Args<'_>, cols: usize, tile: usize) -> Shape {
-    let tokens = args.tokens();
-    Shape {
-        tokens: u32::try_from(tokens).expect("a parameter of 32 bits"),
-        cols: u32::try_from(cols).expect("a parameter of 32 bits"),
-        tile: if tokens == 1 { 1 } else { tile as u32 },
-        offset: 0,
-        halves: 0,
-    }
+/// The columns of a row, some at a time.
+fn pieces(cols: usize) -> impl Iterator<Item = Range<usize>> {
+    let piece = move |first| first..cols.min(first + COLUMNS);
+    (0..cols).step_by(COLUMNS).map(piece)
 }
 
 /// The sums of a panel for one token.
@@ -390,26 +407,19 @@ fn shape(args: &Args<'_>, cols: usize, tile: usize) -> Shape {
 fn one<S: Simd, W: Source>(
     s: S,
     args: &Args<'_>,
-    [rows, cols, panel]: [usize; 3],
+    panel: usize,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let mut sink = One::<S, W> {
+    let mut sink = One::<S, W::Codes> {
         s,
         x,
-        token: [0, 0],
         block: 0,
         sum: [s.splat_float(0.0)],
         codes: PhantomData,
     };
-    for first in (0..cols).step_by(COLUMNS) {
-        let columns = first..cols.min(first + COLUMNS);
-        let at = At {
-            rows,
-            cols,
-            panel,
-            columns,
-        };
+    for columns in pieces(args.product().cols) {
+        let at = At { panel, columns };
         W::stretches(s, args, at, scratch.buffer, &mut sink);
     }
     s.put_column(&mut scratch.sums[0], sink.sum[0]);
@@ -420,107 +430,118 @@ fn one<S: Simd, W: Source>(
 fn many<S: Simd, W: Source>(
     s: S,
     args: &Args<'_>,
-    [rows, cols, panel]: [usize; 3],
+    panel: usize,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
     let live = args.live();
     scratch.sums.as_flattened_mut().fill(0.0);
-    for first in (0..cols).step_by(COLUMNS) {
-        let columns = first..cols.min(first + COLUMNS);
+    for columns in pieces(args.product().cols) {
         let stretches = columns.len() / STRETCH;
-        let at = At {
-            rows,
-            cols,
-            panel,
-            columns,
-        };
-        let mut sink = Store::<S, W> {
+        let first_block = columns.start / STRETCH;
+        let mut sink = Store::<S, W::Codes> {
             s,
             codes: scratch.codes.iter_mut(),
             scales: scratch.scales.iter_mut(),
             mins: scratch.mins.iter_mut(),
             kind: PhantomData,
         };
+        let at = At { panel, columns };
         W::stretches(s, args, at, scratch.buffer, &mut sink);
-        for (t, token) in (0..live).step_by(S::TOKENS).enumerate() {
-            let x = (x, t, first / STRETCH);
-            match live - token {
-                1 => tile::<S, W, 1>(s, scratch, stretches, x, token),
-                2 => tile::<S, W, 2>(s, scratch, stretches, x, token),
-                3 | 4 => tile::<S, W, 4>(s, scratch, stretches, x, token),
-                _ if S::TOKENS == 4 => tile::<S, W, 4>(s, scratch, stretches, x, token),
-                5..=8 => tile::<S, W, 8>(s, scratch, stretches, x, token),
-                9..=12 => tile::<S, W, 12>(s, scratch, stretches, x, token),
-                _ => tile::<S, W, 16>(s, scratch, stretches, x, token),
+        for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
+            macro_rules! tile {
+                ($tokens:literal) => {
+                    s.apart(Tile::<W::Codes, $tokens> {
+                        codes: &scratch.codes[..stretches],
+                        scales: scratch.scales,
+                        mins: scratch.mins,
+                        x,
+                        tile,
+                        first_block,
+                        sums: &mut scratch.sums[first..],
+                        kind: PhantomData,
+                    })
+                };
+            }
+            match (live - first).min(S::TOKENS) {
+                1 => tile!(1),
+                2 => tile!(2),
+                3 | 4 => tile!(4),
+                5..=8 => tile!(8),
+                _ => tile!(16),
             }
         }
     }
 }
 
 /// The kernel of a product of this shape, `[tokens, rows, cols]`, where the type of its weights
-/// can be read as integers.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    dtype: DType,
-    shape: [u32; 3],
-) -> Option<Launch> {
-    struct Found<'a, N, const ADD: bool>(&'a Request<'a>, [u32; 3], PhantomData<N>);
-    impl<N: Sizes, const ADD: bool> panel::Visit for Found<'_, N, ADD> {
+/// has panels.
+pub(super) fn link(request: &Request<'_>, shape: [u32; 3], add: bool) -> Option<Launch> {
+    struct Found<'a>(&'a Request<'a>, [u32; 3], bool);
+    impl panel::Visit for Found<'_> {
         type Out = Launch;
         fn format<F: Format>(self) -> Launch {
-            let Self(request, shape, _) = self;
+            let Self(request, shape, add) = self;
             if request.packed {
-                let launch = launch::<Packed<F>, N, ADD>(request, shape);
+                let launch = launch::<Packed<F>>(request, F::OFFSET, shape, add);
                 return Launch {
-                    pack: Some(const { &F::LAYOUT }),
+                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
                     ..launch
                 };
             }
-            launch::<Mapped<F>, N, ADD>(request, shape)
+            launch::<Mapped<F>>(request, F::OFFSET, shape, add)
         }
     }
-    panel::visit(dtype, Found::<N, ADD>(request, shape, PhantomData))
+    panel::visit(request.variant?, Found(request, shape, add))
 }
 
-/// The same for a type without panels.
-pub(super) fn link_chunks<N: Sizes, const ADD: bool>(
+/// The same for a type that has none and can be read as integers.
+pub(super) fn link_chunks(
     request: &Request<'_>,
     (unpack, min): (Unpack, bool),
     shape: [u32; 3],
+    add: bool,
 ) -> Launch {
     let launch = if min {
-        launch::<Chunks<true>, N, ADD>(request, shape)
+        launch::<Chunks<true>>
     } else {
-        launch::<Chunks<false>, N, ADD>(request, shape)
+        launch::<Chunks<false>>
     };
     Launch {
         read: Some(super::chunks::Read::Ints(unpack)),
-        ..launch
+        ..launch(request, 0, shape, add)
     }
 }
 
-fn launch<W: Source, N: Sizes, const ADD: bool>(
+fn launch<W: Source>(
     request: &Request<'_>,
+    offset: i32,
     [tokens, rows, cols]: [u32; 3],
+    add: bool,
 ) -> Launch {
-    let isa: Isa = request.isa;
+    let isa = request.isa;
     let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
-    let shape = Shape {
+    let quantised = Shape {
         tokens,
         cols,
         tile,
-        offset: match W::MAX {
+        offset: match W::Codes::MAX {
             128 => isa.raised(),
-            _ => W::OFFSET,
+            _ => offset,
         },
-        halves: u32::from(W::HALVES),
+        halves: u32::from(W::Codes::HALVES),
     };
+    let [rows, cols] = [rows, cols].map(|n| n as usize);
     let room = tokens.next_multiple_of(tile) as usize;
-    let panels = (rows as usize).div_ceil(ROWS);
     Launch {
         scratch: Scratch::bytes(room, W::buffer_bytes()),
-        quantise: Some(shape),
-        ..request.launch::<Product<W, N, ADD>>(Split::Units(panels), tokens)
+        quantise: Some(quantised),
+        product: Some(Product {
+            rows,
+            cols,
+            add,
+            quantised,
+        }),
+        ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
     }
 }

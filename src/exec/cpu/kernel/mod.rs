@@ -3,13 +3,13 @@
 mod activation;
 mod attend;
 pub(super) mod chunks;
-mod codes;
+pub(super) mod codes;
 mod floats;
 mod product;
 pub(super) mod quantise;
 mod turns;
 
-use super::panel::Layout;
+use super::panel::Pack;
 use super::simd::{Entry, Isa, Kernel};
 use super::step::{By, Split};
 use crate::device::Precision;
@@ -51,6 +51,7 @@ impl Request<'_> {
             quantise: None,
             read: None,
             pack: None,
+            product: None,
         }
     }
 
@@ -81,7 +82,9 @@ pub(super) struct Launch {
     /// How its weights are read, where the kernel serves many storage types.
     pub(super) read: Option<chunks::Read>,
     /// How its weights, operand 0, are packed first, where they are.
-    pub(super) pack: Option<&'static Layout>,
+    pub(super) pack: Option<Pack>,
+    /// What it is told, where it is a product of codes.
+    pub(super) product: Option<codes::Product>,
 }
 
 /// Elements below which work is not worth sharing: a few microseconds.

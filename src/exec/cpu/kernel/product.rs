@@ -155,8 +155,7 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     // Activations go to int8 in whole stretches.
     let whole = (cols as usize).is_multiple_of(STRETCH);
     if request.precision == Precision::Fast && whole {
-        let dtype = request.variant.unwrap_or(DType::F32);
-        if let Some(launch) = codes::link::<N, ADD>(request, dtype, shape) {
+        if let Some(launch) = codes::link(request, shape, ADD) {
             return Ok(launch);
         }
     }

@@ -1,6 +1,6 @@
 //! Formats whose block is one stretch: 32 columns with a scale of their own.
 
-use super::{Codes, Field, Format, Layout, Panel, Sink, Stretch, WORDS};
+use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
 use crate::exec::cpu::simd::rows::{ROWS, Rows, Word};
 use crate::quant::{iq4_nl, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0};
 
@@ -46,7 +46,7 @@ pub(super) fn looked_up<S: Rows>(s: S, table: &[i8; 16], words: &[Word; 4]) -> [
     codes
 }
 
-/// `name (file): greatest code, offset, minima, fields; stretch`.
+/// `name (file): no greater code, offset, minima, fields; stretch`.
 macro_rules! blocks {
     ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $max:literal - $offset:literal, min $min:literal,
        [$($field:expr),+]; |$s:ident, $panel:ident, $block:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
@@ -54,14 +54,9 @@ macro_rules! blocks {
             $(#[doc = $doc])+
             pub(super) struct $name;
 
-            impl Codes for $name {
-                const MAX: u8 = $max;
-                const OFFSET: i32 = $offset;
-                const HALVES: bool = false;
-                const MIN: bool = $min;
-            }
-
             impl Format for $name {
+                type Codes = Kind<$max, false, $min>;
+                const OFFSET: i32 = $offset;
                 const LAYOUT: Layout = layout($file::BYTES, &[$($field),+]);
 
                 #[inline(always)]
@@ -91,13 +86,13 @@ blocks! {
     |s, p, b| nibbles(s, p.words(0, b)), s.halves(p.half(1, b)), s.halves(p.half(2, b));
 
     /// Five bits, offset 16.
-    Q5_0(q5_0): 31 - 16, min false,
+    Q5_0(q5_0): 63 - 16, min false,
     [Field::new(4, 6, 4), Field::spread(2), Field::new(2, 0, 1)];
     |s, p, b| five(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
-    Q5_1(q5_1): 31 - 0, min true,
+    Q5_1(q5_1): 63 - 0, min true,
     [Field::new(4, 8, 4), Field::spread(4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
     |s, p, b| five(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.halves(p.half(3, b));

@@ -6,10 +6,13 @@
 //! whole vectors with a row in each lane.
 
 mod blocks;
+pub(super) mod digits;
 mod super_blocks;
 
 use crate::dtype::DType;
+use crate::exec::cpu::simd::Unpack;
 use crate::exec::cpu::simd::rows::{Column, Half, ROWS, Rows, Word};
+use crate::quant::Matrix;
 use std::ops::Range;
 
 /// Columns whose activations share a scale, and so the stretch that is multiplied at once.
@@ -202,18 +205,29 @@ pub(super) struct Stretch<S: Rows> {
 
 /// What codes and scales of a format are like.
 pub(super) trait Codes {
-    /// The greatest code; 128 where they are signed bytes, which go [`Rows::raise`]d.
+    /// No code is greater; 128 where they are signed bytes, which go [`Rows::raise`]d.
     const MAX: u8;
-    /// What is taken from each code.
-    const OFFSET: i32;
     /// Whether the two halves of a stretch have scales of their own.
     const HALVES: bool;
     /// Whether there are minima.
     const MIN: bool;
 }
 
+/// Formats of one kind are multiplied by one kernel.
+pub(super) struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
+
+impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HALVES, MIN> {
+    const MAX: u8 = MAX;
+    const HALVES: bool = HALVES;
+    const MIN: bool = MIN;
+}
+
 /// A format that is read in panels.
-pub(super) trait Format: Codes {
+pub(super) trait Format {
+    /// What its codes are like.
+    type Codes: Codes;
+    /// What is taken from each code.
+    const OFFSET: i32;
     /// How its blocks lie.
     const LAYOUT: Layout;
 
@@ -274,6 +288,39 @@ formats! {
     Iq4Xs: super_blocks::Iq4Xs;
     Tq1_0: super_blocks::Tq1_0;
     Tq2_0: super_blocks::Tq2_0;
+}
+
+/// How a matrix is packed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pack {
+    /// Its bytes, interleaved.
+    Blocks(&'static Layout),
+    /// Its digits.
+    Digits(Unpack),
+}
+
+impl Pack {
+    /// Bytes of a panel of rows of this many columns.
+    pub(super) fn panel_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::Blocks(layout) => layout.panel_bytes(columns),
+            Self::Digits(_) => digits::panel_bytes(columns),
+        }
+    }
+
+    /// Packs some rows of a matrix, `ROWS` at most.
+    pub(super) fn pack(self, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
+        match self {
+            Self::Blocks(layout) => {
+                let mut lanes = [&matrix.bytes[..0]; ROWS];
+                for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
+                    *lane = matrix.row(row);
+                }
+                layout.pack(&lanes[..rows.len()], panel);
+            }
+            Self::Digits(unpack) => digits::pack(unpack, matrix, rows, panel),
+        }
+    }
 }
 
 /// The bytes of a packed stretch in memory.

@@ -1,7 +1,7 @@
 //! Formats whose block is eight stretches: 256 columns.
 
 use super::blocks::looked_up;
-use super::{Codes, Field, Format, Layout, Panel, Sink, Stretch, WORDS};
+use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
 use crate::exec::cpu::simd::rows::{Rows, Word};
 use crate::quant::{CHUNK, iq4_nl, iq4_xs, q4_k, q5_k, q6_k, tq1_0, tq2_0};
 
@@ -87,14 +87,9 @@ impl<S: Rows> Affine<S> {
 /// Nibbles, scales and minima of six bits.
 pub(super) struct Q4K;
 
-impl Codes for Q4K {
-    const MAX: u8 = 15;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = false;
-    const MIN: bool = true;
-}
-
 impl Format for Q4K {
+    type Codes = Kind<15, false, true>;
+    const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         q4_k::BYTES,
         &[
@@ -122,14 +117,9 @@ impl Format for Q4K {
 /// Five bits, scales and minima of six.
 pub(super) struct Q5K;
 
-impl Codes for Q5K {
-    const MAX: u8 = 31;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = false;
-    const MIN: bool = true;
-}
-
 impl Format for Q5K {
+    type Codes = Kind<63, false, true>;
+    const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         q5_k::BYTES,
         &[
@@ -162,14 +152,9 @@ impl Format for Q5K {
 /// Six bits, offset 32, with 8-bit scales for every 16 columns.
 pub(super) struct Q6K;
 
-impl Codes for Q6K {
-    const MAX: u8 = 63;
-    const OFFSET: i32 = 32;
-    const HALVES: bool = true;
-    const MIN: bool = false;
-}
-
 impl Format for Q6K {
+    type Codes = Kind<63, true, false>;
+    const OFFSET: i32 = 32;
     const LAYOUT: Layout = layout(
         q6_k::BYTES,
         &[
@@ -206,14 +191,9 @@ impl Format for Q6K {
 /// Nibbles that point into a table, with scales of six bits.
 pub(super) struct Iq4Xs;
 
-impl Codes for Iq4Xs {
-    const MAX: u8 = 128;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = false;
-    const MIN: bool = false;
-}
-
 impl Format for Iq4Xs {
+    type Codes = Kind<128, false, false>;
+    const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         iq4_xs::BYTES,
         &[
@@ -245,14 +225,9 @@ impl Format for Iq4Xs {
 /// Ternary digits of two bits, one scale.
 pub(super) struct Tq2_0;
 
-impl Codes for Tq2_0 {
-    const MAX: u8 = 3;
-    const OFFSET: i32 = 1;
-    const HALVES: bool = false;
-    const MIN: bool = false;
-}
-
 impl Format for Tq2_0 {
+    type Codes = Kind<15, false, false>;
+    const OFFSET: i32 = 1;
     const LAYOUT: Layout = layout(tq2_0::BYTES, &[Field::new(4, 0, 16), Field::new(2, 64, 1)]);
 
     #[inline(always)]
@@ -271,14 +246,9 @@ impl Format for Tq2_0 {
 /// Ternary digits, five to a byte, one scale.
 pub(super) struct Tq1_0;
 
-impl Codes for Tq1_0 {
-    const MAX: u8 = 3;
-    const OFFSET: i32 = 1;
-    const HALVES: bool = false;
-    const MIN: bool = false;
-}
-
 impl Format for Tq1_0 {
+    type Codes = Kind<15, false, false>;
+    const OFFSET: i32 = 1;
     const LAYOUT: Layout = layout(
         tq1_0::BYTES,
         &[

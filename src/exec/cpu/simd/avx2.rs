@@ -3,7 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_add_ss,
@@ -69,6 +69,17 @@ pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
     P::run(Avx2(()), rounds)
 }
 
+/// Runs a task, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
+    task.run(s);
+}
+
 /// `f` with the instructions of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
@@ -107,6 +118,12 @@ impl Avx2 {
 }
 
 impl Simd for Avx2 {
+    #[inline(always)]
+    fn apart<T: Task<Self>>(self, task: T) {
+        // SAFETY: `self` proves what the function needs.
+        unsafe { apart(self, task) };
+    }
+
     const LANES: usize = 8;
     type V = __m256;
 

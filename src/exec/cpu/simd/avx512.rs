@@ -3,7 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch,
@@ -66,6 +66,17 @@ pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
     P::run(Avx512(()), rounds)
 }
 
+/// Runs a task, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[inline(never)]
+unsafe fn apart<T: Task<Avx512>>(s: Avx512, task: T) {
+    task.run(s);
+}
+
 /// `f` with the instructions of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
@@ -89,6 +100,12 @@ impl Avx512 {
 }
 
 impl Simd for Avx512 {
+    #[inline(always)]
+    fn apart<T: Task<Self>>(self, task: T) {
+        // SAFETY: `self` proves what the function needs.
+        unsafe { apart(self, task) };
+    }
+
     const LANES: usize = 16;
     type V = __m512;
 

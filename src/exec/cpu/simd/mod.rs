@@ -230,10 +230,20 @@ pub(super) trait Probe {
     fn run<S: Simd>(s: S, rounds: u32) -> u64;
 }
 
+/// Something to be run as a function of its own.
+pub(super) trait Task<S> {
+    /// Runs it.
+    fn run(self, s: S);
+}
+
 /// Vectors of f32, and the products of bytes that deserve instructions of their own.
 ///
 /// A value of an implementing type proves that its instructions are there.
 pub(super) trait Simd: Rows {
+    /// Runs a task in a function of its own, compiled for the level: what many kernels share is
+    /// there once.
+    fn apart<T: Task<Self>>(self, task: T);
+
     /// Numbers of a vector.
     const LANES: usize;
     /// A vector.

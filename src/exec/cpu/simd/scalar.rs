@@ -1,7 +1,7 @@
 //! The scalar level: every product as its formula reads. The other levels are held against it.
 
-use super::Simd;
 use super::rows::{Column, Half, ROWS, Rows, Word};
+use super::{Simd, Task};
 use half::{bf16, f16};
 
 /// Proof of nothing: plain Rust runs anywhere.
@@ -17,6 +17,11 @@ fn two(bytes: &[u8]) -> [u8; 2] {
     reason = "a block's product is below 2^24"
 )]
 impl Simd for Scalar {
+    #[inline(never)]
+    fn apart<T: Task<Self>>(self, task: T) {
+        task.run(self);
+    }
+
     const LANES: usize = 1;
     type V = f32;
 

@@ -1,0 +1,84 @@
+//! Panels of ternary digits: two bits each, whatever type they are stored as.
+//!
+//! A word has four columns of four stretches; stretch `j` of the four is in its bits `2 j` and
+//! `2 j + 1`. Digits are stored plus 1.
+
+use super::{STRETCH, WORDS};
+use crate::exec::cpu::simd::Unpack;
+use crate::exec::cpu::simd::rows::{ROWS, Rows, Word};
+use crate::quant::{CHUNK, Chunk, Matrix};
+use std::ops::Range;
+
+/// Stretches that share their words.
+const SHARED: usize = 4;
+
+/// The words of as many columns.
+type Group = [Word; WORDS];
+
+/// Bytes of a panel of rows of this many columns.
+pub(in crate::exec::cpu) fn panel_bytes(columns: usize) -> usize {
+    columns.div_ceil(SHARED * STRETCH) * size_of::<Group>()
+}
+
+/// Packs rows of a matrix, `ROWS` of them at most.
+pub(in crate::exec::cpu) fn pack(
+    unpack: Unpack,
+    matrix: &Matrix<'_>,
+    rows: Range<usize>,
+    panel: &mut [u8],
+) {
+    const GROUPS: usize = CHUNK / (SHARED * STRETCH);
+    let groups: &mut [Group] = bytemuck::cast_slice_mut(panel);
+    // Columns and rows that are not there are zeros.
+    groups.as_flattened_mut().fill([0b0101_0101; 4 * ROWS]);
+    let mut chunk = Chunk::ZERO;
+    for (first, groups) in (0..matrix.cols)
+        .step_by(CHUNK)
+        .zip(groups.chunks_mut(GROUPS))
+    {
+        for (lane, row) in rows.clone().enumerate() {
+            chunk.q.fill(0);
+            unpack(matrix, row, first, &mut chunk);
+            let parts = chunk.q.as_chunks::<{ SHARED * STRETCH }>().0;
+            for (group, digits) in groups.iter_mut().zip(parts) {
+                for (w, word) in group.iter_mut().enumerate() {
+                    for (i, byte) in word[4 * lane..][..4].iter_mut().enumerate() {
+                        let code = |j: usize| digits[STRETCH * j + 4 * w + i].wrapping_add(1);
+                        let codes = (0..SHARED).map(|j| code(j).cast_unsigned() << (2 * j));
+                        *byte = codes.sum();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `sum_i code[i] x[t][i]` for each of `T` tokens and row, from `start` on; `x` are whole
+/// stretches.
+#[inline(always)]
+pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
+    s: S,
+    panel: &[u8],
+    x: [&[u8]; T],
+    start: [i32; T],
+) -> [S::Ints; T] {
+    let mut sums = [s.splat_int(0); T];
+    for (sum, start) in sums.iter_mut().zip(start) {
+        *sum = s.splat_int(start);
+    }
+    let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
+    let stretches = x[0].len() / STRETCH;
+    for (g, words) in words.iter().enumerate() {
+        for j in 0..SHARED.min(stretches - SHARED * g) {
+            let mut codes = [s.bytes(&words[0]); WORDS];
+            for (code, word) in codes.iter_mut().zip(words) {
+                *code = s.and(s.right(s.bytes(word), 2 * j as u32), 3);
+            }
+            let at = STRETCH * (SHARED * g + j);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = s.dot::<WORDS>(3, *sum, &codes, &x[at..][..STRETCH]);
+            }
+        }
+    }
+    sums
+}
