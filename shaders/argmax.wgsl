@@ -1,54 +1,40 @@
-// token = argmax(x), lowest id first; advances the state and appends to the history
+// ids[t] = argmax(x[t, :]), lowest id first
 //
-// x: [vocab] f32; NaN never wins.  history: token by position.  One workgroup; its first lane
-// does what comes after the search.
+// x: [tokens, vocab] f32; NaN never wins.  ids: [tokens].  One workgroup per token.
 
 #import state
 #import keys
 
 const WG = 256u;
 const UNITS = 1u;
-const STOPPED = 1u;
-const FULL = 2u;
 
-struct Params { vocab: u32 }
+struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> history: array<u32>;
-@group(0) @binding(2) var<storage, read_write> state: State;
+@group(0) @binding(1) var<storage, read_write> ids: array<u32>;
+@group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
 var<workgroup> best_value: array<f32, WG>;
 var<workgroup> best_id: array<u32, WG>;
 
-fn advance(token: u32) {
-    state.row[0].token = token;
-    state.row[0].position += 1u;
-    let position = state.row[0].position;
-    if (position < state.context) {
-        history[position] = token;
-    } else {
-        state.done = FULL;
-    }
-    state.step += 1u;
-    for (var i = 0u; i < min(state.stop_count, STOPS); i++) {
-        if (state.stops[i] == token) {
-            state.done = STOPPED;
-        }
-    }
-    if (state.done != 0u) {
-        state.live = 0u;
-    }
-}
-
 @compute @workgroup_size(WG)
-fn main(@builtin(local_invocation_index) lane: u32) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let token = group.y;
+    if (token >= min(params.tokens, state.live)) {
+        return;
+    }
     // Where nothing is over -inf the lowest id wins, and 0 among nothing but NaN.
+    let base = token * params.vocab;
     var value = minus_inf();
     var id = 0xffffffffu;
     for (var i = lane; i < params.vocab; i += WG) {
-        if (x[i] > value || (x[i] == value && id == 0xffffffffu)) {
-            value = x[i];
+        let v = x[base + i];
+        if (v > value || (v == value && id == 0xffffffffu)) {
+            value = v;
             id = i;
         }
     }
@@ -65,7 +51,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
             }
         }
     }
-    if (lane == 0u && state.live != 0u) {
-        advance(select(best_id[0], 0u, best_id[0] == 0xffffffffu));
+    if (lane == 0u) {
+        ids[token] = select(best_id[0], 0u, best_id[0] == 0xffffffffu);
     }
 }

@@ -1,8 +1,8 @@
 // y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// Caches: [ring, kv_heads, head_dim] in pairs, position p in row p % ring.  `seen` are the last
-// `window` positions up to its own.  One workgroup per token and head.
+// Caches: [sequences, ring, kv_heads, head_dim] in pairs, position p in row p % ring of its
+// sequence.  `seen` are the last `window` positions up to its own.  One workgroup per token and head.
 
 #import grid
 #import state
@@ -40,8 +40,9 @@ fn main(
     if (token >= min(params.tokens, state.live) || head >= params.heads) {
         return;
     }
-    let end = min(state.row[token].position + 1u, state.context);
+    let row = state.row[token];
+    let end = min(row.position + 1u, state.context);
     let count = min(end, params.window);
-    let span = Span((end - count) % params.ring, count, params.ring);
+    let span = Span(row.sequence * params.ring, (end - count) % params.ring, count, params.ring);
     attend(token, head, span, params.softcap, lane);
 }

@@ -1,6 +1,6 @@
 // y[i] = penalty(x[i]) / temperature
 //
-// x, y: [vocab] f32.  history: token by position.  A token among the last
+// x, y: [vocab] f32.  history: [sequences, context], token by position.  A token among the last
 // min(repeat_last, 1024, position + 1) is penalised once, towards less likely.
 // One lane per element; the lanes of a workgroup mark its penalised elements together.
 
@@ -33,10 +33,11 @@ fn main(
     }
     atomicStore(&marked[lane], 0u);
     workgroupBarrier();
+    let first_token = state.row[0].sequence * state.context;
     let count = state.row[0].position + 1u;
     let last = min(min(state.repeat_last, LAST_MAX), count);
     for (var j = lane; j < last; j += WG) {
-        let element = history[count - 1u - j] - first;
+        let element = history[first_token + count - 1u - j] - first;
         if (element < UNITS) {
             atomicStore(&marked[element], 1u);
         }

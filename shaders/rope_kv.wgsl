@@ -1,8 +1,8 @@
 // q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
-// freqs: [rope_dim / 2] f32, radians per position.  Caches: [ring, kv_heads, head_dim] in
-// pairs.  One workgroup per token and head, those of k and v after those of q.
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [sequences, ring, kv_heads, head_dim]
+// in pairs: a row goes to its own sequence.  One workgroup per token and head, those of k and v after those of q.
 // A row whose position is outside the context is left alone.
 
 #import grid
@@ -62,7 +62,8 @@ fn main(
     }
     let pairs = params.head_dim / 2u;
     let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
-    let to = (position % params.ring * params.kv_heads + head - params.heads) * pairs;
+    let row = state.row[token].sequence * params.ring + position % params.ring;
+    let to = (row * params.kv_heads + head - params.heads) * pairs;
     for (var p = lane; p < pairs; p += WG) {
         let i = 2u * p;
         let key = vec2(turned_k(source, i, position), turned_k(source, i + 1u, position));

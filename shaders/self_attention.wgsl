@@ -60,5 +60,5 @@ fn main(
     }
     let first = token - min(min(params.reach, state.row[token].position), token);
     let end = end_of(token, token + 1u + min(params.reach, live - 1u - token));
-    attend(token, head, Span(first, end - first, params.tokens), 0.0, lane);
+    attend(token, head, Span(0u, first, end - first, params.tokens), 0.0, lane);
 }

@@ -33,14 +33,15 @@ mod load;
 mod model;
 
 pub use decode::{
-    Cancel, Embed, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats,
+    Batch, Cancel, Embed, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, Precision, Profile};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, HEAD_TYPES,
-    HiddenStates, LayerDifference, MIXES, Mix, Options, Progress, Quantize, Quantized, STAGES,
-    Source, Stage, WeightMemory, Written, compare, compile, devices, estimate, export,
-    hidden_states, load, load_chat_templates, load_tokenizer, open_directory, quantize,
+    HiddenStates, LayerDifference, MIXES, Mix, Options, Progress, Quantize, Quantized,
+    SEQUENCES_MAX, STAGES, Source, Stage, WeightMemory, Written, compare, compile, devices,
+    estimate, export, hidden_states, load, load_chat_templates, load_tokenizer, open_directory,
+    quantize,
 };
 pub use model::{Embedding, Facts, Model, Pooling, TableId};

@@ -12,7 +12,8 @@ use std::time::Duration;
 /// where they were loaded with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableId {
-    /// One token in, the likeliest next token out.
+    /// One token in, the likeliest next token out. Further tables of this name do so for a token
+    /// of several sequences each.
     Greedy,
     /// One token in, a drawn next token out.
     Sampled,
@@ -58,7 +59,9 @@ pub struct Facts {
     pub ffn: u32,
     /// Tokens of the vocabulary, which is also the length of a row of logits.
     pub vocab: u32,
-    /// Positions that fit the KV cache.
+    /// Sequences that the KV cache holds.
+    pub sequences: u32,
+    /// Positions of each that fit it.
     pub context: u32,
     /// Positions that the model was trained for.
     pub context_trained: u32,

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::text::Encode;
-use tabla::{DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
+use tabla::{Batch, DeviceChoice, Flow, Generate, Options, Sampling, Session, Source};
 
 struct Counting;
 
@@ -188,9 +188,33 @@ fn the_token_path_allocates_nothing() {
     }
     println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
     on_a_gpu(&Source::BuiltIn, &prompt);
+    together(&prompt, &options);
     for name in ARCHITECTURES {
         other_architectures(name, &options);
     }
+}
+
+/// Sequences in tables of every width, which end one after the other.
+fn together(prompt: &[u32], options: &Options) {
+    let options = Options {
+        sequences: 20,
+        context: 128,
+        ..options.clone()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let mut batch = Batch::new(model).expect("it generates");
+    let count = allocations(|| {
+        for i in 0..20 {
+            batch
+                .prefill(i, &prompt[..=i % prompt.len()])
+                .expect("it fits");
+            batch.step(2, &[]).expect("tokens");
+        }
+        while batch.step(8, &[]).expect("tokens") > 0 {}
+    });
+    assert_eq!(count, 0, "20 sequences");
+    assert!((0..20).all(|i| batch.tokens(i).len() == 129));
+    println!("0 allocations a token of 20 sequences on the CPU");
 }
 
 /// Windows, experts, ternary weights, layers that share a cache.

@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
-use tabla::{DeviceChoice, HEAD_TYPES, Mix, Options, Precision, Source, WeightMemory};
+use tabla::{
+    DeviceChoice, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source, WeightMemory,
+};
 
 /// Runs language models from the files you have.
 ///
@@ -427,6 +429,7 @@ pub(crate) struct DetokenizeArgs {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
@@ -438,6 +441,24 @@ pub(crate) struct BenchArgs {
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [128])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_gen: Vec<u32>,
+    /// Tokens in front of each test, which are not timed
+    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_values_t = [0])]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    pub(crate) n_depth: Vec<u32>,
+    /// Numbers of sequences that generate together, each behind tokens of its own; in place of the
+    /// other tests [short: -npl]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        conflicts_with = "commands"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SEQUENCES_MAX)))]
+    pub(crate) n_parallel: Vec<u32>,
+    /// Times every command of the tables, and holds it against memory and arithmetic (CPU; not in
+    /// CSV)
+    #[arg(long)]
+    pub(crate) commands: bool,
     /// How often each test is repeated
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]

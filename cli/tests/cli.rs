@@ -1,5 +1,7 @@
 //! The program as a user meets it: what it prints where, and with which exit code.
 
+#[path = "cli/bench.rs"]
+mod bench;
 #[path = "cli/embed.rs"]
 mod embed;
 
@@ -235,6 +237,8 @@ fn wrong_arguments_are_usage() {
         &["run", "-t", "0"],
         &["bench", "-r", "0"],
         &["bench", "-p", "0", "-n", "0"],
+        &["bench", "-npl", "257"],
+        &["bench", "-npl", "2", "-ntg", "0"],
         &["detokenize", "x"],
         &["logits"],
     ] {
@@ -450,35 +454,6 @@ fn devices_begin_with_the_cpu() {
     let devices = tabla(&["devices", "--json"]).json();
     assert!(devices["cpu"]["threads"].as_u64() > Some(0));
     assert!(devices["gpus"].is_array());
-}
-
-#[test]
-fn benchmarks_come_in_every_form() {
-    let bench = |form| {
-        let args = [
-            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", form,
-        ];
-        tabla(&args)
-    };
-    let table = bench("md");
-    assert!(table.text().contains("pp8") && table.text().contains("tg4"));
-    let width = |line: &str| line.chars().count();
-    let widths: Vec<usize> = table.text().lines().map(width).collect();
-    assert!(widths.iter().all(|w| *w == widths[0]), "{}", table.text());
-
-    let objects = bench("json").json();
-    assert_eq!(objects[0]["n_prompt"], 8);
-    assert_eq!(objects[1]["n_gen"], 4);
-    assert!(objects[1]["avg_ts"].as_f64() > Some(0.0));
-    assert_eq!(objects[1]["samples_ts"].as_array().map(Vec::len), Some(1));
-
-    for line in bench("jsonl").text().lines() {
-        let object: Value = serde_json::from_str(line).expect("a line is an object");
-        assert_eq!(object["backends"], "CPU");
-    }
-    let csv = bench("csv");
-    assert_eq!(csv.text().lines().count(), 3);
-    assert!(csv.text().starts_with("build_version,"));
 }
 
 #[test]

@@ -16,12 +16,13 @@ var<workgroup> query: array<vec2<f32>, 2u * WG>;
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
-// Rows that are looked at: count of them from first on; behind the last of the ring comes row 0.
-struct Span { first: u32, count: u32, ring: u32 }
+// Rows that are looked at: of the ring that begins at base, count of them from first on; behind
+// the last of the ring comes its row 0.
+struct Span { base: u32, first: u32, count: u32, ring: u32 }
 
 fn row_of(span: Span, i: u32) -> u32 {
     let row = span.first + i;
-    return select(row, row - span.ring, row >= span.ring);
+    return span.base + select(row, row - span.ring, row >= span.ring);
 }
 
 // A score, bent towards softcap at most; 0 leaves it.

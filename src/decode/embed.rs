@@ -1,9 +1,9 @@
 //! Embeddings: texts go through the table that ends with rows, and the rows of a text become one.
 
 use super::Session;
-use super::prefill::write_rows;
+use super::rows::write_rows;
 use crate::error::{Context, Result, bail};
-use crate::exec::state::Row;
+use crate::exec::state::{Row, State};
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::table::Place;
 use crate::text::Encode;
@@ -173,7 +173,11 @@ impl Session {
         let end = self.model.tables[*table].cmds.len();
         let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
         let mut rows = rows
-            .map(|(position, &token)| Row { token, position })
+            .map(|(position, &token)| Row {
+                token,
+                position,
+                ..Row::default()
+            })
             .peekable();
         let mut left = pack.iter().map(|text| text.as_ref().len());
         let mut out = out.chunks_exact_mut(pool.sum.len());
@@ -185,6 +189,7 @@ impl Session {
             let live = write_rows(
                 &mut self.model,
                 &mut self.state,
+                State::default(),
                 rows.by_ref().take(hidden.len() / width),
             )?;
             self.model.executor.run(*table, 0..end, 1)?;

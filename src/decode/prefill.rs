@@ -1,9 +1,10 @@
 //! Prefill: many tokens in few passes, in chunks.
 
 use super::Session;
+use super::rows::{Stretch, append, pass, wait};
+use super::session::SEQUENCE;
 use crate::error::{ErrorKind, Result, bail};
-use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
-use crate::model::{Model, TableId};
+use crate::model::TableId;
 use crate::op::table::Place;
 
 impl Session {
@@ -71,25 +72,7 @@ impl Session {
 
     /// Checks tokens and appends them.
     pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
-        self.model.at(TableId::Batch)?;
-        let facts = &self.model.facts;
-        if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
-            bail!(
-                Argument,
-                "token {bad} is outside the vocabulary of {}",
-                facts.vocab
-            );
-        }
-        let wanted = self.tokens.len() + tokens.len();
-        if wanted > facts.context as usize {
-            bail!(
-                TooLarge,
-                "{wanted} tokens do not fit the context of {} positions",
-                facts.context
-            );
-        }
-        self.tokens.extend_from_slice(tokens);
-        Ok(())
+        append(&self.model, &mut self.tokens, tokens)
     }
 
     /// Runs what the cache lacks but for the last token, which the next submission takes along.
@@ -117,8 +100,7 @@ impl Session {
             self.pass(batch, self.fed, live, if last { end } else { head })?;
             // A device works on while its host goes on: wait, so that progress is true and an
             // error is this chunk's.
-            let mut state = [0; size_of::<u32>()];
-            self.model.executor.read(Place::State, 0, &mut state)?;
+            wait(&mut self.model)?;
             self.hold(self.fed + live);
             progress(self.fed - from, total - from);
         }
@@ -133,38 +115,11 @@ impl Session {
         live: usize,
         end: usize,
     ) -> Result<()> {
-        let tokens = &self.tokens[start..start + live];
-        let history = bytemuck::cast_slice(tokens);
-        self.model
-            .executor
-            .write(Place::History, start * size_of::<u32>(), history)?;
-        let first = u32::try_from(start).expect("positions are under the context");
-        let rows = (first..).zip(tokens);
-        let rows = rows.map(|(position, &token)| Row { token, position });
-        write_rows(&mut self.model, &mut self.state, rows)?;
-        self.model.executor.run(table, 0..end, 1)
+        let stretch = Stretch {
+            sequence: SEQUENCE,
+            start,
+            tokens: &self.tokens[start..start + live],
+        };
+        pass(&mut self.model, &mut self.state, (table, 0..end), &stretch)
     }
-}
-
-/// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
-/// with room for as many as the widest table has.
-pub(super) fn write_rows(
-    model: &mut Model,
-    state: &mut [u8],
-    rows: impl Iterator<Item = Row>,
-) -> Result<usize> {
-    let (head, room) = state.split_at_mut(ROWS_OFFSET);
-    let mut live = 0;
-    for (out, row) in room.chunks_exact_mut(size_of::<Row>()).zip(rows) {
-        out.copy_from_slice(bytemuck::bytes_of(&row));
-        live += 1;
-    }
-    head.copy_from_slice(bytemuck::bytes_of(&State {
-        live: u32::try_from(live).expect("a table has fewer rows"),
-        context: model.facts.context,
-        ..State::default()
-    }));
-    let bytes = &state[..state_bytes(live)];
-    model.executor.write(Place::State, 0, bytes)?;
-    Ok(live)
 }

@@ -1,14 +1,19 @@
 //! A session: the tokens of one sequence, and how many of them the KV cache holds.
 
 use super::Sampling;
+use super::rows::{collect, read_rows, write_rows, write_stops};
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::Lap;
+use crate::exec::state::{RUNNING, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
-use crate::op::table::Place;
+use crate::op::table::{Place, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A session has the first sequence of its model for itself.
+pub(super) const SEQUENCE: u32 = 0;
 
 /// One sequence of a model: text goes in, text comes out.
 #[derive(Debug)]
@@ -89,6 +94,26 @@ impl Session {
     /// A handle that stops this session from any thread.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
+    }
+
+    /// Begins to time every command that the session runs, from nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a device that cannot tell the times of commands.
+    pub fn time_commands(&mut self) -> Result<()> {
+        self.model.executor.time_commands()
+    }
+
+    /// Ends timing; what was timed stays.
+    pub fn end_timing(&mut self) {
+        self.model.executor.end_timing();
+    }
+
+    /// The tables of the model, and of each the commands as timed.
+    pub fn laps(&self) -> impl Iterator<Item = (&Table, &[Lap])> {
+        let tables = self.model.tables.iter().enumerate();
+        tables.map(|(at, table)| (table, self.model.executor.laps(at)))
     }
 
     /// Forgets a cancellation that nothing heeded.
@@ -200,7 +225,7 @@ impl Session {
     }
 
     /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.
-    /// Returns the state's `done`.
+    /// Returns the row's `done`.
     pub(super) fn advance(
         &mut self,
         sampling: &Sampling,
@@ -214,24 +239,16 @@ impl Session {
         if position >= context as usize {
             bail!(State, "the context of {context} positions is full");
         }
-        let position = u32::try_from(position).expect("a position is under the context");
-        let mut state = State {
-            live: 1,
-            context,
-            ..State::default()
-        };
-        sampling.write(&mut state);
-        let stop_count = stops.len().min(state.stops.len());
-        state.stops[..stop_count].copy_from_slice(&stops[..stop_count]);
-        state.stop_count = u32::try_from(stop_count).expect("a small array");
+        let mut head = State::default();
+        sampling.write(&mut head);
+        write_stops(&mut head, stops);
         let row = Row {
             token: last,
-            position,
+            position: u32::try_from(position).expect("a position is under the context"),
+            sequence: SEQUENCE,
+            done: RUNNING,
         };
-        let bytes = &mut self.state[..state_bytes(1)];
-        bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
-        bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&row));
-        self.model.executor.write(Place::State, 0, bytes)?;
+        write_rows(&mut self.model, &mut self.state, head, [row].into_iter())?;
 
         let id = self.model.at(sampling.table())?;
         let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
@@ -244,28 +261,12 @@ impl Session {
         if times > 0 {
             executor.run(id, 0..end, times)?;
         }
-        self.collect(position)
-    }
-
-    /// Reads back what [`Session::advance`] picked behind `position`.
-    fn collect(&mut self, position: u32) -> Result<u32> {
-        let executor = &mut self.model.executor;
-        let bytes = &mut self.state[..state_bytes(1)];
-        executor.read(Place::State, 0, bytes)?;
-        let state: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
-        let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
-        let before = self.tokens.len();
-        let in_history = row.position.min(state.context - 1) - position;
-        self.tokens.resize(before + in_history as usize, 0);
-        let offset = (position as usize + 1) * size_of::<u32>();
-        let new = bytemuck::cast_slice_mut(&mut self.tokens[before..]);
-        executor.read(Place::History, offset, new)?;
-        if row.position == state.context {
-            self.tokens.push(row.token);
-        }
+        let row = read_rows(&mut self.model, &mut self.state, 1)?.next();
+        let row = row.expect("one was asked for");
+        collect(&mut self.model, row, &mut self.tokens)?;
         // The token picked last has not been fed.
         self.hold(self.tokens.len() - 1);
-        Ok(state.done)
+        Ok(row.done)
     }
 
     /// Forgets the tokens behind the first `keep`, to go on from there.

@@ -6,7 +6,7 @@
 
 use crate::dtype::DType;
 use crate::exec::state::State;
-use crate::op::builder::{Builder, WeightInfo, Weights};
+use crate::op::builder::{Builder, LogitRows, WeightInfo, Weights};
 
 /// One operation on one set of shapes.
 #[derive(Clone, Copy)]
@@ -19,12 +19,14 @@ pub struct Case {
     pub live: u32,
     /// Position of the first row; the others follow.
     pub position: u32,
-    /// Rows of a sequence; behind them positions begin anew.
+    /// Rows of a sequence; behind them the next sequence begins at the same position.
     pub sequence: u32,
     /// Positions of the KV cache.
     pub context: u32,
     /// Storage of the KV cache.
     pub cache: DType,
+    /// Which rows have logits.
+    pub logits: LogitRows,
     /// The weights by name, `[rows, cols]`.
     pub weights: &'static [(&'static str, DType, u32, u32)],
     /// The one scale of its weights, where they are multiplied as ternary digits.

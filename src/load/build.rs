@@ -25,8 +25,8 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// The tables without random numbers: greedy, batch, score and embed, or of an encoder the
-    /// last one alone.
+    /// The tables without random numbers: greedy, batch, score and embed, and greedy ones for
+    /// several sequences; of an encoder embed alone.
     pub(super) fn greedy_and_batch(&self) -> Result<Vec<Table>> {
         let mut tables = Vec::new();
         if !self.arch.encoder {
@@ -38,6 +38,15 @@ impl Build {
         }
         if self.embeds() {
             tables.push(self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})?);
+        }
+        if !self.arch.encoder {
+            for rows in memory::step_rows(self.cache.sequences) {
+                tables.push(
+                    self.table(TableId::Greedy, rows, LogitRows::All, |b, vocab| {
+                        b.pick_greedy(vocab);
+                    })?,
+                );
+            }
         }
         self.catalog.check_all_used(&tables[0])?;
         Ok(tables)
@@ -68,6 +77,7 @@ impl Build {
         tail: fn(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
+            sequences,
             context,
             dtype: cache,
             ..
@@ -79,6 +89,7 @@ impl Build {
                 tokens,
                 logits,
                 rows: memory::rows(self.chunk),
+                sequences,
                 context,
                 cache,
             },
@@ -108,6 +119,7 @@ impl Build {
             head_dim: config.head_dim,
             ffn: config.ffn,
             vocab: config.vocab,
+            sequences: cache.sequences,
             context: cache.context,
             context_trained: config.context,
             dtype: catalog.dtype(),

@@ -83,9 +83,10 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
     let mut tables = build.greedy_and_batch()?;
     tables.extend(build.sampled()?);
-    tables.sort_by_key(|table| table.tokens == 1);
+    tables.sort_by_key(picks);
     let tables: Arc<[Table]> = tables.into();
     let feed = Feed {
+        sequences: build.cache.sequences,
         context: build.cache.context,
         vocab: build.config.vocab,
         encoder: build.arch.encoder,
@@ -108,7 +109,7 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     };
     for (id, table) in tables.iter().enumerate() {
         // A table that picks a token goes on from it by itself.
-        let steps = if table.tokens == 1 { STEPS } else { 1 };
+        let steps = if picks(table) { STEPS } else { 1 };
         for rows in feed.passes(table) {
             pair.begin(feed.context, &rows)?;
             let live = rows.len();
@@ -124,8 +125,14 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     Ok(comparison)
 }
 
+/// Whether a table picks tokens.
+fn picks(table: &Table) -> bool {
+    table.pick < table.cmds.len()
+}
+
 /// Which tokens go through which table.
 struct Feed {
+    sequences: u32,
     context: u32,
     vocab: u32,
     encoder: bool,
@@ -134,14 +141,18 @@ struct Feed {
 impl Feed {
     /// The rows of each pass of a table.
     fn passes(&self, table: &Table) -> Vec<Vec<Row>> {
-        let row = |position: u32| Row {
-            token: position.wrapping_mul(7) % self.vocab,
+        let row_of = |sequence: u32, position: u32| Row {
+            token: position.wrapping_mul(7).wrapping_add(sequence) % self.vocab,
             position,
+            sequence,
+            ..Row::default()
         };
-        // What the tables of one token go on from.
+        let row = |position| row_of(0, position);
+        // What the tables that pick a token go on from.
         let filled = self.context.saturating_sub(STEPS);
-        if table.tokens == 1 {
-            return vec![vec![row(filled)]];
+        if picks(table) {
+            let sequences = 0..table.tokens;
+            return vec![sequences.map(|s| row_of(s, filled)).collect()];
         }
         if self.encoder {
             // Texts of unequal length, one after the other.
@@ -149,10 +160,12 @@ impl Feed {
             let both = (0..first).chain(0..self.context - first);
             return vec![both.map(row).collect()];
         }
-        let all: Vec<Row> = (0..filled.max(1)).map(row).collect();
-        all.chunks(table.tokens as usize)
-            .map(<[_]>::to_vec)
-            .collect()
+        let passes = (0..self.sequences).flat_map(|sequence| {
+            let all: Vec<Row> = (0..filled.max(1)).map(|p| row_of(sequence, p)).collect();
+            let chunks = all.chunks(table.tokens as usize);
+            chunks.map(<[_]>::to_vec).collect::<Vec<_>>()
+        });
+        passes.collect()
     }
 }
 

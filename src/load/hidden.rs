@@ -138,7 +138,11 @@ pub fn hidden_states(
     let mut bytes = bytemuck::bytes_of(&state).to_vec();
     for text in texts {
         for (position, &token) in (0..).zip(text) {
-            bytes.extend_from_slice(bytemuck::bytes_of(&Row { token, position }));
+            bytes.extend_from_slice(bytemuck::bytes_of(&Row {
+                token,
+                position,
+                ..Row::default()
+            }));
         }
     }
     executor.write(Place::State, 0, &bytes)?;

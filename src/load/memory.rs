@@ -1,6 +1,6 @@
 //! Memory: how many positions and how many tokens a pass, held against what is free.
 
-use super::{CONTEXT_DEFAULT, Options, WeightMemory};
+use super::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cache {
+    pub(super) sequences: u32,
+    /// Positions of each.
     pub(super) context: u32,
     pub(super) dtype: DType,
     pub(super) bytes: u64,
@@ -22,6 +24,19 @@ const CONTEXT_MAX: u32 = 1 << 27;
 
 /// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
 pub(super) const SCORE_TOKENS: u32 = 8;
+
+/// Rows of the tables that take a token of several sequences, at most.
+const STEP_ROWS_MAX: u32 = 16;
+
+/// Rows of these tables, so that no more than half of one is idle: 2, 4, 8, 16, and no more than
+/// there are sequences.
+pub(super) fn step_rows(sequences: u32) -> impl Iterator<Item = u32> {
+    let most = sequences.min(STEP_ROWS_MAX);
+    std::iter::successors(Some(1), move |rows| {
+        (*rows < most).then(|| most.min(2 * rows))
+    })
+    .skip(1)
+}
 
 /// Rows of the widest table: what a ring must hold beyond its window.
 pub(super) fn rows(chunk: u32) -> u32 {
@@ -56,7 +71,12 @@ pub(super) fn cache(
         Precision::Fast => DType::F16,
         Precision::Exact => DType::F32,
     };
+    let sequences = match options.sequences {
+        n if n > SEQUENCES_MAX => bail!(TooLarge, "{n} sequences are over {SEQUENCES_MAX}"),
+        n => n.max(1),
+    };
     let mut cache = Cache {
+        sequences,
         context,
         dtype,
         bytes: 0,
@@ -70,7 +90,7 @@ pub(super) fn cache(
 
 /// Bytes of all keys and values, held against what is free and what the device binds at once.
 fn cache_bytes(config: &Config, cache: &Cache, rows: u32, profile: &Profile) -> Result<u64> {
-    let context = cache.context;
+    let (context, sequences) = (cache.context, cache.sequences);
     let mut bytes: u128 = 0;
     for (layer, block) in (0..).zip(&config.blocks) {
         if block.cache != layer {
@@ -78,14 +98,16 @@ fn cache_bytes(config: &Config, cache: &Cache, rows: u32, profile: &Profile) -> 
         }
         let row = cache.dtype.bytes(block.kv_dim().into()).unwrap_or(u64::MAX);
         let positions = ring(context, block.window, rows);
-        let layer_bytes = u128::from(row) * u128::from(positions);
-        if layer_bytes > u128::from(profile.binding_bytes_max) {
+        let layer_bytes = u128::from(sequences) * u128::from(row) * u128::from(positions);
+        let most = profile.binding_bytes_max;
+        if layer_bytes > u128::from(most) {
             bail!(
                 TooLarge,
-                "the keys of a layer for {context} positions take {} MB, the device binds {} MB; \
-                 a smaller context would fit",
+                "the keys of a layer for {} take {} MB, the device binds {} MB; {}",
+                of(cache),
                 layer_bytes >> 20,
-                profile.binding_bytes_max >> 20
+                most >> 20,
+                would_fit(cache, layer_bytes, most)
             );
         }
         bytes += 2 * layer_bytes;
@@ -94,18 +116,36 @@ fn cache_bytes(config: &Config, cache: &Cache, rows: u32, profile: &Profile) -> 
     if bytes > u128::from(free) {
         bail!(
             Memory,
-            "a KV cache for {context} positions takes {} MB, {} MB are free; \
-             a smaller context would fit",
+            "a KV cache for {} takes {} MB, {} MB are free; {}",
+            of(cache),
             bytes >> 20,
-            free >> 20
+            free >> 20,
+            would_fit(cache, bytes, free)
         );
     }
     u64::try_from(bytes).map_err(|_| {
         Error::new(
             ErrorKind::TooLarge,
-            format_args!("a KV cache for {context} positions"),
+            format_args!("a KV cache for {}", of(cache)),
         )
     })
+}
+
+/// What a cache is for, in words.
+fn of(cache: &Cache) -> String {
+    match cache.sequences {
+        1 => format!("{} positions", cache.context),
+        n => format!("{n} sequences of {} positions", cache.context),
+    }
+}
+
+/// What would fit where so many bytes do not.
+fn would_fit(cache: &Cache, bytes: u128, free: u64) -> String {
+    match u128::from(free) * u128::from(cache.sequences) / bytes {
+        0 => "a smaller context would fit".to_string(),
+        1 => "1 sequence would fit".to_string(),
+        n => format!("{n} sequences would fit"),
+    }
 }
 
 /// So many positions can be forgotten and the windows of what is left are still in their rings.

@@ -88,6 +88,9 @@ pub struct Options {
     /// Positions of the KV cache; 0 takes what the model was trained for, [`CONTEXT_DEFAULT`]
     /// at most.
     pub context: u32,
+    /// Sequences that the KV cache holds, each of so many positions, for [`Batch`](crate::Batch);
+    /// 0 is 1, and [`SEQUENCES_MAX`] are the most.
+    pub sequences: u32,
     /// How exactly the device computes.
     pub precision: Precision,
     /// Where a CPU has its weights.
@@ -109,6 +112,9 @@ pub struct Options {
 
 /// Positions of the KV cache when nobody asks for a number.
 pub const CONTEXT_DEFAULT: u32 = 4096;
+
+/// Sequences of a KV cache at most.
+pub const SEQUENCES_MAX: u32 = 256;
 
 /// Loads a model.
 ///

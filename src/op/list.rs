@@ -80,8 +80,11 @@ macro_rules! for_each_op {
             MinP = min_p(y: update, state: read);
             /// `y[i] += -ln(-ln(u(seed, position, i)))`, u by Philox4x32-10
             Gumbel = gumbel(y: update, state: read);
-            /// `token = argmax(x)`, lowest id first; advances the state and appends to the history
-            Argmax = argmax(x: read, history: update, state: update);
+            /// `ids[t] = argmax(x[t, :])`, lowest id first
+            Argmax = argmax(x: read, ids: write, state: read);
+            /// `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`;
+            /// rows that are done go behind those that live
+            Advance = advance(ids: read, history: update, state: update);
         }
     };
 }

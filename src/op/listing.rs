@@ -1,6 +1,7 @@
 //! The listing: a table as text, the main window into the system, and what each command costs.
 
 use super::list::{Access, Op};
+use super::shaders::attention;
 use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
 use std::fmt;
 
@@ -76,8 +77,9 @@ impl Table {
                 bytes: all,
                 flops: 3 * elements(1),
             },
+            Op::Attention => self.attention_cost(cmd),
             // Every query element meets every position twice: once as a score, once as a sum.
-            Op::Attention | Op::SelfAttention => {
+            Op::SelfAttention => {
                 let positions = u64::from(self.slot(cmd.slots[1]).rows);
                 Cost {
                     bytes: all,
@@ -88,6 +90,19 @@ impl Table {
                 bytes: all,
                 flops: elements(0),
             },
+        }
+    }
+
+    /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
+    fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
+        let p: attention::Params = bytemuck::pod_read_unaligned(self.params(cmd));
+        let [q, keys, _, y] = [0, 1, 2, 3].map(|i| self.slot(cmd.slots[i]));
+        let ring = u64::from(p.ring);
+        let sequences = u64::from(keys.rows) / ring;
+        let looked_at = 2 * keys.bytes() / sequences * sequences.min(u64::from(self.tokens));
+        Cost {
+            bytes: q.bytes() + y.bytes() + looked_at,
+            flops: 4 * u64::from(q.rows) * u64::from(q.cols) * ring,
         }
     }
 

@@ -149,6 +149,7 @@ mod tests {
             name: "test",
             tokens: 1,
             logits: LogitRows::Last,
+            sequences: 1,
             context: 8,
             rows: 1,
             cache: DType::F32,

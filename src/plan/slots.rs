@@ -82,6 +82,7 @@ mod tests {
             name: "chain",
             tokens: 1,
             logits: LogitRows::Last,
+            sequences: 1,
             context: 8,
             rows: 1,
             cache: DType::F32,

@@ -41,7 +41,9 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::RopeKv => rope_kv(o, live),
         Op::Rope => vec![("x", rope(o, live))],
         Op::SelfAttention => vec![("y", self_attention(o, live))],
-        Op::Gumbel | Op::Argmax => Vec::new(),
+        Op::Argmax => vec![("ids", argmax(o, live))],
+        Op::Advance => vec![("history", advance(o, live))],
+        Op::Gumbel => Vec::new(),
     }
 }
 
@@ -302,7 +304,9 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
         let h = i / head;
         let position = tokens[t].position as usize;
         let seen = position.saturating_sub(p.window as usize - 1)..=position;
-        let at = |position: usize| (position % p.ring as usize * kv_heads + h / group) * head;
+        let base = (tokens[t].sequence * p.ring) as usize;
+        let at =
+            |position: usize| ((base + position % p.ring as usize) * kv_heads + h / group) * head;
         let dot = |position: usize| {
             let q = &q[t * group * kv_heads * head + h * head..][..head];
             let pairs = q.iter().zip(&k[at(position)..]);
@@ -406,7 +410,7 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         if row.position >= o.state().context {
             continue;
         }
-        let at = (row.position % p.ring) as usize * kv_width;
+        let at = (row.sequence * p.ring + row.position % p.ring) as usize * kv_width;
         let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
         let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));
@@ -421,6 +425,30 @@ fn last_row(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
     let cols = o.slots["x"].cols as usize;
     x[(live - 1) * cols..][..cols].to_vec()
+}
+
+fn argmax(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, mut ids) = (o.numbers("x"), o.numbers("ids"));
+    let vocab = o.slots["x"].cols as usize;
+    for (id, x) in ids.iter_mut().zip(x.chunks(vocab)).take(live) {
+        let largest = x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
+        let first = x.iter().position(|x| *x == largest);
+        *id = first.expect("it is one of them") as f32;
+    }
+    ids
+}
+
+/// The history alone: the rows have a test of their own.
+fn advance(o: &Outcome, live: usize) -> Vec<f32> {
+    let (ids, mut history) = (o.numbers("ids"), o.numbers("history"));
+    let context = o.slots["history"].cols as usize;
+    for (row, id) in o.rows()[..live].iter().zip(ids) {
+        let position = row.position as usize + 1;
+        if position < context {
+            history[row.sequence as usize * context + position] = id;
+        }
+    }
+    history
 }
 
 fn penalize(o: &Outcome) -> Vec<f32> {

@@ -12,7 +12,7 @@ use tabla::exec::case::Case;
 use tabla::exec::cpu::{self, Level, Options};
 use tabla::exec::state::{ROWS_OFFSET, Row, State};
 use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, LogitRows, Shape};
+use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
 use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
@@ -209,6 +209,8 @@ fn state(case: &Case) -> Vec<u8> {
         let row = Row {
             token: random.word() % ids,
             position: case.position + t % case.sequence,
+            sequence: t / case.sequence,
+            done: 0,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
@@ -220,7 +222,8 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
     let shape = Shape {
         name: "case",
         tokens: case.tokens,
-        logits: LogitRows::Last,
+        logits: case.logits,
+        sequences: case.tokens.div_ceil(case.sequence),
         context: case.context,
         rows: case.tokens,
         cache: case.cache,
@@ -467,7 +470,7 @@ fn nothing_happens_where_nothing_lives() {
 
 #[test]
 fn places_are_bounded() {
-    let case = &cpu::cases(Op::Argmax)[1];
+    let case = &cpu::cases(Op::Advance)[0];
     let device = cpu(Level::Scalar, Precision::Exact, 1);
     let program = Program {
         tables: Arc::from([table(case, &device)]),
@@ -485,7 +488,7 @@ fn places_are_bounded() {
         let error = error.expect_err("outside");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
-    let error = executor.run(0, 0..2, 1).expect_err("one command");
+    let error = executor.run(0, 0..3, 1).expect_err("two commands");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     let error = executor.run(1, 0..1, 1).expect_err("one table");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
@@ -493,7 +496,7 @@ fn places_are_bounded() {
 
 #[test]
 fn a_chain_ends_when_it_is_done() {
-    let case = &cpu::cases(Op::Argmax)[1];
+    let case = &cpu::cases(Op::Advance)[0];
     for threads in [1, 2, 3] {
         let device = cpu(Level::Scalar, Precision::Exact, threads);
         let program = Program {
@@ -504,14 +507,14 @@ fn a_chain_ends_when_it_is_done() {
         executor
             .write(Place::State, 0, &state(case))
             .expect("it fits");
-        executor.run(0, 0..1, 100).expect("it runs");
+        executor.run(0, 0..2, 100).expect("it runs");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
         executor.read(Place::State, 0, &mut bytes).expect("it fits");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
         // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.
         assert_eq!(
-            (found.step, found.live, found.done, row.position),
+            (found.step, found.live, row.done, row.position),
             (5, 0, 2, 8)
         );
     }

@@ -2,6 +2,7 @@
 
 mod arch_errors;
 mod archs;
+mod batch;
 mod bf16;
 mod bitnet;
 mod blocks;

@@ -8,6 +8,7 @@ fn check(name: &str) {
     let options = Options {
         device: DeviceChoice::Cpu,
         context: 64,
+        sequences: 2,
         ..Options::default()
     };
     let source = Source::Path(golden(&format!("{name}.gguf")));
@@ -40,6 +41,26 @@ fn qwen2() {
 #[test]
 fn qwen3() {
     check("qwen3");
+}
+
+#[test]
+fn two_devices_agree_on_several_sequences() {
+    if !has_gpu() {
+        return;
+    }
+    for name in [
+        "llama.gguf",
+        "arch/gemma2/model.gguf",
+        "arch/bitnet/model.gguf",
+    ] {
+        let options = Options {
+            sequences: 6,
+            ..Options::default()
+        };
+        let source = Source::Path(golden(name));
+        let comparison = tabla::compare(&source, &options).expect("both devices run");
+        assert!(comparison.first.is_none(), "{name}: {:?}", comparison.first);
+    }
 }
 
 #[test]

@@ -110,6 +110,7 @@ pub(crate) fn product(
         name: "product",
         tokens,
         logits: LogitRows::Last,
+        sequences: 1,
         context: 16,
         rows: tokens,
         cache: DType::F32,

@@ -45,15 +45,22 @@ impl OfflineArg {
     }
 }
 
-/// The arguments with `--hf-repo` for `-hf`, which is llama.cpp's short form and two letters long.
+/// Short forms of llama.cpp that are several letters long, and what they stand for.
+const SPELT_OUT: [(&str, &str); 3] = [
+    ("-hf", "--hf-repo"),
+    ("-npl", "--n-parallel"),
+    ("-ntg", "--n-gen"),
+];
+
+/// The arguments with long options for short forms of several letters.
 pub(crate) fn spelt_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut options = true;
     args.map(|arg| {
         options &= arg != "--";
-        if options && arg == "-hf" {
-            "--hf-repo".into()
-        } else {
-            arg
+        let found = SPELT_OUT.iter().find(|(short, _)| arg == *short);
+        match found.filter(|_| options) {
+            Some((_, long)) => long.into(),
+            None => arg,
         }
     })
     .collect()

@@ -34,7 +34,7 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// Rows of the cache of a layer with this window: position `p` lies in row `p` modulo their
+/// Rows of a sequence in the cache of a layer with this window: position `p` lies in row `p` modulo their
 /// number. The `rows` of a pass are stored before the first of them looks at its window.
 pub fn ring(context: u32, window: u32, rows: u32) -> u32 {
     match window {
@@ -148,9 +148,10 @@ impl Builder<'_> {
         self.place(&name, DType::F32, [1, rope.dim / 2], place)
     }
 
-    /// The key and value cache of a layer, `[ring, kv_heads head_dim]`.
+    /// The key and value cache of a layer, `[sequences ring, kv_heads head_dim]`.
     fn cache(&mut self, at: Heads) -> [Slot; 2] {
-        let shape = [self.ring(at), at.kv_heads * at.head_dim];
+        let rows = self.shape.sequences.saturating_mul(self.ring(at));
+        let shape = [rows, at.kv_heads * at.head_dim];
         let layer = at.layer;
         let dtype = self.shape.cache;
         [

@@ -256,6 +256,7 @@ mod tests {
             tokens: 2,
             rows: 2,
             logits: LogitRows::Last,
+            sequences: 1,
             context: 8,
             cache: DType::F32,
         };

@@ -57,16 +57,8 @@ impl Builder<'_> {
 
     /// The logits `W x`, mapped, where the host and the picking operations find them.
     pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
-        let (tokens, cols) = (x.tokens, w.rows);
-        let slot = match self.shape.logits {
-            LogitRows::Last => self.place("logits", DType::F32, [1, cols], Place::Logits),
-            // Tables without logits have ended before.
-            LogitRows::All | LogitRows::None => {
-                self.place("scores", DType::F32, [tokens, cols], Place::Scores)
-            }
-        };
-        self.mat_into(w, x, slot, [Op::Gemv, Op::Gemm]);
-        let logits = X { slot, tokens, cols };
+        let logits = self.logits_slot(w.rows);
+        self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm]);
         if map.scale != 1.0 {
             self.scale(logits, map.scale);
         }
@@ -75,21 +67,35 @@ impl Builder<'_> {
         }
     }
 
-    /// The tail of a greedy table: the largest logit.
+    /// Where the logits are: those of the last row, or of all.
+    fn logits_slot(&mut self, vocab: u32) -> X {
+        let (name, tokens, place) = match self.shape.logits {
+            LogitRows::Last => ("logits", 1, Place::Logits),
+            // Tables without logits have ended before.
+            LogitRows::All | LogitRows::None => ("scores", self.shape.tokens, Place::Scores),
+        };
+        X {
+            slot: self.place(name, DType::F32, [tokens, vocab], place),
+            tokens,
+            cols: vocab,
+        }
+    }
+
+    /// The tail of a greedy table: the largest logit of every row that has some.
     pub fn pick_greedy(&mut self, vocab: u32) {
         self.draft.pick = self.draft.nodes.len();
-        let logits = self.place("logits", DType::F32, [1, vocab], Place::Logits);
-        self.argmax(logits, vocab);
+        let logits = self.logits_slot(vocab);
+        self.pick_largest(logits);
     }
 
     /// The tail of a sampled table: the largest of what the filters leave, with Gumbel noise,
     /// which is a draw from the softmax (Gumbel-max).
     pub fn pick_sampled(&mut self, vocab: u32) {
         self.draft.pick = self.draft.nodes.len();
-        let logits = self.place("logits", DType::F32, [1, vocab], Place::Logits);
+        let logits = self.logits_slot(vocab).slot;
         let history = self.history();
-        let y = self.scratch("s", 1, vocab).slot;
-        let one = [1, 1];
+        let sampled = self.scratch("s", 1, vocab);
+        let (y, one) = (sampled.slot, [1, 1]);
         let params = shaders::penalize::Params { vocab };
         self.emit(
             (Op::Penalize, None),
@@ -122,16 +128,24 @@ impl Builder<'_> {
             &shaders::gumbel::Params { vocab },
             [vocab, 1],
         );
-        self.argmax(y, vocab);
+        self.pick_largest(sampled);
     }
 
-    fn argmax(&mut self, x: Slot, vocab: u32) {
-        let history = self.history();
-        let params = shaders::argmax::Params { vocab };
+    /// Every row goes on with the largest of its numbers.
+    fn pick_largest(&mut self, x: X) {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
         self.emit(
             (Op::Argmax, None),
-            &[x, history, self.state],
-            &params,
+            &[x.slot, ids, self.state],
+            &shaders::argmax::Params { tokens, vocab },
+            [1, tokens],
+        );
+        let history = self.history();
+        self.emit(
+            (Op::Advance, None),
+            &[ids, history, self.state],
+            &shaders::advance::Params { tokens },
             [1, 1],
         );
     }
@@ -140,7 +154,7 @@ impl Builder<'_> {
         self.place(
             "history",
             DType::U32,
-            [1, self.shape.context],
+            [self.shape.sequences, self.shape.context],
             Place::History,
         )
     }
@@ -171,6 +185,7 @@ mod tests {
             tokens: 3,
             rows: 3,
             logits: rows,
+            sequences: 1,
             context: 8,
             cache: DType::F32,
         };

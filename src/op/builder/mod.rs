@@ -57,7 +57,9 @@ pub struct Shape {
     pub tokens: u32,
     /// Which rows get logits.
     pub logits: LogitRows,
-    /// Positions of the KV cache.
+    /// Sequences that the KV cache holds.
+    pub sequences: u32,
+    /// Positions of each.
     pub context: u32,
     /// Tokens of the widest table that shares the cache.
     pub rows: u32,
@@ -170,9 +172,9 @@ impl<'a> Builder<'a> {
             quantised: None,
             error: None,
         };
-        // Words of the state's head, then two words (token, position) for every row.
-        let words = size_of::<shaders::State>() / size_of::<u32>();
-        let words = u32::try_from(words).expect("a small struct") + 2 * shape.tokens;
+        let words = |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("a small struct");
+        let [head, row] = [size_of::<shaders::State>(), size_of::<shaders::Row>()].map(words);
+        let words = head + row * shape.tokens;
         b.state = b.place("state", DType::U32, [1, words], Place::State);
         b
     }

@@ -80,6 +80,7 @@ mod tests {
             tokens: 1,
             rows: 1,
             logits: LogitRows::Last,
+            sequences: 1,
             context: 8,
             cache: DType::F32,
         };

@@ -7,6 +7,7 @@ use tabla::dtype::DType;
 use tabla::exec::case::Case;
 use tabla::exec::cpu::Level;
 use tabla::exec::gpu::{self, Device};
+use tabla::op::builder::LogitRows;
 use tabla::op::list::Op;
 
 use super::rig::{floats, random};
@@ -63,6 +64,7 @@ pub(super) fn case(
         sequence: u32::MAX,
         context: 16,
         cache: DType::F32,
+        logits: LogitRows::Last,
         weights,
         scale: Some(0.123),
         emit: |_| {},

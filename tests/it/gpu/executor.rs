@@ -66,12 +66,12 @@ fn adapters_are_listed_and_named() {
 pub(super) fn chain(device: &Device) -> f64 {
     let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
     rig.state(live(1), &[(0, 505)]);
-    rig.executor.run(0, 0..1, 4).unwrap();
+    rig.executor.run(0, 0..2, 4).unwrap();
     let (state, row) = rig.state_now();
-    assert_eq!((state.step, row.position, state.done), (4, 509, 0));
-    rig.executor.run(0, 0..1, 30).unwrap();
+    assert_eq!((state.step, row.position, row.done), (4, 509, 0));
+    rig.executor.run(0, 0..2, 30).unwrap();
     let (state, row) = rig.state_now();
-    assert_eq!((state.step, row.position, state.done), (7, 512, FULL));
+    assert_eq!((state.step, row.position, row.done), (7, 512, FULL));
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
     assert_eq!((history[505], &history[506..]), (0, &[1; 6][..]));
     0.0

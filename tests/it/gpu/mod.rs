@@ -24,7 +24,7 @@ use elementwise::{
 use executor::{chain, dead, read_write, shader_folder, too_large};
 use experts::{combine, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
-use pick::{argmax, gumbel, min_p, penalize, top_k, top_p};
+use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::exec::gpu::{self, Device, Options};
 use types::types;
@@ -68,6 +68,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("min_p", min_p),
     ("gumbel", gumbel),
     ("argmax", argmax),
+    ("advance", advance),
     ("chain", chain),
     ("a dead state", dead),
     ("read and write", read_write),

@@ -2,7 +2,8 @@
 
 use super::rig::{Rig, close, floats, live, random, shape, wide};
 use tabla::exec::gpu::Device;
-use tabla::exec::state::{FULL, STOPPED, State};
+use tabla::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, State};
+use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::table::Place;
 
@@ -193,7 +194,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
         rig.run();
         let (state, row) = rig.state_now();
         assert_eq!((row.token, row.position), (wanted, 7), "{x:?}");
-        assert_eq!((state.live, state.step, state.done), (1, 1, 0));
+        assert_eq!((state.live, state.step, row.done), (1, 1, 0));
         let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
         assert_eq!(history[7], wanted);
     }
@@ -209,7 +210,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
         &[(0, 0)],
     );
     rig.run();
-    assert_eq!(rig.state_now().0.done, 0, "the second stop does not count");
+    assert_eq!(rig.state_now().1.done, 0, "the second stop does not count");
     rig.state(
         State {
             stop_count: 2,
@@ -219,11 +220,84 @@ pub(super) fn argmax(device: &Device) -> f64 {
         &[(0, 0)],
     );
     rig.run();
-    let (state, _) = rig.state_now();
-    assert_eq!((state.done, state.live), (STOPPED, 0));
+    let (state, row) = rig.state_now();
+    assert_eq!((row.done, state.live), (STOPPED, 0));
     rig.state(live(1), &[(0, 511)]);
     rig.run();
     let (state, row) = rig.state_now();
-    assert_eq!((state.done, state.live, row.position), (FULL, 0, 512));
+    assert_eq!((row.done, state.live, row.position), (FULL, 0, 512));
+    0.0
+}
+
+/// Rows of several sequences, some of which end: each goes on with the largest of its own logits.
+pub(super) fn advance(device: &Device) -> f64 {
+    const ROWS: usize = 70;
+    const VOCAB: usize = 300;
+    let tokens = u32::try_from(ROWS).unwrap();
+    let shape = Shape {
+        logits: LogitRows::All,
+        sequences: tokens,
+        context: 8,
+        ..shape(tokens)
+    };
+    let vocab = u32::try_from(VOCAB).unwrap();
+    let mut rig = Rig::new(device, shape, vec![], |b| b.pick_greedy(vocab));
+    let wanted: Vec<u32> = (0..tokens).map(|t| t * 7 % vocab).collect();
+    let mut logits = floats(20, ROWS * VOCAB);
+    for (row, id) in logits.chunks_mut(VOCAB).zip(&wanted) {
+        row[*id as usize] = 9.0;
+    }
+    rig.put("scores", &logits);
+    // Sequences in other rows than their own; some stop, some are full, some are not live.
+    let live_rows = 65;
+    let row = |t: u32| Row {
+        token: 1,
+        position: if t % 5 == 2 { 7 } else { t % 6 },
+        sequence: (t + 3) % tokens,
+        done: 0,
+    };
+    let rows: Vec<Row> = (0..tokens).map(row).collect();
+    let mut state = State {
+        live: live_rows,
+        context: 8,
+        stop_count: 4,
+        ..live(1)
+    };
+    state.stops[..4].copy_from_slice(&[wanted[0], wanted[4], wanted[7], wanted[64]]);
+    rig.rows(state, &rows);
+    let mut history = vec![77u32; ROWS * 8];
+    let (place, _) = rig.place("history");
+    rig.executor
+        .write(place, 0, bytemuck::cast_slice(&history))
+        .unwrap();
+    rig.run();
+
+    let bytes = rig.bytes("state");
+    let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+    let after: Vec<Row> = bytemuck::pod_collect_to_vec(&bytes[ROWS_OFFSET..]);
+    let mut ended = 0;
+    for (t, before) in rows.iter().enumerate() {
+        let at = after.iter().position(|row| row.sequence == before.sequence);
+        let (at, row) = (at.unwrap(), after[at.unwrap()]);
+        if t >= live_rows as usize {
+            assert_eq!((at, row), (t, *before), "row {t} is not live");
+            continue;
+        }
+        let done = match t {
+            0 | 4 | 7 | 64 => STOPPED,
+            _ if before.position == 7 => FULL,
+            _ => 0,
+        };
+        let next = (wanted[t], before.position + 1, done);
+        assert_eq!((row.token, row.position, row.done), next, "row {t}");
+        assert_eq!(at < found.live as usize, done == 0, "row {t} is in {at}");
+        ended += u32::from(done != 0);
+        if row.position < 8 {
+            history[row.sequence as usize * 8 + row.position as usize] = wanted[t];
+        }
+    }
+    assert_eq!((found.live, found.step), (live_rows - ended, 1));
+    let written: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
+    assert_eq!(written, history);
     0.0
 }

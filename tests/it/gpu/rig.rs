@@ -71,6 +71,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
         name: "test",
         tokens,
         logits: LogitRows::Last,
+        sequences: 1,
         context: 512,
         rows: tokens,
         cache: DType::F32,
@@ -137,13 +138,19 @@ impl Rig {
 
     /// Step state and the (token, position) of its rows.
     pub(super) fn state(&mut self, state: State, rows: &[(u32, u32)]) {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|&(token, position)| Row { token, position })
-            .collect();
+        let rows = rows.iter().map(|&(token, position)| Row {
+            token,
+            position,
+            ..Row::default()
+        });
+        self.rows(state, &rows.collect::<Vec<_>>());
+    }
+
+    /// Step state and its rows.
+    pub(super) fn rows(&mut self, state: State, rows: &[Row]) {
         let write = |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(Place::State, at, bytes);
         write(&mut self.executor, 0, bytemuck::bytes_of(&state)).unwrap();
-        write(&mut self.executor, ROWS_OFFSET, bytemuck::cast_slice(&rows)).unwrap();
+        write(&mut self.executor, ROWS_OFFSET, bytemuck::cast_slice(rows)).unwrap();
     }
 
     pub(super) fn state_now(&mut self) -> (State, Row) {

@@ -1,11 +1,12 @@
-//! `token = argmax(x)`, lowest id first; advances the state and appends to the history
+//! `ids[t] = argmax(x[t, :])`, lowest id first
 
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, State};
+use crate::exec::cpu::step::Split;
+use crate::op::builder::LogitRows;
 use crate::op::shaders::argmax::Params;
 
 struct Argmax;
@@ -14,14 +15,12 @@ impl Kernel for Argmax {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let x = &args.f32s(0)[..p.vocab as usize];
-        let token = argmax(x);
-        let mut history = args.open::<u32>(1);
-        let mut state = args.open::<u8>(2);
-        let (state, rows) = state.whole().split_at_mut(ROWS_OFFSET);
-        let state: &mut State = bytemuck::from_bytes_mut(state);
-        let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
-        advance(token, state, &mut rows[0], history.whole());
+        let vocab = p.vocab as usize;
+        let x = args.f32s(0);
+        let mut ids = args.open::<u32>(1);
+        for t in args.units() {
+            ids.unit(t, 1)[0] = argmax(&x[t * vocab..][..vocab]);
+        }
     }
 }
 
@@ -43,54 +42,38 @@ fn argmax(x: &[f32]) -> u32 {
     u32::try_from(start + offset.unwrap_or(0)).expect("ids have 32 bits")
 }
 
-/// Moves on to `token`.
-fn advance(token: u32, state: &mut State, row: &mut Row, history: &mut [u32]) {
-    row.token = token;
-    row.position = row.position.wrapping_add(1);
-    state.step = state.step.wrapping_add(1);
-    let inside = row.position < state.context;
-    match history.get_mut(row.position as usize) {
-        Some(slot) if inside => *slot = token,
-        _ => state.done = FULL,
-    }
-    let stops = state.stops.len().min(state.stop_count as usize);
-    if state.stops[..stops].contains(&token) {
-        state.done = STOPPED;
-    }
-    if state.done != 0 {
-        state.live = 0;
-    }
-}
-
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    Ok(request.alone::<Argmax>())
+    let p: Params = request.params();
+    if p.tokens == 1 {
+        // By the thread that goes on with the token: there is nothing to share or to wait for.
+        return Ok(request.alone::<Argmax>());
+    }
+    let launch = request.launch::<Argmax>(Split::Rows(1), p.tokens);
+    Ok(launch.of_elements(p.tokens as usize * p.vocab as usize))
 }
 
 macro_rules! case {
-    ($name:literal, $vocab:literal, $position:literal of $context:literal, $state:expr) => {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal) => {
         Case {
             name: $name,
-            position: $position,
-            context: $context,
+            tokens: $tokens,
+            live: $live,
+            logits: LogitRows::All,
             emit: |b| b.pick_greedy($vocab),
-            state: $state,
             tolerance: 0.0,
             ..PLAIN
         }
     };
 }
 
-/// Running on, stopping, filling the context.
+/// One row and several, in one stretch and over it.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 0 of 2, |_| {}),
-    case!("running on", 37, 3 of 8, |_| {}),
-    case!("past a stretch", 1025, 3 of 8, |_| {}),
-    case!("stopped by any", 5, 3 of 8, |state| {
-        state.stops[..5].copy_from_slice(&[0, 1, 2, 3, 4]);
-        state.stop_count = 5;
-    }),
-    case!("full", 131, 7 of 8, |_| {}),
+    case!("one", 1, 1/1),
+    case!("a row", 37, 1/1),
+    case!("past a stretch", 1025, 1/1),
+    case!("rows", 131, 5/3),
+    case!("rows for every thread", 2053, 7/6),
 ];
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::error::{Result, bail};
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::state::Row;
 use crate::op::builder::Heads;
 use crate::op::shaders::attention::Params;
 use std::marker::PhantomData;
@@ -36,7 +37,7 @@ impl<C: Stored> Kernel for Attention<C> {
                 softcap: p.softcap,
                 keys,
                 values,
-                rows: seen(&p, rows[t].position.min(context.saturating_sub(1))),
+                rows: seen(&p, rows[t], context),
             };
             let q = &q[unit * width..][..width];
             group.attend(s, q, scratch.whole(), y.unit(unit, width));
@@ -44,14 +45,15 @@ impl<C: Stored> Kernel for Attention<C> {
     }
 }
 
-/// The rows of the cache with the last positions up to this one, in their order.
-fn seen(p: &Params, position: u32) -> [Range<usize>; 2] {
-    let end = position + 1;
+/// The rows of the cache with the last positions of a sequence up to this one, in their order.
+fn seen(p: &Params, row: Row, context: u32) -> [Range<usize>; 2] {
+    let base = row.sequence * p.ring;
+    let end = row.position.min(context.saturating_sub(1)) + 1;
     let count = end.min(p.window);
     let first = (end - count) % p.ring;
     let straight = count.min(p.ring - first);
     [first..first + straight, 0..count - straight]
-        .map(|rows| rows.start as usize..rows.end as usize)
+        .map(|rows| (base + rows.start) as usize..(base + rows.end) as usize)
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
@@ -74,12 +76,14 @@ macro_rules! case {
               $heads/$kv_heads x $head_dim, window 0, cap 0.0)
     };
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal) => {
+     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal
+     $(, by $sequence:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
             position: $position,
+            $(sequence: $sequence,)?
             context: $context,
             cache: DType::$cache,
             emit: |b| {
@@ -118,5 +122,7 @@ pub(super) const CASES: &[Case] = &[
     case!("window of stretches", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
     case!("batch over the end of the ring", F16, 40/37 at 70 of 256, 4/2 x 16, window 16, cap 0.0),
     case!("exactly a ring", F32, 5/5 at 60 of 128, 3/3 x 10, window 16, cap 0.0),
+    case!("sequences", F16, 5/4 at 40 of 64, 4/2 x 16, window 0, cap 0.0, by 1),
+    case!("sequences of rings", F32, 9/8 at 60 of 64, 3/1 x 16, window 5, cap 0.0, by 3),
     case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
 ];

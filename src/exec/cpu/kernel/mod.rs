@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::for_each_op;
+use crate::op::builder::LogitRows;
 use crate::op::list::Op;
 use bytemuck::Pod;
 
@@ -54,7 +55,7 @@ impl Request<'_> {
         }
     }
 
-    /// A kernel that one thread runs for the one row that picks a token.
+    /// A kernel that one thread runs for one row.
     fn alone<K: Kernel>(&self) -> Launch {
         Launch {
             by: By::First,
@@ -109,6 +110,7 @@ const PLAIN: Case = Case {
     sequence: u32::MAX,
     context: 16,
     cache: DType::F32,
+    logits: LogitRows::Last,
     weights: &[],
     scale: None,
     emit: |_| {},

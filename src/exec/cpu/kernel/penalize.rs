@@ -19,13 +19,15 @@ impl Kernel for Penalize {
         let range = args.range();
         let x = &args.f32s(0)[range.clone()];
         let history: &[u32] = bytemuck::cast_slice(args.bytes(1));
-        let (state, position) = (args.state(3), args.rows(3)[0].position as usize);
+        let (state, row) = (args.state(3), args.rows(3)[0]);
+        let context = state.context as usize;
+        let history = &history[row.sequence as usize * context..][..context];
         let mut y = args.open::<f32>(2);
         let y = y.units(1);
         for (y, x) in y.iter_mut().zip(x) {
             *y = x / state.temperature;
         }
-        let known = history.len().min(position.saturating_add(1));
+        let known = context.min((row.position as usize).saturating_add(1));
         let last = known.min(REPEAT_LAST_MAX).min(state.repeat_last as usize);
         for token in &history[known - last..known] {
             // From x, not from y: a token that stands there twice is penalised once.

@@ -62,7 +62,7 @@ impl<C: Stored> Kernel for RopeKv<C> {
             turns.turn(row.position, q.columns(t, width, group));
             let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
             let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
-            let at = (row.position % p.ring) as usize;
+            let at = (row.sequence * p.ring + row.position % p.ring) as usize;
             let values = values.columns(at, kv_width, head);
             for (value, x) in values.iter_mut().zip(v) {
                 *value = C::of(*x);
@@ -96,12 +96,13 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
 macro_rules! case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
-     $(, window $window:literal)?) => {
+     $(, window $window:literal)? $(, by $sequence:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
             position: $position,
+            $(sequence: $sequence,)?
             context: $context,
             cache: DType::$cache,
             emit: |b| {
@@ -130,7 +131,7 @@ macro_rules! case {
     };
 }
 
-/// Both pairings, parts of heads, the edge of the context, rows that begin anew.
+/// Both pairings, parts of heads, the edge of the context, rows that begin anew, sequences.
 pub(super) const CASES: &[Case] = &[
     case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
     case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
@@ -142,4 +143,6 @@ pub(super) const CASES: &[Case] = &[
     case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
     case!("over the end of the ring", F32, 9/8 at 60 of 100, 5/1 x 6, 6, true, window 8),
     case!("past the context of a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
+    case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
+    case!("sequences of rings", F32, 7/6 at 14 of 20, 2/1 x 6, 4, false, window 3, by 3),
 ];

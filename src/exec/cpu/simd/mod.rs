@@ -155,6 +155,23 @@ impl Isa {
         }
     }
 
+    /// A probe of arithmetic, compiled for this instruction set.
+    pub(super) fn probe<P: Probe>(self) -> fn(u32) -> u64 {
+        match self.0 {
+            Proof::Scalar => |rounds| P::run(Scalar, rounds),
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::probe::<P>(rounds) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::probe::<P>(rounds) }
+            },
+        }
+    }
+
     /// How chunks of this storage type become integers, compiled for this instruction set.
     pub(super) fn unpack<T: Ints>(self) -> Unpack {
         match self.0 {
@@ -204,6 +221,13 @@ pub(super) type Decode = fn(&Matrix<'_>, usize, usize, &mut [f32; CHUNK]);
 pub(super) trait Kernel {
     /// Does one thread's part of the operation.
     fn run<S: Simd>(s: S, args: Args<'_>);
+}
+
+/// Arithmetic without memory, written once for every instruction set. `run` is
+/// `#[inline(always)]`.
+pub(super) trait Probe {
+    /// So many rounds of it; yields the operations that they were, a multiply-add counting as two.
+    fn run<S: Simd>(s: S, rounds: u32) -> u64;
 }
 
 /// Something to be run as a function of its own.

@@ -1,0 +1,104 @@
+//! `tabla bench` as a user meets it.
+
+use super::tabla;
+use serde_json::Value;
+
+#[test]
+fn benchmarks_come_in_every_form() {
+    let bench = |form| {
+        let args = [
+            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", form,
+        ];
+        tabla(&args)
+    };
+    let table = bench("md");
+    assert!(table.text().contains("pp8") && table.text().contains("tg4"));
+    let width = |line: &str| line.chars().count();
+    let widths: Vec<usize> = table.text().lines().map(width).collect();
+    assert!(widths.iter().all(|w| *w == widths[0]), "{}", table.text());
+
+    let objects = bench("json").json();
+    assert_eq!(objects[0]["n_prompt"], 8);
+    assert_eq!(objects[1]["n_gen"], 4);
+    assert!(objects[1]["avg_ts"].as_f64() > Some(0.0));
+    assert_eq!(objects[1]["samples_ts"].as_array().map(Vec::len), Some(1));
+
+    for line in bench("jsonl").text().lines() {
+        let object: Value = serde_json::from_str(line).expect("a line is an object");
+        assert_eq!(object["backends"], "CPU");
+    }
+    let csv = bench("csv");
+    assert_eq!(csv.text().lines().count(), 3);
+    assert!(csv.text().starts_with("build_version,"));
+}
+
+#[test]
+fn benchmarks_go_behind_other_tokens() {
+    let objects = tabla(&[
+        "bench", "--device", "cpu", "-p", "8", "-n", "4", "-d", "0,40", "-r", "1", "-o", "json",
+    ]);
+    let objects = objects.json();
+    let names = ["pp8", "tg4", "pp8 @ d40", "tg4 @ d40"];
+    for (object, name) in objects.as_array().expect("an array").iter().zip(names) {
+        assert_eq!(object["test"], name);
+        assert_eq!(object["samples_ts"].as_array().map(Vec::len), Some(1));
+        // Around each repetition of the two turns.
+        assert_eq!(object["memory_samples"].as_array().map(Vec::len), Some(9));
+    }
+    assert_eq!(objects[3]["n_depth"], 40);
+}
+
+#[test]
+fn benchmarks_time_every_command() {
+    let bench = |form| {
+        tabla(&[
+            "bench",
+            "--device",
+            "cpu",
+            "-p",
+            "8",
+            "-n",
+            "4",
+            "-r",
+            "2",
+            "--commands",
+            "-o",
+            form,
+        ])
+    };
+    let text = bench("md");
+    assert!(text.text().contains("tg4, ") && text.text().contains("argmax"));
+    let objects = bench("json").json();
+    assert!(objects[0]["peak_int8_per_second"].as_f64() > Some(0.0));
+    let table = tabla(&["table", "--device", "cpu", "--json"]).json();
+    let commands = objects[1]["commands"].as_array().expect("an array");
+    let counts = |key: &'static str| {
+        let count = move |g: &Value| g[key].as_u64().expect("a count");
+        commands.iter().map(count)
+    };
+    let all: u64 = counts("commands").sum();
+    assert_eq!(Some(all), table.as_array().map(|table| table.len() as u64));
+    // Four tokens, twice, each by a pass.
+    let runs = counts("commands").map(|n| 8 * n);
+    assert!(counts("runs").eq(runs), "{commands:?}");
+    let seconds = |g: &Value| g["seconds"].as_f64() > Some(0.0);
+    assert!(commands.iter().all(seconds), "{commands:?}");
+    assert_eq!(bench("csv").text().lines().count(), 3);
+}
+
+#[test]
+fn sequences_are_measured_together() {
+    let args = [
+        "bench", "--device", "cpu", "-npl", "1,3", "-ntg", "4", "-r", "1", "-o", "json",
+    ];
+    let objects = tabla(&args).json();
+    assert_eq!(objects.as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        (&objects[0]["test"], &objects[1]["test"]),
+        (&"tg4".into(), &"tg4 x3".into())
+    );
+    assert_eq!(objects[1]["n_parallel"], 3);
+    let [tokens, seconds] = ["avg_ts", "avg_ns"].map(|name| objects[1][name].as_f64());
+    let count = tokens.expect("a number") * seconds.expect("a number") / 1e9;
+    assert!((count - 12.0).abs() < 1e-3, "{count} tokens");
+}
