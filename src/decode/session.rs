@@ -3,9 +3,10 @@
 use super::Sampling;
 use crate::device::Profile;
 use crate::error::{Result, bail};
+use crate::exec::Lap;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::model::{Facts, Model, TableId};
-use crate::op::table::Place;
+use crate::op::table::{Place, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -89,6 +90,21 @@ impl Session {
     /// A handle that stops this session from any thread.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
+    }
+
+    /// Begins to time every command that the session runs, from nothing, or ends it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a device that cannot tell the times of commands.
+    pub fn time_commands(&mut self, on: bool) -> Result<()> {
+        self.model.executor.time_commands(on)
+    }
+
+    /// The tables of the model, and of each the commands as timed.
+    pub fn laps(&self) -> impl Iterator<Item = (&Table, &[Lap])> {
+        let tables = self.model.tables.iter().enumerate();
+        tables.map(|(at, table)| (table, self.model.executor.laps(at)))
     }
 
     /// Forgets a cancellation that nothing heeded.

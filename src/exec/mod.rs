@@ -13,6 +13,7 @@ use crate::op::table::{Place, Table};
 use crate::quant::Scales;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes that tables read and never write. They outlive every executor linked to them.
 pub trait Tensors: Send + Sync {
@@ -37,6 +38,16 @@ pub struct Program {
     pub tables: Arc<[Table]>,
     /// Weights and constants.
     pub tensors: Arc<dyn Tensors>,
+}
+
+/// How often a command ran, and how long that took in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lap {
+    /// Replays of the command.
+    pub runs: u32,
+    /// Their time together. Where threads wait for each other, that counts for the command which
+    /// they wait for.
+    pub took: Duration,
 }
 
 /// A device with tables linked to it: their places have memory, their kernels are chosen.
@@ -66,4 +77,14 @@ pub trait Executor: Send {
     ///
     /// As `write`, and `Device` or `DeviceLost`.
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Begins to time every command that runs, from nothing, or ends it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a device that cannot tell the times of commands.
+    fn time_commands(&mut self, on: bool) -> Result<()>;
+
+    /// The commands of a table, as timed; empty where timing never began.
+    fn laps(&self, table: usize) -> &[Lap];
 }

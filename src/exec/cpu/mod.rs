@@ -9,6 +9,7 @@ mod link;
 mod memory;
 mod pack;
 mod panel;
+mod peak;
 mod pool;
 mod simd;
 mod step;
@@ -16,11 +17,12 @@ mod step;
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::case::Case;
-use crate::exec::{Executor, Program};
+use crate::exec::{Executor, Lap, Program};
 use crate::op::list::Op;
 use crate::op::table::Place;
 use link::Target;
 use memory::Operand;
+pub use peak::{Peak, peak};
 use pool::Pool;
 use simd::Isa;
 pub use simd::Level;
@@ -124,6 +126,8 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     Ok(Box::new(Cpu {
         profile: profile(&options)?,
         places: linked.places,
+        laps: Vec::new(),
+        timing: false,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
 }
@@ -145,6 +149,9 @@ pub fn cases(op: Op) -> &'static [Case] {
 struct Cpu {
     profile: Profile,
     places: BTreeMap<Place, Operand>,
+    /// For each table its commands, as timed.
+    laps: Vec<Vec<Lap>>,
+    timing: bool,
     pool: Pool,
 }
 
@@ -182,7 +189,9 @@ impl Executor for Cpu {
         if cmds.start > cmds.end || cmds.end > count {
             bail!(Argument, "commands {cmds:?} of {count}");
         }
-        self.pool.run(table, cmds, times)
+        let laps = self.laps.get_mut(table).filter(|_| self.timing);
+        let laps = laps.map(Vec::as_mut_slice);
+        self.pool.run(table, cmds, times, laps)
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -194,6 +203,19 @@ impl Executor for Cpu {
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
         bytes.copy_from_slice(self.bytes(place, offset, bytes.len())?);
         Ok(())
+    }
+
+    fn time_commands(&mut self, on: bool) -> Result<()> {
+        if on {
+            let tables = self.pool.tables().iter();
+            self.laps = tables.map(|t| vec![Lap::default(); t.cmds()]).collect();
+        }
+        self.timing = on;
+        Ok(())
+    }
+
+    fn laps(&self, table: usize) -> &[Lap] {
+        self.laps.get(table).map_or(&[], Vec::as_slice)
     }
 }
 

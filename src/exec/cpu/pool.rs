@@ -8,12 +8,14 @@
 use super::memory::Args;
 use super::step::{Step, Steps};
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::exec::Lap;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Looks at the barrier before a thread parks: some 50 us.
 const SPINS: u32 = 4000;
@@ -94,8 +96,15 @@ impl Pool {
         &self.shared.linked.tables
     }
 
-    /// Walks these commands of a table `times` times, or until no row lives.
-    pub(super) fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+    /// Walks these commands of a table `times` times, or until no row lives. `laps` has room for
+    /// the time of every command of the table.
+    pub(super) fn run(
+        &mut self,
+        table: usize,
+        cmds: Range<usize>,
+        times: u32,
+        laps: Option<&mut [Lap]>,
+    ) -> Result<()> {
         let shared = &self.shared;
         if shared.panicked.load(Ordering::Relaxed) {
             bail!(State, "an earlier run on this executor panicked");
@@ -108,8 +117,15 @@ impl Pool {
         if times == 0 {
             return Ok(());
         }
+        let laps = laps.filter(|_| !cmds.is_empty());
+        let watch = laps.map(|laps| Watch {
+            first: &shared.linked.tables[table].first,
+            laps,
+            cmd: 0,
+            since: Instant::now(),
+        });
         shared.barrier.wait();
-        shared.walk(0);
+        shared.walk(0, watch);
         if shared.panicked.load(Ordering::Relaxed) {
             bail!(Internal, "a kernel panicked");
         }
@@ -142,13 +158,13 @@ impl Shared {
             if self.quit.load(Ordering::Relaxed) {
                 return;
             }
-            self.walk(thread);
+            self.walk(thread, None);
         }
     }
 
     /// Walks the job. Every thread takes the same turns: what they depend on, the job and the
     /// live rows, is told by the first thread and changes only where all of them wait.
-    fn walk(&self, thread: usize) {
+    fn walk(&self, thread: usize, mut watch: Option<Watch<'_>>) {
         let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
         let start = self.job.start.load(Ordering::Relaxed);
         let range = table.range(start..self.job.end.load(Ordering::Relaxed));
@@ -159,7 +175,11 @@ impl Shared {
                 self.barrier.wait();
                 return;
             }
-            for step in &table.steps[range.clone()] {
+            if let Some(watch) = &mut watch {
+                watch.begin(start);
+            }
+            for at in range.clone() {
+                let step = &table.steps[at];
                 match step.made_by {
                     Some(cmd) if cmd >= start => continue,
                     // What made it lies before the range, so nobody reckoned with this step.
@@ -174,12 +194,18 @@ impl Shared {
                 if step.barrier {
                     self.barrier.wait();
                 }
+                if let Some(watch) = &mut watch {
+                    watch.comes_to(at);
+                }
                 self.part(step, thread, live);
             }
             if thread == 0 {
                 self.tell_live(table, replay + 1);
             }
             self.barrier.wait();
+            if let Some(watch) = &mut watch {
+                watch.lap();
+            }
         }
         // Nobody may still be reading the job, its live rows or `quit` when the first thread
         // goes on to change them.
@@ -210,6 +236,41 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(|| entry(args))).is_err() {
             self.panicked.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+/// Times commands by the clock of the first thread.
+struct Watch<'a> {
+    /// As in [`Steps`].
+    first: &'a [usize],
+    laps: &'a mut [Lap],
+    /// The command that runs, and since when.
+    cmd: usize,
+    since: Instant,
+}
+
+impl Watch<'_> {
+    /// A replay begins with this command.
+    fn begin(&mut self, cmd: usize) {
+        self.cmd = cmd;
+        self.since = Instant::now();
+    }
+
+    /// A step begins, and with it perhaps the next command: each has a step that is not skipped.
+    fn comes_to(&mut self, step: usize) {
+        if step >= self.first[self.cmd + 1] {
+            self.lap();
+            self.cmd += 1;
+        }
+    }
+
+    /// The command ends.
+    fn lap(&mut self) {
+        let now = Instant::now();
+        let lap = &mut self.laps[self.cmd];
+        lap.runs += 1;
+        lap.took += now - self.since;
+        self.since = now;
     }
 }
 

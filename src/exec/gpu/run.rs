@@ -5,7 +5,7 @@ use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::exec::Executor;
+use crate::exec::{Executor, Lap};
 use crate::op::table::{Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,5 +93,16 @@ impl Executor for Linked {
         let entry = self.arena.range(place, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
+    }
+
+    fn time_commands(&mut self, on: bool) -> Result<()> {
+        if on {
+            bail!(Unsupported, "gpu: commands are timed on a CPU alone");
+        }
+        Ok(())
+    }
+
+    fn laps(&self, _: usize) -> &[Lap] {
+        &[]
     }
 }

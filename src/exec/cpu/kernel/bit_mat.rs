@@ -73,30 +73,34 @@ impl Kernel for BitPanels {
         for (start, q) in starts[..live].iter_mut().zip(q.chunks_exact(padded)) {
             *start = -q.iter().map(|q| i32::from(q.cast_signed())).sum::<i32>();
         }
-        for panel in range {
-            let mut t = 0;
-            while t < live {
-                macro_rules! tile {
-                    ($tokens:literal) => {{
-                        s.apart(Tile::<$tokens> {
-                            panel: &w[panel * bytes..][..bytes],
-                            x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
-                            d: &d[t..],
-                            starts: &starts[t..],
-                            scale: p.scale,
-                            first: [t, panel],
-                            rows,
-                            y: &mut y,
-                        });
-                        t += $tokens;
-                    }};
-                }
-                match (live - t).min(S::TOKENS) {
-                    16.. => tile!(16),
-                    8.. => tile!(8),
-                    4.. => tile!(4),
-                    2.. => tile!(2),
-                    _ => tile!(1),
+        let block = (ACTIVATIONS_BYTES / padded).next_multiple_of(S::TOKENS);
+        for first in (0..live).step_by(block) {
+            let end = live.min(first + block);
+            for panel in range.clone() {
+                let mut t = first;
+                while t < end {
+                    macro_rules! tile {
+                        ($tokens:literal) => {{
+                            s.apart(Tile::<$tokens> {
+                                panel: &w[panel * bytes..][..bytes],
+                                x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
+                                d: &d[t..],
+                                starts: &starts[t..],
+                                scale: p.scale,
+                                first: [t, panel],
+                                rows,
+                                y: &mut y,
+                            });
+                            t += $tokens;
+                        }};
+                    }
+                    match (end - t).min(S::TOKENS) {
+                        16.. => tile!(16),
+                        8.. => tile!(8),
+                        4.. => tile!(4),
+                        2.. => tile!(2),
+                        _ => tile!(1),
+                    }
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::exec::cpu::panel::{
     self, Codes, Format, Kind, Pack, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
     WORDS,
 };
-use crate::exec::cpu::simd::rows::{Column, ROWS, Rows};
+use crate::exec::cpu::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::exec::cpu::simd::{Kernel, Simd, Task, Unpack};
 use crate::exec::cpu::step::Split;
 use crate::quant::{CHUNK, Chunk};
@@ -212,7 +212,7 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
     let d = &x.d[..T];
     let start = x.start.map(|start| &start[..T]);
     let sum_x = x.sum.map(|sum| &sum[..T]);
-    for t in 0..T {
+    unroll!(t < T => {
         let mut sum = sums[t];
         let d = s.splat_float(d[t]);
         if C::HALVES {
@@ -236,7 +236,7 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
             }
         }
         sums[t] = sum;
-    }
+    });
 }
 
 /// What a product's kernel is told.

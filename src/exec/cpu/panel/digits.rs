@@ -5,7 +5,7 @@
 
 use super::{STRETCH, WORDS};
 use crate::exec::cpu::simd::Unpack;
-use crate::exec::cpu::simd::rows::{ROWS, Rows, Word};
+use crate::exec::cpu::simd::rows::{ROWS, Rows, Word, unroll};
 use crate::quant::{CHUNK, Chunk, Matrix};
 use std::ops::Range;
 
@@ -75,9 +75,9 @@ pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
                 *code = s.and(s.right(s.bytes(word), 2 * j as u32), 3);
             }
             let at = STRETCH * (SHARED * g + j);
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum = s.dot::<WORDS>(3, *sum, &codes, &x[at..][..STRETCH]);
-            }
+            unroll!(t < T => {
+                sums[t] = s.dot::<WORDS>(3, sums[t], &codes, &x[t][at..][..STRETCH]);
+            });
         }
     }
     sums

@@ -3,7 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Simd, Task};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_add_ss,
@@ -57,6 +57,16 @@ pub(super) unsafe fn decode<T: Floats>(
     out: &mut [f32; CHUNK],
 ) {
     T::decode(m, row, first, out);
+}
+
+/// Runs a probe, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
+    P::run(Avx2(()), rounds)
 }
 
 /// Runs a task, compiled for this level.

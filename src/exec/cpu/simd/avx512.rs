@@ -3,7 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Simd, Task};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch,
@@ -54,6 +54,16 @@ pub(super) unsafe fn decode<T: Floats>(
     out: &mut [f32; CHUNK],
 ) {
     T::decode(m, row, first, out);
+}
+
+/// Runs a probe, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
+    P::run(Avx512(()), rounds)
 }
 
 /// Runs a task, compiled for this level.

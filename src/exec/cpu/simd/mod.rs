@@ -155,6 +155,23 @@ impl Isa {
         }
     }
 
+    /// A probe of arithmetic, compiled for this instruction set.
+    pub(super) fn probe<P: Probe>(self) -> fn(u32) -> u64 {
+        match self.0 {
+            Proof::Scalar => |rounds| P::run(Scalar, rounds),
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::probe::<P>(rounds) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::probe::<P>(rounds) }
+            },
+        }
+    }
+
     /// How chunks of this storage type become integers, compiled for this instruction set.
     pub(super) fn unpack<T: Ints>(self) -> Unpack {
         match self.0 {
@@ -210,6 +227,13 @@ pub(super) trait Kernel {
 pub(super) trait Task<S> {
     /// Runs it.
     fn run(self, s: S);
+}
+
+/// Arithmetic without memory, written once for every instruction set. `run` is
+/// `#[inline(always)]`.
+pub(super) trait Probe {
+    /// So many rounds of it; yields the operations that they were, a multiply-add counting as two.
+    fn run<S: Simd>(s: S, rounds: u32) -> u64;
 }
 
 /// Vectors of f32, and the products of bytes that deserve instructions of their own.

@@ -88,3 +88,18 @@ pub(in crate::exec::cpu) trait Rows: Copy {
     /// `a b + c`.
     fn times_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 }
+
+/// The body for `i` from 0 up to `N`, 16 at most, written out: what it indexes by `i` stays in
+/// registers, which a loop that the compiler leaves rolled would put into memory.
+macro_rules! unroll {
+    ($i:ident < $n:ident => $body:block) => {
+        unroll!(@each $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@each $i:ident, $n:ident, $body:block, $($at:literal)+) => {
+        $(if $n > $at {
+            let $i: usize = $at;
+            $body
+        })+
+    };
+}
+pub(in crate::exec::cpu) use unroll;

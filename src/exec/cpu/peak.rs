@@ -1,0 +1,121 @@
+//! What the arithmetic of this machine delivers: multiply-adds that nothing has to be read for.
+
+use super::Options;
+use super::simd::rows::ROWS;
+use super::simd::{Isa, Probe, Simd};
+use crate::error::Result;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Operations per second of all threads together; a multiply-add counts as two. They are measured:
+/// a machine that is busy elsewhere gives less.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peak {
+    /// Products of int8 in sums of i32, by the instructions that packed weights meet at the level.
+    pub int8: f64,
+    /// Fused multiply-adds of f32.
+    pub float: f64,
+}
+
+/// How long each kind is measured.
+const MEASURED: Duration = Duration::from_millis(5);
+/// Rounds between two looks at the clock: some microseconds.
+const ROUNDS: u32 = 2048;
+/// Sums that do not wait for each other: enough for two units with a latency of five, and few
+/// enough for 16 registers.
+const SUMS: usize = 12;
+/// The same for sums of int8, of which a level takes as many as its tiles of products have.
+const SUMS_MAX: usize = 16;
+
+/// Measures for some milliseconds, with the threads and the level of the options.
+///
+/// # Errors
+///
+/// As [`profile`](super::profile).
+pub fn peak(options: &Options) -> Result<Peak> {
+    let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
+    Ok(Peak {
+        int8: rate(isa.probe::<Int8>(), threads),
+        float: rate(isa.probe::<Float>(), threads),
+    })
+}
+
+/// Operations per second of all threads.
+fn rate(probe: fn(u32) -> u64, threads: usize) -> f64 {
+    let alone = || {
+        let start = Instant::now();
+        let mut operations = 0;
+        while start.elapsed() < MEASURED {
+            operations += probe(ROUNDS);
+        }
+        operations as f64 / start.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
+        let rates = threads.into_iter().map(|thread| thread.join());
+        rates
+            .map(|rate| rate.expect("a probe does not panic"))
+            .sum()
+    })
+}
+
+struct Float;
+
+impl Probe for Float {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, rounds: u32) -> u64 {
+        let [w, x] = black_box([s.splat(1.0), s.splat(0.5)]);
+        let mut sums = black_box([x; SUMS]);
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = s.fma(w, x, *sum);
+            }
+        }
+        black_box(sums);
+        operations(rounds, SUMS * S::LANES)
+    }
+}
+
+struct Int8;
+
+impl Probe for Int8 {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, rounds: u32) -> u64 {
+        let (w, x) = ([s.bytes(&black_box([3; _]))], [[1; 4]; SUMS_MAX]);
+        let mut sums = black_box([s.splat_int(0); SUMS_MAX]);
+        let count = S::TOKENS.min(SUMS_MAX);
+        for _ in 0..rounds {
+            // Read anew, or their products would be taken out of the loop.
+            let x = black_box(&x);
+            for (sum, x) in sums[..count].iter_mut().zip(x) {
+                *sum = s.dot(127, *sum, &w, x);
+            }
+        }
+        black_box(sums);
+        operations(rounds, count * 4 * ROWS)
+    }
+}
+
+/// Operations of so many rounds with so many products each.
+fn operations(rounds: u32, products: usize) -> u64 {
+    u64::from(rounds) * 2 * products as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::cpu::Level;
+
+    #[test]
+    fn every_level_has_a_peak() {
+        for level in Level::available() {
+            let options = Options {
+                threads: 2,
+                level: Some(level),
+                ..Options::default()
+            };
+            let peak = peak(&options).expect("an available level");
+            assert!(peak.int8 > 0.0 && peak.float > 0.0, "{level:?}: {peak:?}");
+        }
+    }
+}
