@@ -438,6 +438,14 @@ pub(crate) struct BenchArgs {
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [128])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_gen: Vec<u32>,
+    /// Tokens in front of each test, which are not timed
+    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_values_t = [0])]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    pub(crate) n_depth: Vec<u32>,
+    /// Times every command of the tables, and holds it against memory and arithmetic (CPU; not in
+    /// CSV)
+    #[arg(long)]
+    pub(crate) commands: bool,
     /// How often each test is repeated
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -1,17 +1,19 @@
 //! `tabla bench`: prompt processing and generation, in the columns of llama-bench, held against
 //! what the memory delivered in the same minutes.
 //!
-//! Repetitions of the tests take turns, with a round of the memory probe in front of each turn, so
+//! Repetitions of the tests take turns, with a round of the memory probe before and after each, so
 //! that a machine that changes its speed changes it for all of them.
 
 use crate::args::{BenchArgs, Form};
 use crate::failure::Failure;
 use crate::probe::Probe;
+use crate::roofline::{Commands, Limits, Load};
 use crate::terminal::{self, Progress};
 use crate::{devices, open};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
-use tabla::{DeviceKind, Facts, Generate, Profile, Sampling, Session, Source};
+use tabla::exec::cpu::{self, Peak};
+use tabla::{DeviceKind, Facts, Generate, Options, Profile, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = Test::all(args);
@@ -30,17 +32,25 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         // What the cores can read says nothing about the memory of a GPU.
         DeviceKind::Gpu => None,
     };
+    let mut peak = Peak::default();
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
-        probe.iter_mut().for_each(Probe::round);
         let counts = turn > 0 || args.no_warmup;
         for test in &mut tests {
+            probe.iter_mut().for_each(Probe::round);
+            test.fill(&mut session)?;
+            session.time_commands(args.commands)?;
             let seconds = test.measure(&mut session)?;
+            session.time_commands(false)?;
             if counts {
                 test.seconds.push(seconds);
+                test.commands.add(&session, test.load(), options.precision);
             }
             bar.at(bar.position() + 1);
+        }
+        if args.commands {
+            peak = best(peak, cpu::peak(&cpu_options(&options, &profile))?);
         }
     }
     probe.iter_mut().for_each(Probe::round);
@@ -51,9 +61,27 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         model: model_name(session.facts()),
         source: &source,
         profile,
-        bandwidth: probe.map(|probe| probe.best()),
+        probe,
+        peak: args.commands.then_some(peak),
     };
     machine.print(&tests, args.output)
+}
+
+/// The CPU as the model was loaded to it.
+fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
+    cpu::Options {
+        threads: profile.threads,
+        level: options.level,
+        precision: options.precision,
+    }
+}
+
+/// The better of each.
+fn best(a: Peak, b: Peak) -> Peak {
+    Peak {
+        int8: a.int8.max(b.int8),
+        float: a.float.max(b.float),
+    }
 }
 
 /// `llama 3.26 M q8_0`.
@@ -62,58 +90,96 @@ fn model_name(facts: &Facts) -> String {
     format!("{} {parameters} {}", facts.architecture, facts.dtype)
 }
 
-/// A test: a prompt to process, or tokens to generate.
+/// A test: a prompt to process, or tokens to generate, behind other tokens.
 struct Test {
+    depth: u32,
     prompt: u32,
     generate: u32,
     began: SystemTime,
     /// How long each repetition took.
     seconds: Vec<f64>,
+    /// What its commands did, where they are timed.
+    commands: Commands,
 }
 
 impl Test {
     fn all(args: &BenchArgs) -> Vec<Self> {
-        let test = |prompt, generate| Self {
+        let test = |depth, prompt, generate| Self {
+            depth,
             prompt,
             generate,
             began: SystemTime::now(),
             seconds: Vec::new(),
+            commands: Commands::default(),
         };
-        let prompts = args.n_prompt.iter().filter(|n| **n > 0);
-        let answers = args.n_gen.iter().filter(|n| **n > 0);
-        let prompts = prompts.map(|n| test(*n, 0));
-        prompts.chain(answers.map(|n| test(0, *n))).collect()
+        let tests = args.n_depth.iter().flat_map(|&depth| {
+            let prompts = args.n_prompt.iter().filter(|n| **n > 0);
+            let answers = args.n_gen.iter().filter(|n| **n > 0);
+            let prompts = prompts.map(move |n| test(depth, *n, 0));
+            prompts.chain(answers.map(move |n| test(depth, 0, *n)))
+        });
+        tests.collect()
     }
 
-    /// As llama-bench has it: `pp512`, `tg128`.
+    /// As llama-bench has it: `pp512`, `tg128 @ d4096`.
     fn name(&self) -> String {
-        match self.generate {
+        let name = match self.generate {
             0 => format!("pp{}", self.prompt),
             n => format!("tg{n}"),
+        };
+        match self.depth {
+            0 => name,
+            depth => format!("{name} @ d{depth}"),
         }
     }
 
-    /// Positions that it needs: generation begins behind one token.
+    /// Positions that it needs: generation begins behind one token at least.
     fn positions(&self) -> u32 {
-        self.prompt.max(self.generate + 1)
+        self.depth.max(u32::from(self.generate > 0)) + self.prompt + self.generate
     }
 
-    /// Runs it once, from an empty sequence; yields seconds.
-    fn measure(&self, session: &mut Session) -> Result<f64, Failure> {
-        session.reset();
+    fn load(&self) -> Load {
+        Load {
+            depth: self.depth,
+            tokens: self.prompt + self.generate,
+        }
+    }
+
+    /// Brings the sequence to where the test begins. What an earlier one left of the same tokens
+    /// is kept.
+    fn fill(&self, session: &mut Session) -> Result<(), Failure> {
         let vocab = session.facts().vocab;
-        // Reading the logits waits for a GPU that is still at work.
-        let mut logits = vec![0.0; vocab as usize];
+        let wanted = match (self.depth, self.generate) {
+            (0, 0) => Vec::new(),
+            (0, _) => vec![session.tokenizer().bos().unwrap_or(0)],
+            (depth, _) => tokens(depth, vocab),
+        };
+        let pairs = session.tokens().iter().zip(&wanted);
+        let same = pairs.take_while(|(a, b)| a == b).count();
+        session.truncate(same);
+        if !wanted.is_empty() {
+            session.prefill(&wanted[same..], &mut |_, _| {})?;
+            session.logits(&mut vec![0.0; vocab as usize])?;
+        }
+        if self.generate > 0 {
+            // The last token counts as one to run, so that as many run as are picked.
+            session.truncate(wanted.len());
+        }
+        Ok(())
+    }
+
+    /// Runs it once, behind what [`Test::fill`] left; yields seconds.
+    fn measure(&self, session: &mut Session) -> Result<f64, Failure> {
         if self.generate == 0 {
-            let tokens = tokens(self.prompt, vocab);
+            let vocab = session.facts().vocab;
+            let tokens = tokens(self.depth + self.prompt, vocab);
+            // Reading the logits waits for a GPU that is still at work.
+            let mut logits = vec![0.0; vocab as usize];
             let start = Instant::now();
-            session.prefill(&tokens, &mut |_, _| {})?;
+            session.prefill(&tokens[self.depth as usize..], &mut |_, _| {})?;
             session.logits(&mut logits)?;
             return Ok(start.elapsed().as_secs_f64());
         }
-        let first = session.tokenizer().bos().unwrap_or(0);
-        session.prefill(&[first], &mut |_, _| {})?;
-        session.logits(&mut logits)?;
         let generate = Generate {
             sampling: Sampling::GREEDY,
             max_tokens: self.generate,
@@ -164,11 +230,16 @@ struct Machine<'a> {
     model: String,
     source: &'a Source,
     profile: Profile,
-    /// Bytes per second that every thread together read from memory.
-    bandwidth: Option<f64>,
+    probe: Option<Probe>,
+    peak: Option<Peak>,
 }
 
 impl Machine<'_> {
+    /// Bytes per second that every thread together read from memory, in the best round.
+    fn bandwidth(&self) -> Option<f64> {
+        self.probe.as_ref().map(Probe::best)
+    }
+
     fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
         match form {
             Form::Md => self.print_markdown(tests),
@@ -193,7 +264,7 @@ impl Machine<'_> {
     /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
     /// from a cache.
     fn share(&self, test: &Test) -> Option<f64> {
-        Some(self.read_rate(test)? / self.bandwidth? * 100.0)
+        Some(self.read_rate(test)? / self.bandwidth()? * 100.0)
     }
 
     fn print_markdown(&self, tests: &[Test]) -> Result<(), Failure> {
@@ -225,7 +296,7 @@ impl Machine<'_> {
             ];
             terminal::line(&row(cells.each_ref().map(String::as_str)))?;
         }
-        if let Some(bandwidth) = self.bandwidth {
+        if let Some(bandwidth) = self.bandwidth() {
             let threads = self.profile.threads;
             terminal::note(&format!(
                 "memory: {:.1} GB/s, read by {threads} threads in the same run",
@@ -236,6 +307,21 @@ impl Machine<'_> {
                 terminal::note(&format!("the weights fit a cache of {cache}"));
             }
         }
+        let Some(peak) = self.peak else {
+            return Ok(());
+        };
+        let memory = self.bandwidth().unwrap_or(0.0);
+        for test in tests {
+            let limits = Limits { memory, peak };
+            test.commands.print(&test.name(), limits)?;
+        }
+        terminal::note(&format!(
+            "arithmetic: int8 {:.0} GOP/s, f32 {:.0} GFLOP/s, in registers by {} threads with {}",
+            peak.int8 / 1e9,
+            peak.float / 1e9,
+            self.profile.threads,
+            self.profile.backend
+        ));
         Ok(())
     }
 
@@ -285,7 +371,7 @@ impl Machine<'_> {
             "n_threads": self.profile.threads,
             "n_prompt": test.prompt,
             "n_gen": test.generate,
-            "n_depth": 0,
+            "n_depth": test.depth,
             "test": test.name(),
             "test_time": utc(test.began),
             "avg_ns": average_ns,
@@ -296,13 +382,21 @@ impl Machine<'_> {
             "samples_ts": rates,
             "token_bytes": self.facts.token_bytes,
             "read_bytes_per_second": self.read_rate(test),
-            "memory_bytes_per_second": self.bandwidth,
+            "memory_bytes_per_second": self.bandwidth(),
             "memory_share_percent": self.share(test),
         });
-        match object {
+        let mut fields = match object {
             Value::Object(fields) => fields,
             _ => Map::new(),
+        };
+        let rates = self.probe.as_ref().map_or(&[][..], Probe::rates);
+        fields.insert("memory_samples".to_string(), rates.into());
+        if let Some(peak) = self.peak {
+            fields.insert("peak_int8_per_second".to_string(), peak.int8.into());
+            fields.insert("peak_f32_per_second".to_string(), peak.float.into());
+            fields.insert("commands".to_string(), test.commands.objects().into());
         }
+        fields
     }
 }
 

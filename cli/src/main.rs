@@ -19,6 +19,7 @@ mod probe;
 mod prompt;
 mod pull;
 mod quantize;
+mod roofline;
 mod run;
 mod sampling;
 mod table;

@@ -11,11 +11,11 @@ const CACHES: u64 = 4;
 /// Bytes that one turn of the loop adds up, as eight sums that do not wait for each other.
 const STRIDE: usize = 64;
 
-/// A buffer in parts, one for each thread, and the best rate so far.
+/// A buffer in parts, one for each thread, and the rate of every round.
 pub(crate) struct Probe {
     parts: Vec<MmapMut>,
     /// Bytes per second.
-    best: f64,
+    rates: Vec<f64>,
 }
 
 impl Probe {
@@ -41,10 +41,13 @@ impl Probe {
                 scope.spawn(|| part.fill(1));
             }
         });
-        Ok(Self { parts, best: 0.0 })
+        Ok(Self {
+            parts,
+            rates: Vec::new(),
+        })
     }
 
-    /// Reads the buffer once; the best round counts.
+    /// Reads the buffer once.
     pub(crate) fn round(&mut self) {
         let start = Instant::now();
         std::thread::scope(|scope| {
@@ -55,13 +58,18 @@ impl Probe {
         let seconds = start.elapsed().as_secs_f64();
         let bytes: usize = self.parts.iter().map(|part| part.len()).sum();
         if seconds > 0.0 {
-            self.best = self.best.max(bytes as f64 / seconds);
+            self.rates.push(bytes as f64 / seconds);
         }
+    }
+
+    /// Bytes per second of every round.
+    pub(crate) fn rates(&self) -> &[f64] {
+        &self.rates
     }
 
     /// Bytes per second of the best round.
     pub(crate) fn best(&self) -> f64 {
-        self.best
+        self.rates.iter().copied().fold(0.0, f64::max)
     }
 }
 

@@ -1,0 +1,281 @@
+//! `tabla bench --commands`: what every command moves and computes in the time that it takes, held
+//! against what memory and arithmetic delivered in the same run.
+
+use crate::failure::Failure;
+use crate::terminal;
+use serde_json::{Value, json};
+use tabla::exec::Lap;
+use tabla::exec::cpu::Peak;
+use tabla::op::list::Op;
+use tabla::op::table::{DispatchCmd, Place, Table};
+use tabla::{Precision, Session};
+
+/// What went through the session while it was timed: so many tokens behind so many positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) depth: u32,
+    pub(crate) tokens: u32,
+}
+
+/// Bytes and operations per second that were measured, of all threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) memory: f64,
+    pub(crate) peak: Peak,
+}
+
+/// Which arithmetic bounds a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arithmetic {
+    Int8,
+    Float,
+}
+
+impl Arithmetic {
+    /// Products of quantised weights are of int8, unless every product is computed in f32.
+    fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
+        let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
+        let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
+        let quantised = weights.any(|info| info.dtype.facts().block > 1);
+        match cmd.op {
+            Op::BitMat => Self::Int8,
+            Op::Embed | Op::EmbedAdd => Self::Float,
+            _ if quantised && precision == Precision::Fast => Self::Int8,
+            _ => Self::Float,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Float => "f32",
+        }
+    }
+
+    fn peak(self, peak: Peak) -> f64 {
+        match self {
+            Self::Int8 => peak.int8,
+            Self::Float => peak.float,
+        }
+    }
+}
+
+/// The commands of a table that do the same in every layer.
+#[derive(Debug)]
+struct Group {
+    table: &'static str,
+    kernel: &'static str,
+    /// The weight without its layer, or the operation.
+    what: String,
+    arithmetic: Arithmetic,
+    commands: usize,
+    runs: u64,
+    seconds: f64,
+    /// Of weights and of the cache.
+    bytes: f64,
+    operations: f64,
+}
+
+/// What the commands of a test did in all its repetitions.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    groups: Vec<Group>,
+    tokens: f64,
+}
+
+impl Commands {
+    /// Adds what a session timed while this load went through it.
+    pub(crate) fn add(&mut self, session: &Session, load: Load, precision: Precision) {
+        self.tokens += f64::from(load.tokens);
+        let first = self.groups.is_empty();
+        for (table, laps) in session.laps() {
+            for (cmd, lap) in table.cmds.iter().zip(laps).filter(|(_, lap)| lap.runs > 0) {
+                let group = self.group(table, cmd, precision);
+                let (bytes, operations) = work(table, cmd, lap, load);
+                group.commands += usize::from(first);
+                group.runs += u64::from(lap.runs);
+                group.seconds += lap.took.as_secs_f64();
+                group.bytes += bytes;
+                group.operations += operations;
+            }
+        }
+    }
+
+    fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> &mut Group {
+        let label = table.labels.get(cmd.label as usize);
+        let what = label.map_or(cmd.op.name().to_string(), |label| without_layer(label));
+        let kernel = cmd.kernel.name();
+        let same = |g: &Group| (g.table, g.kernel, &g.what) == (table.name, kernel, &what);
+        let at = self.groups.iter().position(same).unwrap_or_else(|| {
+            self.groups.push(Group {
+                table: table.name,
+                kernel,
+                what,
+                arithmetic: Arithmetic::of(table, cmd, precision),
+                commands: 0,
+                runs: 0,
+                seconds: 0.0,
+                bytes: 0.0,
+                operations: 0.0,
+            });
+            self.groups.len() - 1
+        });
+        &mut self.groups[at]
+    }
+
+    /// One object for each group.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let object = |g: &Group| {
+            json!({
+                "table": g.table,
+                "kernel": g.kernel,
+                "what": g.what,
+                "arithmetic": g.arithmetic.name(),
+                "commands": g.commands,
+                "runs": g.runs,
+                "seconds": g.seconds,
+                "bytes": g.bytes,
+                "operations": g.operations,
+            })
+        };
+        self.groups.iter().map(object).collect()
+    }
+
+    /// Writes a table, what takes longest first. Every figure is of a token.
+    pub(crate) fn print(&self, test: &str, limits: Limits) -> Result<(), Failure> {
+        let mut groups: Vec<&Group> = self.groups.iter().collect();
+        groups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let all: f64 = groups.iter().map(|group| group.seconds).sum();
+        let mut rows = vec![HEADS.map(str::to_string)];
+        for g in groups {
+            rows.push([
+                format!("{} {}", g.kernel, g.what),
+                g.commands.to_string(),
+                format!("{:.1}", g.seconds / self.tokens * 1e6),
+                percent(g.seconds, all),
+                format!("{:.3}", g.bytes / self.tokens / 1e6),
+                format!("{:.1}", g.bytes / g.seconds / 1e9),
+                percent(g.bytes / g.seconds, limits.memory),
+                format!("{:.4}", g.operations / self.tokens / 1e9),
+                format!("{:.1}", g.operations / g.seconds / 1e9),
+                percent(g.operations / g.seconds, g.arithmetic.peak(limits.peak)),
+                g.arithmetic.name().to_string(),
+            ]);
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> = (0..HEADS.len()).filter_map(width).collect();
+        terminal::line(&format!(
+            "\n{test}, {:.1} us a token:\n",
+            all / self.tokens * 1e6
+        ))?;
+        for (at, row) in rows.iter().enumerate() {
+            terminal::line(&line(row, &widths))?;
+            if at == 0 {
+                terminal::line(&rule(&widths))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const HEADS: [&str; 11] = [
+    "command", "n", "us", "time", "MB", "GB/s", "memory", "GFLOP", "GFLOP/s", "peak", "of",
+];
+
+/// A row; the first cell stands to the left.
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let mut line = String::from("|");
+    for (column, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+        line.push_str(&match column {
+            0 => format!(" {cell:<width$} |"),
+            _ => format!(" {cell:>width$} |"),
+        });
+    }
+    line
+}
+
+/// The row below the heads.
+fn rule(widths: &[usize]) -> String {
+    let mut line = String::from("|");
+    for (column, &width) in widths.iter().enumerate() {
+        let end = if column == 0 { "-" } else { ":" };
+        line.push_str(&format!(" {}{end} |", "-".repeat(width - 1)));
+    }
+    line
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 {
+        format!("{:.0} %", part / whole * 100.0)
+    } else {
+        "-".to_string()
+    }
+}
+
+/// `blk.ffn_up` of `blk.7.ffn_up`.
+fn without_layer(label: &str) -> String {
+    let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let parts: Vec<&str> = label.split('.').filter(|part| !number(part)).collect();
+    parts.join(".")
+}
+
+/// Bytes of weights and of the cache that a command moved in all its runs, each once a run, and
+/// operations. Runs of a load are taken to be equally wide.
+fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
+    let (runs, tokens) = (f64::from(lap.runs), f64::from(load.tokens));
+    let live = (tokens / runs).min(f64::from(table.tokens));
+    let depth = f64::from(load.depth);
+    // A run ends at the position of its last token; a token sees those up to its own.
+    let (reached, seen) = (
+        depth + tokens * (runs + 1.0) / (2.0 * runs),
+        depth + (tokens + 1.0) / 2.0,
+    );
+    let slots = || cmd.slots().iter().map(|slot| table.slot(*slot));
+    let cached = || slots().filter(|s| matches!(s.place, Place::Keys(_) | Place::Values(_)));
+    let cost = table.cost(cmd);
+    let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
+    let bytes: f64 = match cmd.op {
+        Op::Attention => cached()
+            .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(s.rows)))
+            .sum(),
+        Op::RopeKv => cached().map(|s| row_bytes(s.bytes(), s.rows) * live).sum(),
+        Op::Embed | Op::EmbedAdd => {
+            let w = table.slot(cmd.slots[0]);
+            row_bytes(w.bytes(), w.rows) * live
+        }
+        _ => {
+            let others = slots().filter(|s| !matches!(s.place, Place::Weight(_) | Place::State));
+            cost.bytes as f64 - others.map(|s| s.bytes() as f64).sum::<f64>()
+        }
+    };
+    // What has a row for each token does nothing for those that are not there.
+    let rows = slots().any(|s| matches!(s.place, Place::Scratch(_)) && s.rows == table.tokens);
+    let mut share = if rows {
+        live / f64::from(table.tokens)
+    } else {
+        1.0
+    };
+    if let (Op::Attention, Some(keys)) = (cmd.op, cached().next()) {
+        let positions = f64::from(keys.rows);
+        share *= seen.min(positions) / positions;
+    }
+    (bytes * runs, cost.flops as f64 * share * runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_of_a_weight_are_one_group() {
+        assert_eq!(without_layer("blk.12.ffn_up.weight"), "blk.ffn_up.weight");
+        assert_eq!(without_layer("argmax"), "argmax");
+    }
+
+    #[test]
+    fn a_table_has_columns_of_one_width() {
+        let cells = ["ab".to_string(), "1".to_string()];
+        assert_eq!(line(&cells, &[3, 2]), "| ab  |  1 |");
+        assert_eq!(rule(&[3, 2]), "| --- | -: |");
+    }
+}
