@@ -1,7 +1,8 @@
-//! Speed of the CPU: mat-vecs against the memory's own bandwidth, and decoding as a whole.
+//! Speed of the CPU: mat-vecs against the memory's own bandwidth, mat-mats against the arithmetic's
+//! peak, and decoding as a whole.
 //!
-//! Every figure stands beside a probe of the memory taken just before it: on shared machines the
-//! bandwidth changes within minutes. Arguments: threads, then filters by name.
+//! Every figure stands beside a probe of the memory or of the arithmetic taken around it: on shared
+//! machines both change within minutes. Arguments: threads, then filters by name.
 #![expect(
     clippy::print_stdout,
     clippy::cast_precision_loss,
@@ -37,12 +38,15 @@ fn main() {
             DType::Q8_0,
             DType::Q4_0,
             DType::Q4_1,
+            DType::Q4K,
+            DType::Q6K,
+            DType::Tq2_0,
             DType::F16,
             DType::Bf16,
             DType::F32,
         ] {
             for precision in [Precision::Fast, Precision::Exact] {
-                let quantised = matches!(dtype, DType::Q8_0 | DType::Q4_0 | DType::Q4_1);
+                let quantised = dtype.facts().block > 1;
                 let name = format!("{} {dtype} {precision:?}", level.name());
                 if (quantised || precision == Precision::Fast) && wanted(&name) {
                     let options = Options {
@@ -230,8 +234,9 @@ fn gemv(name: &str, dtype: DType, options: &Options) {
     let [best_probe, probe] = probe(bytes, options.threads);
     let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
     let [best, median] = times.map(|t| bytes.len() as f64 / t / 1e9);
+    let share = median / probe * 100.0;
     println!(
-        "gemv {name:24} {median:6.1} GB/s (best {best:5.1}), memory {probe:5.1} (best {best_probe:5.1})"
+        "gemv {name:24} {median:6.1} GB/s (best {best:5.1}), {share:3.0} % of memory {probe:5.1} (best {best_probe:5.1})"
     );
 }
 
@@ -247,9 +252,20 @@ fn gemm(name: &str, dtype: DType, options: &Options) {
     let mut executor = link(&Arc::new(model), table, options);
     start(&mut *executor, tokens, 0);
     let operations = 2.0 * f64::from(rows) * f64::from(cols) * f64::from(tokens);
+    let before = cpu::peak(options).expect("an available level");
     let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
     let [best, median] = times.map(|t| operations / t / 1e9);
-    println!("gemm {name:24} {median:6.0} GOP/s (best {best:.0}), {tokens} tokens");
+    let after = cpu::peak(options).expect("an available level");
+    let integer = dtype.facts().block > 1 && options.precision == Precision::Fast;
+    let peak = |p: cpu::Peak| if integer { p.int8 } else { p.float } / 1e9;
+    let (peak, kind) = (
+        peak(before).max(peak(after)),
+        if integer { "int8" } else { "f32" },
+    );
+    let share = median / peak * 100.0;
+    println!(
+        "gemm {name:24} {median:6.0} GOP/s (best {best:.0}), {share:3.0} % of {kind} {peak:.0}, {tokens} tokens"
+    );
 }
 
 /// Shape of Llama-3.2-1B.
@@ -340,7 +356,8 @@ fn decode(dtype: DType, threads: u32) {
         let [best, median] = times.map(|t| 1.0 / t);
         let gbs = read as f64 * median / 1e9;
         println!(
-            "decode {dtype} at {depth}: {median:.1} tok/s (best {best:.1}), {gbs:.1} GB/s, memory {probe:.1} (best {best_probe:.1})"
+            "decode {dtype} at {depth}: {median:.1} tok/s (best {best:.1}), {gbs:.1} GB/s, {:.0} % of memory {probe:.1} (best {best_probe:.1})",
+            gbs / probe * 100.0
         );
     }
     let cmds = batch.cmds.len();

@@ -73,6 +73,7 @@ fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
         threads: profile.threads,
         level: options.level,
         precision: options.precision,
+        ..cpu::Options::default()
     }
 }
 

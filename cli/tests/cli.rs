@@ -482,6 +482,57 @@ fn benchmarks_come_in_every_form() {
 }
 
 #[test]
+fn benchmarks_go_behind_other_tokens() {
+    let objects = tabla(&[
+        "bench", "--device", "cpu", "-p", "8", "-n", "4", "-d", "0,40", "-r", "1", "-o", "json",
+    ]);
+    let objects = objects.json();
+    let names = ["pp8", "tg4", "pp8 @ d40", "tg4 @ d40"];
+    for (object, name) in objects.as_array().expect("an array").iter().zip(names) {
+        assert_eq!(object["test"], name);
+        assert_eq!(object["samples_ts"].as_array().map(Vec::len), Some(1));
+        // Around each repetition of the two turns.
+        assert_eq!(object["memory_samples"].as_array().map(Vec::len), Some(9));
+    }
+    assert_eq!(objects[3]["n_depth"], 40);
+}
+
+#[test]
+fn benchmarks_time_every_command() {
+    let bench = |form| {
+        tabla(&[
+            "bench",
+            "--device",
+            "cpu",
+            "-p",
+            "8",
+            "-n",
+            "4",
+            "-r",
+            "2",
+            "--commands",
+            "-o",
+            form,
+        ])
+    };
+    let text = bench("md");
+    assert!(text.text().contains("tg4, ") && text.text().contains("argmax"));
+    let objects = bench("json").json();
+    assert!(objects[0]["peak_int8_per_second"].as_f64() > Some(0.0));
+    let table = tabla(&["table", "--device", "cpu", "--json"]).json();
+    let commands = objects[1]["commands"].as_array().expect("an array");
+    let counts = |key: &str| commands.iter().map(|g| g[key].as_u64().expect("a count"));
+    let all: u64 = counts("commands").sum();
+    assert_eq!(Some(all), table.as_array().map(|table| table.len() as u64));
+    // Four tokens, twice, each by a pass.
+    let runs = counts("commands").map(|n| 8 * n);
+    assert!(counts("runs").eq(runs), "{commands:?}");
+    let seconds = |g: &Value| g["seconds"].as_f64() > Some(0.0);
+    assert!(commands.iter().all(seconds), "{commands:?}");
+    assert_eq!(bench("csv").text().lines().count(), 3);
+}
+
+#[test]
 fn a_chat_answers_once_or_line_by_line() {
     let common = ["chat", "--device", "cpu", "--temp", "0", "-n", "4", "-q"];
     let with = |more: &[&'static str]| {

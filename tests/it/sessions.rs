@@ -1,6 +1,7 @@
 //! The same answer: seeds, threads, chains, chunks; cancellation and limits.
 
 use crate::common::{golden, greedy, has_gpu, picks, session, story};
+use std::time::Duration;
 use tabla::text::Encode;
 use tabla::{
     DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
@@ -346,4 +347,39 @@ fn bad_arguments_are_errors() {
         s.logits_all(&mut [0.0; 3]).map_err(kind),
         Err(ErrorKind::Argument)
     );
+}
+
+/// The commands of one replay take no longer together than the replay, and nothing is left out.
+#[test]
+fn every_command_is_timed() {
+    for threads in [1, 3] {
+        let mut s = story(Options {
+            threads,
+            ..Options::default()
+        });
+        let prompt = prompt(&s);
+        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        s.time_commands(true).expect("a CPU can");
+        let stats = s
+            .generate(&sampled(0), &mut |_| Flow::Continue)
+            .expect("it generates");
+        s.time_commands(false).expect("a CPU can");
+        s.step(&SAMPLING).expect("there is room");
+
+        for (table, laps) in s.laps() {
+            assert_eq!(laps.len(), table.cmds.len(), "{}", table.name);
+            for (at, lap) in laps.iter().enumerate() {
+                // The first pick needs no pass: prefilling left its logits.
+                let passes = match table.name {
+                    "sampled" if at < table.pick => stats.tokens - 1,
+                    "sampled" => stats.tokens,
+                    _ => 0,
+                };
+                assert_eq!(lap.runs, passes, "{} {at}", table.name);
+            }
+            let all: Duration = laps.iter().map(|lap| lap.took).sum();
+            assert!(all <= stats.took, "{all:?} of {:?}", stats.took);
+            assert_eq!(all > Duration::ZERO, table.name == "sampled");
+        }
+    }
 }

@@ -1,0 +1,588 @@
+#!/usr/bin/env python3
+"""Runs Tabla and its peers in turn on the same files and writes what came out as a section of docs/performance.md.
+
+    cargo build --release
+    python3 benches/compare.py --llama llama.cpp=PATH/bin --ik ik_llama.cpp=PATH/bin --write docs/performance.md MODEL.gguf ...
+
+PATH/bin holds a peer's llama-bench and llama-batched-bench, and llama-completion (llama.cpp) or llama-cli
+(ik_llama.cpp). Without peers Tabla is measured alone. Every program is a process of its own; a round runs all of them on
+one test after the other, and the order rotates from round to round. A figure is the median of the rounds, each the median
+of its repetitions. `tabla bench` probes the memory before and after every repetition, so that each round has a probe of
+its own. What a program cannot do is a dash, and why stands below the tables.
+
+Tests: decode (behind 0 and more tokens), prefill, batch (sequences decoded together), cold (a process from its start to
+its first token, the file in the page cache, and its peak memory), commands (the roofline of Tabla's own tables).
+Plots are SVG, written as text; nothing but Python's standard library is needed.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+TESTS = ["decode", "prefill", "batch", "cold", "commands"]
+# About 16 tokens in most vocabularies.
+COLD_PROMPT = "The little fox wished for a red kite and asked the old owl for help."
+COLD_CONTEXT = 512
+BATCH_PROMPT = 16
+# Groups of commands below this share of a test's time are not named one by one.
+SHARE_MIN = 0.01
+ROOT = Path(__file__).resolve().parent.parent
+
+
+# ---------------------------------------------------------------- programs
+
+
+class Failed(Exception):
+    """A program that did not do what it was asked for."""
+
+
+def measured(command, timeout):
+    """Runs a process: what it wrote, its wall time in seconds and its peak memory in MiB."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.perf_counter()
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        except OSError as error:
+            raise Failed(f"{Path(command[0]).name}: {error.strerror}") from None
+        timer = threading.Timer(timeout, process.kill)
+        timer.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        timer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        text, said = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    if process.returncode != 0:
+        last = (said.strip().splitlines() or ["nothing was said"])[-1][:160]
+        how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        raise Failed(f"{how}{f' after {timeout} s' if seconds >= timeout else ''}: {last}")
+    return text, seconds, usage.ru_maxrss / 1024
+
+
+class Tabla:
+    """This project's program."""
+
+    def __init__(self, name, binary, args):
+        self.name, self.binary, self.threads, self.repetitions = name, str(binary), args.threads, args.repetitions
+        self.version = measured([self.binary, "--version"], 60)[0].strip()
+
+    def common(self, model):
+        return ["-m", str(model), "--device", "cpu", "-t", str(self.threads)]
+
+    def bench(self, model, prompt, generate, depth, *more):
+        return [self.binary, "bench", *self.common(model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
+                "-r", str(self.repetitions), "-o", "json", *more]
+
+    def batch(self, model, sequences, generate):
+        return [self.binary, "bench", *self.common(model), "-p", "0", "-n", "0", "--npl", str(sequences),
+                "--ntg", str(generate), "-r", str(self.repetitions), "-o", "json"]
+
+    def batch_rates(self, text, _):
+        return json.loads(text)[-1]["samples_ts"]
+
+    def cold(self, model):
+        return [self.binary, "run", *self.common(model), "-p", COLD_PROMPT, "-n", "1", "--temp", "0", "-c", str(COLD_CONTEXT), "-q"]
+
+    def facts(self, model):
+        return json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])
+
+
+class Llama:
+    """llama.cpp."""
+
+    first_token, flags, bench_flags = "llama-completion", [], []
+
+    def __init__(self, name, folder, args):
+        self.name, self.folder, self.threads, self.repetitions = name, Path(folder), args.threads, args.repetitions
+        self.version = ""
+
+    def program(self, program, model):
+        return [str(self.folder / program), "-m", str(model), "-t", str(self.threads)]
+
+    def bench(self, model, prompt, generate, depth):
+        return [*self.program("llama-bench", model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
+                "-r", str(self.repetitions), "-o", "json"]
+
+    def batch(self, model, sequences, generate):
+        context = sequences * (BATCH_PROMPT + generate) + 256
+        return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
+                "-ntg", str(generate), "-npl", str(sequences), *self.flags]
+
+    def batch_rates(self, text, sequences):
+        """The column S_TG of the row with so many sequences."""
+        rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
+        rates = [float(row[7]) for row in rows if len(row) == 10 and row[2] == str(sequences)]
+        if not rates:
+            raise Failed("no row of the table that llama-batched-bench writes")
+        return rates
+
+    def cold(self, model):
+        return [*self.program(self.first_token, model), "-p", COLD_PROMPT, "-n", "1", "--temp", "0", "-c", str(COLD_CONTEXT),
+                "--no-warmup", *self.flags]
+
+
+class LlamaCpp(Llama):
+    def cold(self, model):
+        return [*super().cold(model), "-no-cnv"]
+
+
+class Ik(Llama):
+    """ik_llama.cpp with repacking and huge pages, which is where it is fastest."""
+
+    first_token, flags = "llama-cli", ["-rtr", "-thp", "--no-mmap"]
+
+    def bench(self, model, prompt, generate, depth):
+        test = ["-p", str(prompt), "-n", str(generate)] if depth == 0 else ["-p", "0", "-n", "0", "-gp", f"{depth},{generate}"]
+        return [*self.program("llama-bench", model), *test, "-rtr", "1", "-thp", "1", "-mmp", "0",
+                "-r", str(self.repetitions), "-o", "json"]
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def tests_of(args, context):
+    """(test, name, numbers) for a model with so many positions."""
+    for depth in args.depths if "decode" in args.tests else []:
+        if depth + args.generate <= context:
+            yield "decode", f"tg{args.generate}" + (f" @ d{depth}" if depth else ""), (0, args.generate, depth)
+    if "prefill" in args.tests:
+        yield "prefill", f"pp{args.prompt}", (args.prompt, 0, 0)
+    for sequences in args.sequences if "batch" in args.tests else []:
+        yield "batch", f"{sequences} sequences", (sequences,)
+    if "cold" in args.tests:
+        yield "cold", "first token", ()
+
+
+def measure(program, model, test, numbers, args):
+    """One run of a test: what is kept of it."""
+    if test == "cold":
+        _, seconds, peak = measured(program.cold(model), args.timeout)
+        return {"samples": [seconds], "peak_mib": peak}
+    if test == "batch":
+        text, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
+        return {"samples": program.batch_rates(text, numbers[0])}
+    text, _, _ = measured(program.bench(model, *numbers), args.timeout)
+    result = json.loads(text)[-1]
+    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend"]
+    return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
+
+
+def compare(programs, args):
+    """All rounds; yields records."""
+    tabla, failures, records = programs[0], {}, []
+    for at in range(args.rounds):
+        for model in args.models:
+            # The file goes to the page cache, so that nobody pays for the disk.
+            with open(model, "rb") as file:
+                while file.read(1 << 24):
+                    pass
+            context = tabla.facts(model)["context"]["trained"]
+            for test, name, numbers in tests_of(args, context):
+                turn = at % len(programs)
+                for program in programs[turn:] + programs[:turn]:
+                    key = (program.name, str(model), name)
+                    if key in failures:
+                        continue
+                    record = {"round": at, "program": program.name, "model": model.stem, "test": test, "name": name,
+                              "load": os.getloadavg()[0]}
+                    try:
+                        record |= measure(program, model, test, numbers, args)
+                    except (Failed, ValueError, LookupError) as error:
+                        failures[key] = record["failed"] = str(error) or type(error).__name__
+                    print(f"round {at + 1}, {model.stem}, {name}, {program.name}: {shown(record)}", file=sys.stderr, flush=True)
+                    records.append(record)
+            if "commands" in args.tests and at == args.rounds - 1:
+                records.append(commands(tabla, model, args))
+    return records
+
+
+def commands(tabla, model, args):
+    """The times of Tabla's commands in one decode and one prefill."""
+    record = {"program": tabla.name, "model": model.stem, "test": "commands", "load": os.getloadavg()[0]}
+    try:
+        text, _, _ = measured(tabla.bench(model, args.prompt, args.generate, 0, "--commands"), args.timeout)
+        keys = ["test", "commands", "memory_bytes_per_second", "peak_int8_per_second", "peak_f32_per_second", "samples_ns", "n_prompt", "n_gen"]
+        return record | {"tests": [{key: test[key] for key in keys} for test in json.loads(text)]}
+    except (Failed, ValueError, LookupError) as error:
+        return record | {"failed": str(error) or type(error).__name__}
+
+
+def shown(record):
+    if "failed" in record:
+        return record["failed"]
+    unit = "s" if record["test"] == "cold" else "tok/s"
+    return f"{median(record['samples']):.4g} {unit}"
+
+
+# ------------------------------------------------------------------ report
+
+
+class Report:
+    """Records, and the questions that tables ask them."""
+
+    def __init__(self, raw):
+        self.raw, self.records = raw, raw["records"]
+        self.programs, self.tabla, self.peers = raw["programs"], raw["programs"][0], raw["programs"][1:]
+        self.models = list(dict.fromkeys(record["model"] for record in self.records))
+
+    def of(self, test, model, name=None, program=None):
+        wanted = {"test": test, "model": model, "name": name, "program": program}
+        return [r for r in self.records if all(v is None or r.get(k) == v for k, v in wanted.items()) and "failed" not in r]
+
+    def names(self, test):
+        return list(dict.fromkeys(r["name"] for r in self.records if r["test"] == test))
+
+    def value(self, test, model, name, program, key="samples"):
+        """The median of the rounds; None where there is none."""
+        found = [r[key] for r in self.of(test, model, name, program)]
+        return median(median(x) if isinstance(x, list) else x for x in found) if found else None
+
+    def probe(self, model, name):
+        """Bytes per second: the median of the rounds' best."""
+        found = [max(r["memory_samples"]) for r in self.of("decode", model, name, self.tabla) if r.get("memory_samples")]
+        return median(found) if found else None
+
+    def ratio(self, test, model, name, better=max):
+        """Tabla over the best peer."""
+        own = self.value(test, model, name, self.tabla)
+        peers = [value for peer in self.peers if (value := self.value(test, model, name, peer)) is not None]
+        return own / better(peers) if own is not None and peers else None
+
+
+def number(x, digits=3):
+    """With so many digits that count; whole numbers stay whole."""
+    if x is None:
+        return "–"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(x)))) if x else 0
+    return f"{x:.{places}f}"
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(row) + " |" for row in [heads, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]]) + "\n"
+
+
+def rates_table(report, test):
+    """Tokens per second by model and test; of decoding also what it reads, against the probe."""
+    decode = test == "decode"
+    rows = []
+    for model in report.models:
+        for name in report.names(test):
+            if not any(r["model"] == model and r["name"] == name for r in report.records if r["test"] == test):
+                continue
+            own = report.value(test, model, name, report.tabla)
+            row = [model, name, number(own)]
+            if decode:
+                bytes_, probe = report.value(test, model, name, report.tabla, "token_bytes"), report.probe(model, name)
+                rate = own * bytes_ if own is not None else None
+                row += [number(rate and rate / 1e9), number(probe and probe / 1e9),
+                        f"{rate / probe * 100:.0f} %" if rate and probe else "–"]
+            row += [number(report.value(test, model, name, peer)) for peer in report.peers]
+            rows.append(row + [number(report.ratio(test, model, name))] * bool(report.peers))
+    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode
+    return table(heads + report.peers + ["ratio to the best"] * bool(report.peers), rows) if rows else ""
+
+
+def batch_table(report):
+    """Tokens per second of all sequences together."""
+    rows = []
+    names = report.names("batch")
+    for model in report.models:
+        for program in report.programs:
+            values = [report.value("batch", model, name, program) for name in names]
+            if any(v is not None for v in values):
+                gain = [f"{number(v)} ({number(v / values[0], 2)} ×)" if v and values[0] else number(v) for v in values]
+                rows.append([model, program, *gain])
+    return table(["model", "", *names], rows) if rows else ""
+
+
+def cold_table(report):
+    rows = []
+    for model in report.models:
+        cells = []
+        for program in report.programs:
+            seconds = report.value("cold", model, "first token", program)
+            peak = report.value("cold", model, "first token", program, "peak_mib")
+            cells.append(f"{seconds * 1e3:.0f} ms, {peak:.0f} MiB" if seconds is not None else "–")
+        if set(cells) != {"–"}:
+            sizes = [r["model_size"] / 2**20 for r in report.records if r["model"] == model and r["program"] == report.tabla and "model_size" in r]
+            rows.append([model, f"{sizes[0]:.0f} MiB" if sizes else "–", *cells])
+    return table(["model", "file", *report.programs], rows) if rows else ""
+
+
+def roofline_tables(report, plots):
+    """Of each model a table by test, and the plot."""
+    text = ""
+    for model in report.models:
+        for record in report.of("commands", model):
+            plot = plots and f"plots/roofline-{model}.svg"
+            text += f"\n**{model}**" + (f" ([plot]({plot}))" if plot else "") + "\n"
+            for test in record["tests"]:
+                text += "\n" + roofline_table(test)
+    return text
+
+
+def roofline_table(test):
+    tokens = (test["n_prompt"] + test["n_gen"]) * len(test["samples_ns"])
+    whole = sum(g["seconds"] for g in test["commands"])
+    named = sorted((g for g in test["commands"] if g["seconds"] >= SHARE_MIN * whole), key=lambda g: -g["seconds"])
+    rows = []
+    for g in named:
+        peak = test[f"peak_{g['arithmetic']}_per_second"]
+        bytes_, operations = g["bytes"] / g["seconds"], g["operations"] / g["seconds"]
+        rows.append([f"`{g['kernel']}` {g['what']}", number(g["seconds"] / tokens * 1e6), f"{g['seconds'] / whole * 100:.0f} %",
+                     number(g["bytes"] / tokens / 1e6), number(bytes_ / 1e9), f"{bytes_ / test['memory_bytes_per_second'] * 100:.0f} %",
+                     number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}"])
+    rest = whole - sum(g["seconds"] for g in named)
+    rows.append(["the rest", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
+    limits = (f"{number(test['memory_bytes_per_second'] / 1e9)} GB/s, int8 {number(test['peak_int8_per_second'] / 1e9)} GOP/s, "
+              f"f32 {number(test['peak_f32_per_second'] / 1e9)} GFLOP/s")
+    heads = [f"{test['test']}, a token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
+    return f"Limits of this run: {limits}.\n\n" + table(heads, rows)
+
+
+def section(report, plots):
+    """The Markdown of everything."""
+    raw = report.raw
+    text = f"## {raw['date']}, compared on the CPU, commit {raw['commit']}\n\n"
+    text += f"Machine: {raw['machine']}; {raw['threads']} threads; load at the starts of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
+    text += f"Made by `benches/compare.py` in {raw['rounds']} rounds of {raw['repetitions']} repetitions, medians; the programs took turns.\n"
+    for name in report.programs:
+        text += f"{name}: {raw['versions'][name]}.\n"
+    parts = [
+        ("Decode, tokens per second, batch 1, behind as many tokens as `d` says", rates_table(report, "decode")),
+        ("Prefill, tokens per second", rates_table(report, "prefill")),
+        ("Sequences decoded together, tokens per second of all", batch_table(report)),
+        (f"Cold process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, page cache warm; peak resident memory, mapped files included", cold_table(report)),
+    ]
+    for title, part in parts:
+        if part:
+            text += f"\n{title}:\n\n{part}"
+    if plots and any(report.names(test) for test in ("decode", "prefill")):
+        text += "\n" + " ".join(f"![{test}](plots/{test}.svg)" for test in ("decode", "prefill") if report.names(test)) + "\n"
+    roofline = roofline_tables(report, plots)
+    if roofline:
+        text += f"\nEvery command: its time, the bytes of weights and cache that it moves, its share of the limits. At least {SHARE_MIN * 100:.0f} % of the time is named.\n{roofline}"
+    failed = dict.fromkeys(f"{r['program']}, {r['model']}, {r.get('name', r['test'])}: {r['failed']}" for r in report.records if "failed" in r)
+    if failed:
+        text += "\nDashes, and why:\n\n" + "".join(f"- {why}\n" for why in failed)
+    return text
+
+
+def insert(path, text):
+    """Puts a section in front of the others; one with the same heading is replaced."""
+    page = path.read_text() if path.exists() else "# Performance\n\n"
+    head, *sections = page.split("\n## ")
+    heading = text.split("\n", 1)[0].removeprefix("## ")
+    others = [s for s in sections if s.split("\n", 1)[0] != heading]
+    path.write_text("\n## ".join([head.rstrip() + "\n", text.removeprefix("## ").rstrip() + "\n", *others]))
+
+
+# ------------------------------------------------------------------- plots
+
+COLORS = ["#1f6feb", "#999999", "#d29922", "#8250df", "#2da44e"]
+
+
+class Svg:
+    """Shapes on a sheet, as text."""
+
+    def __init__(self, width, height):
+        self.size, self.shapes = (width, height), []
+
+    def add(self, tag, text=None, **attributes):
+        pairs = "".join(f' {key.replace("_", "-")}="{value:g}"' if isinstance(value, float) else f' {key.replace("_", "-")}="{value}"'
+                        for key, value in attributes.items())
+        self.shapes.append(f"<{tag}{pairs}>{escape(text)}</{tag}>" if text else f"<{tag}{pairs}/>")
+
+    def text(self, x, y, text, anchor="start", **attributes):
+        self.add("text", text, x=round(float(x), 1), y=round(float(y), 1), text_anchor=anchor, **attributes)
+
+    def line(self, x1, y1, x2, y2, stroke="#888", **attributes):
+        self.add("line", x1=round(float(x1), 1), y1=round(float(y1), 1), x2=round(float(x2), 1), y2=round(float(y2), 1), stroke=stroke, **attributes)
+
+    def write(self, path):
+        width, height = self.size
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *self.shapes, "</svg>"]) + "\n")
+
+
+def escape(text):
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def bars(report, test, path):
+    """Tokens per second as shares of Tabla's, a group of bars for each model and test."""
+    groups = []
+    for model in report.models:
+        for name in report.names(test):
+            values = [report.value(test, model, name, program) for program in report.programs]
+            if values[0]:
+                groups.append((f"{model} {name}", values))
+    row, left, width = 14, 230, 420
+    step = row * len(report.programs) + 10
+    svg = Svg(left + width + 70, step * len(groups) + 40)
+    for at, program in enumerate(report.programs):
+        svg.add("rect", x=left + 130 * at, y=8, width=10, height=10, fill=COLORS[at % len(COLORS)])
+        svg.text(left + 130 * at + 14, 17, program)
+    for at, (label, values) in enumerate(groups):
+        top = 30 + at * step
+        svg.text(left - 8, top + step / 2 - 2, label, "end")
+        most = max(v for v in values if v)
+        for i, value in enumerate(values):
+            if value:
+                length = round(value / most * width, 1)
+                svg.add("rect", x=left, y=top + i * row, width=length, height=row - 2, fill=COLORS[i % len(COLORS)])
+                svg.text(left + length + 4, top + i * row + row - 4, number(value))
+    svg.write(path)
+
+
+def roofline(record, path):
+    """Operations per second against operations per byte, logarithmic; what memory and arithmetic allow as lines."""
+    tests = record["tests"]
+    points = []
+    for at, test in enumerate(tests):
+        whole = sum(g["seconds"] for g in test["commands"])
+        points += [(g["operations"] / g["bytes"], g["operations"] / g["seconds"], g["seconds"] / whole, at, g) for g in test["commands"]
+                   if g["seconds"] >= SHARE_MIN * whole and g["bytes"] > 0 and g["operations"] > 0]
+    if not points:
+        return
+    memory, int8, f32 = (max(t[key] for t in tests) for key in ("memory_bytes_per_second", "peak_int8_per_second", "peak_f32_per_second"))
+    low = [math.floor(math.log10(min(p[i] for p in points))) for i in (0, 1)]
+    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * int8 / memory))), math.ceil(math.log10(max(int8, f32) * 1.1))]
+    left, top, width, height = 60, 20, 560, 360
+    svg = Svg(left + width + 20, top + height + 50)
+    x = lambda v: left + (math.log10(v) - low[0]) / (high[0] - low[0]) * width
+    y = lambda v: top + height - (math.log10(v) - low[1]) / (high[1] - low[1]) * height
+    for power in range(low[0], high[0] + 1):
+        svg.line(x(10.0**power), top, x(10.0**power), top + height, "#ddd")
+        svg.text(x(10.0**power), top + height + 14, f"{10.0**power:g}", "middle")
+    for power in range(low[1], high[1] + 1):
+        svg.line(left, y(10.0**power), left + width, y(10.0**power), "#ddd")
+        svg.text(left - 6, y(10.0**power) + 4, f"{10.0**power / 1e9:g}", "end")
+    for name, peak in (("int8", int8), ("f32", f32)):
+        knee = peak / memory
+        svg.line(x(max(knee, 10.0 ** low[0])), y(peak), left + width, y(peak), "#444")
+        svg.text(left + width - 4, y(peak) - 4, f"{name} {number(peak / 1e9)} GOP/s", "end")
+    # The line of memory ends where arithmetic begins, or at the foot of the sheet.
+    start = max(10.0 ** low[0], 10.0 ** low[1] / memory)
+    end = max(int8, f32) / memory
+    svg.line(x(start), y(start * memory), x(end), y(end * memory), "#444")
+    svg.text(x(start) + 8, y(start * memory) - 8, f"memory {number(memory / 1e9)} GB/s")
+    for intensity, rate, share, at, group in sorted(points, key=lambda p: -p[2]):
+        svg.add("circle", cx=round(x(intensity), 1), cy=round(y(rate), 1), r=round(3 + 14 * math.sqrt(share), 1),
+                fill=COLORS[at % len(COLORS)], fill_opacity=".6")
+        if share >= 0.05:
+            svg.text(x(intensity) + 8, y(rate) + 4, group["what"], font_size=9)
+    for at, test in enumerate(tests):
+        svg.add("circle", cx=left + 90 * at + 6, cy=10, r=5, fill=COLORS[at % len(COLORS)], fill_opacity=".6")
+        svg.text(left + 90 * at + 16, 14, test["test"])
+    svg.text(left + width / 2, top + height + 34, "operations per byte of weights and cache; area: share of the time", "middle")
+    svg.text(left - 50, 14, "GOP/s")
+    svg.write(path)
+
+
+def plot(report, folder):
+    for test in ("decode", "prefill"):
+        if report.names(test):
+            bars(report, test, folder / f"{test}.svg")
+    for model in report.models:
+        for record in report.of("commands", model):
+            roofline(record, folder / f"roofline-{model}.svg")
+
+
+# -------------------------------------------------------------------- main
+
+
+def machine():
+    """Processor, threads, instruction sets and memory, as Linux tells them."""
+    try:
+        info, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
+    except OSError:
+        return f"{os.cpu_count()} processors"
+    fact = lambda key: next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith(key)), "")
+    kinds = [flag for flag in fact("flags").split() if flag.startswith(("avx", "amx", "fma", "f16c"))]
+    gib = int(memory.split()[1]) / 2**20
+    return f"{os.cpu_count()} processors of {fact('model name')} ({', '.join(kinds)}), {gib:.0f} GiB"
+
+
+def versions(programs, records):
+    """What each program says of itself, and the flags that are not its defaults."""
+    found = {programs[0].name: f"{programs[0].version}, `tabla bench`, level " + next((r["device_backend"] for r in records if "device_backend" in r), "unknown")}
+    for peer in programs[1:]:
+        commit = next((r["build_commit"] for r in records if r["program"] == peer.name and "build_commit" in r), "unknown")
+        flags = f" with {' '.join(peer.flags)}" if peer.flags else ""
+        found[peer.name] = f"commit {commit}, `llama-bench`{flags}"
+    return found
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", help="GGUF files")
+    parser.add_argument("--tabla", type=Path, default=ROOT / "target/release/tabla", metavar="FILE", help="this project's program [target/release/tabla]")
+    parser.add_argument("--llama", action="append", default=[], metavar="NAME=FOLDER", help="a build of llama.cpp; may be repeated")
+    parser.add_argument("--ik", action="append", default=[], metavar="NAME=FOLDER", help="a build of ik_llama.cpp; may be repeated")
+    parser.add_argument("--tests", default=",".join(TESTS), help=f"which of {','.join(TESTS)} [all]")
+    parser.add_argument("-t", "--threads", type=int, default=os.cpu_count(), help="threads of every program [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
+    parser.add_argument("-r", "--repetitions", type=int, default=3, help="of a test in a process [%(default)s]")
+    parser.add_argument("-n", "--generate", type=int, default=64, help="tokens to decode [%(default)s]")
+    parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens to prefill [%(default)s]")
+    parser.add_argument("-d", "--depths", type=numbers, default=[0, 4096, 16384], help="tokens in front of decoding [0,4096,16384]")
+    parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="decoded together [1,2,4,8,16]")
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds of a process at most [%(default)s]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps every number")
+    parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="measures nothing and writes what --json kept")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="puts the section in front of the others of this page, its plots beside it; else it goes to standard output")
+    args = parser.parse_args()
+    args.tests = args.tests.split(",")
+    if unknown := set(args.tests) - set(TESTS):
+        parser.error(f"no such tests: {', '.join(sorted(unknown))}")
+    if bool(args.models) == bool(args.raw):
+        parser.error("either models, or --from")
+    return args
+
+
+def measure_all(args):
+    peers = [(kind, *peer.partition("=")[::2]) for kind, given in ((LlamaCpp, args.llama), (Ik, args.ik)) for peer in given]
+    programs = [Tabla("Tabla", args.tabla, args), *(kind(name, folder, args) for kind, name, folder in peers)]
+    records = compare(programs, args)
+    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return {
+        "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(),
+        "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
+        "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
+    }
+
+
+def main():
+    args = arguments()
+    try:
+        raw = json.loads(args.raw.read_text()) if args.raw else measure_all(args)
+    except Failed as error:
+        sys.exit(f"compare.py: {error}")
+    if args.json:
+        args.json.write_text(json.dumps(raw, indent=1) + "\n")
+    report = Report(raw)
+    if args.write:
+        plot(report, args.write.parent / "plots")
+        insert(args.write, section(report, True))
+    else:
+        print(section(report, False), end="")
+
+
+if __name__ == "__main__":
+    main()
