@@ -92,8 +92,10 @@ class Tabla:
     def cold(self, model):
         return [self.binary, "run", *self.common(model), "-p", COLD_PROMPT, "-n", "1", "--temp", "0", "-c", str(COLD_CONTEXT), "-q"]
 
-    def facts(self, model):
-        return json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])
+    def context(self, model):
+        """Positions that the model was trained for."""
+        metadata = json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])["metadata"]
+        return next((value for key, value in metadata.items() if key.endswith(".context_length")), math.inf)
 
 
 class Llama:
@@ -157,7 +159,7 @@ def tests_of(args, context):
     if "prefill" in args.tests:
         yield "prefill", f"pp{args.prompt}", (args.prompt, 0, 0)
     for sequences in args.sequences if "batch" in args.tests else []:
-        yield "batch", f"{sequences} sequences", (sequences,)
+        yield "batch", str(sequences), (sequences,)
     if "cold" in args.tests:
         yield "cold", "first token", ()
 
@@ -185,7 +187,7 @@ def compare(programs, args):
             with open(model, "rb") as file:
                 while file.read(1 << 24):
                     pass
-            context = tabla.facts(model)["context"]["trained"]
+            context = tabla.context(model)
             for test, name, numbers in tests_of(args, context):
                 turn = at % len(programs)
                 for program in programs[turn:] + programs[:turn]:
@@ -210,7 +212,7 @@ def commands(tabla, model, args):
     record = {"program": tabla.name, "model": model.stem, "test": "commands", "load": os.getloadavg()[0]}
     try:
         text, _, _ = measured(tabla.bench(model, args.prompt, args.generate, 0, "--commands"), args.timeout)
-        keys = ["test", "commands", "memory_bytes_per_second", "peak_int8_per_second", "peak_f32_per_second", "samples_ns", "n_prompt", "n_gen"]
+        keys = ["test", "commands", *LIMITS, "samples_ns", "n_prompt", "n_gen"]
         return record | {"tests": [{key: test[key] for key in keys} for test in json.loads(text)]}
     except (Failed, ValueError, LookupError) as error:
         return record | {"failed": str(error) or type(error).__name__}
@@ -302,7 +304,7 @@ def batch_table(report):
             if any(v is not None for v in values):
                 gain = [f"{number(v)} ({number(v / values[0], 2)} ×)" if v and values[0] else number(v) for v in values]
                 rows.append([model, program, *gain])
-    return table(["model", "", *names], rows) if rows else ""
+    return table(["model", "program", *names], rows) if rows else ""
 
 
 def cold_table(report):
@@ -325,10 +327,19 @@ def roofline_tables(report, plots):
     for model in report.models:
         for record in report.of("commands", model):
             plot = plots and f"plots/roofline-{model}.svg"
-            text += f"\n**{model}**" + (f" ([plot]({plot}))" if plot else "") + "\n"
+            best = {key: max(test[key] for test in record["tests"]) for key in LIMITS}
+            limits = ", ".join(f"{name} {number(best[key] / 1e9)} {unit}" for key, (name, unit) in LIMITS.items())
+            text += f"\n**{model}**" + (f" ([plot]({plot}))" if plot else "") + f", limits of this run: {limits}\n"
             for test in record["tests"]:
                 text += "\n" + roofline_table(test)
     return text
+
+
+LIMITS = {
+    "memory_bytes_per_second": ("memory", "GB/s"),
+    "peak_int8_per_second": ("int8", "GOP/s"),
+    "peak_f32_per_second": ("f32", "GFLOP/s"),
+}
 
 
 def roofline_table(test):
@@ -339,15 +350,14 @@ def roofline_table(test):
     for g in named:
         peak = test[f"peak_{g['arithmetic']}_per_second"]
         bytes_, operations = g["bytes"] / g["seconds"], g["operations"] / g["seconds"]
-        rows.append([f"`{g['kernel']}` {g['what']}", number(g["seconds"] / tokens * 1e6), f"{g['seconds'] / whole * 100:.0f} %",
+        what = "" if g["what"] == g["kernel"] else f" {g['what']}"
+        rows.append([f"`{g['kernel']}`{what}", number(g["seconds"] / tokens * 1e6), f"{g['seconds'] / whole * 100:.0f} %",
                      number(g["bytes"] / tokens / 1e6), number(bytes_ / 1e9), f"{bytes_ / test['memory_bytes_per_second'] * 100:.0f} %",
                      number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}"])
     rest = whole - sum(g["seconds"] for g in named)
     rows.append(["the rest", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
-    limits = (f"{number(test['memory_bytes_per_second'] / 1e9)} GB/s, int8 {number(test['peak_int8_per_second'] / 1e9)} GOP/s, "
-              f"f32 {number(test['peak_f32_per_second'] / 1e9)} GFLOP/s")
     heads = [f"{test['test']}, a token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
-    return f"Limits of this run: {limits}.\n\n" + table(heads, rows)
+    return table(heads, rows)
 
 
 def section(report, plots):
@@ -361,7 +371,7 @@ def section(report, plots):
     parts = [
         ("Decode, tokens per second, batch 1, behind as many tokens as `d` says", rates_table(report, "decode")),
         ("Prefill, tokens per second", rates_table(report, "prefill")),
-        ("Sequences decoded together, tokens per second of all", batch_table(report)),
+        ("So many sequences decoded together, tokens per second of all, and over that of the first column", batch_table(report)),
         (f"Cold process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, page cache warm; peak resident memory, mapped files included", cold_table(report)),
     ]
     for title, part in parts:
@@ -456,7 +466,7 @@ def roofline(record, path):
                    if g["seconds"] >= SHARE_MIN * whole and g["bytes"] > 0 and g["operations"] > 0]
     if not points:
         return
-    memory, int8, f32 = (max(t[key] for t in tests) for key in ("memory_bytes_per_second", "peak_int8_per_second", "peak_f32_per_second"))
+    memory, int8, f32 = (max(test[key] for test in tests) for key in LIMITS)
     low = [math.floor(math.log10(min(p[i] for p in points))) for i in (0, 1)]
     high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * int8 / memory))), math.ceil(math.log10(max(int8, f32) * 1.1))]
     left, top, width, height = 60, 20, 560, 360

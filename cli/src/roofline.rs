@@ -76,6 +76,16 @@ struct Group {
     operations: f64,
 }
 
+impl Group {
+    fn name(&self) -> String {
+        if self.what == self.kernel {
+            self.what.clone()
+        } else {
+            format!("{} {}", self.kernel, self.what)
+        }
+    }
+}
+
 /// What the commands of a test did in all its repetitions.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
@@ -149,7 +159,7 @@ impl Commands {
         let mut rows = vec![HEADS.map(str::to_string)];
         for g in groups {
             rows.push([
-                format!("{} {}", g.kernel, g.what),
+                g.name(),
                 g.commands.to_string(),
                 format!("{:.1}", g.seconds / self.tokens * 1e6),
                 percent(g.seconds, all),
