@@ -487,12 +487,16 @@ def roofline(record, path):
     start = max(10.0 ** low[0], 10.0 ** low[1] / memory)
     end = max(int8, f32) / memory
     svg.line(x(start), y(start * memory), x(end), y(end * memory), "#444")
-    svg.text(x(start) + 8, y(start * memory) - 8, f"memory {number(memory / 1e9)} GB/s")
+    svg.text(x(start) + 24, y(start * memory) + 6, f"memory {number(memory / 1e9)} GB/s")
+    labels = []
     for intensity, rate, share, at, group in sorted(points, key=lambda p: -p[2]):
         svg.add("circle", cx=round(x(intensity), 1), cy=round(y(rate), 1), r=round(3 + 14 * math.sqrt(share), 1),
                 fill=COLORS[at % len(COLORS)], fill_opacity=".6")
-        if share >= 0.05:
-            svg.text(x(intensity) + 8, y(rate) + 4, group["what"], font_size=9)
+        at = (x(intensity) + 8, y(rate) + 4)
+        # The label of a point that lies under another's would hide both.
+        if all(abs(at[0] - other[0]) > 60 or abs(at[1] - other[1]) > 10 for other in labels):
+            svg.text(*at, group["what"], font_size=9)
+            labels.append(at)
     for at, test in enumerate(tests):
         svg.add("circle", cx=left + 90 * at + 6, cy=10, r=5, fill=COLORS[at % len(COLORS)], fill_opacity=".6")
         svg.text(left + 90 * at + 16, 14, test["test"])
