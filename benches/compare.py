@@ -115,7 +115,8 @@ class Llama:
                 "-r", str(self.repetitions), "-o", "json"]
 
     def batch(self, model, sequences, generate):
-        context = sequences * (BATCH_PROMPT + generate) + 256
+        # Every sequence has as much, in steps of 256.
+        context = sequences * -(-(BATCH_PROMPT + generate) // 256) * 256
         return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
                 "-ntg", str(generate), "-npl", str(sequences), *self.flags]
 
@@ -366,6 +367,7 @@ def section(report, plots):
     text = f"## {raw['date']}, compared on the CPU, commit {raw['commit']}\n\n"
     text += f"Machine: {raw['machine']}; {raw['threads']} threads; load at the starts of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
     text += f"Made by `benches/compare.py` in {raw['rounds']} rounds of {raw['repetitions']} repetitions, medians; the programs took turns.\n"
+    text += f"{raw['note']}\n" if raw["note"] else ""
     for name in report.programs:
         text += f"{name}: {raw['versions'][name]}.\n"
     parts = [
@@ -558,6 +560,7 @@ def arguments():
     parser.add_argument("-d", "--depths", type=numbers, default=[0, 4096, 16384], help="tokens in front of decoding [0,4096,16384]")
     parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="decoded together [1,2,4,8,16]")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds of a process at most [%(default)s]")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a sentence on the models or the builds of the peers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps every number")
     parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="measures nothing and writes what --json kept")
     parser.add_argument("--write", type=Path, metavar="FILE", help="puts the section in front of the others of this page, its plots beside it; else it goes to standard output")
@@ -576,7 +579,7 @@ def measure_all(args):
     records = compare(programs, args)
     commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
-        "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(),
+        "note": args.note, "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(),
         "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
         "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
     }

@@ -427,6 +427,7 @@ pub(crate) struct DetokenizeArgs {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,

@@ -40,9 +40,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         for test in &mut tests {
             probe.iter_mut().for_each(Probe::round);
             test.fill(&mut session)?;
-            session.time_commands(args.commands)?;
+            if args.commands {
+                session.time_commands()?;
+            }
             let seconds = test.measure(&mut session)?;
-            session.time_commands(false)?;
+            session.end_timing();
             if counts {
                 test.seconds.push(seconds);
                 test.commands.add(&session, test.load(), options.precision);

@@ -521,7 +521,10 @@ fn benchmarks_time_every_command() {
     assert!(objects[0]["peak_int8_per_second"].as_f64() > Some(0.0));
     let table = tabla(&["table", "--device", "cpu", "--json"]).json();
     let commands = objects[1]["commands"].as_array().expect("an array");
-    let counts = |key: &str| commands.iter().map(|g| g[key].as_u64().expect("a count"));
+    let counts = |key: &'static str| {
+        let count = move |g: &Value| g[key].as_u64().expect("a count");
+        commands.iter().map(count)
+    };
     let all: u64 = counts("commands").sum();
     assert_eq!(Some(all), table.as_array().map(|table| table.len() as u64));
     // Four tokens, twice, each by a pass.

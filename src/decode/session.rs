@@ -92,13 +92,18 @@ impl Session {
         self.cancel.clone()
     }
 
-    /// Begins to time every command that the session runs, from nothing, or ends it.
+    /// Begins to time every command that the session runs, from nothing.
     ///
     /// # Errors
     ///
     /// `Unsupported` on a device that cannot tell the times of commands.
-    pub fn time_commands(&mut self, on: bool) -> Result<()> {
-        self.model.executor.time_commands(on)
+    pub fn time_commands(&mut self) -> Result<()> {
+        self.model.executor.time_commands()
+    }
+
+    /// Ends timing; what was timed stays.
+    pub fn end_timing(&mut self) {
+        self.model.executor.end_timing();
     }
 
     /// The tables of the model, and of each the commands as timed.

@@ -78,12 +78,15 @@ pub trait Executor: Send {
     /// As `write`, and `Device` or `DeviceLost`.
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// Begins to time every command that runs, from nothing, or ends it.
+    /// Begins to time every command that runs, from nothing.
     ///
     /// # Errors
     ///
     /// `Unsupported` on a device that cannot tell the times of commands.
-    fn time_commands(&mut self, on: bool) -> Result<()>;
+    fn time_commands(&mut self) -> Result<()>;
+
+    /// Ends timing; what was timed stays.
+    fn end_timing(&mut self);
 
     /// The commands of a table, as timed; empty where timing never began.
     fn laps(&self, table: usize) -> &[Lap];

@@ -359,11 +359,11 @@ fn every_command_is_timed() {
         });
         let prompt = prompt(&s);
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        s.time_commands(true).expect("a CPU can");
+        s.time_commands().expect("a CPU can");
         let stats = s
             .generate(&sampled(0), &mut |_| Flow::Continue)
             .expect("it generates");
-        s.time_commands(false).expect("a CPU can");
+        s.end_timing();
         s.step(&SAMPLING).expect("there is room");
 
         for (table, laps) in s.laps() {

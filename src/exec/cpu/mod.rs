@@ -205,13 +205,15 @@ impl Executor for Cpu {
         Ok(())
     }
 
-    fn time_commands(&mut self, on: bool) -> Result<()> {
-        if on {
-            let tables = self.pool.tables().iter();
-            self.laps = tables.map(|t| vec![Lap::default(); t.cmds()]).collect();
-        }
-        self.timing = on;
+    fn time_commands(&mut self) -> Result<()> {
+        let tables = self.pool.tables().iter();
+        self.laps = tables.map(|t| vec![Lap::default(); t.cmds()]).collect();
+        self.timing = true;
         Ok(())
+    }
+
+    fn end_timing(&mut self) {
+        self.timing = false;
     }
 
     fn laps(&self, table: usize) -> &[Lap] {
