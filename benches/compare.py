@@ -83,8 +83,7 @@ class Tabla:
                 "-r", str(self.repetitions), "-o", "json", *more]
 
     def batch(self, model, sequences, generate):
-        return [self.binary, "bench", *self.common(model), "-p", "0", "-n", "0", "--npl", str(sequences),
-                "--ntg", str(generate), "-r", str(self.repetitions), "-o", "json"]
+        return self.bench(model, 0, generate, BATCH_PROMPT, "--n-parallel", str(sequences))
 
     def batch_rates(self, text, _):
         return json.loads(text)[-1]["samples_ts"]
