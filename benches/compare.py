@@ -94,7 +94,7 @@ class Tabla:
     def context(self, model):
         """Positions that the model was trained for."""
         metadata = json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])["metadata"]
-        return next((value for key, value in metadata.items() if key.endswith(".context_length")), math.inf)
+        return next((fact["value"] for key, fact in metadata.items() if key.endswith(".context_length")), math.inf)
 
 
 class Llama:
