@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 def measured(command, timeout):
-    """Runs a process: what it wrote, its wall time in seconds and its peak memory in MiB."""
+    """Runs a process: what it wrote, what it said, its wall time in seconds and its peak memory in MiB."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         try:
@@ -62,10 +62,11 @@ def measured(command, timeout):
         err.seek(0)
         text, said = out.read().decode(errors="replace"), err.read().decode(errors="replace")
     if process.returncode != 0:
-        last = (said.strip().splitlines() or ["nothing was said"])[-1][:160]
+        lines = said.strip().splitlines() or ["nothing was said"]
+        why = next((line for line in lines if "error" in line.lower()), lines[-1])[:160]
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-        raise Failed(f"{how}{f' after {timeout} s' if seconds >= timeout else ''}: {last}")
-    return text, seconds, usage.ru_maxrss / 1024
+        raise Failed(f"{how}{f' after {timeout} s' if seconds >= timeout else ''}: {why}")
+    return text, said, seconds, usage.ru_maxrss / 1024
 
 
 class Tabla:
@@ -83,8 +84,7 @@ class Tabla:
                 "-r", str(self.repetitions), "-o", "json", *more]
 
     def batch(self, model, sequences, generate):
-        return [self.binary, "bench", *self.common(model), "-p", "0", "-n", "0", "--npl", str(sequences),
-                "--ntg", str(generate), "-r", str(self.repetitions), "-o", "json"]
+        return self.bench(model, 0, generate, BATCH_PROMPT, "--n-parallel", str(sequences))
 
     def batch_rates(self, text, _):
         return json.loads(text)[-1]["samples_ts"]
@@ -95,7 +95,7 @@ class Tabla:
     def context(self, model):
         """Positions that the model was trained for."""
         metadata = json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])["metadata"]
-        return next((value for key, value in metadata.items() if key.endswith(".context_length")), math.inf)
+        return next((fact["value"] for key, fact in metadata.items() if key.endswith(".context_length")), math.inf)
 
 
 class Llama:
@@ -168,13 +168,13 @@ def tests_of(args, context):
 def measure(program, model, test, numbers, args):
     """One run of a test: what is kept of it."""
     if test == "cold":
-        _, seconds, peak = measured(program.cold(model), args.timeout)
+        _, _, seconds, peak = measured(program.cold(model), args.timeout)
         return {"samples": [seconds], "peak_mib": peak}
     if test == "batch":
-        text, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
-        return {"samples": program.batch_rates(text, numbers[0])}
-    text, _, _ = measured(program.bench(model, *numbers), args.timeout)
-    result = json.loads(text)[-1]
+        text, said, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
+        # Some builds write their table to standard error.
+        return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
+    result = json.loads(measured(program.bench(model, *numbers), args.timeout)[0])[-1]
     kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend"]
     return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
 
@@ -212,7 +212,7 @@ def commands(tabla, model, args):
     """The times of Tabla's commands in one decode and one prefill."""
     record = {"program": tabla.name, "model": model.stem, "test": "commands", "load": os.getloadavg()[0]}
     try:
-        text, _, _ = measured(tabla.bench(model, args.prompt, args.generate, 0, "--commands"), args.timeout)
+        text = measured(tabla.bench(model, args.prompt, args.generate, 0, "--commands"), args.timeout)[0]
         keys = ["test", "commands", *LIMITS, "samples_ns", "n_prompt", "n_gen"]
         return record | {"tests": [{key: test[key] for key in keys} for test in json.loads(text)]}
     except (Failed, ValueError, LookupError) as error:
