@@ -212,7 +212,7 @@ impl<C: Stored> Group<'_, C> {
                 let in_cache = block.row + panel.start..block.row + panel.end;
                 for at in 0..self.sharing {
                     self.keys.turn(s, at, &in_cache, memory.keys);
-                    self.score(s, at, queries, (&block, &panel), &mut memory);
+                    self.score(s, queries, (at, &block, &panel), &mut memory);
                 }
             }
             self.weigh(s, queries, &block, &mut memory);
@@ -220,7 +220,7 @@ impl<C: Stored> Group<'_, C> {
                 let in_cache = block.row + panel.start..block.row + panel.end;
                 for at in 0..self.sharing {
                     self.values.copy(s, at, &in_cache, memory.values);
-                    self.mix(s, at, queries, (&block, &panel), &mut memory);
+                    self.mix(s, queries, (at, &block, &panel), &mut memory);
                 }
             }
             fold(memory.total, memory.part, self.head);
@@ -228,14 +228,13 @@ impl<C: Stored> Group<'_, C> {
         memory.total
     }
 
-    /// The scores of a panel, whose keys lie turned in `memory.keys`.
+    /// The scores of a panel of head `at`, whose keys lie turned in `memory.keys`.
     #[inline(always)]
     fn score<S: Simd>(
         &self,
         s: S,
-        at: usize,
         queries: Queries<'_>,
-        (block, panel): (&Block, &Range<usize>),
+        (at, block, panel): (usize, &Block, &Range<usize>),
         memory: &mut Memory<'_>,
     ) {
         let rows = queries.seen.len() * self.heads;
@@ -289,7 +288,7 @@ impl<C: Stored> Group<'_, C> {
         }
     }
 
-    /// Adds the weighted values of a panel, which lie in `memory.values`.
+    /// Adds the weighted values of a panel of head `at`, which lie in `memory.values`.
     ///
     /// What all rows of a tile see is added at once; what only some see before and behind it is
     /// added row by row: an infinite value must not come near a row that does not see it, not
@@ -298,9 +297,8 @@ impl<C: Stored> Group<'_, C> {
     fn mix<S: Simd>(
         &self,
         s: S,
-        at: usize,
         queries: Queries<'_>,
-        (block, panel): (&Block, &Range<usize>),
+        (at, block, panel): (usize, &Block, &Range<usize>),
         memory: &mut Memory<'_>,
     ) {
         let (head, stride) = (self.head, record(self.head));
