@@ -14,6 +14,7 @@ use tabla::exec::state::{ROWS_OFFSET, Row, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
+use tabla::op::shaders::attention;
 use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
 use tabla::{plan, quant};
@@ -388,13 +389,55 @@ fn threads_change_no_bit() {
         for precision in PRECISIONS {
             every(|op, case| {
                 let one = run_case(op, case, &cpu(level, precision, 1), &keep);
-                for threads in [2, 3] {
+                for threads in [2, 3, 7] {
                     let device = cpu(level, precision, threads);
                     let found = run_case(op, case, &device, &keep);
                     let what = format!("{op:?} {} on {}", case.name, device.name);
                     compare(&what, &one, &found, 0.0);
                 }
             });
+        }
+    }
+}
+
+/// Each token of attention's cases again: alone in the batch's table, and in a table of its own.
+#[test]
+fn a_tile_of_attention_changes_no_bit() {
+    for level in Level::available() {
+        let device = cpu(level, Precision::Exact, 2);
+        for case in cpu::cases(Op::Attention) {
+            let all = run_case(Op::Attention, case, &device, &keep);
+            let p: attention::Params = all.params();
+            let width = (p.heads * p.head_dim) as usize * size_of::<f32>();
+            for t in (0..case.live as usize).step_by(5) {
+                let wanted = &all.after["y"][t * width..][..width];
+                let alone = |name: &str, bytes: &mut Vec<u8>| match name {
+                    "state" => {
+                        let (state, rows) = bytes.split_at_mut(ROWS_OFFSET);
+                        bytemuck::from_bytes_mut::<State>(state).live = 1;
+                        let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
+                        rows[0] = all.rows()[t];
+                    }
+                    "q" => bytes[..width].copy_from_slice(&all.before[name][t * width..][..width]),
+                    _ => {}
+                };
+                let found = run_case(Op::Attention, case, &device, &alone);
+                let what = format!("{} {}, row {t}", case.name, device.name);
+                assert!(&found.after["y"][..width] == wanted, "{what} alone");
+                if p.ring != case.context {
+                    continue;
+                }
+                let single = Case {
+                    tokens: 1,
+                    live: 1,
+                    ..*case
+                };
+                for threads in [1, 2, 7] {
+                    let device = cpu(level, Precision::Exact, threads);
+                    let found = run_case(Op::Attention, &single, &device, &alone);
+                    assert!(found.after["y"] == wanted, "{what} by {threads} threads");
+                }
+            }
         }
     }
 }

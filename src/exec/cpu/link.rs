@@ -1,7 +1,7 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
 use super::kernel::quantise::{Quantise, Shape};
-use super::kernel::{self, Launch, Request};
+use super::kernel::{self, Join, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
 use super::pool::Linked;
@@ -52,6 +52,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         packed,
         scratch: arena.operand(layout.scratch.clone()),
         quantised: arena.operand(layout.quantised.clone()),
+        parts: arena.operand(layout.parts.clone()),
     };
     for (place, range) in &layout.places {
         let operand = arena.operand(range.clone());
@@ -80,6 +81,7 @@ struct Memory {
     packed: Packed,
     scratch: Operand,
     quantised: Operand,
+    parts: Operand,
 }
 
 /// Which kernel every command of a table calls.
@@ -95,6 +97,7 @@ fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
             packed: target.packed,
             variant: cmd.kernel.variant(),
             params: table.params(cmd),
+            threads: target.threads,
         };
         kernel::link(cmd.op, &request)
     };
@@ -171,6 +174,8 @@ struct Layout {
     scratch: Bytes,
     /// Activations in int8, which several commands may read.
     quantised: Bytes,
+    /// What the threads of a command leave for its second step.
+    parts: Bytes,
 }
 
 impl Layout {
@@ -208,6 +213,8 @@ impl Layout {
         };
         let quantised = all().filter_map(|l| l.quantise).map(copies).max();
         layout.quantised = layout.take(quantised.unwrap_or(0))?;
+        let parts = all().filter_map(|l| l.join).map(|join| join.bytes as u64);
+        layout.parts = layout.take(parts.max().unwrap_or(0))?;
         Ok(layout)
     }
 
@@ -260,7 +267,12 @@ fn steps(
         if made.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
             made = None;
         }
+        let join = launch.join.map(|join| join.step(&step));
         steps.push(step);
+        if let Some(mut join) = join {
+            join.barrier = hazards.meet(&join);
+            steps.push(join);
+        }
     }
     first.push(steps.len());
     let Some(state) = memory.operands.get(&Place::State).copied() else {
@@ -271,6 +283,18 @@ fn steps(
         first,
         state,
     })
+}
+
+impl Join {
+    /// The second step of a command. The parts are its last operand, which it reads.
+    fn step(self, first: &Step) -> Step {
+        Step {
+            entry: self.entry,
+            split: self.split,
+            writes: first.writes & !(1 << (first.count - 1)),
+            ..*first
+        }
+    }
 }
 
 /// The activations that lie quantised.
@@ -316,6 +340,11 @@ fn step(
     if launch.scratch > 0 {
         let bytes = launch.scratch.next_multiple_of(ALIGN);
         operands[count] = memory.scratch.per_thread(bytes);
+        writes |= 1 << count;
+        count += 1;
+    }
+    if launch.join.is_some() {
+        operands[count] = memory.parts;
         writes |= 1 << count;
         count += 1;
     }

@@ -252,6 +252,11 @@ impl<'a> Args<'a> {
         bytemuck::pod_read_unaligned(&self.step.params[..size_of::<P>()])
     }
 
+    /// How many operands there are: those of the list and what link adds.
+    pub(super) fn count(&self) -> usize {
+        self.step.count
+    }
+
     /// Rows that count.
     pub(super) fn live(&self) -> usize {
         self.live
@@ -368,11 +373,29 @@ pub(super) struct Out<'a, T> {
 impl<T: Pod> Out<'_, T> {
     /// The elements of a unit of this size, which must be in the part.
     pub(super) fn unit(&mut self, unit: usize, size: usize) -> &mut [T] {
+        self.check(unit);
+        self.slice(unit * size, size)
+    }
+
+    /// Panics unless a unit is in the part.
+    fn check(&self, unit: usize) {
         let part = self.part;
         let mine =
             (part.first..part.end).contains(&unit) && (unit - part.first).is_multiple_of(part.step);
         assert!(mine, "unit {unit} is another thread's");
-        self.slice(unit * size, size)
+    }
+
+    /// The elements of column `at` of `columns`, of this size, in a row, where a unit is a column
+    /// in a tile of `rows` rows; it must be in the part.
+    pub(super) fn tiled(
+        &mut self,
+        row: usize,
+        at: usize,
+        [rows, columns]: [usize; 2],
+        size: usize,
+    ) -> &mut [T] {
+        self.check(row / rows * columns + at);
+        self.slice((row * columns + at) * size, size)
     }
 
     /// The elements of all units of this size; of a part that is cut.

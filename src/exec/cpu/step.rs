@@ -27,8 +27,9 @@ pub(super) enum Split {
     Rows(usize),
     /// A unit for every so many live rows.
     Tiles(usize),
-    /// This many units for every live row, dealt out in turn: where later rows cost more.
-    Dealt(usize),
+    /// This many units for every tile of so many live rows, dealt out in turn: where later rows
+    /// cost more.
+    Dealt { units: usize, rows: usize },
 }
 
 /// A kernel on its operands.
@@ -80,7 +81,9 @@ impl Step {
             Split::Units(units) => Part::of(thread, threads, units),
             Split::Rows(units) => Part::of(thread, threads, units * live),
             Split::Tiles(rows) => Part::of(thread, threads, live.div_ceil(rows)),
-            Split::Dealt(units) => Part::dealt(thread, threads, units * live),
+            Split::Dealt { units, rows } => {
+                Part::dealt(thread, threads, units * live.div_ceil(rows))
+            }
         };
         (!part.is_empty()).then_some(part)
     }

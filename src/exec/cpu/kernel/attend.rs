@@ -1,277 +1,396 @@
-//! Attention of the heads that share keys and values: what causal and mutual attention have in
-//! common.
+//! Attention of tiles of query rows: what causal and mutual attention have in common.
 //!
-//! All query heads of a group are done together, stretch by stretch of rows, so that keys and
-//! values come from memory once.
+//! Keys and values are taken block by block. A block leaves of every row its largest score, the
+//! sum of its weights and its weighted values; these are folded in the order of the blocks.
+//! Blocks are cut by rows of the cache and never by the tile, and within one the order of a
+//! row's sums depends on the row alone: so a row's result is the same bits in any tile, and
+//! several threads may compute the blocks of one row.
 
+use super::tiles::{Cache, LANES_MAX, PANEL, Stored, for_tiles, mix, scores, weigh};
 use super::{Launch, Request};
 use crate::error::Result;
 use crate::exec::cpu::simd::{Isa, Kernel, Level, Simd, math};
 use crate::exec::cpu::step::Split;
-use std::marker::PhantomData;
 use std::ops::Range;
 
-/// How keys and values are stored.
-pub(super) trait Stored {
-    const BYTES: usize;
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V;
+/// Rows of the cache that make a block.
+const BLOCK: usize = 256;
+
+/// Positions that lie in one block.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// The position in the first row of the block.
+    first: usize,
+    /// That row.
+    row: usize,
+    /// Behind its last position.
+    end: usize,
 }
 
-pub(super) struct F32;
-
-impl Stored for F32 {
-    const BYTES: usize = 4;
+impl Block {
+    /// The block of a position; position `p` lies in row `p % ring`.
     #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
-        s.load_f32(bytes)
-    }
-}
-
-pub(super) struct F16;
-
-impl Stored for F16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
-        s.load_f16(bytes)
-    }
-}
-
-/// Rows whose keys, or values, stay in the nearest cache while all heads read them.
-const STRETCH: usize = 64;
-
-/// Query heads that are done at once.
-const TILE: usize = 4;
-
-/// Keys or values of one head.
-#[derive(Clone, Copy)]
-pub(super) struct Cache<'a, C> {
-    bytes: &'a [u8],
-    /// Bytes from a row to the next.
-    stride: usize,
-    stored: PhantomData<C>,
-}
-
-impl<'a, C: Stored> Cache<'a, C> {
-    /// Head `at` of `[rows, heads, head]`.
-    #[inline(always)]
-    pub(super) fn head(bytes: &'a [u8], [at, heads, head]: [usize; 3]) -> Self {
+    fn of(position: usize, ring: usize) -> Self {
+        let first = position - position % ring % BLOCK;
+        let row = first % ring;
         Self {
-            bytes: &bytes[at * head * C::BYTES..],
-            stride: heads * head * C::BYTES,
-            stored: PhantomData,
+            first,
+            row,
+            end: first + BLOCK.min(ring - row),
         }
     }
 
+    /// The blocks of these positions, in their order.
+    pub(super) fn all(seen: &Range<usize>, ring: usize) -> impl Iterator<Item = Self> + use<> {
+        let first = (!seen.is_empty()).then(|| Self::of(seen.start, ring));
+        let end = seen.end;
+        std::iter::successors(first, move |block| {
+            (block.end < end).then(|| Self::of(block.end, ring))
+        })
+    }
+
+    /// Those of `seen` that lie here.
+    pub(super) fn positions(&self, seen: &Range<usize>) -> Range<usize> {
+        seen.start.max(self.first)..seen.end.min(self.end)
+    }
+
+    /// The same, counted from the first; none count from anywhere.
     #[inline(always)]
-    fn load<S: Simd>(&self, s: S, row: usize, i: usize) -> S::V {
-        C::load(s, &self.bytes[row * self.stride + i * C::BYTES..])
+    fn clip(&self, seen: &Range<usize>) -> Range<usize> {
+        let end = seen.end.clamp(self.first, self.end);
+        let start = seen.start.clamp(self.first, end);
+        start - self.first..end - self.first
     }
 }
 
-/// What the query heads of a group have in common.
+/// Blocks that so many positions lie in at most, wherever they begin and the ring begins anew.
+pub(super) fn blocks(window: usize) -> usize {
+    window.div_ceil(BLOCK) + 2
+}
+
+/// Query rows of a tile, where one token has not more of them.
+const ROWS: usize = 128;
+
+/// Tokens of a tile at most.
+pub(super) const TOKENS: usize = ROWS;
+
+/// Tokens that make a tile, where so many heads share their keys.
+pub(super) fn tile_tokens(heads: usize) -> usize {
+    (ROWS / heads).max(1)
+}
+
+/// Query rows: tokens, and of each the heads of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Queries<'a> {
+    /// From the first row on.
+    pub(super) q: &'a [f32],
+    /// Elements from a token to the next.
+    pub(super) stride: usize,
+    /// The positions that each token sees, at least one.
+    pub(super) seen: &'a [Range<usize>],
+}
+
+/// Some heads of keys and values, and the query heads of each.
 pub(super) struct Group<'a, C> {
     /// Elements of a head.
     pub(super) head: usize,
+    /// Heads of keys and values; more than one only for a single token.
+    pub(super) sharing: usize,
+    /// Query heads that share one of them.
+    pub(super) heads: usize,
     /// What products are multiplied by.
     pub(super) scale: f32,
     /// What scores are bent towards at most; 0: they stay.
     pub(super) softcap: f32,
     pub(super) keys: Cache<'a, C>,
     pub(super) values: Cache<'a, C>,
-    /// The rows that are looked at, one range behind the other.
-    pub(super) rows: [Range<usize>; 2],
+    /// Position `p` lies in row `p % ring`.
+    pub(super) ring: usize,
+}
+
+/// Floats of what a row makes of some positions: its values, weighted and not yet divided by the
+/// sum of weights, `[head]`; the largest score, which weights are relative to; that sum.
+pub(super) fn record(head: usize) -> usize {
+    head + LANES_MAX
+}
+
+/// The records of no positions.
+#[inline(always)]
+pub(super) fn clear(total: &mut [f32], head: usize) {
+    for total in total.chunks_exact_mut(record(head)) {
+        total.fill(0.0);
+        total[head] = f32::NEG_INFINITY;
+    }
+}
+
+/// Adds records of later positions. Rows that see none of these have no weight there.
+#[inline(always)]
+pub(super) fn fold(total: &mut [f32], later: &[f32], head: usize) {
+    let rows = total.chunks_exact_mut(record(head));
+    for (total, later) in rows.zip(later.chunks_exact(record(head))) {
+        let (values, facts) = total.split_at_mut(head);
+        let (later, [new, weight, ..]) = (&later[..head], [later[head], later[head + 1]]);
+        if weight == 0.0 {
+            continue;
+        }
+        let max = if new > facts[0] { new } else { facts[0] };
+        let [a, b] = [facts[0], new].map(|x| math::exp(x - max));
+        facts[0] = max;
+        facts[1] = facts[1] * a + weight * b;
+        for (y, x) in values.iter_mut().zip(later) {
+            *y = *y * a + x * b;
+        }
+    }
+}
+
+/// The values of records, divided by the sums of their weights.
+#[inline(always)]
+pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
+    let rows = total.chunks_exact(record(head));
+    for (total, y) in rows.zip(y.chunks_exact_mut(head)) {
+        let scale = 1.0 / total[head + 1];
+        for (y, x) in y.iter_mut().zip(total) {
+            *y = x * scale;
+        }
+    }
+}
+
+/// What a thread works in.
+pub(super) struct Memory<'a> {
+    /// `[head, PANEL]`
+    keys: &'a mut [f32],
+    /// `[PANEL, head]`
+    values: &'a mut [f32],
+    /// `[rows, BLOCK]`
+    scores: &'a mut [f32],
+    /// The records of the rows for one block.
+    part: &'a mut [f32],
+    /// Those for all of them.
+    total: &'a mut [f32],
+}
+
+impl<'a> Memory<'a> {
+    /// Floats for so many rows.
+    fn len(rows: usize, head: usize) -> usize {
+        2 * PANEL * head + rows * (BLOCK + 2 * record(head))
+    }
+
+    #[inline(always)]
+    fn of(floats: &'a mut [f32], rows: usize, head: usize) -> Self {
+        let (keys, floats) = floats.split_at_mut(PANEL * head);
+        let (values, floats) = floats.split_at_mut(PANEL * head);
+        let (scores, floats) = floats.split_at_mut(rows * BLOCK);
+        let (part, floats) = floats.split_at_mut(rows * record(head));
+        Self {
+            keys,
+            values,
+            scores,
+            part,
+            total: &mut floats[..rows * record(head)],
+        }
+    }
 }
 
 impl<C: Stored> Group<'_, C> {
-    /// `y[h, :] = softmax(scale q[h, :] . k[rows, :]) v[rows, :]`; `scratch` has room for a
-    /// score of every row and head.
+    /// The records of the query rows for these positions, with `floats` to work in.
     #[inline(always)]
-    pub(super) fn attend<S: Simd>(&self, s: S, q: &[f32], scratch: &mut [f32], y: &mut [f32]) {
-        let head = self.head;
-        let group = q.len() / head;
-        let count = self.rows.iter().map(Range::len).sum();
-        let scores = &mut scratch[..group * count];
-        for (first, stretch) in self.stretches() {
-            for_tiles!(group, N, h => {
-                let q: [&[f32]; N] = std::array::from_fn(|i| &q[(h + i) * head..][..head]);
-                for (at, row) in (first..).zip(stretch.clone()) {
-                    let dots = dots(s, &self.keys, row, q);
-                    for (i, dot) in dots.into_iter().enumerate() {
-                        scores[(h + i) * count + at] = dot * self.scale;
+    pub(super) fn attend<'m, S: Simd>(
+        &self,
+        s: S,
+        queries: Queries<'_>,
+        positions: &Range<usize>,
+        floats: &'m mut [f32],
+    ) -> &'m [f32] {
+        let rows = queries.seen.len() * self.sharing * self.heads;
+        let mut memory = Memory::of(floats, rows, self.head);
+        clear(memory.total, self.head);
+        for block in Block::all(positions, self.ring) {
+            let Range { start, end } = block.clip(positions);
+            let panels = (whole(start)..end).step_by(PANEL);
+            let panels = panels.map(|at| at..end.min(at + PANEL));
+            for panel in panels.clone() {
+                let in_cache = block.row + panel.start..block.row + panel.end;
+                for at in 0..self.sharing {
+                    self.keys.turn(s, at, &in_cache, memory.keys);
+                    self.score(s, queries, (at, &block, &panel), &mut memory);
+                }
+            }
+            self.weigh(s, queries, &block, &mut memory);
+            for panel in panels {
+                let in_cache = block.row + panel.start..block.row + panel.end;
+                for at in 0..self.sharing {
+                    self.values.copy(s, at, &in_cache, memory.values);
+                    self.mix(s, queries, (at, &block, &panel), &mut memory);
+                }
+            }
+            fold(memory.total, memory.part, self.head);
+        }
+        memory.total
+    }
+
+    /// The scores of a panel of head `at`, whose keys lie turned in `memory.keys`.
+    #[inline(always)]
+    fn score<S: Simd>(
+        &self,
+        s: S,
+        queries: Queries<'_>,
+        (at, block, panel): (usize, &Block, &Range<usize>),
+        memory: &mut Memory<'_>,
+    ) {
+        let rows = queries.seen.len() * self.heads;
+        let all = &mut memory.scores[at * rows * BLOCK..];
+        for_tiles!(rows, N, r => {
+            let own = block.clip(&hull(&queries.seen[r / self.heads..=(r + N - 1) / self.heads]));
+            let own = whole(own.start).max(panel.start)..own.end.min(panel.end);
+            if !own.is_empty() {
+                let mut q = [queries.q; N];
+                for (n, q) in q.iter_mut().enumerate() {
+                    let (token, head) = ((r + n) / self.heads, (r + n) % self.heads);
+                    let head = (at * self.heads + head) * self.head;
+                    *q = &q[token * queries.stride + head..][..self.head];
+                }
+                let columns = own.start - panel.start..own.end - panel.start;
+                let to = &mut all[r * BLOCK + panel.start..];
+                scores(s, q, memory.keys, columns, (to, BLOCK));
+            }
+        });
+    }
+
+    /// Turns scores into weights, 0 where a row sees nothing, and begins the records of a block.
+    #[inline(always)]
+    fn weigh<S: Simd>(&self, s: S, queries: Queries<'_>, block: &Block, memory: &mut Memory<'_>) {
+        let records = memory.part.chunks_exact_mut(record(self.head));
+        let rows = records
+            .zip(memory.scores.chunks_exact_mut(BLOCK))
+            .enumerate();
+        for (r, (record, scores)) in rows {
+            record.fill(0.0);
+            let own = block.clip(&queries.seen[r / self.heads % queries.seen.len()]);
+            if own.is_empty() {
+                continue;
+            }
+            let first = whole(own.start);
+            let scores = &mut scores[first..own.end.next_multiple_of(LANES_MAX)];
+            let own = own.start - first..own.end - first;
+            let mut scale = self.scale;
+            if self.softcap > 0.0 {
+                for x in scores.iter_mut() {
+                    *x = self.softcap * math::tanh(*x * scale / self.softcap);
+                }
+                scale = 1.0;
+            }
+            scores[..own.start].fill(f32::NEG_INFINITY);
+            scores[own.end..].fill(f32::NEG_INFINITY);
+            let facts = weigh(s, scores, scale);
+            scores[..own.start].fill(0.0);
+            scores[own.end..].fill(0.0);
+            record[self.head..][..2].copy_from_slice(&facts);
+        }
+    }
+
+    /// Adds the weighted values of a panel of head `at`, which lie in `memory.values`.
+    ///
+    /// What all rows of a tile see is added at once; what only some see before and behind it is
+    /// added row by row: an infinite value must not come near a row that does not see it, not
+    /// even times 0.
+    #[inline(always)]
+    fn mix<S: Simd>(
+        &self,
+        s: S,
+        queries: Queries<'_>,
+        (at, block, panel): (usize, &Block, &Range<usize>),
+        memory: &mut Memory<'_>,
+    ) {
+        let (head, stride) = (self.head, record(self.head));
+        let rows = queries.seen.len() * self.heads;
+        let scores = &memory.scores[at * rows * BLOCK..];
+        let part = &mut memory.part[at * rows * stride..];
+        let own = |r: usize| {
+            let own = block.clip(&queries.seen[r / self.heads]);
+            own.start.max(panel.start)..own.end.min(panel.end)
+        };
+        let weights = |r: usize, seen: &Range<usize>| &scores[r * BLOCK..][seen.clone()];
+        let values = |seen: &Range<usize>| &memory.values[(seen.start - panel.start) * head..];
+        for_tiles!(rows, N, r => {
+            let start = (r..r + N).fold(panel.start, |at, r| at.max(own(r).start));
+            let end = (r..r + N).fold(panel.end, |at, r| at.min(own(r).end)).max(start);
+            for phase in 0..3 {
+                if phase == 1 {
+                    let all = start..end;
+                    if !all.is_empty() {
+                        let mut tile = [scores; N];
+                        for (n, tile) in tile.iter_mut().enumerate() {
+                            *tile = weights(r + n, &all);
+                        }
+                        let records = &mut part[r * stride..][..N * stride];
+                        mix(s, tile, (values(&all), head), records);
+                    }
+                    continue;
+                }
+                for r in r..r + N {
+                    let Range { start: first, end: last } = own(r);
+                    let edge = if phase == 0 { first..last.min(start) } else { first.max(end)..last };
+                    if !edge.is_empty() {
+                        let record = &mut part[r * stride..][..stride];
+                        mix(s, [weights(r, &edge)], (values(&edge), head), record);
                     }
                 }
-            });
-        }
-        for (y, scores) in y.chunks_exact_mut(head).zip(scores.chunks_exact_mut(count)) {
-            if self.softcap > 0.0 {
-                bend(scores, self.softcap);
             }
-            softmax(scores);
-            y.fill(0.0);
-        }
-        for (first, stretch) in self.stretches() {
-            for_tiles!(group, N, h => {
-                let weights: [&[f32]; N] = std::array::from_fn(|i| {
-                    &scores[(h + i) * count + first..][..stretch.len()]
-                });
-                let y = &mut y[h * head..][..N * head];
-                mix(s, &self.values, stretch.start, weights, y);
-            });
-        }
-    }
-
-    /// The rows in stretches, each behind how many come before it.
-    #[inline(always)]
-    fn stretches(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'_, C> {
-        let before = [0, self.rows[0].len()];
-        self.rows.iter().zip(before).flat_map(|(rows, before)| {
-            rows.clone().step_by(STRETCH).map(move |from| {
-                let stretch = from..rows.end.min(from + STRETCH);
-                (before + from - rows.start, stretch)
-            })
-        })
+        });
     }
 }
 
-/// Runs the body for tiles of heads: `N` of them from `h` on.
-macro_rules! for_tiles {
-    ($group:expr, $n:ident, $h:ident => $body:block) => {{
-        let mut $h = 0;
-        while $h + TILE <= $group {
-            const $n: usize = TILE;
-            $body
-            $h += TILE;
-        }
-        while $h + 2 <= $group {
-            const $n: usize = 2;
-            $body
-            $h += 2;
-        }
-        while $h < $group {
-            const $n: usize = 1;
-            $body
-            $h += 1;
-        }
-    }};
-}
-use for_tiles;
-
+/// From the first position that any sees to behind the last.
 #[inline(always)]
-fn dots<S: Simd, C: Stored, const N: usize>(
-    s: S,
-    keys: &Cache<'_, C>,
-    row: usize,
-    q: [&[f32]; N],
-) -> [f32; N] {
-    let mut acc = [s.splat(0.0); N];
-    for i in (0..q[0].len()).step_by(S::LANES) {
-        let k = keys.load(s, row, i);
-        for (acc, q) in acc.iter_mut().zip(q) {
-            *acc = s.fma(s.load(&q[i..]), k, *acc);
-        }
-    }
-    let mut dots = [0.0; N];
-    for (dot, acc) in dots.iter_mut().zip(acc) {
-        *dot = s.sum(acc);
-    }
-    dots
+pub(super) fn hull(seen: &[Range<usize>]) -> Range<usize> {
+    let start = seen.iter().fold(usize::MAX, |at, seen| at.min(seen.start));
+    let end = seen.iter().fold(0, |at, seen| at.max(seen.end));
+    start..end
 }
 
-/// `x = cap tanh(x / cap)`.
+/// Down to whole vectors of any level: within a block the lanes of sums begin there.
 #[inline(always)]
-fn bend(x: &mut [f32], cap: f32) {
-    for x in x {
-        *x = cap * math::tanh(*x / cap);
-    }
+fn whole(at: usize) -> usize {
+    at / LANES_MAX * LANES_MAX
 }
 
-/// `x = e^(x - max) / sum`.
-#[inline(always)]
-fn softmax(x: &mut [f32]) {
-    let max = math::max(x);
-    for x in x.iter_mut() {
-        *x = math::exp(*x - max);
-    }
-    let scale = 1.0 / math::sum(x, |x| x);
-    for x in x {
-        *x *= scale;
-    }
+/// Bytes of a row that are read at once, where it has so many: memory is slow at less.
+const PIECE: usize = 512;
+
+/// Heads of keys, each of so many bytes, that one unit does. Of several tokens a unit does one
+/// head: they need no memory that often, and leave enough units.
+pub(super) fn sharing(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
+    let wanted = if tokens == 1 { PIECE / bytes } else { 1 };
+    let fits = |n: &usize| kv_heads.is_multiple_of(*n);
+    (1..=wanted.min(kv_heads)).rev().find(fits).unwrap_or(1)
 }
 
-/// `y[h, :] += sum_r weights[h][r] v[from + r, :]`.
-#[inline(always)]
-fn mix<S: Simd, C: Stored, const N: usize>(
-    s: S,
-    values: &Cache<'_, C>,
-    from: usize,
-    weights: [&[f32]; N],
-    y: &mut [f32],
-) {
-    let head = y.len() / N;
-    let mut i = 0;
-    while i + 2 * S::LANES <= head {
-        columns::<S, C, N, 2>(s, (values, from, i), weights, y);
-        i += 2 * S::LANES;
-    }
-    if i < head {
-        columns::<S, C, N, 1>(s, (values, from, i), weights, y);
-    }
-}
-
-/// The same for `J` vectors of columns from `i` on.
-#[inline(always)]
-fn columns<S: Simd, C: Stored, const N: usize, const J: usize>(
-    s: S,
-    (values, from, i): (&Cache<'_, C>, usize, usize),
-    weights: [&[f32]; N],
-    y: &mut [f32],
-) {
-    let head = y.len() / N;
-    let at = |h: usize, j: usize| h * head + i + j * S::LANES;
-    let mut acc = [[s.splat(0.0); J]; N];
-    for h in 0..N {
-        for j in 0..J {
-            acc[h][j] = s.load(&y[at(h, j)..]);
-        }
-    }
-    for p in 0..weights[0].len() {
-        let mut v = [s.splat(0.0); J];
-        for (j, v) in v.iter_mut().enumerate() {
-            *v = values.load(s, from + p, i + j * S::LANES);
-        }
-        for (acc, weights) in acc.iter_mut().zip(weights) {
-            let weight = s.splat(weights[p]);
-            for (acc, v) in acc.iter_mut().zip(v) {
-                *acc = s.fma(weight, v, *acc);
-            }
-        }
-    }
-    for (h, acc) in acc.into_iter().enumerate() {
-        for (j, acc) in acc.into_iter().enumerate() {
-            s.store(&mut y[at(h, j)..], acc);
-        }
-    }
-}
-
-/// Lanes of the widest vector: heads of other sizes go the scalar way.
-const LANES: u32 = 16;
-
-/// How a kernel over heads of this size is run: `units` heads of keys for every row, each with
-/// room for `scores`.
+/// How a kernel over tiles of tokens and sets of `sharing` heads of keys is run.
 pub(super) fn launch<K: Kernel>(
     request: &Request<'_>,
-    [tokens, units, head_dim]: [u32; 3],
-    scores: usize,
-) -> Result<Launch> {
-    let isa = if head_dim.is_multiple_of(LANES) {
+    [tokens, heads, kv_heads, head_dim]: [u32; 4],
+    sharing: usize,
+) -> Launch {
+    let heads = (heads / kv_heads) as usize;
+    let tile = tile_tokens(heads).min(tokens as usize);
+    let split = Split::Dealt {
+        units: kv_heads as usize / sharing,
+        rows: tile,
+    };
+    let floats = Memory::len(tile * heads * sharing, head_dim as usize);
+    Launch {
+        scratch: floats * size_of::<f32>(),
+        ..request.launch::<K>(split, tokens)
+    }
+}
+
+/// The request at a level whose vectors divide heads of this size.
+pub(super) fn whole_vectors<'a>(request: &Request<'a>, head_dim: u32) -> Result<Request<'a>> {
+    let divided = (head_dim as usize).is_multiple_of(LANES_MAX);
+    let isa = if divided {
         request.isa
     } else {
         Isa::of(Level::Scalar)?
     };
-    let request = &Request { isa, ..*request };
-    Ok(Launch {
-        scratch: scores * size_of::<f32>(),
-        ..request.launch::<K>(Split::Dealt(units as usize), tokens)
-    })
+    Ok(Request { isa, ..*request })
 }

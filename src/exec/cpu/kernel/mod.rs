@@ -7,6 +7,7 @@ pub(super) mod codes;
 mod floats;
 mod product;
 pub(super) mod quantise;
+mod tiles;
 mod turns;
 
 use super::panel::Pack;
@@ -34,6 +35,8 @@ pub(super) struct Request<'a> {
     pub(super) variant: Option<DType>,
     /// The bytes of its `Params`.
     pub(super) params: &'a [u8],
+    /// Threads that share the work.
+    pub(super) threads: usize,
 }
 
 impl Request<'_> {
@@ -49,6 +52,7 @@ impl Request<'_> {
             tokens: tokens as usize,
             scratch: 0,
             quantise: None,
+            join: None,
             read: None,
             pack: None,
             product: None,
@@ -79,12 +83,26 @@ pub(super) struct Launch {
     pub(super) scratch: usize,
     /// Where the activations go to int8 first: their shape; they are one more operand.
     pub(super) quantise: Option<quantise::Shape>,
+    /// What joins the parts that threads leave, where that is a step of its own.
+    pub(super) join: Option<Join>,
     /// How its weights are read, where the kernel serves many storage types.
     pub(super) read: Option<chunks::Read>,
     /// How its weights, operand 0, are packed first, where they are.
     pub(super) pack: Option<Pack>,
     /// What it is told, where it is a product of codes.
     pub(super) product: Option<codes::Product>,
+}
+
+/// A second step on the operands of the first. Both see the parts as one more operand, behind
+/// scratch; the first writes it, and this one reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Join {
+    /// Bytes of all parts.
+    pub(super) bytes: usize,
+    /// The kernel.
+    pub(super) entry: Entry,
+    /// How its work is shared.
+    pub(super) split: Split,
 }
 
 /// Elements below which work is not worth sharing: a few microseconds.

@@ -26,7 +26,9 @@ impl Kernel for Rope {
         };
         let mut x = args.open::<f32>(1);
         for t in args.range() {
-            turns.turn(rows[t].position, x.unit(t, width));
+            for angles in turns.angles(rows[t].position) {
+                turns.turn(&angles, x.unit(t, width));
+            }
         }
     }
 }

@@ -14,14 +14,20 @@ use bytemuck::Pod;
 use half::f16;
 use std::marker::PhantomData;
 
-/// How the cache stores a number.
+/// How the cache stores numbers.
 trait Stored: Pod {
     fn of(x: f32) -> Self;
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V);
 }
 
 impl Stored for f32 {
     fn of(x: f32) -> Self {
         x
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V) {
+        s.store(to, v);
     }
 }
 
@@ -29,6 +35,24 @@ impl Stored for f32 {
 impl Stored for u16 {
     fn of(x: f32) -> Self {
         f16::from_f32_const(x).to_bits()
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V) {
+        s.store_f16(to, v);
+    }
+}
+
+/// `to = x`, as many as both have.
+#[inline(always)]
+fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
+    let mut to = to.chunks_exact_mut(S::LANES);
+    let mut x = x.chunks_exact(S::LANES);
+    for (to, x) in to.by_ref().zip(x.by_ref()) {
+        C::store(s, to, s.load(x));
+    }
+    for (to, x) in to.into_remainder().iter_mut().zip(x.remainder()) {
+        *to = C::of(*x);
     }
 }
 
@@ -38,7 +62,7 @@ impl<C: Stored> Kernel for RopeKv<C> {
     /// A unit is a head of keys and values with its group of query heads: units write apart even
     /// where two rows have one position.
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
@@ -59,22 +83,19 @@ impl<C: Stored> Kernel for RopeKv<C> {
             if row.position >= context {
                 continue;
             }
-            turns.turn(row.position, q.columns(t, width, group));
+            let q = q.columns(t, width, group);
             let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
             let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
             let at = (row.sequence * p.ring + row.position % p.ring) as usize;
-            let values = values.columns(at, kv_width, head);
-            for (value, x) in values.iter_mut().zip(v) {
-                *value = C::of(*x);
-            }
+            store(s, values.columns(at, kv_width, head), v);
             let keys = keys.columns(at, kv_width, head);
-            for (key, x) in keys.iter_mut().zip(k) {
-                *key = C::of(*x);
-            }
-            for (a, b, turn) in turns.at(row.position) {
-                for (keys, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
-                    let [x, y] = turn.of([k[a], k[b]]);
-                    (keys[a], keys[b]) = (C::of(x), C::of(y));
+            store(s, keys, k);
+            for angles in turns.angles(row.position) {
+                turns.turn(&angles, q);
+                for (key, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
+                    for (at, turned) in turns.turned(&angles, k).runs() {
+                        store(s, &mut key[at], turned);
+                    }
                 }
             }
         }

@@ -1,6 +1,12 @@
 //! How positions turn the pairs of heads (RoPE).
 
+use std::ops::Range;
+
+/// Pairs that are turned at once.
+const PAIRS: usize = 64;
+
 /// The turns of heads that lie one behind the other.
+#[derive(Clone, Copy)]
 pub(super) struct Turns<'a> {
     /// Elements of a head.
     pub(super) head: usize,
@@ -12,46 +18,95 @@ pub(super) struct Turns<'a> {
     pub(super) magnitude: f32,
 }
 
-/// Cosine and sine of an angle.
-#[derive(Clone, Copy)]
-pub(super) struct Turn {
-    cos: f32,
-    sin: f32,
+/// Cosines and sines of some pairs at a position.
+pub(super) struct Angles {
+    pairs: Range<usize>,
+    cos: [f32; PAIRS],
+    sin: [f32; PAIRS],
 }
 
-impl Turn {
-    /// The pair, turned.
+/// Turned elements of a head.
+pub(super) struct Turned {
+    elements: [[f32; PAIRS]; 2],
+    /// Where in the head they belong, and where they lie here.
+    places: [[Range<usize>; 2]; 2],
+}
+
+impl Turned {
+    /// The elements in two runs, each with where in the head it belongs.
     #[inline(always)]
-    pub(super) fn of(self, [x, y]: [f32; 2]) -> [f32; 2] {
-        let Self { cos, sin } = self;
-        [x * cos - y * sin, x * sin + y * cos]
+    pub(super) fn runs(&self) -> [(Range<usize>, &[f32]); 2] {
+        let [a, b] = &self.places;
+        let run = |[to, from]: &[Range<usize>; 2]| {
+            (to.clone(), &self.elements.as_flattened()[from.clone()])
+        };
+        [run(a), run(b)]
     }
 }
 
 impl Turns<'_> {
-    /// The pairs of a head that are turned at a position, by their elements.
-    pub(super) fn at(&self, position: u32) -> impl Iterator<Item = (usize, usize, Turn)> {
+    /// The angles of all pairs at a position, in parts.
+    #[inline(always)]
+    pub(super) fn angles(&self, position: u32) -> impl Iterator<Item = Angles> {
         #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
         let position = position as f32;
-        let half = self.freqs.len();
-        self.freqs.iter().enumerate().map(move |(i, freq)| {
-            let (sin, cos) = (position * freq).sin_cos();
-            let (sin, cos) = (sin * self.magnitude, cos * self.magnitude);
-            let (a, b) = if self.half_split {
-                (i, i + half)
-            } else {
-                (2 * i, 2 * i + 1)
+        let parts = self.freqs.chunks(PAIRS).enumerate();
+        parts.map(move |(part, freqs)| {
+            let mut angles = Angles {
+                pairs: part * PAIRS..part * PAIRS + freqs.len(),
+                cos: [0.0; PAIRS],
+                sin: [0.0; PAIRS],
             };
-            (a, b, Turn { cos, sin })
+            let turns = angles.cos.iter_mut().zip(&mut angles.sin);
+            for ((cos, sin), freq) in turns.zip(freqs) {
+                (*sin, *cos) = (position * freq).sin_cos();
+                (*sin, *cos) = (*sin * self.magnitude, *cos * self.magnitude);
+            }
+            angles
         })
+    }
+
+    /// The pairs of these angles, turned.
+    #[inline(always)]
+    pub(super) fn turned(&self, angles: &Angles, head: &[f32]) -> Turned {
+        let mut elements = [[0.0; PAIRS]; 2];
+        let Range { start, end } = angles.pairs;
+        let count = end - start;
+        let turns = angles.cos.iter().zip(&angles.sin);
+        if self.half_split {
+            let half = self.freqs.len();
+            let pairs = head[start..end].iter().zip(&head[half + start..half + end]);
+            let [a, b] = &mut elements;
+            for (((a, b), (cos, sin)), (x, y)) in a.iter_mut().zip(b).zip(turns).zip(pairs) {
+                (*a, *b) = (x * cos - y * sin, x * sin + y * cos);
+            }
+            let places = [start, half + start].map(|at| at..at + count);
+            let [low, high] = places;
+            return Turned {
+                elements,
+                places: [[low, 0..count], [high, PAIRS..PAIRS + count]],
+            };
+        }
+        let (pairs, _) = head[2 * start..2 * end].as_chunks::<2>();
+        let (to, _) = elements.as_flattened_mut().as_chunks_mut::<2>();
+        for ((to, (cos, sin)), [x, y]) in to.iter_mut().zip(turns).zip(pairs) {
+            *to = [x * cos - y * sin, x * sin + y * cos];
+        }
+        let places = [0, count].map(|from| {
+            [
+                2 * start + from..2 * start + from + count,
+                from..from + count,
+            ]
+        });
+        Turned { elements, places }
     }
 
     /// Turns heads in place.
     #[inline(always)]
-    pub(super) fn turn(&self, position: u32, heads: &mut [f32]) {
-        for (a, b, turn) in self.at(position) {
-            for x in heads.chunks_exact_mut(self.head) {
-                [x[a], x[b]] = turn.of([x[a], x[b]]);
+    pub(super) fn turn(&self, angles: &Angles, heads: &mut [f32]) {
+        for head in heads.chunks_exact_mut(self.head) {
+            for (at, turned) in self.turned(angles, head).runs() {
+                head[at].copy_from_slice(turned);
             }
         }
     }

@@ -6,18 +6,20 @@ use super::rows::{Column, Half, Rows, Word};
 use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_add_ss,
-    _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps,
-    _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32, _mm_unpackhi_epi64, _mm256_abs_epi8,
-    _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_broadcastsi128_si256, _mm256_castps256_ps128, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_extracti128_si256, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8,
-    _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_sll_epi16,
-    _mm256_sll_epi32, _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32,
-    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8,
+    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps,
+    _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtss_f32, _mm_loadu_si128,
+    _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32, _mm_storeu_si128,
+    _mm_unpackhi_epi64, _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castps256_ps128,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_extractf128_ps,
+    _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_ps, _mm256_mul_ps,
+    _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi32,
+    _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_sub_epi8, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 /// Proof that the processor has AVX2, FMA and F16C.
@@ -205,6 +207,51 @@ impl Simd for Avx2 {
             );
             let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
             _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: &mut [__m256]) {
+        let v: &mut [__m256; 8] = v.first_chunk_mut().expect("eight vectors");
+        with!(self, {
+            let mut pairs = *v;
+            for i in 0..4 {
+                pairs[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+                pairs[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+            }
+            let mut fours = pairs;
+            for i in [0, 4] {
+                for j in 0..2 {
+                    let (a, b) = (pairs[i + j], pairs[i + 2 + j]);
+                    fours[i + 2 * j] = _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
+                    fours[i + 2 * j + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(a, b);
+                }
+            }
+            for i in 0..4 {
+                v[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
+                v[i + 4] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn store_f16(self, y: &mut [u16], v: __m256) {
+        let y: &mut [u16; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let half = with!(self, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        // SAFETY: 8 numbers of 16 bits have room, and the store wants no alignment.
+        unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), half) };
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        with!(self, _mm256_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn power(self, n: __m256) -> __m256 {
+        with!(self, {
+            let exponent = _mm256_add_epi32(_mm256_castps_si256(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
         })
     }
 }

@@ -6,15 +6,17 @@ use super::rows::{Column, Half, Rows, Word};
 use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch,
-    _mm256_loadu_si256, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512,
-    _mm512_broadcast_i32x4, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask, _mm512_cvtepi32_ps,
-    _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_maskz_set1_epi8, _mm512_mul_ps, _mm512_or_si512,
-    _mm512_reduce_add_epi32, _mm512_reduce_add_ps, _mm512_set1_epi8, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_sll_epi16, _mm512_sll_epi32,
-    _mm512_slli_epi32, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srl_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_xor_si512,
+    __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
+    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
+    _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i32x4,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask, _mm512_cvt_roundph_ps,
+    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph, _mm512_dpbusd_epi32,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_maskz_set1_epi8, _mm512_max_ps,
+    _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_add_ps,
+    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_epi8,
+    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_sll_epi16, _mm512_sll_epi32, _mm512_slli_epi32,
+    _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srl_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_epi32, _mm512_unpackhi_ps, _mm512_unpacklo_ps, _mm512_xor_si512,
 };
 
 /// Proof that the processor has the AVX-512 sets of this level.
@@ -148,7 +150,11 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> __m512 {
-        with!(self, _mm512_cvtph_ps(self.half(front(bytes))))
+        // With an exception's mask of its own the conversion could not read memory itself.
+        with!(
+            self,
+            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(front(bytes)))
+        )
     }
 
     #[inline(always)]
@@ -186,6 +192,58 @@ impl Simd for Avx512 {
             self,
             _mm512_reduce_add_epi32(_mm512_sub_epi32(raised, offset))
         )
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: &mut [__m512]) {
+        let v: &mut [__m512; 16] = v.first_chunk_mut().expect("sixteen vectors");
+        with!(self, {
+            let mut pairs = *v;
+            for i in 0..8 {
+                pairs[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+                pairs[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+            }
+            // Vector 4 i + j has columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
+            let mut fours = pairs;
+            for i in [0, 4, 8, 12] {
+                for j in 0..2 {
+                    let (a, b) = (pairs[i + j], pairs[i + 2 + j]);
+                    fours[i + 2 * j] = _mm512_shuffle_ps::<0b01_00_01_00>(a, b);
+                    fours[i + 2 * j + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(a, b);
+                }
+            }
+            for j in 0..4 {
+                let a = _mm512_shuffle_f32x4::<0b10_00_10_00>(fours[j], fours[4 + j]);
+                let b = _mm512_shuffle_f32x4::<0b10_00_10_00>(fours[8 + j], fours[12 + j]);
+                let c = _mm512_shuffle_f32x4::<0b11_01_11_01>(fours[j], fours[4 + j]);
+                let d = _mm512_shuffle_f32x4::<0b11_01_11_01>(fours[8 + j], fours[12 + j]);
+                v[j] = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+                v[4 + j] = _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d);
+                v[8 + j] = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+                v[12 + j] = _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn store_f16(self, y: &mut [u16], v: __m512) {
+        let y: &mut [u16; 16] = y.first_chunk_mut().expect("a vector's worth");
+        let half = with!(self, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        // SAFETY: 16 numbers of 16 bits have room, and the store wants no alignment.
+        unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), half) };
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        with!(self, _mm512_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn power(self, n: __m512) -> __m512 {
+        with!(self, {
+            let exponent = _mm512_add_epi32(_mm512_castps_si512(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        })
     }
 }
 

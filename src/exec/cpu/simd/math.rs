@@ -1,6 +1,8 @@
 //! Functions of f32 without branches: loops over them become vectors, and the bits are the same
 //! at every level because nothing is fused or reordered.
 
+use super::Simd;
+
 /// Adding and taking away this number rounds to the nearest whole one, halves to even.
 const ROUND: f32 = 12_582_912.0;
 
@@ -8,6 +10,18 @@ const ROUND: f32 = 12_582_912.0;
 const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
 /// ln 2 less the upper part.
 const LN2_LOW: f32 = -2.121_944_4e-4;
+
+/// Cephes expf: minimax of `(e^r - 1 - r) / r^2` on `[-ln 2 / 2, ln 2 / 2]`, then the 1 and the `r`.
+const EXP: [f32; 8] = [
+    1.987_569_1e-4,
+    1.398_199_9e-3,
+    8.333_452e-3,
+    4.166_579_6e-2,
+    1.666_666_5e-1,
+    0.5,
+    1.0,
+    1.0,
+];
 
 /// `e^x` to about 1e-7 relative; arguments outside [-87, 88] count as the nearest of these.
 #[inline(always)]
@@ -18,17 +32,29 @@ pub(in crate::exec::cpu) fn exp(x: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    // Cephes expf: minimax of (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2].
-    let mut p = 1.987_569_1e-4;
-    p = p * r + 1.398_199_9e-3;
-    p = p * r + 8.333_452e-3;
-    p = p * r + 4.166_579_6e-2;
-    p = p * r + 1.666_666_5e-1;
-    p = p * r + 0.5;
+    let mut p = EXP[0];
+    for c in &EXP[1..6] {
+        p = p * r + c;
+    }
     let y = p * (r * r) + r + 1.0;
     // The low bits of `shifted` are n in two's complement; 127 + n is an exponent.
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     y * power
+}
+
+/// [`exp`] in each lane, with fused products, of numbers that are not above 0.
+#[inline(always)]
+pub(in crate::exec::cpu) fn exp_lanes<S: Simd>(s: S, x: S::V) -> S::V {
+    let x = s.max(s.splat(-87.0), x); // a NaN passes
+    let shifted = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
+    let n = s.fma(s.splat(-1.0), s.splat(ROUND), shifted);
+    let r = s.fma(n, s.splat(-LN2_HIGH), x);
+    let r = s.fma(n, s.splat(-LN2_LOW), r);
+    let mut p = s.splat(EXP[0]);
+    for c in &EXP[1..] {
+        p = s.fma(p, r, s.splat(*c));
+    }
+    s.fma(p, s.power(shifted), s.splat(0.0))
 }
 
 /// `ln x` to about 1e-7 relative, near 1 too, for normal positive `x`.

@@ -271,6 +271,15 @@ pub(super) trait Simd: Rows {
 
     /// `w . x`, exactly; numbers of `x` are over -128, and the sum must fit.
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32;
+
+    /// Turns `LANES` vectors: lane `j` of vector `i` and lane `i` of vector `j` change places.
+    fn transpose(self, v: &mut [Self::V]);
+    /// `LANES` numbers as f16, rounded to nearest even, to the front of `y`.
+    fn store_f16(self, y: &mut [u16], v: Self::V);
+    /// The greater in each lane; `b` where one is no number.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `2^n`, where `n` are the low bits of each lane as an integer in two's complement.
+    fn power(self, n: Self::V) -> Self::V;
 }
 
 /// How far ahead of its use a byte of weights is asked for. Measured; see `benches/kernels.rs`.

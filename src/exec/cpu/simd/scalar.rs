@@ -65,6 +65,24 @@ impl Simd for Scalar {
         let pairs = w.as_flattened().iter().zip(x.as_flattened());
         pairs.map(|(w, x)| i32::from(*w) * i32::from(*x)).sum()
     }
+
+    #[inline(always)]
+    fn transpose(self, _: &mut [f32]) {}
+
+    #[inline(always)]
+    fn store_f16(self, y: &mut [u16], v: f32) {
+        y[0] = f16::from_f32_const(v).to_bits();
+    }
+
+    #[inline(always)]
+    fn max(self, a: f32, b: f32) -> f32 {
+        if a > b { a } else { b }
+    }
+
+    #[inline(always)]
+    fn power(self, n: f32) -> f32 {
+        f32::from_bits(n.to_bits().wrapping_add(127) << 23)
+    }
 }
 
 /// Each number with its own.
