@@ -382,6 +382,7 @@ fn shape(args: &Args<'_>, cols: usize, tile: usize) -> Shape {
         tile: if tokens == 1 { 1 } else { tile as u32 },
         offset: 0,
         halves: 0,
+        bf16: 0,
     }
 }
 
@@ -515,6 +516,7 @@ fn launch<W: Source, N: Sizes, const ADD: bool>(
             _ => W::OFFSET,
         },
         halves: u32::from(W::HALVES),
+        bf16: 0,
     };
     let room = tokens.next_multiple_of(tile) as usize;
     let panels = (rows as usize).div_ceil(ROWS);

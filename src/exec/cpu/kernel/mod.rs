@@ -7,6 +7,8 @@ mod codes;
 mod floats;
 mod product;
 pub(super) mod quantise;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 mod turns;
 
 use super::panel::Layout;
@@ -41,8 +43,13 @@ impl Request<'_> {
     }
 
     fn launch<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
+        self.of(self.isa.entry::<K>(), split, tokens)
+    }
+
+    /// A kernel that is compiled for the level already.
+    fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
-            entry: self.isa.entry::<K>(),
+            entry,
             split,
             by: By::All,
             tokens: tokens as usize,
@@ -75,7 +82,7 @@ pub(super) struct Launch {
     pub(super) tokens: usize,
     /// Bytes of scratch for each thread, as one more operand.
     pub(super) scratch: usize,
-    /// Where the activations go to int8 first: their shape; they are one more operand.
+    /// Where the activations go to int8 or bf16 first: their shape; they are one more operand.
     pub(super) quantise: Option<quantise::Shape>,
     /// How its weights are read, where the kernel serves many storage types.
     pub(super) read: Option<chunks::Read>,
