@@ -27,7 +27,7 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) offset: i32,
     /// Whether the two halves of a block are summed apart: 0 or 1.
     pub(in crate::exec::cpu) halves: u32,
-    /// How many bf16 a number becomes, which add up to it, instead of int8; 0: none.
+    /// Whether they become bf16 instead: 0 or 1.
     pub(in crate::exec::cpu) bf16: u32,
 }
 
@@ -39,7 +39,7 @@ impl Shape {
     pub(in crate::exec::cpu) fn tile_bytes(self) -> usize {
         if self.bf16 > 0 {
             let blocks = (self.cols as usize).div_ceil(STRETCH);
-            return 2 * STRETCH * blocks * (self.bf16 * self.tile) as usize;
+            return 2 * STRETCH * blocks * self.tile as usize;
         }
         let blocks = self.cols as usize / STRETCH;
         (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
@@ -48,11 +48,7 @@ impl Shape {
     /// The kernel that makes them.
     pub(in crate::exec::cpu) fn entry(self, isa: Isa) -> Entry {
         #[cfg(target_arch = "x86_64")]
-        let tiles = match self.bf16 {
-            1 => isa.tiles::<Arrange<1>>(),
-            2 => isa.tiles::<Arrange<2>>(),
-            _ => None,
-        };
+        let tiles = (self.bf16 == 1).then(|| isa.tiles::<Arrange>()).flatten();
         #[cfg(not(target_arch = "x86_64"))]
         let tiles = None;
         tiles.unwrap_or_else(|| isa.entry::<Quantise>())

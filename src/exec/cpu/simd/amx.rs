@@ -7,12 +7,9 @@
 use super::Args;
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m512i, _mm256_loadu_si256, _mm512_and_si512, _mm512_castpd_ps, _mm512_castps_pd,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_castsi512_si256, _mm512_cvtepu16_epi32,
-    _mm512_cvtne2ps_pbh, _mm512_cvtph_ps, _mm512_extracti64x4_epi64, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_permutex2var_epi16, _mm512_set1_epi32, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    _mm512_castpd_ps, _mm512_castps_pd, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_setzero_ps,
+    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -336,75 +333,16 @@ impl Amx {
         }
     }
 
-    /// Two bf16 from each number, which they add up to: the nearest, and the nearest to what is
-    /// left. Where only the first is asked for, only it is there.
+    /// The nearest bf16 to each number.
     #[inline(always)]
-    pub(in crate::exec::cpu) fn split_f32<const PARTS: usize>(
-        self,
-        x: &[f32; 2 * TILE],
-    ) -> [[u8; ROW_BYTES]; PARTS] {
+    pub(in crate::exec::cpu) fn round(self, x: &[f32; 2 * TILE]) -> [u8; ROW_BYTES] {
         let (low, high) = x.split_at(TILE);
         // SAFETY: 16 numbers are there, and the load wants no alignment.
-        let mut low = unsafe { _mm512_loadu_ps(low.as_ptr()) };
+        let low = unsafe { _mm512_loadu_ps(low.as_ptr()) };
         // SAFETY: as above.
-        let mut high = unsafe { _mm512_loadu_ps(high.as_ptr()) };
-        let mut parts = [[0; ROW_BYTES]; PARTS];
-        for part in &mut parts {
-            // SAFETY: both are 32 numbers of 16 bits.
-            let rounded: __m512i = with!(self, std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)));
-            // SAFETY: 64 bytes have room, and the store wants no alignment.
-            unsafe { _mm512_storeu_si512(part.as_mut_ptr().cast(), rounded) };
-            with!(self, {
-                let first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(rounded));
-                let second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64::<1>(rounded));
-                low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_slli_epi32::<16>(first)));
-                high = _mm512_sub_ps(high, _mm512_castsi512_ps(_mm512_slli_epi32::<16>(second)));
-            });
-        }
-        parts
-    }
-
-    /// Two bf16 from each f16, which add up to it exactly: its first 8 bits, and the other 3.
-    #[inline(always)]
-    pub(in crate::exec::cpu) fn split_f16(
-        self,
-        x: &[u8; ROW_BYTES],
-        [first, rest]: [&mut [u8; ROW_BYTES]; 2],
-    ) {
-        let (low, high) = x.split_at(ROW_BYTES / 2);
-        // SAFETY: 32 bytes are there, and the load wants no alignment.
-        let low = unsafe { _mm256_loadu_si256(low.as_ptr().cast()) };
-        // SAFETY: as above.
-        let high = unsafe { _mm256_loadu_si256(high.as_ptr().cast()) };
-        let upper = UPPER_HALVES;
-        // SAFETY: 64 bytes are there, and the load wants no alignment.
-        let upper = unsafe { _mm512_loadu_si512(upper.as_ptr().cast()) };
-        // No closures: they lack the level's instructions where they are not inlined.
-        let low = with!(self, _mm512_cvtph_ps(low));
-        let high = with!(self, _mm512_cvtph_ps(high));
-        with!(self, {
-            let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-            let low_bits = _mm512_castps_si512(low);
-            let high_bits = _mm512_castps_si512(high);
-            let low_first = _mm512_castsi512_ps(_mm512_and_si512(low_bits, mask));
-            let high_first = _mm512_castsi512_ps(_mm512_and_si512(high_bits, mask));
-            let low_rest = _mm512_castps_si512(_mm512_sub_ps(low, low_first));
-            let high_rest = _mm512_castps_si512(_mm512_sub_ps(high, high_first));
-            let bits = _mm512_permutex2var_epi16(low_bits, upper, high_bits);
-            _mm512_storeu_si512(first.as_mut_ptr().cast(), bits);
-            let bits = _mm512_permutex2var_epi16(low_rest, upper, high_rest);
-            _mm512_storeu_si512(rest.as_mut_ptr().cast(), bits);
-        });
+        let high = unsafe { _mm512_loadu_ps(high.as_ptr()) };
+        let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
+        // SAFETY: both are 64 bytes, and any bits are bytes.
+        unsafe { std::mem::transmute(rounded) }
     }
 }
-
-/// Where the upper halves of 16 words lie, and those of the next 16.
-const UPPER_HALVES: [u16; 2 * TILE] = {
-    let mut at = [0; 2 * TILE];
-    let mut i = 0u16;
-    while i < 32 {
-        at[i as usize] = 2 * i + 1;
-        i += 1;
-    }
-    at
-};
