@@ -29,7 +29,7 @@ pub struct Profile {
     pub kind: DeviceKind,
     /// The maker's name for it.
     pub name: String,
-    /// `avx512`, `avx2`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
+    /// `amx`, `avx512`, `avx2`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
     pub backend: String,
     /// Threads that replay the table; 0 on a GPU.
     pub threads: u32,

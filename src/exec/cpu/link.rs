@@ -1,6 +1,6 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
-use super::kernel::quantise::{Quantise, Shape};
+use super::kernel::quantise::Shape;
 use super::kernel::{self, Join, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
@@ -409,7 +409,7 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
     Step {
-        entry: isa.entry::<Quantise>(),
+        entry: shape.entry(isa),
         operands,
         writes: 0b10,
         count: 2,

@@ -299,6 +299,11 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// Rows that count at most.
+    pub(super) fn tokens(&self) -> usize {
+        self.step.tokens
+    }
+
     /// What the command is told as a product of codes.
     pub(super) fn product(&self) -> Product {
         self.step.product.expect("link tells products")

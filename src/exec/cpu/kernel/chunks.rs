@@ -105,7 +105,7 @@ impl<N: Sizes, const ADD: bool> Kernel for Product<N, ADD> {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let [rows, cols] = N::sizes(&args);
         let range = args.range();
-        let mut out = Sums::<ADD>::open(&mut args, rows);
+        let mut out = Sums::open::<ADD>(&mut args, rows);
         let x = args.f32s(1);
         let m = args.matrix(rows, cols);
         let decode = args.decode();

@@ -530,6 +530,7 @@ fn launch<W: Source>(
             _ => offset,
         },
         halves: u32::from(W::Codes::HALVES),
+        bf16: 0,
     };
     let [rows, cols] = [rows, cols].map(|n| n as usize);
     let room = tokens.next_multiple_of(tile) as usize;

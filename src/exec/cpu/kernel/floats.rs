@@ -1,15 +1,26 @@
-//! Products with weights that are floats, row by row as the file has them.
+//! Products with weights that are floats, as f32.
+//!
+//! Few tokens meet the weights where they lie. For many, a panel of weights and a block of
+//! activations are brought near first: a number is decoded once for all of them. Either way a sum
+//! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
 
-use super::product::Format;
+#[cfg(target_arch = "x86_64")]
+use super::float_tiles;
+use super::product::{Sizes, Sums};
+use super::{Launch, Request};
+use crate::device::Precision;
+use crate::dtype::DType;
 use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{PREFETCH_BYTES, Simd};
+use crate::exec::cpu::simd::{Kernel, PREFETCH_BYTES, Simd};
+use crate::exec::cpu::step::Split;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Columns that a row is read by.
 const BLOCK: usize = 32;
 
 /// A storage type of weights that are floats.
-pub(super) trait Weight {
+trait Weight {
     /// Bytes of [`BLOCK`] elements.
     const BYTES: usize;
 
@@ -19,7 +30,7 @@ pub(super) trait Weight {
 
 macro_rules! float {
     ($name:ident, $bytes:literal, $load:ident) => {
-        pub(super) struct $name;
+        struct $name;
 
         impl Weight for $name {
             const BYTES: usize = $bytes * BLOCK;
@@ -35,77 +46,250 @@ float!(F32, 4, load_f32);
 float!(F16, 2, load_f16);
 float!(Bf16, 2, load_bf16);
 
-/// f32 activations, decoded weights.
-pub(super) struct Decoded<W>(PhantomData<W>);
+/// Columns after which the lanes of a sum are added up. The activations of a tile's tokens in
+/// them stay in the first-level cache.
+const SPAN: usize = 1024;
 
-impl<W: Weight> Format for Decoded<W> {
-    type Activations<'a> = (&'a [f32], usize);
-    type Row<'a> = &'a [f32];
+/// Rows of a panel and tokens of a block: with [`SPAN`] columns each, what is brought near stays
+/// in the second-level cache.
+const PANEL: usize = 64;
+const TOKENS: usize = 96;
 
-    fn row_bytes(cols: usize) -> usize {
-        cols * W::BYTES / BLOCK
-    }
-    fn activation_bytes(cols: usize) -> usize {
-        cols * size_of::<f32>()
-    }
-    fn activations<'a>(args: &Args<'a>, cols: usize) -> (&'a [f32], usize) {
-        (args.f32s(1), cols)
-    }
+/// Tokens up to which weights are taken where they lie.
+const FEW: usize = 8;
+
+/// Rows of a tile.
+const ROWS: usize = 4;
+
+/// `ROUND`: activations are rounded to bf16.
+struct Product<W, N, const ADD: bool, const ROUND: bool>(PhantomData<(W, N)>);
+
+impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product<W, N, ADD, ROUND> {
     #[inline(always)]
-    fn row<'a>((x, cols): (&'a [f32], usize), t: usize) -> &'a [f32]
-    where
-        'a: 'a,
-    {
-        &x[t * cols..][..cols]
-    }
-
-    #[inline(always)]
-    fn dot<S: Simd, const R: usize, const T: usize>(
-        s: S,
-        w: [&[u8]; R],
-        x: [&[f32]; T],
-    ) -> [[f32; T]; R] {
-        let cols = x[0].len();
-        let mut acc = [[s.splat(0.0); T]; R];
-        for b in 0..cols / BLOCK {
-            let mut block_w = w;
-            for w in &mut block_w {
-                *w = &w[b * W::BYTES..][..W::BYTES];
-            }
-            let mut block_x = x;
-            for x in &mut block_x {
-                *x = &x[b * BLOCK..][..BLOCK];
-            }
-            acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let mut sums = Sums::open::<ADD>(&mut args, rows);
+        let mut scratch = args.open::<f32>(4);
+        let scratch = scratch.whole();
+        let w = Weights::<W> {
+            bytes: args.bytes(0),
+            cols,
+            of: PhantomData,
+        };
+        let (x, range, live) = (args.f32s(1), args.range(), args.live());
+        if live <= FEW {
+            let x = near::<ROUND>(&x[..live * cols], scratch);
+            few(s, (&w, range), (x, live), &mut sums);
+            return;
         }
-        let rest = cols % BLOCK;
-        if rest > 0 {
-            // Zeros stand behind the end of the rows.
-            let mut wide = [[0u8; 4 * BLOCK]; R];
-            for (wide, w) in wide.iter_mut().zip(w) {
-                let w = &w[cols / BLOCK * W::BYTES..];
-                wide[..w.len()].copy_from_slice(w);
-            }
-            let mut long = [[0.0; BLOCK]; T];
-            for (long, x) in long.iter_mut().zip(x) {
-                long[..rest].copy_from_slice(&x[cols - rest..]);
-            }
-            let w = wide.each_ref().map(|w| &w[..W::BYTES]);
-            acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
-        }
-        let mut sums = [[0.0; T]; R];
-        for r in 0..R {
-            for t in 0..T {
-                sums[r][t] = s.sum(acc[r][t]);
+        let (near_x, near_w) = scratch.split_at_mut(TOKENS * SPAN);
+        for first in (0..live).step_by(TOKENS) {
+            let tokens = first..live.min(first + TOKENS);
+            for col in (0..cols).step_by(SPAN) {
+                let count = SPAN.min(cols - col);
+                let wide = count.next_multiple_of(BLOCK);
+                for (t, to) in tokens.clone().zip(near_x.chunks_exact_mut(wide)) {
+                    near::<ROUND>(&x[t * cols + col..][..count], to);
+                    to[count..].fill(0.0);
+                }
+                sums.add = ADD || col > 0;
+                for r in range.clone().step_by(PANEL) {
+                    let panel = r..range.end.min(r + PANEL);
+                    for (r, to) in panel.clone().zip(near_w.chunks_exact_mut(wide)) {
+                        decode::<S, W>(s, w.row(r, col..col + count), to);
+                    }
+                    let x = (&*near_x, tokens.clone());
+                    many(s, (near_w, panel), x, wide, &mut sums);
+                }
             }
         }
-        sums
     }
 }
 
-/// Adds the products of one block of columns.
+/// Activations as they are multiplied.
 #[inline(always)]
-fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = if ROUND { rounded(*x) } else { *x };
+    }
+    to
+}
+
+/// The nearest bf16, halves to even.
+#[inline(always)]
+fn rounded(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    if x.is_nan() { x } else { f32::from_bits(even) }
+}
+
+/// The weights, row by row.
+struct Weights<'a, W> {
+    bytes: &'a [u8],
+    cols: usize,
+    of: PhantomData<W>,
+}
+
+impl<'a, W: Weight> Weights<'a, W> {
+    /// These columns of a row.
+    #[inline(always)]
+    fn row(&self, r: usize, cols: Range<usize>) -> &'a [u8] {
+        let bytes = |n: usize| n * W::BYTES / BLOCK;
+        &self.bytes[bytes(r * self.cols + cols.start)..][..bytes(cols.len())]
+    }
+}
+
+/// A row of whole blocks as f32; zeros stand behind its end.
+#[inline(always)]
+fn decode<S: Simd, W: Weight>(s: S, row: &[u8], to: &mut [f32]) {
+    for (block, to) in row.chunks(W::BYTES).zip(to.chunks_exact_mut(BLOCK)) {
+        let mut padded = [0u8; 4 * BLOCK];
+        let block = if block.len() < W::BYTES {
+            padded[..block.len()].copy_from_slice(block);
+            &padded[..W::BYTES]
+        } else {
+            block
+        };
+        for i in (0..BLOCK).step_by(S::LANES) {
+            s.store(&mut to[i..], W::load(s, block, i));
+        }
+    }
+}
+
+/// All rows with tokens that stand one behind the other.
+#[inline(always)]
+fn few<S: Simd, W: Weight>(
+    s: S,
+    (w, range): (&Weights<'_, W>, Range<usize>),
+    (x, live): (&[f32], usize),
+    sums: &mut Sums<'_>,
+) {
+    let whole = range.start + range.len() / ROWS * ROWS;
+    for r in (range.start..whole).step_by(ROWS) {
+        let mut t = 0;
+        while t + 4 <= live && S::LANES > 8 {
+            along::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
+            t += 4;
+        }
+        while t + 2 <= live {
+            along::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
+            t += 2;
+        }
+        if t < live {
+            along::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
+        }
+    }
+    for r in whole..range.end {
+        for t in 0..live {
+            along::<S, W, 1, 1>(s, (w, r), (x, t), sums);
+        }
+    }
+}
+
+/// A tile along all columns.
+#[inline(always)]
+fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
+    s: S,
+    (w, r): (&Weights<'_, W>, usize),
+    (x, t): (&[f32], usize),
+    sums: &mut Sums<'_>,
+) {
+    let add = sums.add;
+    for col in (0..w.cols).step_by(SPAN) {
+        let cols = col..w.cols.min(col + SPAN);
+        let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
+        let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
+        sums.put(r, t, dot::<S, W, R, T, true>(s, rows, tokens));
+        sums.add = true;
+    }
+    sums.add = add;
+}
+
+/// A panel and a block of tokens, both near, in rows of `wide`.
+#[inline(always)]
+fn many<S: Simd>(
+    s: S,
+    (w, rows): (&[f32], Range<usize>),
+    (x, tokens): (&[f32], Range<usize>),
+    wide: usize,
+    sums: &mut Sums<'_>,
+) {
+    let mut t = tokens.start;
+    let whole = rows.start + rows.len() / ROWS * ROWS;
+    macro_rules! beside {
+        ($tokens:literal) => {{
+            let x: [&[f32]; $tokens] =
+                std::array::from_fn(|i| &x[(t + i - tokens.start) * wide..][..wide]);
+            let row = |r: usize| bytemuck::cast_slice(&w[(r - rows.start) * wide..][..wide]);
+            for r in (rows.start..whole).step_by(ROWS) {
+                let w = [row(r), row(r + 1), row(r + 2), row(r + 3)];
+                sums.put(r, t, dot::<S, F32, ROWS, $tokens, false>(s, w, x));
+            }
+            for r in whole..rows.end {
+                sums.put(r, t, dot::<S, F32, 1, $tokens, false>(s, [row(r)], x));
+            }
+            t += $tokens;
+        }};
+    }
+    // As many sums as there are registers for.
+    while t + 6 <= tokens.end && S::LANES > 8 {
+        beside!(6);
+    }
+    while t + 3 <= tokens.end {
+        beside!(3);
+    }
+    while t < tokens.end {
+        beside!(1);
+    }
+}
+
+/// The products of a tile along a span.
+#[inline(always)]
+fn dot<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
+    s: S,
+    w: [&[u8]; R],
+    x: [&[f32]; T],
+) -> [[f32; T]; R] {
+    let cols = x[0].len();
+    let mut acc = [[s.splat(0.0); T]; R];
+    for b in 0..cols / BLOCK {
+        let mut block_w = w;
+        for w in &mut block_w {
+            *w = &w[b * W::BYTES..][..W::BYTES];
+        }
+        let mut block_x = x;
+        for x in &mut block_x {
+            *x = &x[b * BLOCK..][..BLOCK];
+        }
+        acc = tile::<S, W, R, T, FAR>(s, block_w, block_x, acc);
+    }
+    let rest = cols % BLOCK;
+    if rest > 0 {
+        // Zeros stand behind the end of the rows.
+        let mut wide = [[0u8; 4 * BLOCK]; R];
+        for (wide, w) in wide.iter_mut().zip(w) {
+            let w = &w[cols / BLOCK * W::BYTES..];
+            wide[..w.len()].copy_from_slice(w);
+        }
+        let mut long = [[0.0; BLOCK]; T];
+        for (long, x) in long.iter_mut().zip(x) {
+            long[..rest].copy_from_slice(&x[cols - rest..]);
+        }
+        let w = wide.each_ref().map(|w| &w[..W::BYTES]);
+        acc = tile::<S, W, R, T, FAR>(s, w, long.each_ref().map(|x| &x[..]), acc);
+    }
+    let mut sums = [[0.0; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = s.sum(acc[r][t]);
+        }
+    }
+    sums
+}
+
+/// Adds the products of one block of columns; weights that are far are asked for ahead.
+#[inline(always)]
+fn tile<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -113,9 +297,11 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
 ) -> [[S::V; T]; R] {
     // Loops, not `map`: a closure is its own function, which lacks the level's instructions
     // where it is not inlined.
-    for w in w {
-        for line in (0..W::BYTES).step_by(64) {
-            s.prefetch(w, PREFETCH_BYTES + line);
+    if FAR {
+        for w in w {
+            for line in (0..W::BYTES).step_by(64) {
+                s.prefetch(w, PREFETCH_BYTES + line);
+            }
         }
     }
     for i in (0..BLOCK).step_by(S::LANES) {
@@ -131,4 +317,35 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
         }
     }
     acc
+}
+
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights are floats.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    shape: [u32; 3],
+) -> Option<Launch> {
+    let fast = request.precision == Precision::Fast;
+    #[cfg(target_arch = "x86_64")]
+    if fast && let Some(launch) = float_tiles::link::<N, ADD>(request, shape) {
+        return Some(launch);
+    }
+    let [tokens, rows, cols] = shape;
+    let split = Split::Units(rows as usize);
+    let launch = match (request.variant?, fast) {
+        (DType::F32, _) => request.launch::<Product<F32, N, ADD, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<Product<F16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<Product<Bf16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<Product<Bf16, N, ADD, true>>(split, tokens),
+        _ => return None,
+    };
+    let [tokens, cols] = [tokens, cols].map(|n| n as usize);
+    let many = if tokens > FEW {
+        (TOKENS + PANEL) * SPAN
+    } else {
+        0
+    };
+    Some(Launch {
+        scratch: many.max(tokens.min(FEW) * cols) * size_of::<f32>(),
+        ..launch
+    })
 }

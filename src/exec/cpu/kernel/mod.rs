@@ -4,6 +4,8 @@ mod activation;
 mod attend;
 pub(super) mod chunks;
 pub(super) mod codes;
+#[cfg(target_arch = "x86_64")]
+mod float_tiles;
 mod floats;
 mod product;
 pub(super) mod quantise;
@@ -45,8 +47,13 @@ impl Request<'_> {
     }
 
     fn launch<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
+        self.of(self.isa.entry::<K>(), split, tokens)
+    }
+
+    /// A kernel that is compiled for the level already.
+    fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
-            entry: self.isa.entry::<K>(),
+            entry,
             split,
             by: By::All,
             tokens: tokens as usize,
@@ -81,7 +88,7 @@ pub(super) struct Launch {
     pub(super) tokens: usize,
     /// Bytes of scratch for each thread, as one more operand.
     pub(super) scratch: usize,
-    /// Where the activations go to int8 first: their shape; they are one more operand.
+    /// Where the activations go to int8 or bf16 first: their shape; they are one more operand.
     pub(super) quantise: Option<quantise::Shape>,
     /// What joins the parts that threads leave, where that is a step of its own.
     pub(super) join: Option<Join>,

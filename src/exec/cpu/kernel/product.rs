@@ -6,17 +6,13 @@
 
 use super::chunks;
 use super::codes;
-use super::floats::{Bf16, Decoded, F16, F32};
+use super::floats;
 use super::{Launch, Request};
 use crate::device::Precision;
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::cpu::memory::{Args, Out};
 use crate::exec::cpu::panel::STRETCH;
-use crate::exec::cpu::simd::{Kernel, Simd};
-use crate::exec::cpu::step::Split;
 use crate::op::shaders;
-use std::marker::PhantomData;
 
 /// The shape of a product, from the parameters of either shader.
 pub(super) trait Sizes {
@@ -43,89 +39,22 @@ impl Sizes for Many {
     }
 }
 
-/// Weights, activations, and the product of a tile of them.
-pub(super) trait Format {
-    /// All rows of activations.
-    type Activations<'a>: Copy;
-    /// A row of activations.
-    type Row<'a>: Copy;
-
-    fn row_bytes(cols: usize) -> usize;
-    /// Bytes of a row of activations, which say how many rows a core's cache holds.
-    fn activation_bytes(cols: usize) -> usize;
-    fn activations<'a>(args: &Args<'a>, cols: usize) -> Self::Activations<'a>;
-    /// Row `t`. The clause is what makes the lifetimes of trait and implementations agree.
-    fn row<'a>(x: Self::Activations<'a>, t: usize) -> Self::Row<'a>
-    where
-        'a: 'a;
-    fn dot<S: Simd, const R: usize, const T: usize>(
-        s: S,
-        w: [&[u8]; R],
-        x: [Self::Row<'_>; T],
-    ) -> [[f32; T]; R];
-}
-
-/// Rows of a tile.
-const ROWS: usize = 4;
-
-/// Bytes of activations that stay in a core's cache while the matrix passes by.
-const ACTIVATIONS_BYTES: usize = 192 << 10;
-
-struct Product<F, N, const ADD: bool>(PhantomData<(F, N)>);
-
-impl<F: Format, N: Sizes, const ADD: bool> Kernel for Product<F, N, ADD> {
-    #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
-        let mut out = Sums::<ADD>::open(&mut args, rows);
-        let x = F::activations(&args, cols);
-        let w = args.bytes(0);
-        let bytes = F::row_bytes(cols);
-        let weights = |r: usize| &w[r * bytes..][..bytes];
-        let range = args.range();
-        let block = (ACTIVATIONS_BYTES / F::activation_bytes(cols).max(1)).max(4);
-        for first in (0..args.live()).step_by(block) {
-            let tokens = first..args.live().min(first + block);
-            let whole = range.start + range.len() / ROWS * ROWS;
-            for r in (range.start..whole).step_by(ROWS) {
-                let w: [&[u8]; ROWS] = std::array::from_fn(|i| weights(r + i));
-                let mut t = tokens.start;
-                while t + 4 <= tokens.end && S::LANES > 8 {
-                    let x = std::array::from_fn(|i| F::row(x, t + i));
-                    out.put(r, t, F::dot::<S, ROWS, 4>(s, w, x));
-                    t += 4;
-                }
-                while t + 2 <= tokens.end {
-                    let x = std::array::from_fn(|i| F::row(x, t + i));
-                    out.put(r, t, F::dot::<S, ROWS, 2>(s, w, x));
-                    t += 2;
-                }
-                if t < tokens.end {
-                    out.put(r, t, F::dot::<S, ROWS, 1>(s, w, [F::row(x, t)]));
-                }
-            }
-            for r in whole..range.end {
-                for t in tokens.clone() {
-                    out.put(r, t, F::dot::<S, 1, 1>(s, [weights(r)], [F::row(x, t)]));
-                }
-            }
-        }
-    }
-}
-
 /// Where the sums of tiles go: `y[t, r]`, stored or added.
-pub(super) struct Sums<'a, const ADD: bool> {
+pub(super) struct Sums<'a> {
     y: Out<'a, f32>,
     first: usize,
     rows: usize,
+    /// Whether they are added.
+    pub(super) add: bool,
 }
 
-impl<'a, const ADD: bool> Sums<'a, ADD> {
-    pub(super) fn open(args: &mut Args<'a>, rows: usize) -> Self {
+impl<'a> Sums<'a> {
+    pub(super) fn open<const ADD: bool>(args: &mut Args<'a>, rows: usize) -> Self {
         Self {
             y: args.open(2),
             first: args.range().start,
             rows,
+            add: ADD,
         }
     }
 
@@ -139,7 +68,7 @@ impl<'a, const ADD: bool> Sums<'a, ADD> {
         for i in 0..T {
             let y = self.y.columns(t + i, self.rows, 1);
             for (y, sums) in y[r - self.first..][..R].iter_mut().zip(&sums) {
-                *y = if ADD { *y + sums[i] } else { sums[i] };
+                *y = if self.add { *y + sums[i] } else { sums[i] };
             }
         }
     }
@@ -148,24 +77,19 @@ impl<'a, const ADD: bool> Sums<'a, ADD> {
 /// The kernel of a product of this shape: `[tokens, rows, cols]`.
 pub(super) fn link<N: Sizes, const ADD: bool>(
     request: &Request<'_>,
-    [tokens, rows, cols]: [u32; 3],
+    shape: [u32; 3],
 ) -> Result<Launch> {
-    let split = Split::Units(rows as usize);
-    let shape = [tokens, rows, cols];
     // Activations go to int8 in whole stretches.
-    let whole = (cols as usize).is_multiple_of(STRETCH);
+    let whole = (shape[2] as usize).is_multiple_of(STRETCH);
     if request.precision == Precision::Fast && whole {
         if let Some(launch) = codes::link(request, shape, ADD) {
             return Ok(launch);
         }
     }
-    let floats = match request.variant {
-        Some(DType::F32) => request.launch::<Product<Decoded<F32>, N, ADD>>(split, tokens),
-        Some(DType::F16) => request.launch::<Product<Decoded<F16>, N, ADD>>(split, tokens),
-        Some(DType::Bf16) => request.launch::<Product<Decoded<Bf16>, N, ADD>>(split, tokens),
-        _ => return chunks::link::<N, ADD>(request, shape),
-    };
-    Ok(floats)
+    match floats::link::<N, ADD>(request, shape) {
+        Some(launch) => Ok(launch),
+        None => chunks::link::<N, ADD>(request, shape),
+    }
 }
 
 /// The shapes that products are tried on: `mat_cases!(tokens, live, emit)`.

@@ -6,9 +6,11 @@
 //! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block
 //! has the bytes of all its tokens side by side.
 
+#[cfg(target_arch = "x86_64")]
+use super::float_tiles::Arrange;
 use crate::exec::cpu::memory::{ALIGN, Args};
 use crate::exec::cpu::panel::STRETCH;
-use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::cpu::simd::{Entry, Isa, Kernel, Simd};
 use bytemuck::{Pod, Zeroable};
 
 /// Rows of activations, and what products want to know of them.
@@ -25,6 +27,8 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) offset: i32,
     /// Whether the two halves of a block are summed apart: 0 or 1.
     pub(in crate::exec::cpu) halves: u32,
+    /// Whether they become bf16 instead: 0 or 1.
+    pub(in crate::exec::cpu) bf16: u32,
 }
 
 /// Bytes that a token has of a block: the numbers, their scale, two starts, two sums.
@@ -33,8 +37,21 @@ const TOKEN_BYTES: usize = STRETCH + 4 + 8 + 8;
 impl Shape {
     /// Bytes of a tile.
     pub(in crate::exec::cpu) fn tile_bytes(self) -> usize {
+        if self.bf16 > 0 {
+            let blocks = (self.cols as usize).div_ceil(STRETCH);
+            return 2 * STRETCH * blocks * self.tile as usize;
+        }
         let blocks = self.cols as usize / STRETCH;
         (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
+    }
+
+    /// The kernel that makes them.
+    pub(in crate::exec::cpu) fn entry(self, isa: Isa) -> Entry {
+        #[cfg(target_arch = "x86_64")]
+        let tiles = (self.bf16 == 1).then(|| isa.tiles::<Arrange>()).flatten();
+        #[cfg(not(target_arch = "x86_64"))]
+        let tiles = None;
+        tiles.unwrap_or_else(|| isa.entry::<Quantise>())
     }
 
     /// Tiles of as many rows as there are at most.
@@ -91,7 +108,7 @@ impl<'a> Tiles<'a> {
 }
 
 /// Quantises the tiles of its units: operand 0 into operand 1.
-pub(in crate::exec::cpu) struct Quantise;
+struct Quantise;
 
 impl Kernel for Quantise {
     #[inline(always)]

@@ -5,6 +5,8 @@
 )]
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -27,12 +29,17 @@ pub enum Level {
     Avx2,
     /// AVX-512 F, BW, VL and VNNI.
     Avx512,
+    /// The same and AMX with int8 and bf16: products by tiles, where the system allows them.
+    Amx,
 }
 
 impl Level {
+    /// All that there are, the fastest last.
+    const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx];
+
     /// Every level that this machine can run, the fastest last.
     pub fn available() -> Vec<Self> {
-        [Self::Scalar, Self::Avx2, Self::Avx512]
+        Self::ALL
             .into_iter()
             .filter(|level| Isa::detect(*level).is_some())
             .collect()
@@ -57,13 +64,16 @@ impl Level {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
         }
     }
 
     fn named(name: &str) -> Result<Self> {
-        let levels = [Self::Scalar, Self::Avx2, Self::Avx512];
-        let Some(level) = levels.into_iter().find(|l| l.name() == name) else {
-            bail!(Argument, "TABLA_CPU={name}: known are scalar, avx2, avx512");
+        let Some(level) = Self::ALL.into_iter().find(|l| l.name() == name) else {
+            bail!(
+                Argument,
+                "TABLA_CPU={name}: known are scalar, avx2, avx512, amx"
+            );
         };
         Isa::of(level)?;
         Ok(level)
@@ -81,6 +91,8 @@ enum Proof {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
@@ -107,6 +119,7 @@ impl Isa {
             Level::Scalar => Some(Self(Proof::Scalar)),
             Level::Avx2 => avx2.then_some(Self(Proof::Avx2)),
             Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
+            Level::Amx => (avx512 && amx::detect()).then_some(Self(Proof::Amx)),
         }
     }
 
@@ -122,7 +135,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::RAISED,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => avx512::Avx512::RAISED,
+            Proof::Avx512 | Proof::Amx => avx512::Avx512::RAISED,
         }
     }
 
@@ -133,7 +146,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::TOKENS,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => avx512::Avx512::TOKENS,
+            Proof::Avx512 | Proof::Amx => avx512::Avx512::TOKENS,
         };
         u32::try_from(tokens).expect("a handful")
     }
@@ -148,7 +161,7 @@ impl Isa {
                 unsafe { avx2::enter::<K>(args) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => |args| {
+            Proof::Avx512 | Proof::Amx => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::enter::<K>(args) }
             },
@@ -165,11 +178,23 @@ impl Isa {
                 unsafe { avx2::probe::<P>(rounds) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => |rounds| {
+            Proof::Avx512 | Proof::Amx => |rounds| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::probe::<P>(rounds) }
             },
         }
+    }
+
+    /// The kernel that multiplies tiles, where this level has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn tiles<K: amx::TileKernel>(self) -> Option<Entry> {
+        let Proof::Amx = self.0 else {
+            return None;
+        };
+        Some(|args| {
+            // SAFETY: this closure is only reached through an `Isa` that detection made.
+            unsafe { amx::enter::<K>(args) }
+        })
     }
 
     /// How chunks of this storage type become integers, compiled for this instruction set.
@@ -182,7 +207,7 @@ impl Isa {
                 unsafe { avx2::unpack::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => |m, row, first, out| {
+            Proof::Avx512 | Proof::Amx => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::unpack::<T>(m, row, first, out) }
             },
@@ -199,7 +224,7 @@ impl Isa {
                 unsafe { avx2::decode::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 => |m, row, first, out| {
+            Proof::Avx512 | Proof::Amx => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::decode::<T>(m, row, first, out) }
             },

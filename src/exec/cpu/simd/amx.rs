@@ -1,0 +1,348 @@
+//! AMX: products of 16 rows, 16 tokens and 64 bytes of columns by one instruction.
+//!
+//! Every instruction here is reached through a value of [`Amx`], which only [`enter`] makes.
+//! The compiler knows nothing of tiles: each product configures them, uses them and leaves them
+//! in one piece of assembler, so that nothing of them is expected to last between two.
+
+use super::Args;
+use std::arch::asm;
+use std::arch::x86_64::{
+    _mm512_castpd_ps, _mm512_castps_pd, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_setzero_ps,
+    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+/// Rows of a tile, and numbers of a row of sums.
+pub(in crate::exec::cpu) const TILE: usize = 16;
+
+/// Bytes of a tile's row.
+pub(in crate::exec::cpu) const ROW_BYTES: usize = 64;
+
+/// Proof that the processor has AMX with int8 and bf16, that the system lets this process use it,
+/// and that it has AVX-512 with bf16.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Amx(());
+
+/// A kernel that multiplies tiles.
+pub(in crate::exec::cpu) trait TileKernel {
+    /// Does one thread's part of the operation.
+    fn run(s: Amx, args: Args<'_>);
+}
+
+/// Whether tiles may be used: asks the system for their registers, once.
+#[cfg(target_os = "linux")]
+pub(super) fn detect() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    /// `ARCH_REQ_XCOMP_PERM` and `XFEATURE_XTILEDATA` of Linux, Documentation/arch/x86/xstate.rst.
+    const REQUEST: [libc::c_long; 2] = [0x1023, 18];
+    /// Bits of EDX, leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
+    const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    *FOUND.get_or_init(|| {
+        let leaf = std::arch::x86_64::__cpuid_count(7, 0);
+        leaf.edx & TILES == TILES && is_x86_feature_detected!("avx512bf16") && {
+            // SAFETY: the call takes two numbers and touches no memory of this process.
+            unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST[0], REQUEST[1]) == 0 }
+        }
+    })
+}
+
+/// Elsewhere nobody has tried.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn detect() -> bool {
+    false
+}
+
+/// Runs a kernel, and gives the tiles back.
+///
+/// # Safety
+///
+/// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+pub(super) unsafe fn enter<K: TileKernel>(args: Args<'_>) {
+    /// Tiles in use make every switch of threads dearer; a panic gives them back as well.
+    struct Release;
+    impl Drop for Release {
+        fn drop(&mut self) {
+            // SAFETY: only made where there are tiles; no product expects what they hold.
+            unsafe {
+                asm!("tilerelease", out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nomem, nostack, preserves_flags));
+            }
+        }
+    }
+    let _release = Release;
+    K::run(Amx(()), args);
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The sums of 16 rows and 16 tokens.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Block(pub(in crate::exec::cpu) [[f32; TILE]; TILE]);
+
+impl Block {
+    /// Nothing.
+    pub(in crate::exec::cpu) const ZERO: Self = Self([[0.0; TILE]; TILE]);
+}
+
+/// Columns of some rows and tokens whose products are added up, one step after the other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Stretch<'a> {
+    rows: [*const u8; 2],
+    row_stride: usize,
+    tokens: [*const u8; 2],
+    step_bytes: usize,
+    steps: usize,
+    life: PhantomData<&'a [u8]>,
+}
+
+/// How many rows and tokens a product is of, up to two tiles of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exec::cpu) struct Shape {
+    /// Rows: 1 to 32.
+    pub(in crate::exec::cpu) rows: usize,
+    /// Tokens that lie side by side in a tile: 1 or 16.
+    pub(in crate::exec::cpu) lanes: usize,
+    /// Whether there is a second tile of tokens.
+    pub(in crate::exec::cpu) wide: bool,
+}
+
+impl Shape {
+    /// Bytes of a step's tile of tokens: each row has, for every token, four bytes of columns.
+    pub(in crate::exec::cpu) fn token_bytes(self) -> usize {
+        self.lanes * ROW_BYTES
+    }
+
+    /// `steps` steps of 64 bytes of columns.
+    ///
+    /// `rows` begins with the first row, and rows lie `stride` bytes apart. `tokens` are the
+    /// tiles of tokens, each of whose steps lie `step_bytes` apart.
+    pub(in crate::exec::cpu) fn stretch<'a>(
+        self,
+        (rows, stride): (&'a [u8], usize),
+        (tokens, step_bytes): ([&'a [u8]; 2], usize),
+        steps: usize,
+    ) -> Stretch<'a> {
+        assert!(steps > 0, "a stretch has a step");
+        let last = (self.rows - 1) * stride + steps * ROW_BYTES;
+        assert!(last <= rows.len(), "rows end early");
+        let last = (steps - 1) * step_bytes + self.token_bytes();
+        for tokens in &tokens[..1 + usize::from(self.wide)] {
+            assert!(last <= tokens.len(), "tokens end early");
+        }
+        // Where there is no second tile of rows the first stands in, and its sums are dropped.
+        let second = if self.rows > TILE { TILE * stride } else { 0 };
+        Stretch {
+            rows: [rows.as_ptr(), rows[second..].as_ptr()],
+            row_stride: stride,
+            tokens: tokens.map(<[u8]>::as_ptr),
+            step_bytes,
+            steps,
+            life: PhantomData,
+        }
+    }
+
+    fn config(self) -> Config {
+        let count = |n: usize| u8::try_from(n.min(TILE)).expect("at most 16");
+        assert!(
+            (1..=2 * TILE).contains(&self.rows) && [1, TILE].contains(&self.lanes),
+            "{self:?}"
+        );
+        let first = count(self.rows);
+        let second = if self.rows > TILE {
+            count(self.rows - TILE)
+        } else {
+            first
+        };
+        let lanes = u16::from(count(self.lanes)) * 4;
+        let mut config = Config {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        // Sums 0 to 3, weights 4 and 5, tokens 6 and 7.
+        config.rows[..8].copy_from_slice(&[first, first, second, second, first, second, 16, 16]);
+        config.row_bytes[..8].copy_from_slice(&[lanes, lanes, lanes, lanes, 64, 64, lanes, lanes]);
+        config
+    }
+}
+
+/// Adds the products of stretches to sums, in the order of stretches and steps. Every sum is by
+/// itself: how many rows and tokens go with it changes no bit. Weights and tokens are read once
+/// while they are near, which is what the hint `t1` says.
+macro_rules! products {
+    ($name:ident, $dot:literal, [$($load:literal),*], [$($step:literal),*], [$($store:literal),*]) => {
+        /// # Safety
+        ///
+        /// The stretches must be of this shape.
+        #[inline(always)]
+        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+            let config = shape.config();
+            // SAFETY: memory is what the stretches were checked to have, and `sums`; all tiles
+            // that are touched are named, and configured by the first line.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{steps}]",
+                    "tileloadd tmm0, [{sums} + {sum_stride}]",
+                    "tileloadd tmm2, [{sums} + {sum_stride} + 2048]",
+                    $($load,)*
+                    "2:",
+                    "mov {row0}, [{at}]",
+                    "mov {row1}, [{at} + 8]",
+                    "mov {stride}, [{at} + 16]",
+                    "mov {token0}, [{at} + 24]",
+                    "mov {token1}, [{at} + 32]",
+                    "mov {step_bytes}, [{at} + 40]",
+                    "mov {steps}, [{at} + 48]",
+                    "3:",
+                    "tileloaddt1 tmm4, [{row0} + {stride}]",
+                    "tileloaddt1 tmm6, [{token0} + {token_stride}]",
+                    "tileloaddt1 tmm5, [{row1} + {stride}]",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    concat!($dot, " tmm2, tmm5, tmm6"),
+                    $($step,)*
+                    "add {row0}, 64",
+                    "add {row1}, 64",
+                    "add {token0}, {step_bytes}",
+                    "add {token1}, {step_bytes}",
+                    "dec {steps}",
+                    "jnz 3b",
+                    "add {at}, 56",
+                    "dec {count}",
+                    "jnz 2b",
+                    "tilestored [{sums} + {sum_stride}], tmm0",
+                    "tilestored [{sums} + {sum_stride} + 2048], tmm2",
+                    $($store,)*
+                    steps = inout(reg) &raw const config => _,
+                    at = inout(reg) stretches.as_ptr() => _,
+                    count = inout(reg) stretches.len() => _,
+                    sums = in(reg) sums.as_mut_ptr(),
+                    sum_stride = in(reg) size_of::<[f32; TILE]>(),
+                    token_stride = in(reg) shape.lanes * 4,
+                    row0 = out(reg) _, row1 = out(reg) _, stride = out(reg) _,
+                    token0 = out(reg) _, token1 = out(reg) _, step_bytes = out(reg) _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+products!(bf16_narrow, "tdpbf16ps", [], [], []);
+products!(
+    bf16_wide,
+    "tdpbf16ps",
+    [
+        "tileloadd tmm1, [{sums} + {sum_stride} + 1024]",
+        "tileloadd tmm3, [{sums} + {sum_stride} + 3072]"
+    ],
+    [
+        "tileloaddt1 tmm7, [{token1} + {token_stride}]",
+        "tdpbf16ps tmm1, tmm4, tmm7",
+        "tdpbf16ps tmm3, tmm5, tmm7"
+    ],
+    [
+        "tilestored [{sums} + {sum_stride} + 1024], tmm1",
+        "tilestored [{sums} + {sum_stride} + 3072], tmm3"
+    ]
+);
+const _: () = assert!(size_of::<Stretch<'_>>() == 56);
+
+/// `f` with the instructions of this level.
+macro_rules! with {
+    ($self:ident, $call:expr) => {{
+        let Amx(()) = $self;
+        // SAFETY: `self` proves the instructions that these intrinsics need.
+        unsafe { $call }
+    }};
+}
+
+impl Amx {
+    /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of tokens, in bf16.
+    ///
+    /// Numbers too small for a normal f32, in or out, count as zeros.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn bf16(
+        self,
+        shape: Shape,
+        stretches: &[Stretch<'_>],
+        sums: &mut [Block; 4],
+    ) {
+        assert!(!stretches.is_empty(), "nothing to multiply");
+        let Self(()) = self;
+        if shape.wide {
+            // SAFETY: `self` proves tiles, and only `Shape::stretch` makes stretches.
+            unsafe { bf16_wide(shape, stretches, sums) }
+        } else {
+            // SAFETY: as above.
+            unsafe { bf16_narrow(shape, stretches, sums) }
+        }
+    }
+
+    /// Rows become columns.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn transpose(self, block: &mut Block) {
+        let mut v = [with!(self, _mm512_setzero_ps()); TILE];
+        for (v, row) in v.iter_mut().zip(&block.0) {
+            // SAFETY: 16 numbers are there, and the load wants no alignment.
+            *v = unsafe { _mm512_loadu_ps(row.as_ptr()) };
+        }
+        let mut w = v;
+        // Twos and then fours of rows, whose quarters are columns of four numbers.
+        for i in (0..TILE).step_by(2) {
+            w[i] = with!(self, _mm512_unpacklo_ps(v[i], v[i + 1]));
+            w[i + 1] = with!(self, _mm512_unpackhi_ps(v[i], v[i + 1]));
+        }
+        for i in (0..TILE).step_by(4) {
+            for j in 0..2 {
+                let a = with!(self, _mm512_castps_pd(w[i + j]));
+                let b = with!(self, _mm512_castps_pd(w[i + j + 2]));
+                v[i + 2 * j] = with!(self, _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)));
+                v[i + 2 * j + 1] = with!(self, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+            }
+        }
+        // Even and odd quarters of eight rows, then each by itself of all.
+        for i in [0, 1, 2, 3, 8, 9, 10, 11] {
+            w[i] = with!(self, _mm512_shuffle_f32x4::<0x88>(v[i], v[i + 4]));
+            w[i + 4] = with!(self, _mm512_shuffle_f32x4::<0xdd>(v[i], v[i + 4]));
+        }
+        for i in 0..TILE / 2 {
+            v[i] = with!(self, _mm512_shuffle_f32x4::<0x88>(w[i], w[i + 8]));
+            v[i + 8] = with!(self, _mm512_shuffle_f32x4::<0xdd>(w[i], w[i + 8]));
+        }
+        for (v, row) in v.iter().zip(&mut block.0) {
+            // SAFETY: 16 numbers have room, and the store wants no alignment.
+            unsafe { _mm512_storeu_ps(row.as_mut_ptr(), *v) };
+        }
+    }
+
+    /// The nearest bf16 to each number.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn round(self, x: &[f32; 2 * TILE]) -> [u8; ROW_BYTES] {
+        let (low, high) = x.split_at(TILE);
+        // SAFETY: 16 numbers are there, and the load wants no alignment.
+        let low = unsafe { _mm512_loadu_ps(low.as_ptr()) };
+        // SAFETY: as above.
+        let high = unsafe { _mm512_loadu_ps(high.as_ptr()) };
+        let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
+        // SAFETY: both are 64 bytes, and any bits are bytes.
+        unsafe { std::mem::transmute(rounded) }
+    }
+}
