@@ -73,7 +73,7 @@ class Tabla:
     """This project's program."""
 
     def __init__(self, name, binary, args):
-        self.name, self.binary, self.threads, self.repetitions = name, str(binary), args.threads, args.repetitions
+        self.name, self.binary, self.threads, self.repetitions = name, str(Path(binary).resolve()), args.threads, args.repetitions
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
@@ -104,7 +104,7 @@ class Llama:
     first_token, flags, bench_flags = "llama-completion", [], []
 
     def __init__(self, name, folder, args):
-        self.name, self.folder, self.threads, self.repetitions = name, Path(folder), args.threads, args.repetitions
+        self.name, self.folder, self.threads, self.repetitions = name, Path(folder).resolve(), args.threads, args.repetitions
         self.version = ""
 
     def program(self, program, model):
