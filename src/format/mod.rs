@@ -209,13 +209,14 @@ impl Directory {
     /// Says that some bytes of a tensor will hardly be read again: where they are mapped, the
     /// system may have their memory back until somebody reads them.
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
-        let (Ok(start), Some(shard)) = (
-            usize::try_from(tensor.offset),
-            self.shards.get(tensor.shard),
-        ) else {
-            return;
+        let place = || {
+            let start = usize::try_from(tensor.offset).ok()?;
+            let range = start.checked_add(range.start)?..start.checked_add(range.end)?;
+            Some((self.shards.get(tensor.shard)?, range))
         };
-        shard.bytes.release(start + range.start..start + range.end);
+        if let Some((shard, range)) = place() {
+            shard.bytes.release(range);
+        }
     }
 
     /// Bytes of all files together.

@@ -5,7 +5,7 @@
 //! scales, or into floats; link picks it once. It costs as much for one token as for many, so a
 //! chunk passes by all tokens of a tile before the next one is read.
 
-use super::codes;
+use super::codes::{self, Wanted};
 use super::product::{Sizes, Sums};
 use super::{Launch, Request};
 use crate::device::Precision;
@@ -141,7 +141,13 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     let whole = (cols as usize).is_multiple_of(STRETCH);
     match ways.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks(request, ints, shape, ADD))
+            let wanted = Wanted {
+                tokens,
+                rows,
+                cols,
+                add: ADD,
+            };
+            Ok(codes::link_chunks(request, ints, wanted))
         }
         _ => Ok(Launch {
             read: Some(Read::Floats(ways.floats)),

@@ -474,33 +474,44 @@ fn many<S: Simd, W: Source>(
     }
 }
 
-/// The kernel of a product of this shape, `[tokens, rows, cols]`, where the type of its weights
-/// has panels.
-pub(super) fn link(request: &Request<'_>, shape: [u32; 3], add: bool) -> Option<Launch> {
-    struct Found<'a>(&'a Request<'a>, [u32; 3], bool);
+/// A product that wants a kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Rows of activations at most.
+    pub(super) tokens: u32,
+    /// Rows of the matrix.
+    pub(super) rows: u32,
+    /// Columns: whole stretches.
+    pub(super) cols: u32,
+    /// Whether the sums are added to what is there.
+    pub(super) add: bool,
+}
+
+/// The kernel of a product where the type of its weights has panels.
+pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
+    struct Found<'a>(&'a Request<'a>, Wanted);
     impl panel::Visit for Found<'_> {
         type Out = Launch;
         fn format<F: Format>(self) -> Launch {
-            let Self(request, shape, add) = self;
+            let Self(request, wanted) = self;
             if request.packed {
-                let launch = launch::<Packed<F>>(request, F::OFFSET, shape, add);
+                let launch = launch::<Packed<F>>(request, F::OFFSET, wanted);
                 return Launch {
                     pack: Some(Pack::Blocks(const { &F::LAYOUT })),
                     ..launch
                 };
             }
-            launch::<Mapped<F>>(request, F::OFFSET, shape, add)
+            launch::<Mapped<F>>(request, F::OFFSET, wanted)
         }
     }
-    panel::visit(request.variant?, Found(request, shape, add))
+    panel::visit(request.variant?, Found(request, wanted))
 }
 
 /// The same for a type that has none and can be read as integers.
 pub(super) fn link_chunks(
     request: &Request<'_>,
     (unpack, min): (Unpack, bool),
-    shape: [u32; 3],
-    add: bool,
+    wanted: Wanted,
 ) -> Launch {
     let launch = if min {
         launch::<Chunks<true>>
@@ -509,16 +520,17 @@ pub(super) fn link_chunks(
     };
     Launch {
         read: Some(super::chunks::Read::Ints(unpack)),
-        ..launch(request, 0, shape, add)
+        ..launch(request, 0, wanted)
     }
 }
 
-fn launch<W: Source>(
-    request: &Request<'_>,
-    offset: i32,
-    [tokens, rows, cols]: [u32; 3],
-    add: bool,
-) -> Launch {
+fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
+    let Wanted {
+        tokens,
+        rows,
+        cols,
+        add,
+    } = wanted;
     let isa = request.isa;
     let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
     let quantised = Shape {

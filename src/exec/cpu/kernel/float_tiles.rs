@@ -241,7 +241,11 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     let shape = Shape {
         tokens,
         cols,
-        tile: if tokens == 1 { 1 } else { TILE as u32 },
+        tile: if tokens == 1 {
+            1
+        } else {
+            request.isa.tile_tokens()
+        },
         offset: 0,
         halves: 0,
         bf16: 1,

@@ -5,7 +5,7 @@
 //! on any number of threads.
 
 use super::chunks;
-use super::codes;
+use super::codes::{self, Wanted};
 use super::floats;
 use super::{Launch, Request};
 use crate::device::Precision;
@@ -81,10 +81,18 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
 ) -> Result<Launch> {
     // Activations go to int8 in whole stretches.
     let whole = (shape[2] as usize).is_multiple_of(STRETCH);
-    if request.precision == Precision::Fast && whole {
-        if let Some(launch) = codes::link(request, shape, ADD) {
-            return Ok(launch);
-        }
+    let [tokens, rows, cols] = shape;
+    let wanted = Wanted {
+        tokens,
+        rows,
+        cols,
+        add: ADD,
+    };
+    if request.precision == Precision::Fast
+        && whole
+        && let Some(launch) = codes::link(request, wanted)
+    {
+        return Ok(launch);
     }
     match floats::link::<N, ADD>(request, shape) {
         Some(launch) => Ok(launch),

@@ -69,10 +69,10 @@ pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
     let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
     let stretches = x[0].len() / STRETCH;
     for (g, words) in words.iter().enumerate() {
-        for j in 0..SHARED.min(stretches - SHARED * g) {
+        for (j, by) in (0..SHARED.min(stretches - SHARED * g)).zip((0..).step_by(2)) {
             let mut codes = [s.bytes(&words[0]); WORDS];
             for (code, word) in codes.iter_mut().zip(words) {
-                *code = s.and(s.right(s.bytes(word), 2 * j as u32), 3);
+                *code = s.and(s.right(s.bytes(word), by), 3);
             }
             let at = STRETCH * (SHARED * g + j);
             unroll!(t < T => {

@@ -286,7 +286,7 @@ impl Rows for Avx2 {
     #[inline(always)]
     fn bytes(self, word: &Word) -> [__m256i; 2] {
         let [low, high] = bytemuck::cast_ref::<Word, [[u8; 32]; 2]>(word);
-        [Avx2::bytes(self, low), Avx2::bytes(self, high)]
+        [Self::bytes(self, low), Self::bytes(self, high)]
     }
     #[inline(always)]
     fn put_bytes(self, word: &mut Word, v: [__m256i; 2]) {

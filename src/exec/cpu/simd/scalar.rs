@@ -12,10 +12,6 @@ fn two(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1]]
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a block's product is below 2^24"
-)]
 impl Simd for Scalar {
     #[inline(never)]
     fn apart<T: Task<Self>>(self, task: T) {
