@@ -85,6 +85,15 @@
 /** Every product in f32 on decoded weights, KV cache in f32. */
 #define TABLA_PRECISION_EXACT 1
 
+/** A CPU packs quantised weights where they fit: `TablaLoadOptions.weights`. */
+#define TABLA_WEIGHTS_AUTO 0
+
+/** They stay in the file's pages, which every process shares; loading reads none of them. */
+#define TABLA_WEIGHTS_MAPPED 1
+
+/** They are rearranged in memory of their own while loading; tokens come faster. */
+#define TABLA_WEIGHTS_PACKED 2
+
 /** The head stays as the file has it: `TablaLoadOptions.head_type`. */
 #define TABLA_HEAD_AS_STORED 0
 
@@ -231,8 +240,8 @@ typedef struct TablaLoadOptions {
     uint32_t threads;
     /** Positions of the KV cache; 0 takes what the model was trained for, 4096 at most. */
     uint32_t max_context;
-    /** Keep 0. */
-    uint32_t reserved;
+    /** `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`. */
+    int32_t weights;
     /** A folder whose shaders stand in front of the embedded ones, or NULL. */
     const char *shader_path;
     /** Called at the end of every stage, or NULL. */

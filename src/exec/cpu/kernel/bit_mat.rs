@@ -94,12 +94,18 @@ impl Kernel for BitPanels {
                             t += $tokens;
                         }};
                     }
-                    match (end - t).min(S::TOKENS) {
-                        16.. => tile!(16),
-                        8.. => tile!(8),
-                        4.. => tile!(4),
-                        2.. => tile!(2),
-                        _ => tile!(1),
+                    let tokens = (end - t).min(S::TOKENS);
+                    // The conditions on a level are decided where the function is instantiated.
+                    if const { S::TOKENS > 8 } && tokens > 15 {
+                        tile!(16);
+                    } else if const { S::TOKENS > 4 } && tokens > 7 {
+                        tile!(8);
+                    } else if tokens > 3 {
+                        tile!(4);
+                    } else if tokens > 1 {
+                        tile!(2);
+                    } else {
+                        tile!(1);
                     }
                 }
             }

@@ -463,12 +463,18 @@ fn many<S: Simd, W: Source>(
                     })
                 };
             }
-            match (live - first).min(S::TOKENS) {
-                1 => tile!(1),
-                2 => tile!(2),
-                3 | 4 => tile!(4),
-                5..=8 => tile!(8),
-                _ => tile!(16),
+            let tokens = (live - first).min(S::TOKENS);
+            // The conditions on a level are decided where the function is instantiated.
+            if const { S::TOKENS > 8 } && tokens > 8 {
+                tile!(16);
+            } else if const { S::TOKENS > 4 } && tokens > 4 {
+                tile!(8);
+            } else if tokens > 2 {
+                tile!(4);
+            } else if tokens > 1 {
+                tile!(2);
+            } else {
+                tile!(1);
             }
         }
     }

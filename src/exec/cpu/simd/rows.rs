@@ -96,7 +96,8 @@ macro_rules! unroll {
         unroll!(@each $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
     (@each $i:ident, $n:ident, $body:block, $($at:literal)+) => {
-        $(if $n > $at {
+        // Decided where the function is instantiated, so that no other body is compiled.
+        $(if const { $n > $at } {
             let $i: usize = $at;
             $body
         })+
