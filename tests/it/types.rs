@@ -219,3 +219,57 @@ fn every_type_multiplies_as_it_decodes() {
         }
     }
 }
+
+/// Rows and columns that fill no tile, no panel and no span, and some that do.
+const FLOATS: [[u32; 2]; 8] = [
+    [1, 1],
+    [5, 31],
+    [17, 32],
+    [33, 130],
+    [40, 97],
+    [64, 64],
+    [7, 1056],
+    [35, 2081],
+];
+
+#[test]
+fn a_batch_of_floats_changes_no_bit() {
+    const TOKENS: u32 = 97;
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for [rows, cols] in FLOATS {
+            let filling = Filling::random("w", dtype, [rows, cols]);
+            let w = filling.numbers();
+            let one = Arc::new(One {
+                dtype,
+                shape: [rows, cols],
+                filling,
+            });
+            let mut random = Random::of("x");
+            let x: Vec<f32> = (0..TOKENS * cols).map(|_| random.number()).collect();
+            let (row, wide) = (rows as usize, cols as usize);
+            for level in Level::available() {
+                for precision in [Precision::Exact, Precision::Fast] {
+                    let alone = cpu(level, precision, 1);
+                    let what = format!("{dtype} [{rows}, {cols}] on {}", alone.name);
+                    let all = product(&alone, &one, &x, [TOKENS, rows, cols]);
+                    check(&what, &all, (&w, &x), wide, precision);
+                    for t in [0, 1, 6, 15, 16, 31, 32, 95, 96] {
+                        let x = &x[t * wide..][..wide];
+                        let y = product(&alone, &one, x, [1, rows, cols]);
+                        assert!(y == all[t * row..][..row], "{what}: token {t} alone");
+                    }
+                    for (tokens, threads) in [(2, 1), (7, 2), (16, 3), (33, 2), (TOKENS, 3)] {
+                        let device = cpu(level, precision, threads);
+                        let count = tokens as usize;
+                        let x = &x[..count * wide];
+                        let y = product(&device, &one, x, [tokens, rows, cols]);
+                        assert!(
+                            y == all[..count * row],
+                            "{what}: {tokens} tokens, {threads} threads"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
