@@ -79,7 +79,7 @@
 /** On a GPU, be it a software one; an error where there is none. */
 #define TABLA_DEVICE_GPU 2
 
-/** Activations may go to int8, the KV cache is f16: `TablaLoadOptions.precision`. */
+/** Activations may go to int8 or bf16, the KV cache is f16: `TablaLoadOptions.precision`. */
 #define TABLA_PRECISION_FAST 0
 
 /** Every product in f32 on decoded weights, KV cache in f32. */

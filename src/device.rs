@@ -14,7 +14,8 @@ pub enum DeviceKind {
 /// How exactly the device computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Activations may go to int8 in blocks before a quantised product, and the KV cache is f16.
+    /// Activations may go to int8 in blocks before a quantised product, on a CPU to bf16 before one
+    /// of BF16 weights, and the KV cache is f16.
     #[default]
     Fast,
     /// Every product in f32 on decoded weights, KV cache in f32. Only ternary digits with one scale

@@ -15,7 +15,7 @@ pub const TABLA_DEVICE_CPU: i32 = 1;
 /// On a GPU, be it a software one; an error where there is none.
 pub const TABLA_DEVICE_GPU: i32 = 2;
 
-/// Activations may go to int8, the KV cache is f16: `TablaLoadOptions.precision`.
+/// Activations may go to int8 or bf16, the KV cache is f16: `TablaLoadOptions.precision`.
 pub const TABLA_PRECISION_FAST: i32 = 0;
 /// Every product in f32 on decoded weights, KV cache in f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
