@@ -3,14 +3,17 @@
 //! A word has four columns of four stretches; stretch `j` of the four is in its bits `2 j` and
 //! `2 j + 1`. Digits are stored plus 1.
 
-use super::{STRETCH, WORDS};
-use crate::exec::cpu::simd::Unpack;
-use crate::exec::cpu::simd::rows::{ROWS, Rows, Word, unroll};
+use super::{AHEAD, STRETCH, WORDS};
+use crate::exec::cpu::simd::rows::{ROWS, Word, unroll};
+use crate::exec::cpu::simd::{Simd, Unpack};
 use crate::quant::{CHUNK, Chunk, Matrix};
 use std::ops::Range;
 
 /// Stretches that share their words.
 const SHARED: usize = 4;
+
+/// Fewer tokens than this leave the units of arithmetic waiting for each one's sum.
+const FEW: usize = 8;
 
 /// The words of as many columns.
 type Group = [Word; WORDS];
@@ -56,7 +59,7 @@ pub(in crate::exec::cpu) fn pack(
 /// `sum_i code[i] x[t][i]` for each of `T` tokens and row, from `start` on; `x` are whole
 /// stretches.
 #[inline(always)]
-pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
+pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
     s: S,
     panel: &[u8],
     x: [&[u8]; T],
@@ -69,6 +72,9 @@ pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
     let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
     let stretches = x[0].len() / STRETCH;
     for (g, words) in words.iter().enumerate() {
+        for word in words {
+            s.prefetch(word, AHEAD);
+        }
         for (j, by) in (0..SHARED.min(stretches - SHARED * g)).zip((0..).step_by(2)) {
             let mut codes = [s.bytes(&words[0]); WORDS];
             for (code, word) in codes.iter_mut().zip(words) {
@@ -76,7 +82,14 @@ pub(in crate::exec::cpu) fn dots<S: Rows, const T: usize>(
             }
             let at = STRETCH * (SHARED * g + j);
             unroll!(t < T => {
-                sums[t] = s.dot::<WORDS>(3, sums[t], &codes, &x[t][at..][..STRETCH]);
+                let x = &x[t][at..][..STRETCH];
+                sums[t] = if const { T < FEW } {
+                    // A chain of its own for every stretch: one alone would be waited for.
+                    let part = s.dot::<WORDS>(3, s.splat_int(0), &codes, x);
+                    s.add_shifted(sums[t], part, 0)
+                } else {
+                    s.dot::<WORDS>(3, sums[t], &codes, x)
+                };
             });
         }
     }

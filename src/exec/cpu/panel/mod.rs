@@ -10,8 +10,8 @@ pub(super) mod digits;
 mod super_blocks;
 
 use crate::dtype::DType;
-use crate::exec::cpu::simd::Unpack;
 use crate::exec::cpu::simd::rows::{Column, Half, ROWS, Rows, Word};
+use crate::exec::cpu::simd::{Simd, Unpack};
 use crate::quant::Matrix;
 use std::ops::Range;
 
@@ -241,9 +241,12 @@ pub(super) trait Sink<S: Rows> {
     fn take(&mut self, stretch: Stretch<S>);
 }
 
+/// How far ahead of its use a block is asked for.
+const AHEAD: usize = 4096;
+
 /// Gives the stretches of some columns of a panel; the columns are whole blocks.
 #[inline(always)]
-pub(super) fn stretches<F: Format, S: Rows, K: Sink<S>>(
+pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(
     s: S,
     panel: &Panel<'_>,
     columns: Range<usize>,
@@ -251,6 +254,11 @@ pub(super) fn stretches<F: Format, S: Rows, K: Sink<S>>(
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
+        // The first field has most of a block's bytes.
+        let bytes = panel.field(0, block);
+        for line in (0..const { F::LAYOUT.fields[0].block_bytes() }).step_by(64) {
+            s.prefetch(bytes, AHEAD + line);
+        }
         F::stretches(s, panel, block, sink);
     }
 }
