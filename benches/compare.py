@@ -339,6 +339,7 @@ def roofline_tables(report, plots):
 LIMITS = {
     "memory_bytes_per_second": ("memory", "GB/s"),
     "peak_int8_per_second": ("int8", "GOP/s"),
+    "peak_bf16_per_second": ("bf16", "GFLOP/s"),
     "peak_f32_per_second": ("f32", "GFLOP/s"),
 }
 
@@ -468,9 +469,9 @@ def roofline(record, path):
                    if g["seconds"] >= SHARE_MIN * whole and g["bytes"] > 0 and g["operations"] > 0]
     if not points:
         return
-    memory, int8, f32 = (max(test[key] for test in tests) for key in LIMITS)
+    memory, *peaks = (max(test[key] for test in tests) for key in LIMITS)
     low = [math.floor(math.log10(min(p[i] for p in points))) for i in (0, 1)]
-    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * int8 / memory))), math.ceil(math.log10(max(int8, f32) * 1.1))]
+    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * max(peaks) / memory))), math.ceil(math.log10(max(peaks) * 1.1))]
     left, top, width, height = 60, 20, 560, 360
     svg = Svg(left + width + 20, top + height + 50)
     x = lambda v: left + (math.log10(v) - low[0]) / (high[0] - low[0]) * width
@@ -481,13 +482,13 @@ def roofline(record, path):
     for power in range(low[1], high[1] + 1):
         svg.line(left, y(10.0**power), left + width, y(10.0**power), "#ddd")
         svg.text(left - 6, y(10.0**power) + 4, f"{10.0**power / 1e9:g}", "end")
-    for name, peak in (("int8", int8), ("f32", f32)):
+    for (name, _), peak in zip(list(LIMITS.values())[1:], peaks):
         knee = peak / memory
         svg.line(x(max(knee, 10.0 ** low[0])), y(peak), left + width, y(peak), "#444")
         svg.text(left + width - 4, y(peak) - 4, f"{name} {number(peak / 1e9)} GOP/s", "end")
     # The line of memory ends where arithmetic begins, or at the foot of the sheet.
     start = max(10.0 ** low[0], 10.0 ** low[1] / memory)
-    end = max(int8, f32) / memory
+    end = max(peaks) / memory
     svg.line(x(start), y(start * memory), x(end), y(end * memory), "#444")
     svg.text(x(start) + 24, y(start * memory) + 6, f"memory {number(memory / 1e9)} GB/s")
     labels = []

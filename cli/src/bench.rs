@@ -87,6 +87,7 @@ fn best(a: Peak, b: Peak) -> Peak {
     Peak {
         int8: a.int8.max(b.int8),
         float: a.float.max(b.float),
+        bf16: a.bf16.max(b.bf16),
     }
 }
 
@@ -331,8 +332,9 @@ impl Machine<'_> {
             test.commands.print(&test.name(), limits)?;
         }
         terminal::note(&format!(
-            "arithmetic: int8 {:.0} GOP/s, f32 {:.0} GFLOP/s, in registers by {} threads with {}",
+            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, in registers by {} threads with {}",
             peak.int8 / 1e9,
+            peak.bf16 / 1e9,
             peak.float / 1e9,
             self.profile.threads,
             self.profile.backend
@@ -409,6 +411,7 @@ impl Machine<'_> {
         fields.insert("memory_samples".to_string(), rates.into());
         if let Some(peak) = self.peak {
             fields.insert("peak_int8_per_second".to_string(), peak.int8.into());
+            fields.insert("peak_bf16_per_second".to_string(), peak.bf16.into());
             fields.insert("peak_f32_per_second".to_string(), peak.float.into());
             fields.insert("commands".to_string(), test.commands.objects().into());
         }

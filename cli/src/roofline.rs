@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::terminal;
 use serde_json::{Value, json};
+use tabla::dtype::DType;
 use tabla::exec::Lap;
 use tabla::exec::cpu::Peak;
 use tabla::op::list::Op;
@@ -28,19 +29,22 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arithmetic {
     Int8,
+    Bf16,
     Float,
 }
 
 impl Arithmetic {
-    /// Products of quantised weights are of int8, unless every product is computed in f32.
+    /// Products of quantised weights are of int8, and those of BF16 weights of bf16, unless every
+    /// product is computed in f32.
     fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
         let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
-        let quantised = weights.any(|info| info.dtype.facts().block > 1);
-        match cmd.op {
-            Op::BitMat => Self::Int8,
-            Op::Embed | Op::EmbedAdd => Self::Float,
-            _ if quantised && precision == Precision::Fast => Self::Int8,
+        let fast = precision == Precision::Fast;
+        match (cmd.op, weights.next().map(|info| info.dtype)) {
+            (Op::BitMat, _) => Self::Int8,
+            (Op::Embed | Op::EmbedAdd, _) => Self::Float,
+            (_, Some(DType::Bf16)) if fast => Self::Bf16,
+            (_, Some(dtype)) if fast && dtype.facts().block > 1 => Self::Int8,
             _ => Self::Float,
         }
     }
@@ -48,6 +52,7 @@ impl Arithmetic {
     fn name(self) -> &'static str {
         match self {
             Self::Int8 => "int8",
+            Self::Bf16 => "bf16",
             Self::Float => "f32",
         }
     }
@@ -55,6 +60,7 @@ impl Arithmetic {
     fn peak(self, peak: Peak) -> f64 {
         match self {
             Self::Int8 => peak.int8,
+            Self::Bf16 => peak.bf16,
             Self::Float => peak.float,
         }
     }

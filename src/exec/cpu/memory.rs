@@ -419,14 +419,20 @@ impl<T: Pod> Out<'_, T> {
         self.slice(row * width + first * size, (end - first) * size)
     }
 
-    /// The columns of a unit in a row of `width`, `size` of them, or fewer where the row ends.
-    pub(super) fn panel(&mut self, row: usize, width: usize, unit: usize, size: usize) -> &mut [T] {
+    /// The columns of units in a row of `width`, `size` for each, or fewer where the row ends.
+    pub(super) fn panels(
+        &mut self,
+        row: usize,
+        width: usize,
+        units: Range<usize>,
+        size: usize,
+    ) -> &mut [T] {
         let part = self.part;
         assert!(
-            (part.first..part.end).contains(&unit) && part.step == 1,
-            "unit {unit} is another thread's"
+            part.first <= units.start && units.end <= part.end && part.step == 1,
+            "units {units:?} are another thread's"
         );
-        let columns = (unit * size).min(width)..((unit + 1) * size).min(width);
+        let columns = (units.start * size).min(width)..(units.end * size).min(width);
         self.slice(row * width + columns.start, columns.len())
     }
 

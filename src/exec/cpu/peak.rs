@@ -1,7 +1,7 @@
 //! What the arithmetic of this machine delivers: multiply-adds that nothing has to be read for.
 
 use super::Options;
-use super::simd::rows::ROWS;
+use super::simd::rows::{ROWS, unroll};
 use super::simd::{Isa, Probe, Simd};
 use crate::error::Result;
 use std::hint::black_box;
@@ -15,6 +15,8 @@ pub struct Peak {
     pub int8: f64,
     /// Fused multiply-adds of f32.
     pub float: f64,
+    /// Products of bf16 in sums of f32: by tiles where the level has them, and by f32 elsewhere.
+    pub bf16: f64,
 }
 
 /// How long each kind is measured.
@@ -24,8 +26,6 @@ const ROUNDS: u32 = 2048;
 /// Sums that do not wait for each other: enough for two units with a latency of five, and few
 /// enough for 16 registers.
 const SUMS: usize = 12;
-/// The same for sums of int8, of which a level takes as many as its tiles of products have.
-const SUMS_MAX: usize = 16;
 
 /// Measures for some milliseconds, with the threads and the level of the options.
 ///
@@ -34,9 +34,12 @@ const SUMS_MAX: usize = 16;
 /// As [`profile`](super::profile).
 pub fn peak(options: &Options) -> Result<Peak> {
     let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
+    let float = rate(isa.probe::<Float>(), threads);
+    let tiles = isa.probe_tiles();
     Ok(Peak {
         int8: rate(isa.probe::<Int8>(), threads),
-        float: rate(isa.probe::<Float>(), threads),
+        float,
+        bf16: tiles.map_or(float, |probe| rate(probe, threads)),
     })
 }
 
@@ -81,19 +84,25 @@ struct Int8;
 impl Probe for Int8 {
     #[inline(always)]
     fn run<S: Simd>(s: S, rounds: u32) -> u64 {
-        let (w, x) = ([s.bytes(&black_box([3; _]))], [[1; 4]; SUMS_MAX]);
-        let mut sums = black_box([s.splat_int(0); SUMS_MAX]);
-        let count = S::TOKENS.min(SUMS_MAX);
-        for _ in 0..rounds {
-            // Read anew, or their products would be taken out of the loop.
-            let x = black_box(&x);
-            for (sum, x) in sums[..count].iter_mut().zip(x) {
-                *sum = s.dot(127, *sum, &w, x);
-            }
+        // As many sums as there are registers for.
+        if const { S::TOKENS >= SUMS } {
+            dots::<S, SUMS>(s, rounds)
+        } else {
+            dots::<S, 4>(s, rounds)
         }
-        black_box(sums);
-        operations(rounds, count * 4 * ROWS)
     }
+}
+
+#[inline(always)]
+fn dots<S: Simd, const N: usize>(s: S, rounds: u32) -> u64 {
+    let mut sums = [s.splat_int(0); N];
+    for _ in 0..rounds {
+        // Read anew, or products that a level adds up later would be taken out of the loop.
+        let w = [s.bytes(black_box(&[3; _]))];
+        unroll!(i < N => { sums[i] = s.dot(127, sums[i], &w, &[1; 4]); });
+    }
+    black_box(sums);
+    operations(rounds, N * 4 * ROWS)
 }
 
 /// Operations of so many rounds with so many products each.
@@ -115,7 +124,10 @@ mod tests {
                 ..Options::default()
             };
             let peak = peak(&options).expect("an available level");
-            assert!(peak.int8 > 0.0 && peak.float > 0.0, "{level:?}: {peak:?}");
+            assert!(
+                peak.int8 > 0.0 && peak.float > 0.0 && peak.bf16 > 0.0,
+                "{level:?}: {peak:?}"
+            );
         }
     }
 }

@@ -136,7 +136,7 @@ impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
             let mut column = [0.0; ROWS];
             s.put_column(&mut column, s.floats(sums));
             let scale = self.d[t] * self.scale;
-            let y = self.y.panel(token + t, self.rows, panel, ROWS);
+            let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
                 *y = sum * scale;
             }

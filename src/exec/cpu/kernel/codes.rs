@@ -16,12 +16,20 @@ use crate::exec::cpu::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::exec::cpu::simd::{Kernel, Simd, Task, Unpack};
 use crate::exec::cpu::step::Split;
 use crate::quant::{CHUNK, Chunk};
+use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Columns of a panel that are read at once: their codes stay in the nearest cache while all
-/// tokens pass by.
-const COLUMNS: usize = 1024;
+/// Columns of a panel that are read at once: beside their codes a tile of tokens stays in the
+/// nearest cache.
+const COLUMNS: usize = 512;
+
+/// The same as stretches.
+const STRETCHES: usize = COLUMNS / STRETCH;
+
+/// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
+/// may come from further away, is brought near once for all of them.
+const PANELS: usize = 8;
 
 /// Where stretches come from.
 trait Source {
@@ -207,36 +215,66 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
     x: Block<'_>,
     sums: &mut [S::Floats; T],
 ) {
+    let x = Tokens::<T> {
+        q: x.q.first_chunk().expect("a tile's tokens"),
+        d: x.d.first_chunk().expect("a tile's tokens"),
+        start: x.start.map(|x| x.first_chunk().expect("a tile's tokens")),
+        sum: x.sum.map(|x| x.first_chunk().expect("a tile's tokens")),
+    };
+    // Several tokens at a time, as far as registers go: one's products wait for each other.
+    if const { S::TOKENS >= 16 && T >= 4 } {
+        unroll!(i < T / 4 => { few::<S, C, T, 4>(s, stretch, x, sums, 4 * i); });
+    } else {
+        unroll!(t < T => { few::<S, C, T, 1>(s, stretch, x, sums, t); });
+    }
+}
+
+/// The first tokens of a [`Block`].
+#[derive(Clone, Copy)]
+struct Tokens<'a, const T: usize> {
+    q: &'a [[u8; STRETCH]; T],
+    d: &'a [f32; T],
+    start: [&'a [i32; T]; 2],
+    sum: [&'a [f32; T]; 2],
+}
+
+/// The same for `J` of the tokens.
+#[inline(always)]
+fn few<S: Rows, C: Codes, const T: usize, const J: usize>(
+    s: S,
+    stretch: &Stretch<S>,
+    x: Tokens<'_, T>,
+    sums: &mut [S::Floats; T],
+    first: usize,
+) {
     const HALF: usize = WORDS / 2;
-    let q = &x.q[..T];
-    let d = &x.d[..T];
-    let start = x.start.map(|start| &start[..T]);
-    let sum_x = x.sum.map(|sum| &sum[..T]);
-    unroll!(t < T => {
-        let mut sum = sums[t];
-        let d = s.splat_float(d[t]);
-        if C::HALVES {
-            let [low, high] = stretch.codes.as_chunks::<HALF>().0 else {
-                unreachable!("two halves");
-            };
-            let halves = [(low, &q[t][..16]), (high, &q[t][16..])];
-            for (h, (codes, q)) in halves.into_iter().enumerate() {
-                let ints = s.dot::<HALF>(C::MAX, s.splat_int(start[h][t]), codes, q);
-                sum = s.times_add(s.floats(ints), s.times(stretch.scale[h], d), sum);
-            }
+    let halves = const { 1 + C::HALVES as usize };
+    for h in 0..halves {
+        let mut q = [&x.q[first][..]; J];
+        let mut starts = [s.splat_int(0); J];
+        unroll!(j < J => {
+            q[j] = &x.q[first + j][h * STRETCH / halves..];
+            starts[j] = s.splat_int(x.start[h][first + j]);
+        });
+        let ints = if C::HALVES {
+            let codes = stretch.codes[h * HALF..].first_chunk().expect("two halves");
+            s.dots::<HALF, J>(C::MAX, starts, codes, q)
         } else {
-            let start = s.splat_int(start[0][t]);
-            let ints = s.dot::<WORDS>(C::MAX, start, &stretch.codes, &q[t]);
-            sum = s.times_add(s.floats(ints), s.times(stretch.scale[0], d), sum);
+            s.dots::<WORDS, J>(C::MAX, starts, &stretch.codes, q)
+        };
+        unroll!(j < J => {
+            let scale = s.times(stretch.scale[h], s.splat_float(x.d[first + j]));
+            sums[first + j] = s.times_add(s.floats(ints[j]), scale, sums[first + j]);
+        });
+    }
+    if C::MIN {
+        for h in 0..halves {
+            unroll!(j < J => {
+                let sum = s.splat_float(x.sum[h][first + j]);
+                sums[first + j] = s.times_add(stretch.min[h], sum, sums[first + j]);
+            });
         }
-        if C::MIN {
-            sum = s.times_add(stretch.min[0], s.splat_float(sum_x[0][t]), sum);
-            if C::HALVES {
-                sum = s.times_add(stretch.min[1], s.splat_float(sum_x[1][t]), sum);
-            }
-        }
-        sums[t] = sum;
-    });
+    }
 }
 
 /// What a product's kernel is told.
@@ -247,6 +285,8 @@ pub(in crate::exec::cpu) struct Product {
     /// Whether sums are added to what is there.
     add: bool,
     quantised: Shape,
+    /// Panels that many tokens pass by together.
+    together: usize,
 }
 
 /// The products of stretches and the first token, as they come.
@@ -297,35 +337,36 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
     }
 }
 
+/// Stored stretches of some columns of a panel.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Piece {
+    codes: [StoredCodes; STRETCHES],
+    scales: [StoredNumbers; STRETCHES],
+    mins: [StoredNumbers; STRETCHES],
+}
+
 /// What a thread needs beside its operands.
 struct Scratch<'a> {
-    codes: &'a mut [StoredCodes],
-    scales: &'a mut [StoredNumbers],
-    mins: &'a mut [StoredNumbers],
-    /// The sums of all tokens while the columns are read piece by piece.
+    /// Of the panels that tokens pass by together.
+    pieces: &'a mut [Piece],
+    /// The sums of all tokens while the columns are read piece by piece: of one panel behind the
+    /// other.
     sums: &'a mut [Column],
     buffer: &'a mut [u8],
 }
 
 impl<'a> Scratch<'a> {
-    const STRETCHES: usize = COLUMNS / STRETCH;
-
-    fn bytes(tokens: usize, buffer: usize) -> usize {
-        let stretch = size_of::<StoredCodes>() + 2 * size_of::<StoredNumbers>();
-        Self::STRETCHES * stretch + tokens * size_of::<Column>() + buffer
+    fn bytes(tokens: usize, panels: usize, buffer: usize) -> usize {
+        panels * (size_of::<Piece>() + tokens * size_of::<Column>()) + buffer
     }
 
-    fn open(bytes: &'a mut [u8], buffer: usize) -> Self {
+    fn open(bytes: &'a mut [u8], panels: usize, buffer: usize) -> Self {
         let (bytes, buffer) = bytes.split_at_mut(bytes.len() - buffer);
-        let n = Self::STRETCHES;
-        let (codes, rest) = bytes.split_at_mut(n * size_of::<StoredCodes>());
-        let (scales, rest) = rest.split_at_mut(n * size_of::<StoredNumbers>());
-        let (mins, sums) = rest.split_at_mut(n * size_of::<StoredNumbers>());
+        let (pieces, sums) = bytes.split_at_mut(panels * size_of::<Piece>());
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
         Self {
-            codes: bytemuck::cast_slice_mut(codes),
-            scales: bytemuck::cast_slice_mut(scales),
-            mins: bytemuck::cast_slice_mut(mins),
+            pieces: bytemuck::cast_slice_mut(pieces),
             sums: sums.as_chunks_mut().0,
             buffer,
         }
@@ -334,12 +375,10 @@ impl<'a> Scratch<'a> {
 
 /// Adds the products of stored stretches and the tokens of a tile.
 struct Tile<'a, C, const T: usize> {
-    codes: &'a [StoredCodes],
-    scales: &'a [StoredNumbers],
-    mins: &'a [StoredNumbers],
+    piece: &'a Piece,
+    blocks: Range<usize>,
     x: Tiles<'a>,
     tile: usize,
-    first_block: usize,
     sums: &'a mut [Column],
     kind: PhantomData<C>,
 }
@@ -349,11 +388,18 @@ impl<S: Simd, C: Codes, const T: usize> Task<S> for Tile<'_, C, T> {
     fn run(self, s: S) {
         let carry = &mut self.sums[..T];
         let mut sums = [s.splat_float(0.0); T];
-        for (sum, carry) in sums.iter_mut().zip(carry.iter()) {
-            *sum = s.column(carry);
+        if self.blocks.start > 0 {
+            for (sum, carry) in sums.iter_mut().zip(carry.iter()) {
+                *sum = s.column(carry);
+            }
         }
-        let numbers = self.scales.iter().zip(self.mins);
-        let stretches = self.codes.iter().zip(numbers).zip(self.first_block..);
+        let Piece {
+            codes,
+            scales,
+            mins,
+        } = self.piece;
+        let numbers = scales.iter().zip(mins);
+        let stretches = codes.iter().zip(numbers).zip(self.blocks);
         for ((codes, (scale, min)), block) in stretches {
             let stretch = stored::<S, C>(s, codes, scale, min);
             multiply::<S, C, T>(s, &stretch, self.x.block(self.tile, block), &mut sums);
@@ -373,26 +419,43 @@ impl<W: Source> Kernel for Products<W> {
             rows,
             add,
             quantised,
+            together,
             ..
         } = args.product();
         let live = args.live();
         let x = Tiles::new(args.bytes(5), quantised);
         let mut scratch = args.open::<u8>(4);
-        let mut scratch = Scratch::open(scratch.whole(), W::buffer_bytes());
+        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
         let mut y = args.open::<f32>(2);
-        for panel in args.range() {
+        // A tile is near as it is, and panels are read through.
+        let together = if live > S::TOKENS { together } else { 1 };
+        let range = args.range();
+        for first in range.clone().step_by(together) {
+            let panels = first..range.end.min(first + together);
             if live == 1 {
-                one::<S, W>(s, &args, panel, x, &mut scratch);
+                one::<S, W>(s, &args, first, x, &mut scratch);
             } else {
-                many::<S, W>(s, &args, panel, x, &mut scratch);
+                many::<S, W>(s, &args, panels.clone(), x, &mut scratch);
             }
-            for (t, sums) in scratch.sums[..live].iter().enumerate() {
-                let y = y.panel(t, rows, panel, ROWS);
-                for (y, sum) in y.iter_mut().zip(sums) {
-                    *y = if add { *y + sum } else { *sum };
+            // Token by token: what a token has of these panels lies side by side.
+            for t in 0..live {
+                let y = y.panels(t, rows, panels.clone(), ROWS);
+                let sums = scratch.sums[t..].iter().step_by(width::<S>(live));
+                for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
+                    for (y, sum) in y.iter_mut().zip(sums) {
+                        *y = if add { *y + sum } else { *sum };
+                    }
                 }
             }
         }
+    }
+}
+
+/// Sums of a panel: of whole tiles, but for one token.
+fn width<S: Rows>(live: usize) -> usize {
+    match live {
+        1 => 1,
+        _ => live.next_multiple_of(S::TOKENS),
     }
 }
 
@@ -425,56 +488,57 @@ fn one<S: Simd, W: Source>(
     s.put_column(&mut scratch.sums[0], sink.sum[0]);
 }
 
-/// The sums of a panel for all tokens.
+/// The sums of some panels for all tokens.
 #[inline(always)]
 fn many<S: Simd, W: Source>(
     s: S,
     args: &Args<'_>,
-    panel: usize,
+    panels: Range<usize>,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
     let live = args.live();
-    scratch.sums.as_flattened_mut().fill(0.0);
     for columns in pieces(args.product().cols) {
-        let stretches = columns.len() / STRETCH;
-        let first_block = columns.start / STRETCH;
-        let mut sink = Store::<S, W::Codes> {
-            s,
-            codes: scratch.codes.iter_mut(),
-            scales: scratch.scales.iter_mut(),
-            mins: scratch.mins.iter_mut(),
-            kind: PhantomData,
-        };
-        let at = At { panel, columns };
-        W::stretches(s, args, at, scratch.buffer, &mut sink);
+        for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
+            let mut sink = Store::<S, W::Codes> {
+                s,
+                codes: piece.codes.iter_mut(),
+                scales: piece.scales.iter_mut(),
+                mins: piece.mins.iter_mut(),
+                kind: PhantomData,
+            };
+            let columns = columns.clone();
+            W::stretches(s, args, At { panel, columns }, scratch.buffer, &mut sink);
+        }
+        let blocks = columns.start / STRETCH..columns.end / STRETCH;
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
-            macro_rules! tile {
-                ($tokens:literal) => {
-                    s.apart(Tile::<W::Codes, $tokens> {
-                        codes: &scratch.codes[..stretches],
-                        scales: scratch.scales,
-                        mins: scratch.mins,
-                        x,
-                        tile,
-                        first_block,
-                        sums: &mut scratch.sums[first..],
-                        kind: PhantomData,
-                    })
-                };
-            }
-            let tokens = (live - first).min(S::TOKENS);
-            // The conditions on a level are decided where the function is instantiated.
-            if const { S::TOKENS > 8 } && tokens > 8 {
-                tile!(16);
-            } else if const { S::TOKENS > 4 } && tokens > 4 {
-                tile!(8);
-            } else if tokens > 2 {
-                tile!(4);
-            } else if tokens > 1 {
-                tile!(2);
-            } else {
-                tile!(1);
+            let sums = scratch.sums.chunks_exact_mut(width::<S>(live));
+            for (piece, sums) in scratch.pieces[..panels.len()].iter().zip(sums) {
+                macro_rules! tile {
+                    ($tokens:literal) => {
+                        s.apart(Tile::<W::Codes, $tokens> {
+                            piece,
+                            blocks: blocks.clone(),
+                            x,
+                            tile,
+                            sums: &mut sums[first..],
+                            kind: PhantomData,
+                        })
+                    };
+                }
+                let tokens = (live - first).min(S::TOKENS);
+                // The conditions on a level are decided where the function is instantiated.
+                if const { S::TOKENS > 8 } && tokens > 8 {
+                    tile!(16);
+                } else if const { S::TOKENS > 4 } && tokens > 4 {
+                    tile!(8);
+                } else if tokens > 2 {
+                    tile!(4);
+                } else if tokens > 1 {
+                    tile!(2);
+                } else {
+                    tile!(1);
+                }
             }
         }
     }
@@ -552,14 +616,16 @@ fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Laun
     };
     let [rows, cols] = [rows, cols].map(|n| n as usize);
     let room = tokens.next_multiple_of(tile) as usize;
+    let together = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(room, W::buffer_bytes()),
+        scratch: Scratch::bytes(room, together, W::buffer_bytes()),
         quantise: Some(quantised),
         product: Some(Product {
             rows,
             cols,
             add,
             quantised,
+            together,
         }),
         ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
     }

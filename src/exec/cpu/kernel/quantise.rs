@@ -112,7 +112,7 @@ struct Quantise;
 
 impl Kernel for Quantise {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let shape: Shape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
         let x = args.f32s(0);
@@ -124,7 +124,7 @@ impl Kernel for Quantise {
                 let x = x[token * cols..][..cols].as_chunks::<STRETCH>().0;
                 for (x, out) in x.iter().zip(tile.chunks_exact_mut(n * TOKEN_BYTES)) {
                     let (q, numbers) = out.split_at_mut(n * STRETCH);
-                    let (d, sums) = block(x, &mut q.as_chunks_mut().0[t]);
+                    let (d, sums) = block(s, x, &mut q.as_chunks_mut().0[t]);
                     let sums = match shape.halves {
                         0 => [sums[0] + sums[1], 0],
                         _ => sums,
@@ -144,9 +144,10 @@ impl Kernel for Quantise {
 
 /// `d = max |x| / 127`, `q = round(x / d)`, halves to even; also the sums of both halves of `q`.
 ///
-/// Plain Rust on purpose: every level gets the same integers.
+/// Every level gets the same: each step is exact or rounded once.
 #[inline(always)]
-fn block(x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
+#[expect(clippy::cast_possible_truncation, reason = "whole numbers below 2032")]
+fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.
@@ -159,15 +160,20 @@ fn block(x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
     } else {
         0.0
     };
+    let (one, inverse) = (s.splat(1.0), s.splat(inverse));
+    let halves = q
+        .chunks_exact_mut(STRETCH / 2)
+        .zip(x.chunks_exact(STRETCH / 2));
     let mut sums = [0; 2];
-    let halves = q.as_chunks_mut::<{ STRETCH / 2 }>().0.iter_mut();
-    for ((q, x), sum) in halves.zip(x.as_chunks().0).zip(&mut sums) {
-        let x: &[f32; STRETCH / 2] = x;
-        for (q, x) in q.iter_mut().zip(x) {
-            let [low, ..] = (x * inverse + ROUND).to_bits().to_le_bytes();
-            *q = low;
-            *sum += i32::from(low.cast_signed());
+    for ((q, x), sum) in halves.zip(&mut sums) {
+        let mut total = s.splat(0.0);
+        for (q, x) in q.chunks_exact_mut(S::LANES).zip(x.chunks_exact(S::LANES)) {
+            let rounded = s.fma(s.load(x), inverse, s.splat(ROUND));
+            s.store_bytes(q, rounded);
+            let whole = s.fma(one, rounded, s.splat(-ROUND));
+            total = s.fma(one, whole, total);
         }
+        *sum = s.sum(total) as i32;
     }
     (largest / 127.0, sums)
 }
@@ -175,12 +181,13 @@ fn block(x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::cpu::simd::Scalar;
 
     #[test]
     fn a_block_worked_by_hand() {
         let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
         let mut q = [0; STRETCH];
-        let (d, sums) = block(&x, &mut q);
+        let (d, sums) = block(Scalar, &x, &mut q);
         assert_eq!(d, 1.0);
         assert_eq!(q[0].cast_signed(), -127);
         assert_eq!(q[31].cast_signed(), 121);
@@ -191,7 +198,7 @@ mod tests {
     fn nothing_and_next_to_nothing_are_zeros() {
         for x in [0.0, 1e-42] {
             let mut q = [7; STRETCH];
-            let (_, sums) = block(&[x; STRETCH], &mut q);
+            let (_, sums) = block(Scalar, &[x; STRETCH], &mut q);
             assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
         }
     }

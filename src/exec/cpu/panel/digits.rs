@@ -81,16 +81,19 @@ pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
                 *code = s.and(s.right(s.bytes(word), by), 3);
             }
             let at = STRETCH * (SHARED * g + j);
-            unroll!(t < T => {
-                let x = &x[t][at..][..STRETCH];
-                sums[t] = if const { T < FEW } {
+            if const { T < FEW } {
+                unroll!(t < T => {
                     // A chain of its own for every stretch: one alone would be waited for.
-                    let part = s.dot::<WORDS>(3, s.splat_int(0), &codes, x);
-                    s.add_shifted(sums[t], part, 0)
-                } else {
-                    s.dot::<WORDS>(3, sums[t], &codes, x)
-                };
-            });
+                    let part = s.dot(3, s.splat_int(0), &codes, &x[t][at..][..STRETCH]);
+                    sums[t] = s.add_shifted(sums[t], part, 0);
+                });
+            } else {
+                unroll!(i < T / FEW => {
+                    let few: &mut [_; FEW] = &mut sums.as_chunks_mut().0[i];
+                    let x = std::array::from_fn(|j| &x[FEW * i + j][at..][..STRETCH]);
+                    *few = s.dots(3, *few, &codes, x);
+                });
+            }
         }
     }
     sums

@@ -54,6 +54,19 @@ pub(super) fn detect() -> bool {
     false
 }
 
+/// Tiles in use make every switch of threads dearer; a panic gives them back as well.
+struct Release;
+impl Drop for Release {
+    fn drop(&mut self) {
+        // SAFETY: only made where there are tiles; no product expects what they hold.
+        unsafe {
+            asm!("tilerelease", out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nomem, nostack, preserves_flags));
+        }
+    }
+}
+
 /// Runs a kernel, and gives the tiles back.
 ///
 /// # Safety
@@ -61,20 +74,35 @@ pub(super) fn detect() -> bool {
 /// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(super) unsafe fn enter<K: TileKernel>(args: Args<'_>) {
-    /// Tiles in use make every switch of threads dearer; a panic gives them back as well.
-    struct Release;
-    impl Drop for Release {
-        fn drop(&mut self) {
-            // SAFETY: only made where there are tiles; no product expects what they hold.
-            unsafe {
-                asm!("tilerelease", out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                    options(nomem, nostack, preserves_flags));
-            }
-        }
-    }
     let _release = Release;
     K::run(Amx(()), args);
+}
+
+/// Multiplies what is near in bf16 so many times; yields the operations that it took.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+pub(super) unsafe fn probe(rounds: u32) -> u64 {
+    const STEPS: usize = 8;
+    let _release = Release;
+    let shape = Shape {
+        rows: 2 * TILE,
+        lanes: TILE,
+        wide: true,
+    };
+    let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let rows = (&bytes[..], STEPS * ROW_BYTES);
+    let stretch = shape.stretch(rows, ([first, second], shape.token_bytes()), STEPS);
+    let mut sums = [Block::ZERO; 4];
+    for _ in 0..rounds / 64 {
+        Amx(()).bf16(shape, &[stretch; 8], &mut sums);
+    }
+    std::hint::black_box(sums);
+    let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
+    u64::from(rounds / 64) * 2 * products as u64
 }
 
 /// What `ldtilecfg` reads.

@@ -7,16 +7,17 @@ use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
-    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
-    _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i32x4,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask, _mm512_cvt_roundph_ps,
-    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph, _mm512_dpbusd_epi32,
-    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_maskz_set1_epi8, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_add_ps,
-    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_epi8,
-    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_sll_epi16, _mm512_sll_epi32, _mm512_slli_epi32,
-    _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srl_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-    _mm512_sub_epi32, _mm512_unpackhi_ps, _mm512_unpacklo_ps, _mm512_xor_si512,
+    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_loadu_si256,
+    _mm256_storeu_si256, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask,
+    _mm512_cvt_roundph_ps, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
+    _mm512_cvtps_ph, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    _mm512_maskz_set1_epi8, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32,
+    _mm512_reduce_add_ps, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_shuffle_ps,
+    _mm512_sll_epi16, _mm512_sll_epi32, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_srl_epi16,
+    _mm512_srl_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_ps,
+    _mm512_unpacklo_ps, _mm512_xor_si512,
 };
 
 /// Proof that the processor has the AVX-512 sets of this level.
@@ -234,6 +235,14 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn store_bytes(self, y: &mut [u8], v: __m512) {
+        let y: &mut [u8; 16] = y.first_chunk_mut().expect("a vector's worth");
+        let low = with!(self, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
+        // SAFETY: 16 bytes have room, and the store wants no alignment.
+        unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), low) };
+    }
+
+    #[inline(always)]
     fn max(self, a: __m512, b: __m512) -> __m512 {
         with!(self, _mm512_max_ps(a, b))
     }
@@ -311,12 +320,27 @@ impl Rows for Avx512 {
     }
 
     #[inline(always)]
-    fn dot<const N: usize>(self, _: u8, mut start: __m512i, w: &[__m512i; N], x: &[u8]) -> __m512i {
-        for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
-            let x = i32::from_le_bytes(*x);
-            start = with!(self, _mm512_dpbusd_epi32(start, *w, _mm512_set1_epi32(x)));
+    fn dot<const N: usize>(self, max: u8, start: __m512i, w: &[__m512i; N], x: &[u8]) -> __m512i {
+        let [sum] = self.dots(max, [start], w, [x]);
+        sum
+    }
+
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        _: u8,
+        mut starts: [__m512i; J],
+        w: &[__m512i; N],
+        x: [&[u8]; J],
+    ) -> [__m512i; J] {
+        let x = x.map(|x| x.as_chunks::<4>().0);
+        for (i, w) in w.iter().enumerate() {
+            for (sum, x) in starts.iter_mut().zip(x) {
+                let x = i32::from_le_bytes(x[i]);
+                *sum = with!(self, _mm512_dpbusd_epi32(*sum, *w, _mm512_set1_epi32(x)));
+            }
         }
-        start
+        starts
     }
 
     #[inline(always)]

@@ -185,6 +185,24 @@ impl Isa {
         }
     }
 
+    /// A probe of products in bf16, where this level has tiles for them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
+        let Proof::Amx = self.0 else {
+            return None;
+        };
+        Some(|rounds| {
+            // SAFETY: this closure is only reached through an `Isa` that detection made.
+            unsafe { amx::probe(rounds) }
+        })
+    }
+
+    /// Elsewhere no level has them.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(super) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
+        None
+    }
+
     /// The kernel that multiplies tiles, where this level has them.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tiles<K: amx::TileKernel>(self) -> Option<Entry> {
@@ -301,6 +319,8 @@ pub(super) trait Simd: Rows {
     fn transpose(self, v: &mut [Self::V]);
     /// `LANES` numbers as f16, rounded to nearest even, to the front of `y`.
     fn store_f16(self, y: &mut [u16], v: Self::V);
+    /// The lowest byte of each lane, as the bits of its number have it, to the front of `y`.
+    fn store_bytes(self, y: &mut [u8], v: Self::V);
     /// The greater in each lane; `b` where one is no number.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `2^n`, where `n` are the low bits of each lane as an integer in two's complement.

@@ -60,6 +60,21 @@ pub(in crate::exec::cpu) trait Rows: Copy {
         x: &[u8],
     ) -> Self::Ints;
 
+    /// The same for several `x`, whose sums wait for one another as little as registers allow.
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        max: u8,
+        mut starts: [Self::Ints; J],
+        w: &[Self::Bytes; N],
+        x: [&[u8]; J],
+    ) -> [Self::Ints; J] {
+        for (start, x) in starts.iter_mut().zip(x) {
+            *start = self.dot(max, *start, w, x);
+        }
+        starts
+    }
+
     /// The bytes of each row as a number, the first lowest.
     fn ints(self, v: Self::Bytes) -> Self::Ints;
     /// The numbers of 16 bits, without signs.
@@ -92,10 +107,10 @@ pub(in crate::exec::cpu) trait Rows: Copy {
 /// The body for `i` from 0 up to `N`, 16 at most, written out: what it indexes by `i` stays in
 /// registers, which a loop that the compiler leaves rolled would put into memory.
 macro_rules! unroll {
-    ($i:ident < $n:ident => $body:block) => {
+    ($i:ident < $n:expr => $body:block) => {
         unroll!(@each $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
-    (@each $i:ident, $n:ident, $body:block, $($at:literal)+) => {
+    (@each $i:ident, $n:expr, $body:block, $($at:literal)+) => {
         // Decided where the function is instantiated, so that no other body is compiled.
         $(if const { $n > $at } {
             let $i: usize = $at;

@@ -71,6 +71,11 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn store_bytes(self, y: &mut [u8], v: f32) {
+        y[0] = v.to_bits().to_le_bytes()[0];
+    }
+
+    #[inline(always)]
     fn max(self, a: f32, b: f32) -> f32 {
         if a > b { a } else { b }
     }
