@@ -5,6 +5,8 @@
 //! a token's result is the same bits alone, in a batch of any size, on any number of threads,
 //! and from packed weights as from mapped ones.
 
+#[cfg(target_arch = "x86_64")]
+use super::code_tiles;
 use super::quantise::{Block, Shape, Tiles};
 use super::{Launch, Request};
 use crate::exec::cpu::memory::Args;
@@ -12,6 +14,8 @@ use crate::exec::cpu::panel::{
     self, Codes, Format, Kind, Pack, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
     WORDS,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::exec::cpu::simd::amx::Amx;
 use crate::exec::cpu::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::exec::cpu::simd::{Kernel, Simd, Task, Unpack};
 use crate::exec::cpu::step::Split;
@@ -215,12 +219,7 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
     x: Block<'_>,
     sums: &mut [S::Floats; T],
 ) {
-    let x = Tokens::<T> {
-        q: x.q.first_chunk().expect("a tile's tokens"),
-        d: x.d.first_chunk().expect("a tile's tokens"),
-        start: x.start.map(|x| x.first_chunk().expect("a tile's tokens")),
-        sum: x.sum.map(|x| x.first_chunk().expect("a tile's tokens")),
-    };
+    let x = Tokens::<T>::of(x);
     // Several tokens at a time, as far as registers go: one's products wait for each other.
     if const { S::TOKENS >= 16 && T >= 4 } {
         unroll!(i < T / 4 => { few::<S, C, T, 4>(s, stretch, x, sums, 4 * i); });
@@ -231,11 +230,24 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
 
 /// The first tokens of a [`Block`].
 #[derive(Clone, Copy)]
-struct Tokens<'a, const T: usize> {
-    q: &'a [[u8; STRETCH]; T],
-    d: &'a [f32; T],
+pub(super) struct Tokens<'a, const T: usize> {
+    pub(super) q: &'a [[u8; STRETCH]; T],
+    pub(super) d: &'a [f32; T],
     start: [&'a [i32; T]; 2],
-    sum: [&'a [f32; T]; 2],
+    pub(super) sum: [&'a [f32; T]; 2],
+}
+
+impl<'a, const T: usize> Tokens<'a, T> {
+    #[inline(always)]
+    pub(super) fn of(x: Block<'a>) -> Self {
+        const THERE: &str = "a tile has these tokens";
+        Self {
+            q: x.q.first_chunk().expect(THERE),
+            d: x.d.first_chunk().expect(THERE),
+            start: x.start.map(|start| start.first_chunk().expect(THERE)),
+            sum: x.sum.map(|sum| sum.first_chunk().expect(THERE)),
+        }
+    }
 }
 
 /// The same for `J` of the tokens.
@@ -287,6 +299,9 @@ pub(in crate::exec::cpu) struct Product {
     quantised: Shape,
     /// Panels that many tokens pass by together.
     together: usize,
+    /// Whether they do so by tiles.
+    #[cfg(target_arch = "x86_64")]
+    amx: Option<Amx>,
 }
 
 /// The products of stretches and the first token, as they come.
@@ -340,10 +355,10 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
 /// Stored stretches of some columns of a panel.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Piece {
-    codes: [StoredCodes; STRETCHES],
-    scales: [StoredNumbers; STRETCHES],
-    mins: [StoredNumbers; STRETCHES],
+pub(super) struct Piece {
+    pub(super) codes: [StoredCodes; STRETCHES],
+    pub(super) scales: [StoredNumbers; STRETCHES],
+    pub(super) mins: [StoredNumbers; STRETCHES],
 }
 
 /// What a thread needs beside its operands.
@@ -497,8 +512,10 @@ fn many<S: Simd, W: Source>(
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let live = args.live();
-    for columns in pieces(args.product().cols) {
+    let (live, product) = (args.live(), args.product());
+    #[cfg(target_arch = "x86_64")]
+    let amx = product.amx.filter(|_| live > S::TOKENS);
+    for columns in pieces(product.cols) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
             let mut sink = Store::<S, W::Codes> {
                 s,
@@ -509,11 +526,28 @@ fn many<S: Simd, W: Source>(
             };
             let columns = columns.clone();
             W::stretches(s, args, At { panel, columns }, scratch.buffer, &mut sink);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(amx) = amx {
+                let by = product.quantised.offset.to_le_bytes()[0];
+                amx.apart(code_tiles::Lower { piece, by });
+            }
         }
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
             let sums = scratch.sums.chunks_exact_mut(width::<S>(live));
             for (piece, sums) in scratch.pieces[..panels.len()].iter().zip(sums) {
+                #[cfg(target_arch = "x86_64")]
+                if let (Some(amx), Some(sums)) = (amx, sums[first..].first_chunk_mut()) {
+                    amx.apart(code_tiles::Add::<W::Codes> {
+                        piece,
+                        blocks: blocks.clone(),
+                        x,
+                        tile,
+                        sums,
+                        kind: PhantomData,
+                    });
+                    continue;
+                }
                 macro_rules! tile {
                     ($tokens:literal) => {
                         s.apart(Tile::<W::Codes, $tokens> {
@@ -626,6 +660,8 @@ fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Laun
             add,
             quantised,
             together,
+            #[cfg(target_arch = "x86_64")]
+            amx: isa.amx(),
         }),
         ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
     }

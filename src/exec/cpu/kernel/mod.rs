@@ -3,6 +3,8 @@
 mod activation;
 mod attend;
 pub(super) mod chunks;
+#[cfg(target_arch = "x86_64")]
+mod code_tiles;
 pub(super) mod codes;
 #[cfg(target_arch = "x86_64")]
 mod float_tiles;

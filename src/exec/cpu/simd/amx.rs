@@ -4,7 +4,7 @@
 //! The compiler knows nothing of tiles: each product configures them, uses them and leaves them
 //! in one piece of assembler, so that nothing of them is expected to last between two.
 
-use super::Args;
+use super::{Args, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
     _mm512_castpd_ps, _mm512_castps_pd, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_setzero_ps,
@@ -21,7 +21,7 @@ pub(in crate::exec::cpu) const TILE: usize = 16;
 pub(in crate::exec::cpu) const ROW_BYTES: usize = 64;
 
 /// Proof that the processor has AMX with int8 and bf16, that the system lets this process use it,
-/// and that it has AVX-512 with bf16.
+/// and that it has the level of AVX-512 and bf16.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::exec::cpu) struct Amx(());
 
@@ -31,27 +31,29 @@ pub(in crate::exec::cpu) trait TileKernel {
     fn run(s: Amx, args: Args<'_>);
 }
 
-/// Whether tiles may be used: asks the system for their registers, once.
+/// The proof that tiles may be used, on a processor that is known to have the level of AVX-512:
+/// asks the system for their registers, once.
 #[cfg(target_os = "linux")]
-pub(super) fn detect() -> bool {
+pub(super) fn detect() -> Option<Amx> {
     static FOUND: OnceLock<bool> = OnceLock::new();
     /// `ARCH_REQ_XCOMP_PERM` and `XFEATURE_XTILEDATA` of Linux, Documentation/arch/x86/xstate.rst.
     const REQUEST: [libc::c_long; 2] = [0x1023, 18];
     /// Bits of EDX, leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
     const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    *FOUND.get_or_init(|| {
+    let found = FOUND.get_or_init(|| {
         let leaf = std::arch::x86_64::__cpuid_count(7, 0);
         leaf.edx & TILES == TILES && is_x86_feature_detected!("avx512bf16") && {
             // SAFETY: the call takes two numbers and touches no memory of this process.
             unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST[0], REQUEST[1]) == 0 }
         }
-    })
+    });
+    found.then_some(Amx(()))
 }
 
 /// Elsewhere nobody has tried.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn detect() -> bool {
-    false
+pub(super) fn detect() -> Option<Amx> {
+    None
 }
 
 /// Tiles in use make every switch of threads dearer; a panic gives them back as well.
@@ -105,6 +107,17 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     u64::from(rounds / 64) * 2 * products as u64
 }
 
+/// Runs a task in a function of its own.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
+unsafe fn apart<T: Task<Amx>>(s: Amx, task: T) {
+    let _release = Release;
+    task.run(s);
+}
+
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Config {
@@ -113,6 +126,28 @@ struct Config {
     reserved: [u8; 14],
     row_bytes: [u16; 16],
     rows: [u8; 16],
+}
+
+impl Config {
+    /// Tiles of so many rows and bytes of a row.
+    fn new(tiles: [(usize, usize); 8]) -> Self {
+        let mut config = Self {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        for (i, (rows, bytes)) in tiles.into_iter().enumerate() {
+            assert!(
+                rows <= TILE && bytes <= ROW_BYTES,
+                "{rows} rows of {bytes} bytes"
+            );
+            config.rows[i] = u8::try_from(rows).expect("at most 16");
+            config.row_bytes[i] = u16::try_from(bytes).expect("at most 64");
+        }
+        config
+    }
 }
 
 /// The sums of 16 rows and 16 tokens.
@@ -184,29 +219,23 @@ impl Shape {
     }
 
     fn config(self) -> Config {
-        let count = |n: usize| u8::try_from(n.min(TILE)).expect("at most 16");
         assert!(
             (1..=2 * TILE).contains(&self.rows) && [1, TILE].contains(&self.lanes),
             "{self:?}"
         );
-        let first = count(self.rows);
+        let first = self.rows.min(TILE);
         let second = if self.rows > TILE {
-            count(self.rows - TILE)
+            self.rows - TILE
         } else {
             first
         };
-        let lanes = u16::from(count(self.lanes)) * 4;
-        let mut config = Config {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
+        let lanes = 4 * self.lanes;
+        let (sums, more_sums, tokens) = ((first, lanes), (second, lanes), (TILE, lanes));
+        let (rows, more_rows) = ((first, ROW_BYTES), (second, ROW_BYTES));
         // Sums 0 to 3, weights 4 and 5, tokens 6 and 7.
-        config.rows[..8].copy_from_slice(&[first, first, second, second, first, second, 16, 16]);
-        config.row_bytes[..8].copy_from_slice(&[lanes, lanes, lanes, lanes, 64, 64, lanes, lanes]);
-        config
+        Config::new([
+            sums, sums, more_sums, more_sums, rows, more_rows, tokens, tokens,
+        ])
     }
 }
 
@@ -302,7 +331,81 @@ macro_rules! with {
     }};
 }
 
+/// Sums of 16 tokens and 16 rows: i32 as memory has them.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Ints(pub(in crate::exec::cpu) [[u8; ROW_BYTES]; TILE]);
+
+/// Products of the bytes of 16 rows and 16 tokens, for which tiles are configured.
+///
+/// The configuration does last between two pieces of assembler: nothing that the compiler makes
+/// touches tiles, and a switch of threads restores them.
+pub(in crate::exec::cpu) struct ByteTiles {
+    columns: usize,
+    _amx: Amx,
+}
+
+impl ByteTiles {
+    /// `sums[t][r] = sum_c x[t][first + c] w[c / 4][r][c % 4]` of signed bytes, over the columns
+    /// that the tiles are configured for.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn multiply<const X: usize>(
+        &self,
+        w: &[[u8; ROW_BYTES]],
+        (x, first): (&[[u8; X]; TILE], usize),
+        sums: &mut Ints,
+    ) {
+        assert!(
+            4 * w.len() >= self.columns && first + self.columns <= X,
+            "columns end early"
+        );
+        // SAFETY: memory is what was just checked, and `sums`; the tiles are configured.
+        unsafe {
+            asm!(
+                "tileloadd tmm4, [{w} + {line}]",
+                "tileloadd tmm6, [{x} + {token}]",
+                "tilezero tmm0",
+                "tdpbssd tmm0, tmm6, tmm4",
+                "tilestored [{sums} + {line}], tmm0",
+                w = in(reg) w.as_ptr(),
+                x = in(reg) x.as_ptr().cast::<u8>().wrapping_add(first),
+                sums = in(reg) sums.0.as_mut_ptr(),
+                line = in(reg) ROW_BYTES,
+                token = in(reg) X,
+                out("tmm0") _, out("tmm4") _, out("tmm6") _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
 impl Amx {
+    /// Runs a task in a function of its own, which may configure tiles.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn apart<T: Task<Self>>(self, task: T) {
+        // SAFETY: `self` proves what the function needs.
+        unsafe { apart(self, task) };
+    }
+
+    /// Tiles for products of so many columns of bytes: at most 64, a multiple of 4.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn byte_tiles(self, columns: usize) -> ByteTiles {
+        let unused = (0, 0);
+        let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
+        let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
+        // SAFETY: `self` proves tiles, and the configuration is a valid one.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const config,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags, readonly));
+        }
+        ByteTiles {
+            columns,
+            _amx: self,
+        }
+    }
+
     /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of tokens, in bf16.
     ///
     /// Numbers too small for a normal f32, in or out, count as zeros.

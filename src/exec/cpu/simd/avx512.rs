@@ -2,6 +2,7 @@
 //!
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
+use super::amx::Amx;
 use super::rows::{Column, Half, Rows, Word};
 use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
@@ -22,7 +23,7 @@ use std::arch::x86_64::{
 
 /// Proof that the processor has the AVX-512 sets of this level.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512(());
+pub(in crate::exec::cpu) struct Avx512(());
 
 /// Runs a kernel compiled for this level.
 ///
@@ -92,6 +93,14 @@ macro_rules! with {
 #[inline(always)]
 fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a vector's worth of bytes")
+}
+
+impl From<Amx> for Avx512 {
+    /// What has tiles has these vectors.
+    #[inline(always)]
+    fn from(_: Amx) -> Self {
+        Self(())
+    }
 }
 
 impl Avx512 {

@@ -9,7 +9,7 @@ pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;
 pub(super) mod math;
 pub(super) mod rows;
 mod scalar;
@@ -92,7 +92,7 @@ enum Proof {
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
-    Amx,
+    Amx(amx::Amx),
 }
 
 impl Isa {
@@ -119,7 +119,8 @@ impl Isa {
             Level::Scalar => Some(Self(Proof::Scalar)),
             Level::Avx2 => avx2.then_some(Self(Proof::Avx2)),
             Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
-            Level::Amx => (avx512 && amx::detect()).then_some(Self(Proof::Amx)),
+            Level::Amx if avx512 => amx::detect().map(|amx| Self(Proof::Amx(amx))),
+            Level::Amx => None,
         }
     }
 
@@ -135,7 +136,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::RAISED,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => avx512::Avx512::RAISED,
+            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::RAISED,
         }
     }
 
@@ -146,7 +147,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::TOKENS,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => avx512::Avx512::TOKENS,
+            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::TOKENS,
         };
         u32::try_from(tokens).expect("a handful")
     }
@@ -161,7 +162,7 @@ impl Isa {
                 unsafe { avx2::enter::<K>(args) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => |args| {
+            Proof::Avx512 | Proof::Amx(_) => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::enter::<K>(args) }
             },
@@ -178,7 +179,7 @@ impl Isa {
                 unsafe { avx2::probe::<P>(rounds) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => |rounds| {
+            Proof::Avx512 | Proof::Amx(_) => |rounds| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::probe::<P>(rounds) }
             },
@@ -188,7 +189,7 @@ impl Isa {
     /// A probe of products in bf16, where this level has tiles for them.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
-        let Proof::Amx = self.0 else {
+        let Proof::Amx(_) = self.0 else {
             return None;
         };
         Some(|rounds| {
@@ -203,10 +204,19 @@ impl Isa {
         None
     }
 
+    /// Tiles, where this level has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn amx(self) -> Option<amx::Amx> {
+        match self.0 {
+            Proof::Amx(amx) => Some(amx),
+            _ => None,
+        }
+    }
+
     /// The kernel that multiplies tiles, where this level has them.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tiles<K: amx::TileKernel>(self) -> Option<Entry> {
-        let Proof::Amx = self.0 else {
+        let Proof::Amx(_) = self.0 else {
             return None;
         };
         Some(|args| {
@@ -225,7 +235,7 @@ impl Isa {
                 unsafe { avx2::unpack::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => |m, row, first, out| {
+            Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::unpack::<T>(m, row, first, out) }
             },
@@ -242,7 +252,7 @@ impl Isa {
                 unsafe { avx2::decode::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx => |m, row, first, out| {
+            Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::decode::<T>(m, row, first, out) }
             },

@@ -1,0 +1,82 @@
+//! Products of codes and int8 activations by tiles of 16 rows, 16 tokens and a stretch.
+//!
+//! The integers are those of `codes`, and their scales go the same way: the same bits.
+
+use super::codes::{Piece, Tokens};
+use super::quantise::Tiles;
+use crate::exec::cpu::panel::{Codes, STRETCH, WORDS};
+use crate::exec::cpu::simd::Task;
+use crate::exec::cpu::simd::amx::{Amx, Ints, ROW_BYTES, TILE};
+use crate::exec::cpu::simd::avx512::Avx512;
+use crate::exec::cpu::simd::rows::{Column, Rows, unroll};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Takes the offset from stored codes, which become signed bytes.
+pub(super) struct Lower<'a> {
+    pub(super) piece: &'a mut Piece,
+    /// Modulo 256.
+    pub(super) by: u8,
+}
+
+impl Task<Amx> for Lower<'_> {
+    #[inline(always)]
+    fn run(self, _: Amx) {
+        for code in self.piece.codes.as_flattened_mut().as_flattened_mut() {
+            *code = code.wrapping_sub(self.by);
+        }
+    }
+}
+
+/// Adds the products of stored stretches and sixteen tokens.
+pub(super) struct Add<'a, C> {
+    pub(super) piece: &'a Piece,
+    pub(super) blocks: Range<usize>,
+    pub(super) x: Tiles<'a>,
+    pub(super) tile: usize,
+    pub(super) sums: &'a mut [Column; TILE],
+    pub(super) kind: PhantomData<C>,
+}
+
+impl<C: Codes> Task<Amx> for Add<'_, C> {
+    #[inline(always)]
+    fn run(self, amx: Amx) {
+        let s = Avx512::from(amx);
+        let halves = const { 1 + C::HALVES as usize };
+        let tiles = amx.byte_tiles(STRETCH / halves);
+        let mut sums = [s.splat_float(0.0); TILE];
+        if self.blocks.start > 0 {
+            unroll!(t < TILE => { sums[t] = s.column(&self.sums[t]); });
+        }
+        let Piece {
+            codes,
+            scales,
+            mins,
+        } = self.piece;
+        let numbers = scales.iter().zip(mins);
+        let mut ints = [Ints([[0; ROW_BYTES]; TILE]); 2];
+        for ((codes, (scale, min)), block) in codes.iter().zip(numbers).zip(self.blocks) {
+            let x = Tokens::<TILE>::of(self.x.block(self.tile, block));
+            for h in 0..halves {
+                // In turns, so that a product need not wait until the last one is read.
+                let ints = &mut ints[(block + h) % 2];
+                let words = &codes[h * WORDS / halves..];
+                tiles.multiply(words, (x.q, h * STRETCH / halves), ints);
+                let scale = s.column(&scale[h]);
+                unroll!(t < TILE => {
+                    let scale = s.times(scale, s.splat_float(x.d[t]));
+                    sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
+                });
+            }
+            if C::MIN {
+                for h in 0..halves {
+                    let min = s.column(&min[h]);
+                    unroll!(t < TILE => {
+                        sums[t] = s.times_add(min, s.splat_float(x.sum[h][t]), sums[t]);
+                    });
+                }
+            }
+        }
+        unroll!(t < TILE => { s.put_column(&mut self.sums[t], sums[t]); });
+    }
+}
