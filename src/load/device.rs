@@ -97,7 +97,8 @@ impl Device {
     pub(super) fn link(self, program: Program) -> Result<Box<dyn Executor>> {
         match self {
             Self::Cpu(mut options, weights, _) => {
-                options.packed = memory::pack(weights, &program.tables)?;
+                let bytes = cpu::packed_bytes(&program, &options)?;
+                options.packed = memory::pack(weights, bytes)?;
                 cpu::link(program, &options)
             }
             #[cfg(feature = "gpu")]

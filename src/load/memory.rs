@@ -6,8 +6,6 @@ use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::builder::ring;
-use crate::op::table::{Place, Table};
-use std::collections::BTreeMap;
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
@@ -208,16 +206,8 @@ pub(super) fn chunk(
     Ok(u32::try_from(fitting).map_or(wish, |fitting| wish.min(fitting)))
 }
 
-/// Whether quantised weights are packed, which takes memory for a copy of each.
-pub(super) fn pack(weights: WeightMemory, tables: &[Table]) -> Result<bool> {
-    let mut matrices = BTreeMap::new();
-    for slot in tables.iter().flat_map(|table| &table.slots) {
-        let float = matches!(slot.dtype, DType::F32 | DType::F16 | DType::Bf16);
-        if let (Place::Weight(_), false) = (slot.place, float) {
-            matrices.insert(slot.place, slot.bytes());
-        }
-    }
-    let bytes = matrices.values().sum::<u64>();
+/// Whether quantised weights are packed, which takes these bytes for copies of them.
+pub(super) fn pack(weights: WeightMemory, bytes: u64) -> Result<bool> {
     let free = host_free_bytes();
     let fits = bytes <= free - free / 8;
     match weights {

@@ -39,11 +39,7 @@ pub(super) struct Linking {
 
 /// Links every table of a program.
 pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
-    let launches = program
-        .tables
-        .iter()
-        .map(|table| launches(table, target))
-        .collect::<Result<Vec<_>>>()?;
+    let launches = launches_of(&program, target)?;
     let layout = Layout::new(&program, &launches, target.threads)?;
     let mut arena = Arena::new(layout.bytes)?;
     let packed = Packed::new(&program, &packings(&program, &launches)?, target.threads)?;
@@ -75,6 +71,20 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     Ok(Linking { tables, places })
 }
 
+/// Bytes that the weights of a program take where they are packed.
+pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
+    let target = Target {
+        packed: true,
+        ..target
+    };
+    let launches = launches_of(program, target)?;
+    let packings = packings(program, &launches)?;
+    Ok(packings
+        .values()
+        .map(|packing| packing.bytes() as u64)
+        .sum())
+}
+
 /// Memory by what it is for.
 struct Memory {
     operands: BTreeMap<Place, Operand>,
@@ -82,6 +92,12 @@ struct Memory {
     scratch: Operand,
     quantised: Operand,
     parts: Operand,
+}
+
+/// Which kernels the commands of each table call.
+fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
+    let tables = program.tables.iter();
+    tables.map(|table| launches(table, target)).collect()
 }
 
 /// Which kernel every command of a table calls.

@@ -116,12 +116,7 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
         options.threads = 1;
     }
-    let target = Target {
-        isa: Isa::of(options.level()?)?,
-        precision: options.precision,
-        packed: options.packed,
-        threads: options.threads()?,
-    };
+    let target = target(&options)?;
     let linked = link::link(program, target)?;
     Ok(Box::new(Cpu {
         profile: profile(&options)?,
@@ -130,6 +125,25 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
         timing: false,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
+}
+
+/// Bytes that the weights of a program would take if it were linked with
+/// [`packed`](Options::packed).
+///
+/// # Errors
+///
+/// As [`link`].
+pub fn packed_bytes(program: &Program, options: &Options) -> Result<u64> {
+    link::packed_bytes(program, target(options)?)
+}
+
+fn target(options: &Options) -> Result<Target> {
+    Ok(Target {
+        isa: Isa::of(options.level()?)?,
+        precision: options.precision,
+        packed: options.packed,
+        threads: options.threads()?,
+    })
 }
 
 /// What the heaviest table, which is the one for single tokens, moves per token.

@@ -26,7 +26,8 @@ impl Packing {
         self.pack.panel_bytes(self.cols)
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes of all its panels.
+    pub(super) fn bytes(&self) -> usize {
         self.rows.div_ceil(ROWS) * self.panel_bytes()
     }
 }
