@@ -122,7 +122,9 @@ macro_rules! mat_cases {
             ("past a chunk", Affine4, 7, 352), ("past a chunk", Affine5, 5, 288),
             ("past a chunk", Affine6, 3, 320), ("past a chunk", Affine8, 5, 352),
             ("past a chunk", E2m1, 5, 288), ("past a chunk", E4m3, 3, 352),
-            ("past a chunk", I8, 5, 288), ("quarters", Ternary, 12, 320))
+            ("past a chunk", I8, 5, 288), ("quarters", Ternary, 12, 320),
+            ("past a group of panels", Q4_0, 150, 1056), ("past a group of panels", Q8_0, 131, 544),
+            ("past a group of panels", Q4K, 145, 1024), ("past a group of panels", Q6K, 131, 768))
     };
     (@list $tokens:literal, $live:literal, $emit:ident,
      $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
