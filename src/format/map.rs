@@ -71,10 +71,15 @@ impl Bytes {
         if let Self::Mapped { map, .. } = self
             && range.end <= map.len()
         {
+            /// What one touch of a file in huge pages brings into the process. Neighbours that are
+            /// still read come again.
+            const HUGE: usize = 2 << 20;
+            let start = range.start & !(HUGE - 1);
+            let end = range.end.next_multiple_of(HUGE).min(map.len());
             let advice = UncheckedAdvice::DontNeed;
             // SAFETY: the pages of a read-only map of a file hold what the file holds: dropped,
             // they are read from it again when they are touched.
-            let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+            let _ = unsafe { map.unchecked_advise_range(advice, start, end.saturating_sub(start)) };
         }
         #[cfg(not(target_os = "linux"))]
         let _ = range;

@@ -234,31 +234,61 @@ impl Bpe {
 /// Text never becomes markup: a merge with a part that `is_markup` knows is left out.
 pub(super) fn ranks<'a>(
     index: &Index,
-    merges: impl ExactSizeIterator<Item = (&'a str, &'a str)>,
+    merges: &[(&'a str, &'a str)],
     is_markup: impl Fn(&str) -> bool,
 ) -> Result<Ranking> {
     let mut pairs = HashMap::with_capacity(merges.len());
-    let mut whole = String::new();
-    for (n, (left, right)) in merges.enumerate() {
-        whole.clear();
-        whole.extend([left, right]);
-        let (a, b, c) = (index.get(left), index.get(right), index.get(&whole));
-        if let (Some(a), Some(b), Some(c)) = (a, b, c) {
+    for (n, (ids, (left, right))) in ids(index, merges).zip(merges).enumerate() {
+        if let [Some(a), Some(b), Some(c)] = ids {
             pairs.entry((a, b)).or_insert((number(n), c));
             continue;
         }
-        let parts = [left, right, &whole];
+        let parts = [*left, right, &[*left, right].concat()];
         let absent = parts.iter().find(|part| index.get(part).is_none());
         if !parts.iter().any(|part| is_markup(part)) {
             bail!(
                 Tokenizer,
                 "merge {n}: {:?}: {:?} is not in the vocabulary",
                 format!("{left} {right}"),
-                absent.unwrap_or(&left)
+                absent.unwrap_or(left)
             );
         }
     }
     Ok(Ranking::List(pairs))
+}
+
+/// The ids of both parts of each merge and of what it makes, looked up by several threads: there
+/// may be hundreds of thousands.
+fn ids(index: &Index, merges: &[(&str, &str)]) -> impl Iterator<Item = [Option<u32>; 3]> {
+    /// Merges that are worth a thread.
+    const SHARE: usize = 16 << 10;
+    let look_up = |merges: &[(&str, &str)]| {
+        let mut whole = String::new();
+        let ids = merges.iter().map(|(left, right)| {
+            whole.clear();
+            whole.extend([*left, right]);
+            [left, right, whole.as_str()].map(|part| index.get(part))
+        });
+        ids.collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = merges.len().div_ceil(threads).max(SHARE);
+    let (mine, others) = merges.split_at(share.min(merges.len()));
+    let shares = std::thread::scope(|scope| {
+        let spawn = |merges| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || look_up(merges));
+            (merges, thread)
+        };
+        let others: Vec<_> = others.chunks(share).map(spawn).collect();
+        let mut shares = vec![look_up(mine)];
+        for (merges, thread) in others {
+            // What no thread could be had for is done here.
+            let found = thread.ok().and_then(|thread| thread.join().ok());
+            shares.push(found.unwrap_or_else(|| look_up(merges)));
+        }
+        shares
+    });
+    shares.into_iter().flatten()
 }
 
 /// The two parts of a merge that is written with a space between them.
@@ -305,7 +335,7 @@ mod tests {
 
     fn by_list(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
         let index = index(tokens);
-        let ranking = ranks(&index, merges.iter().copied(), |_| false).unwrap();
+        let ranking = ranks(&index, merges, |_| false).unwrap();
         let known = KnownWords::Merged;
         let fallback = Fallback::default();
         Bpe::new(index, Alphabet::Characters, ranking, known, fallback)

@@ -153,7 +153,7 @@ impl Plan<'_> {
                 let is_markup =
                     |text: &str| specials.id(text).is_some() || spm::byte_of(text).is_some();
                 let ranking = match order {
-                    Order::List(merges) => bpe::ranks(&index, merges.into_iter(), is_markup)?,
+                    Order::List(merges) => bpe::ranks(&index, &merges, is_markup)?,
                     Order::Scores(scores) => Ranking::Scores(scores),
                 };
                 Model::Bpe(Bpe::new(index, alphabet, ranking, known_words, fallback))

@@ -11,7 +11,7 @@ mod super_blocks;
 
 use crate::dtype::DType;
 use crate::exec::cpu::simd::rows::{Column, Half, ROWS, Rows, Word};
-use crate::exec::cpu::simd::{Simd, Unpack};
+use crate::exec::cpu::simd::{Simd, Unpack, words};
 use crate::quant::Matrix;
 use std::ops::Range;
 
@@ -98,9 +98,31 @@ impl Layout {
             rest = behind;
             match field.unit {
                 4 if field.spread => self.interleave::<4>(rows, field, out, spread),
+                4 if rows.len() == ROWS && field.count.is_multiple_of(4) => {
+                    self.turn(rows, field, out);
+                }
                 4 => self.interleave::<4>(rows, field, out, |word| word),
                 2 => self.interleave::<2>(rows, field, out, |half| half),
                 _ => self.interleave::<1>(rows, field, out, |byte| byte),
+            }
+        }
+    }
+
+    /// Words of all rows, four by four.
+    fn turn(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
+        let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+        let bytes = field.at..field.at + 4 * field.count;
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
+            let block = block * self.bytes;
+            for (at, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+                let four = rows.map(|row| row[block..][bytes.clone()].as_chunks::<4>().0);
+                for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                    let words = four.map(|words| words.as_chunks().0[i]);
+                    for (out, column) in out.iter_mut().zip(words::turn(words)) {
+                        out[at] = column;
+                    }
+                }
             }
         }
     }
@@ -142,6 +164,9 @@ impl Layout {
         Panel { fields, steps }
     }
 }
+
+/// A word of each row: four by four rows.
+type Columns = [[[u8; 4]; 4]; ROWS / 4];
 
 /// The bits of four columns at a time in bits of one number each.
 #[inline(always)]

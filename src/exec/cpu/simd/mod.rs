@@ -13,6 +13,7 @@ pub(super) mod avx512;
 pub(super) mod math;
 pub(super) mod rows;
 mod scalar;
+pub(super) mod words;
 
 use super::memory::Args;
 use crate::error::{Result, bail};
