@@ -71,11 +71,10 @@ impl Bytes {
         if let Self::Mapped { map, .. } = self
             && range.end <= map.len()
         {
-            /// What one touch of a file in huge pages brings into the process. Neighbours that are
-            /// still read come again.
+            /// What one touch of a file in huge pages brings into the process: its part in front
+            /// came again with these bytes, and the part behind them goes with the next ones.
             const HUGE: usize = 2 << 20;
-            let start = range.start & !(HUGE - 1);
-            let end = range.end.next_multiple_of(HUGE).min(map.len());
+            let [start, end] = [range.start, range.end].map(|at| at & !(HUGE - 1));
             let advice = UncheckedAdvice::DontNeed;
             // SAFETY: the pages of a read-only map of a file hold what the file holds: dropped,
             // they are read from it again when they are touched.
