@@ -212,3 +212,70 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two rows with two groups of 32 columns.
+    const SCALES: Scales<'_> = Scales {
+        float: DType::Bf16,
+        bytes: &[0, 1, 2, 3, 4, 5, 6, 7],
+        biases: &[10, 11, 12, 13, 14, 15, 16, 17],
+        group: [1, 32],
+    };
+
+    #[test]
+    fn a_panel_worked_by_hand() {
+        // Columns 0 to 15 of a row count up, and all others have the row's number.
+        let unpack: Unpack = |_, row, _, out| {
+            let row = i8::try_from(row).expect("two rows");
+            out.q =
+                std::array::from_fn(|i| i8::try_from(i).ok().filter(|i| *i < 16).unwrap_or(row));
+        };
+        let matrix = Matrix {
+            bytes: &[],
+            scales: Some(SCALES),
+            rows: 2,
+            cols: 64,
+        };
+        let groups = Groups::of::<Four>(&SCALES, 64).expect("these have panels");
+        assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
+        let mut panel = vec![0; groups.panel_bytes(64)];
+        groups.pack(unpack, &matrix, 0..2, &mut panel);
+        let (first, second) = panel.split_at(groups.bytes());
+        // The words of columns 0 to 3 and 12 to 15, each with those 16 further on.
+        assert_eq!(
+            first[..9],
+            [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0]
+        );
+        assert_eq!(
+            first[192..][..8],
+            [0x0c, 0x0d, 0x0e, 0x0f, 0x1c, 0x1d, 0x1e, 0x1f]
+        );
+        assert_eq!(
+            second[64..][..8],
+            [0x00, 0x00, 0x00, 0x00, 0x11, 0x11, 0x11, 0x11]
+        );
+        assert_eq!(first[256..][..5], [0, 1, 4, 5, 0]);
+        assert_eq!(second[256..][..4], [2, 3, 6, 7]);
+        assert_eq!(first[288..][..4], [10, 11, 14, 15]);
+        assert_eq!(second[288..][..4], [12, 13, 16, 17]);
+    }
+
+    #[test]
+    fn other_scales_have_no_panels() {
+        let changes: [(fn(&mut Scales<'_>), usize); 5] = [
+            (|_| {}, 48),
+            (|s| s.float = DType::E8m0, 64),
+            (|s| s.group = [2, 32], 64),
+            (|s| s.group = [1, 16], 64),
+            (|s| s.biases = &[], 64),
+        ];
+        for (change, cols) in changes {
+            let mut scales = SCALES;
+            change(&mut scales);
+            assert!(Groups::of::<Eight>(&scales, cols).is_none(), "{scales:?}");
+        }
+    }
+}
