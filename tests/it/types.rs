@@ -220,10 +220,10 @@ fn every_type_multiplies_as_it_decodes() {
     }
 }
 
-/// Rows and columns, and each group that divides the columns: panels of part of the rows, parts of
-/// a chunk, parts of what is read at once.
+/// Rows and columns, and each group that divides the columns: more panels than go together, part of
+/// a panel, parts of a chunk and of what is read at once.
 const GROUPED: [([u32; 2], &[usize]); 3] = [
-    ([37, 640], &[32, 64, 128]),
+    ([133, 640], &[32, 64, 128]),
     ([16, 64], &[32, 64]),
     ([5, 352], &[32]),
 ];
