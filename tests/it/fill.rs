@@ -90,6 +90,18 @@ const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
 impl Filling {
     /// Random numbers for a tensor of this name, `[rows, cols]`.
     pub(crate) fn random(name: &str, dtype: DType, shape: [u32; 2]) -> Self {
+        let row = SCALES.iter().find(|row| row.0 == dtype);
+        let scales = row.map(|(_, float, group, biased)| (*float, *group, *biased));
+        Self::scaled(name, dtype, shape, scales)
+    }
+
+    /// The same with such scales.
+    pub(crate) fn scaled(
+        name: &str,
+        dtype: DType,
+        shape: [u32; 2],
+        scales: Option<(DType, [usize; 2], bool)>,
+    ) -> Self {
         let mut random = Random::of(name);
         let shape @ [rows, cols] = shape.map(|n| n as usize);
         let bytes = match dtype {
@@ -102,15 +114,14 @@ impl Filling {
             }
             _ => codes(&mut random, dtype, rows * cols),
         };
-        let row = SCALES.iter().find(|row| row.0 == dtype);
-        let scales = row.map(|(_, float, group, biased)| {
+        let scales = scales.map(|(float, group, biased)| {
             let group = [0, 1].map(|i| if group[i] == 0 { shape[i] } else { group[i] });
             let count = rows.div_ceil(group[0]) * cols.div_ceil(group[1]);
-            let mut numbers = || floats(&mut random, *float, count);
+            let mut numbers = || floats(&mut random, float, count);
             let scales = numbers();
-            let biases = if *biased { numbers() } else { Vec::new() };
+            let biases = if biased { numbers() } else { Vec::new() };
             OwnScales {
-                float: *float,
+                float,
                 group,
                 scales,
                 biases,

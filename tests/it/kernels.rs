@@ -39,7 +39,7 @@ pub(crate) fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
     })
 }
 
-fn cpu_of(options: Options) -> Device {
+pub(crate) fn cpu_of(options: Options) -> Device {
     Device {
         name: format!("{options:?}"),
         profile: cpu::profile(&options).expect("an available level"),

@@ -1,11 +1,11 @@
 //! Products of every storage type on the CPU, held against decode-then-multiply in f64.
 
 use crate::fill::{Filling, Random};
-use crate::kernels::{Device, cpu};
+use crate::kernels::{Device, cpu, cpu_of};
 use std::sync::Arc;
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::Level;
+use tabla::exec::cpu::{Level, Options};
 use tabla::exec::state::{ROWS_OFFSET, State, state_bytes};
 use tabla::exec::{Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
@@ -213,6 +213,61 @@ fn every_type_multiplies_as_it_decodes() {
                         let y = product(&device, &one, &x, [tokens, rows, cols]);
                         let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
                         check(&what, &y, (&w, &x), cols as usize, precision);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows and columns, and each group that divides the columns: more panels than go together, part of
+/// a panel, parts of a chunk and of what is read at once.
+const GROUPED: [([u32; 2], &[usize]); 3] = [
+    ([133, 640], &[32, 64, 128]),
+    ([16, 64], &[32, 64]),
+    ([5, 352], &[32]),
+];
+
+#[test]
+fn packed_affine_codes_change_no_bit() {
+    const TOKENS: u32 = 35;
+    for dtype in [DType::Affine4, DType::Affine8] {
+        for float in [DType::F32, DType::F16, DType::Bf16] {
+            for ([rows, cols], groups) in GROUPED {
+                for &group in groups {
+                    let scales = Some((float, [1, group], true));
+                    let filling = Filling::scaled("w", dtype, [rows, cols], scales);
+                    let w = filling.numbers();
+                    let one = Arc::new(One {
+                        dtype,
+                        shape: [rows, cols],
+                        filling,
+                    });
+                    let mut random = Random::of("x");
+                    let x: Vec<f32> = (0..TOKENS * cols).map(|_| random.number()).collect();
+                    let (row, wide) = (rows as usize, cols as usize);
+                    for level in Level::available() {
+                        let options = Options {
+                            threads: 2,
+                            level: Some(level),
+                            precision: Precision::Fast,
+                            packed: true,
+                        };
+                        let [packed, mapped] =
+                            [true, false].map(|packed| cpu_of(Options { packed, ..options }));
+                        let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
+                        let all = product(&packed, &one, &x, [TOKENS, rows, cols]);
+                        check(&what, &all, (&w, &x), wide, Precision::Fast);
+                        let other = product(&mapped, &one, &x, [TOKENS, rows, cols]);
+                        assert!(all == other, "{what}: mapped");
+                        for t in [0, 1, 15, 16, 34] {
+                            let x = &x[t * wide..][..wide];
+                            for device in [&packed, &mapped] {
+                                let y = product(device, &one, x, [1, rows, cols]);
+                                let wanted = &all[t * row..][..row];
+                                assert!(y == wanted, "{what}: token {t} on {}", device.name);
+                            }
+                        }
                     }
                 }
             }

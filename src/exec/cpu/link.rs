@@ -14,6 +14,7 @@ use crate::exec::Program;
 use crate::exec::state::state_bytes;
 use crate::op::list::Access;
 use crate::op::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, SlotInfo, Table};
+use crate::quant::Scales;
 use std::collections::BTreeMap;
 
 /// What commands are linked for.
@@ -97,11 +98,13 @@ struct Memory {
 /// Which kernels the commands of each table call.
 fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
     let tables = program.tables.iter();
-    tables.map(|table| launches(table, target)).collect()
+    tables
+        .map(|table| launches(program, table, target))
+        .collect()
 }
 
 /// Which kernel every command of a table calls.
-fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
+fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Launch>> {
     let launch = |cmd: &DispatchCmd| {
         let slots = cmd.slots().len();
         if slots != cmd.op.operands().len() {
@@ -113,6 +116,7 @@ fn launches(table: &Table, target: Target) -> Result<Vec<Launch>> {
             packed: target.packed,
             variant: cmd.kernel.variant(),
             params: table.params(cmd),
+            scales: scales(program, table, cmd),
             threads: target.threads,
         };
         kernel::link(cmd.op, &request)
@@ -150,6 +154,14 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
         }
     }
     Ok(packings)
+}
+
+/// The scales of a command's weights, operand 0, where they lie in tensors of their own.
+fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
+    match table.slot(cmd.slots()[0]).place {
+        Place::Weight(index) => program.tensors.scales(index),
+        _ => None,
+    }
 }
 
 /// The bytes of a tensor's place.
@@ -364,10 +376,7 @@ fn step(
         writes |= 1 << count;
         count += 1;
     }
-    let scales = match table.slot(cmd.slots()[0]).place {
-        Place::Weight(index) => program.tensors.scales(index),
-        _ => None,
-    };
+    let scales = scales(program, table, cmd);
     let mut params = [0; PARAMS_BYTES_MAX];
     let bytes = table.params(cmd);
     params[..bytes.len()].copy_from_slice(bytes);

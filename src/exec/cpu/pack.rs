@@ -123,7 +123,7 @@ impl Piece<'_> {
         let Packing { pack, rows, cols } = self.packing;
         let matrix = Matrix {
             bytes: tensors.weight(self.weight),
-            scales: None,
+            scales: tensors.scales(self.weight),
             rows,
             cols,
         };

@@ -9,7 +9,9 @@
 use super::code_tiles;
 use super::quantise::{Block, Shape, Tiles};
 use super::{Launch, Request};
+use crate::dtype::DType;
 use crate::exec::cpu::memory::Args;
+use crate::exec::cpu::panel::affine::{self, Eight, Four, Groups, Width};
 use crate::exec::cpu::panel::{
     self, Codes, Format, Kind, Pack, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
     WORDS,
@@ -141,11 +143,36 @@ impl<F: Format> Source for Mapped<F> {
     }
 }
 
-/// Weights of any other type that can be read as integers, chunk by chunk.
-struct Chunks<const MIN: bool>;
+/// Affine codes that link packed.
+struct Affine<W>(PhantomData<W>);
 
-impl<const MIN: bool> Source for Chunks<MIN> {
-    type Codes = Kind<128, true, MIN>;
+impl<W: Width> Source for Affine<W> {
+    type Codes = W::Codes;
+
+    fn buffer_bytes() -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
+        let Product { cols, groups, .. } = args.product();
+        let groups = groups.expect("link found them");
+        let bytes = groups.panel_bytes(cols);
+        s.apart(affine::Read::<W, K> {
+            groups,
+            panel: &args.bytes(0)[at.panel * bytes..][..bytes],
+            columns: at.columns,
+            sink,
+            width: PhantomData,
+        });
+    }
+}
+
+/// Weights of any other type that can be read as integers, chunk by chunk.
+struct Chunks<const HALVES: bool, const MIN: bool>;
+
+impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
+    type Codes = Kind<128, HALVES, MIN>;
 
     fn buffer_bytes() -> usize {
         0
@@ -297,6 +324,8 @@ pub(in crate::exec::cpu) struct Product {
     /// Whether sums are added to what is there.
     add: bool,
     quantised: Shape,
+    /// Of affine codes that are packed.
+    groups: Option<Groups>,
     /// Panels that many tokens pass by together.
     together: usize,
     /// Whether they do so by tiles.
@@ -617,15 +646,43 @@ pub(super) fn link_chunks(
     (unpack, min): (Unpack, bool),
     wanted: Wanted,
 ) -> Launch {
-    let launch = if min {
-        launch::<Chunks<true>>
-    } else {
-        launch::<Chunks<false>>
+    let packed = match request.variant {
+        Some(DType::Affine4) => link_groups::<Four>(request, unpack, wanted),
+        Some(DType::Affine8) => link_groups::<Eight>(request, unpack, wanted),
+        _ => None,
+    };
+    if let Some(launch) = packed {
+        return launch;
+    }
+    // Scales of their own may have groups of whole stretches.
+    let halves = request
+        .scales
+        .is_none_or(|s| !s.group[1].is_multiple_of(STRETCH));
+    let launch = match (halves, min) {
+        (true, true) => launch::<Chunks<true, true>>,
+        (true, false) => launch::<Chunks<true, false>>,
+        (false, true) => launch::<Chunks<false, true>>,
+        (false, false) => launch::<Chunks<false, false>>,
     };
     Launch {
         read: Some(super::chunks::Read::Ints(unpack)),
         ..launch(request, 0, wanted)
     }
+}
+
+/// The same for affine codes that are packed.
+fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) -> Option<Launch> {
+    let scales = request.scales.filter(|_| request.packed)?;
+    let groups = Groups::of::<W>(&scales, wanted.cols as usize)?;
+    let launch = launch::<Affine<W>>(request, 0, wanted);
+    Some(Launch {
+        pack: Some(Pack::Affine(unpack, groups)),
+        product: launch.product.map(|product| Product {
+            groups: Some(groups),
+            ..product
+        }),
+        ..launch
+    })
 }
 
 fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
@@ -659,6 +716,7 @@ fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Laun
             cols,
             add,
             quantised,
+            groups: None,
             together,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),

@@ -24,6 +24,7 @@ use crate::exec::case::Case;
 use crate::for_each_op;
 use crate::op::builder::LogitRows;
 use crate::op::list::Op;
+use crate::quant::Scales;
 use bytemuck::Pod;
 
 /// What link asks of an operation.
@@ -39,6 +40,8 @@ pub(super) struct Request<'a> {
     pub(super) variant: Option<DType>,
     /// The bytes of its `Params`.
     pub(super) params: &'a [u8],
+    /// The scales of its weights, operand 0, where they lie in tensors of their own.
+    pub(super) scales: Option<Scales<'a>>,
     /// Threads that share the work.
     pub(super) threads: usize,
 }

@@ -121,6 +121,7 @@ macro_rules! mat_cases {
             ("past a chunk", Affine2, 5, 320), ("past a chunk", Affine3, 3, 288),
             ("past a chunk", Affine4, 7, 352), ("past a chunk", Affine5, 5, 288),
             ("past a chunk", Affine6, 3, 320), ("past a chunk", Affine8, 5, 352),
+            ("groups", Affine4, 29, 640), ("groups", Affine8, 18, 384),
             ("past a chunk", E2m1, 5, 288), ("past a chunk", E4m3, 3, 352),
             ("past a chunk", I8, 5, 288), ("quarters", Ternary, 12, 320),
             ("past a group of panels", Q4_0, 150, 1056), ("past a group of panels", Q8_0, 131, 544),

@@ -114,7 +114,7 @@ blocks! {
 
 /// Signed bytes as they are.
 #[inline(always)]
-fn whole<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
+pub(super) fn whole<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
     for (code, word) in codes.iter_mut().zip(words) {
         *code = s.raise(s.bytes(word));

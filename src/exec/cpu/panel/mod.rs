@@ -5,6 +5,7 @@
 //! matrix moves bytes and changes none, a panel is as large as its rows, and a kernel reads
 //! whole vectors with a row in each lane.
 
+pub(super) mod affine;
 mod blocks;
 pub(super) mod digits;
 mod super_blocks;
@@ -330,6 +331,8 @@ pub(super) enum Pack {
     Blocks(&'static Layout),
     /// Its digits.
     Digits(Unpack),
+    /// Its codes, and the scales and biases of their groups.
+    Affine(Unpack, affine::Groups),
 }
 
 impl Pack {
@@ -338,6 +341,7 @@ impl Pack {
         match self {
             Self::Blocks(layout) => layout.panel_bytes(columns),
             Self::Digits(_) => digits::panel_bytes(columns),
+            Self::Affine(_, groups) => groups.panel_bytes(columns),
         }
     }
 
@@ -352,6 +356,7 @@ impl Pack {
                 layout.pack(&lanes[..rows.len()], panel);
             }
             Self::Digits(unpack) => digits::pack(unpack, matrix, rows, panel),
+            Self::Affine(unpack, groups) => groups.pack(unpack, matrix, rows, panel),
         }
     }
 }
