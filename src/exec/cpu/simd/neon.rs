@@ -235,28 +235,37 @@ impl<const DOT: bool> Neon<DOT> {
         })
     }
 
-    /// [`Rows::dot`] of four rows without `sdot`: products are added up in 16 bits as long as
-    /// they fit.
+    /// [`Rows::dot`] without `sdot`: products are added up in 16 bits as long as they fit.
     #[inline(always)]
     fn widened<const N: usize>(
         self,
         max: u8,
-        start: int32x4_t,
-        w: &[uint8x16_t; N],
+        mut start: [int32x4_t; 4],
+        w: &[[uint8x16_t; 4]; N],
         x: &[u8],
-    ) -> int32x4_t {
+    ) -> [int32x4_t; 4] {
         let run = 32767 / (127 * usize::from(max));
-        // Two numbers of each row: of the first two rows, of the others.
-        let mut wide = with!(self, [vdupq_n_s32(0); 2]);
-        for (w, x) in w.chunks(run).zip(x.as_chunks::<4>().0.chunks(run)) {
-            let mut products = with!(self, [vdupq_n_s16(0); 2]);
-            for (w, x) in w.iter().zip(x) {
-                let x = with!(self, vdupq_n_s32(i32::from_le_bytes(*x)));
-                products = self.multiplied(products, *w, with!(self, vreinterpretq_u8_s32(x)));
+        let x = x.as_chunks::<4>().0;
+        let none = with!(self, [vdupq_n_s16(0); 2]);
+        let mut products = [none; 4];
+        // Two numbers of each row: of two rows, of the next two.
+        let mut wide = with!(self, [[vdupq_n_s32(0); 2]; 4]);
+        unroll!(i < N => {
+            let x = with!(self, vreinterpretq_u8_s32(vdupq_n_s32(i32::from_le_bytes(x[i]))));
+            for (products, w) in products.iter_mut().zip(w[i]) {
+                *products = self.multiplied(*products, w, x);
             }
-            wide = both!(self, |wide, products| vpadalq_s16(wide, products));
+            if (i + 1).is_multiple_of(run) || i + 1 == N {
+                for (wide, products) in wide.iter_mut().zip(&mut products) {
+                    *wide = both!(self, |wide, products| vpadalq_s16(wide, products));
+                    *products = none;
+                }
+            }
+        });
+        for (start, [first, second]) in start.iter_mut().zip(wide) {
+            *start = with!(self, vaddq_s32(*start, vpaddq_s32(first, second)));
         }
-        with!(self, vaddq_s32(start, vpaddq_s32(wide[0], wide[1])))
+        start
     }
 }
 
@@ -504,10 +513,8 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         x: [&[u8]; J],
     ) -> [Self::Ints; J] {
         if !DOT {
-            for (sums, x) in starts.iter_mut().zip(x) {
-                for (h, sum) in sums.iter_mut().enumerate() {
-                    *sum = self.widened(max, *sum, &w.map(|w| w[h]), x);
-                }
+            for (start, x) in starts.iter_mut().zip(x) {
+                *start = self.widened(max, *start, w, x);
             }
             return starts;
         }
