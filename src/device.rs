@@ -30,7 +30,7 @@ pub struct Profile {
     pub kind: DeviceKind,
     /// The maker's name for it.
     pub name: String,
-    /// `amx`, `avx512`, `avx2`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
+    /// `amx`, `avx512`, `avx2`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
     pub backend: String,
     /// Threads that replay the table; 0 on a GPU.
     pub threads: u32,

@@ -300,6 +300,7 @@ impl<'a> Args<'a> {
     }
 
     /// Rows that count at most.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn tokens(&self) -> usize {
         self.step.tokens
     }

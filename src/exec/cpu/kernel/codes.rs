@@ -248,7 +248,7 @@ fn multiply<S: Rows, C: Codes, const T: usize>(
 ) {
     let x = Tokens::<T>::of(x);
     // Several tokens at a time, as far as registers go: one's products wait for each other.
-    if const { S::TOKENS >= 16 && T >= 4 } {
+    if const { S::TOKENS > 4 && T >= 4 } {
         unroll!(i < T / 4 => { few::<S, C, T, 4>(s, stretch, x, sums, 4 * i); });
     } else {
         unroll!(t < T => { few::<S, C, T, 1>(s, stretch, x, sums, t); });

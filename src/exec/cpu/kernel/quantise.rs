@@ -48,10 +48,10 @@ impl Shape {
     /// The kernel that makes them.
     pub(in crate::exec::cpu) fn entry(self, isa: Isa) -> Entry {
         #[cfg(target_arch = "x86_64")]
-        let tiles = (self.bf16 == 1).then(|| isa.tiles::<Arrange>()).flatten();
-        #[cfg(not(target_arch = "x86_64"))]
-        let tiles = None;
-        tiles.unwrap_or_else(|| isa.entry::<Quantise>())
+        if let Some(tiles) = (self.bf16 == 1).then(|| isa.tiles::<Arrange>()).flatten() {
+            return tiles;
+        }
+        isa.entry::<Quantise>()
     }
 
     /// Tiles of as many rows as there are at most.

@@ -1,7 +1,10 @@
 //! Instruction sets: one trait, a proof type per set, and the level that is chosen at link.
-#![expect(
-    unsafe_code,
-    reason = "intrinsics, and calls that enable their instructions"
+#![cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(
+        unsafe_code,
+        reason = "intrinsics, and calls that enable their instructions"
+    )
 )]
 
 #[cfg(target_arch = "x86_64")]
@@ -11,6 +14,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 pub(super) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(super) mod rows;
 mod scalar;
 pub(super) mod words;
@@ -20,12 +25,18 @@ use crate::error::{Result, bail};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use rows::Rows;
 pub(super) use scalar::Scalar;
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 
 /// An instruction set that this build has kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Plain Rust: the reference that the others are held against.
     Scalar,
+    /// NEON: every 64-bit Arm.
+    Neon,
+    /// The same and dot products of bytes: most of them since 2018.
+    Dotprod,
     /// AVX2, FMA and F16C: x86-64 since 2013.
     Avx2,
     /// AVX-512 F, BW, VL and VNNI.
@@ -35,8 +46,15 @@ pub enum Level {
 }
 
 impl Level {
-    /// All that there are, the fastest last.
-    const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx];
+    /// All that there are, the fastest of each architecture last.
+    const ALL: [Self; 6] = [
+        Self::Scalar,
+        Self::Neon,
+        Self::Dotprod,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Amx,
+    ];
 
     /// Every level that this machine can run, the fastest last.
     pub fn available() -> Vec<Self> {
@@ -63,6 +81,8 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Dotprod => "dotprod",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
@@ -71,10 +91,8 @@ impl Level {
 
     fn named(name: &str) -> Result<Self> {
         let Some(level) = Self::ALL.into_iter().find(|l| l.name() == name) else {
-            bail!(
-                Argument,
-                "TABLA_CPU={name}: known are scalar, avx2, avx512, amx"
-            );
+            let known = Self::ALL.map(Self::name).join(", ");
+            bail!(Argument, "TABLA_CPU={name}: known are {known}");
         };
         Isa::of(level)?;
         Ok(level)
@@ -88,6 +106,10 @@ pub(super) struct Isa(Proof);
 #[derive(Clone, Copy, Debug)]
 enum Proof {
     Scalar,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -121,11 +143,23 @@ impl Isa {
             Level::Avx2 => avx2.then_some(Self(Proof::Avx2)),
             Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
             Level::Amx if avx512 => amx::detect().map(|amx| Self(Proof::Amx(amx))),
-            Level::Amx => None,
+            Level::Amx | Level::Neon | Level::Dotprod => None,
         }
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    fn detect(level: Level) -> Option<Self> {
+        let neon = is_aarch64_feature_detected!("neon");
+        let dotprod = neon && is_aarch64_feature_detected!("dotprod");
+        match level {
+            Level::Scalar => Some(Self(Proof::Scalar)),
+            Level::Neon => neon.then_some(Self(Proof::Neon)),
+            Level::Dotprod => dotprod.then_some(Self(Proof::Dotprod)),
+            Level::Avx2 | Level::Avx512 | Level::Amx => None,
+        }
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn detect(level: Level) -> Option<Self> {
         (level == Level::Scalar).then_some(Self(Proof::Scalar))
     }
@@ -134,6 +168,10 @@ impl Isa {
     pub(super) fn raised(self) -> i32 {
         match self.0 {
             Proof::Scalar => Scalar::RAISED,
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon => neon::Neon::<false>::RAISED,
+            #[cfg(target_arch = "aarch64")]
+            Proof::Dotprod => neon::Neon::<true>::RAISED,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::RAISED,
             #[cfg(target_arch = "x86_64")]
@@ -145,6 +183,10 @@ impl Isa {
     pub(super) fn tile_tokens(self) -> u32 {
         let tokens = match self.0 {
             Proof::Scalar => Scalar::TOKENS,
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon => neon::Neon::<false>::TOKENS,
+            #[cfg(target_arch = "aarch64")]
+            Proof::Dotprod => neon::Neon::<true>::TOKENS,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => avx2::Avx2::TOKENS,
             #[cfg(target_arch = "x86_64")]
@@ -157,6 +199,16 @@ impl Isa {
     pub(super) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
             Proof::Scalar => |args| K::run(Scalar, args),
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::plain::enter::<K>(args) }
+            },
+            #[cfg(target_arch = "aarch64")]
+            Proof::Dotprod => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::dotprod::enter::<K>(args) }
+            },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
@@ -174,6 +226,16 @@ impl Isa {
     pub(super) fn probe<P: Probe>(self) -> fn(u32) -> u64 {
         match self.0 {
             Proof::Scalar => |rounds| P::run(Scalar, rounds),
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::plain::probe::<P>(rounds) }
+            },
+            #[cfg(target_arch = "aarch64")]
+            Proof::Dotprod => |rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::dotprod::probe::<P>(rounds) }
+            },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |rounds| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
@@ -230,6 +292,9 @@ impl Isa {
     pub(super) fn unpack<T: Ints>(self) -> Unpack {
         match self.0 {
             Proof::Scalar => T::unpack,
+            // Every function has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon | Proof::Dotprod => T::unpack,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
@@ -247,6 +312,9 @@ impl Isa {
     pub(super) fn decode<T: Floats>(self) -> Decode {
         match self.0 {
             Proof::Scalar => T::decode,
+            // Every function has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon | Proof::Dotprod => T::decode,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
