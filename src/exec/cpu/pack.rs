@@ -66,7 +66,7 @@ impl Packed {
             first = range.end;
             operands.insert(*weight, arena.operand(range));
         }
-        let pieces = Mutex::new(pieces(packings, arena.bytes()).into_iter());
+        let pieces = Mutex::new(apart(pieces(packings, arena.bytes()), threads).into_iter());
         let tensors = &*program.tensors;
         std::thread::scope(|scope| {
             let work = || {
@@ -91,6 +91,15 @@ impl Packed {
     pub(super) fn operand(&self, weight: u32) -> Option<Operand> {
         self.operands.get(&weight).copied()
     }
+}
+
+/// The same things, each `1 / shares` of all behind the last one: neighbours, which may share
+/// pages, are not in work at one time.
+fn apart<T>(things: Vec<T>, shares: usize) -> Vec<T> {
+    let share = things.len().div_ceil(shares).max(1);
+    let mut things: Vec<_> = things.into_iter().enumerate().collect();
+    things.sort_by_key(|(i, _)| (i % share, i / share));
+    things.into_iter().map(|(_, thing)| thing).collect()
 }
 
 fn next<T>(items: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {

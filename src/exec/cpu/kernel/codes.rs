@@ -132,6 +132,18 @@ impl<F: Format> Source for Mapped<F> {
         for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
             *row = &w[r * row_bytes..][part.clone()];
         }
+        // Sixteen short stretches are too short for the processor to foresee the next ones: those
+        // behind, or of the next panel.
+        let next = if at.columns.end < shape.cols {
+            part.len()
+        } else {
+            ROWS * row_bytes - part.start
+        };
+        for row in &rows[..count] {
+            for line in (0..part.len()).step_by(64) {
+                s.prefetch(row, next + line);
+            }
+        }
         let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
         layout.pack(&rows[..count], buffer);
         s.apart(Read::<F, K> {
