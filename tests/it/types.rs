@@ -5,7 +5,7 @@ use crate::kernels::{Device, cpu, cpu_of};
 use std::sync::Arc;
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::{Level, Options};
+use tabla::exec::cpu::{Level, Options, packed_bytes};
 use tabla::exec::state::{ROWS_OFFSET, State, state_bytes};
 use tabla::exec::{Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
@@ -99,13 +99,12 @@ impl Tensors for One {
     }
 }
 
-/// `y[t, r]` of `tokens` rows of `x`.
-pub(crate) fn product(
+/// The product of a matrix by `tokens` rows.
+fn program(
     device: &Device,
     one: &Arc<impl Weights + Tensors + 'static>,
-    x: &[f32],
     [tokens, rows, cols]: [u32; 3],
-) -> Vec<f32> {
+) -> Program {
     let shape = Shape {
         name: "product",
         tokens,
@@ -121,15 +120,26 @@ pub(crate) fn product(
     b.mat("y", w, input);
     let draft = b.finish().expect("it fits");
     let table = plan::compile(draft, &device.profile).expect("there is a kernel");
+    Program {
+        tables: Arc::from([table]),
+        tensors: one.clone(),
+    }
+}
+
+/// `y[t, r]` of `tokens` rows of `x`.
+pub(crate) fn product(
+    device: &Device,
+    one: &Arc<impl Weights + Tensors + 'static>,
+    x: &[f32],
+    [tokens, rows, cols]: [u32; 3],
+) -> Vec<f32> {
+    let program = program(device, one, [tokens, rows, cols]);
     let place = |name: &str| {
-        let slot = table.slots.iter().find(|slot| slot.name == name);
+        let mut slots = program.tables[0].slots.iter();
+        let slot = slots.find(|slot| slot.name == name);
         slot.expect("the builder named it").place
     };
     let (from, to) = (place("x"), place("y"));
-    let program = Program {
-        tables: Arc::from([table]),
-        tensors: one.clone(),
-    };
     let mut executor = (device.link)(program).expect("it links");
     let mut state = vec![0; state_bytes(tokens as usize)];
     let live = State {
@@ -256,6 +266,16 @@ fn packed_affine_codes_change_no_bit() {
                         let [packed, mapped] =
                             [true, false].map(|packed| cpu_of(Options { packed, ..options }));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
+                        // Whole panels: as many bytes as the file has for so many rows.
+                        let program = program(&packed, &one, [TOKENS, rows, cols]);
+                        let bytes = packed_bytes(&program, &options).expect("it links");
+                        let numbers = 2 * (wide / group) * float.facts().bytes;
+                        let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
+                        assert_eq!(
+                            bytes,
+                            (row.next_multiple_of(16) * row_bytes) as u64,
+                            "{what}"
+                        );
                         let all = product(&packed, &one, &x, [TOKENS, rows, cols]);
                         check(&what, &all, (&w, &x), wide, Precision::Fast);
                         let other = product(&mapped, &one, &x, [TOKENS, rows, cols]);
