@@ -414,6 +414,60 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    /// What all products of the greatest bytes come to, each sum in its place.
+    struct Products;
+
+    impl Probe for Products {
+        /// `max` is the greatest code.
+        #[inline(always)]
+        fn run<S: Simd>(s: S, max: u32) -> u64 {
+            let max = u8::try_from(max).expect("a byte");
+            // Negative where codes are signed: -128, -127 and 127.
+            let codes = match max {
+                128 => [128, 129, 127],
+                _ => [max, max, max - 1],
+            };
+            let words: [_; 8] = std::array::from_fn(|i| {
+                s.bytes(&std::array::from_fn(|at| codes[(at / 9 + i) % 3]))
+            });
+            let (words, raised) = match max {
+                128 => (words.map(|word| s.raise(word)), S::RAISED),
+                _ => (words, 0),
+            };
+            let x: [[i8; 32]; 4] =
+                std::array::from_fn(|t| std::array::from_fn(|i| [127, -127][(i / 5 + t) % 2]));
+            let start = |x: &[i8]| {
+                let sum: i32 = x.iter().map(|x| i32::from(*x)).sum();
+                s.splat_int(-raised * sum)
+            };
+            let starts: [_; 4] = std::array::from_fn(|t| start(&x[t]));
+            let tokens: [&[u8]; 4] = std::array::from_fn(|t| bytemuck::cast_slice(&x[t]));
+            let sums = s.dots(max, starts, &words, tokens);
+            let few = s.dot(max, start(&x[0][..4]), &[words[0]], tokens[0]);
+            let (w, x) = ([[-128; 64], [127; 64]], [[-127; 64], [113; 64]]);
+            let mut all = i64::from(s.dot_i8(&w, &x)).cast_unsigned();
+            for sums in sums.into_iter().chain([few]) {
+                let mut column = [0.0f32; rows::ROWS];
+                s.put_column(&mut column, s.floats(sums));
+                for sum in column {
+                    all = all.wrapping_mul(31).wrapping_add(u64::from(sum.to_bits()));
+                }
+            }
+            all
+        }
+    }
+
+    #[test]
+    fn every_level_multiplies_exactly() {
+        for level in Level::available() {
+            let isa = Isa::of(level).expect("an available level");
+            for max in [3, 15, 63, 127, 128] {
+                let (found, exact) = (isa.probe::<Products>()(max), Products::run(Scalar, max));
+                assert_eq!(found, exact, "{level:?}, codes up to {max}");
+            }
+        }
+    }
+
     #[test]
     fn levels_go_by_their_names() {
         assert_eq!(Level::named("scalar").expect("always there"), Level::Scalar);

@@ -365,11 +365,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
                 };
             }
         }
-        let [a, b, c, d] = sums;
-        with!(
-            self,
-            vaddvq_s32(vaddq_s32(vaddq_s32(a, b), vaddq_s32(c, d)))
-        )
+        sums.map(|sum| with!(self, vaddvq_s32(sum))).iter().sum()
     }
 
     #[inline(always)]
@@ -384,13 +380,12 @@ impl<const DOT: bool> Simd for Neon<DOT> {
                 let (ab, cd) = (double(vtrn1q_f32(a, b)), double(vtrn1q_f32(c, d)));
                 let (ab_odd, cd_odd) = (double(vtrn2q_f32(a, b)), double(vtrn2q_f32(c, d)));
                 [
-                    vtrn1q_f64(ab, cd),
-                    vtrn1q_f64(ab_odd, cd_odd),
-                    vtrn2q_f64(ab, cd),
-                    vtrn2q_f64(ab_odd, cd_odd),
+                    vreinterpretq_f32_f64(vtrn1q_f64(ab, cd)),
+                    vreinterpretq_f32_f64(vtrn1q_f64(ab_odd, cd_odd)),
+                    vreinterpretq_f32_f64(vtrn2q_f64(ab, cd)),
+                    vreinterpretq_f32_f64(vtrn2q_f64(ab_odd, cd_odd)),
                 ]
             });
-            let columns = four!(self, |columns| vreinterpretq_f32_f64(columns));
             for (i, column) in columns.into_iter().enumerate() {
                 v[4 * half + i][row / 4] = column;
             }
