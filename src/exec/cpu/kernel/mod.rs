@@ -11,6 +11,7 @@ mod float_tiles;
 mod floats;
 mod product;
 pub(super) mod quantise;
+mod sources;
 mod tiles;
 mod turns;
 
