@@ -64,6 +64,8 @@ def measured(command, timeout):
     if process.returncode != 0:
         lines = said.strip().splitlines() or ["nothing was said"]
         why = next((line for line in lines if "error" in line.lower()), lines[-1])[:160]
+        for path in (str(part) for part in command if "/" in str(part)):
+            why = why.replace(path, Path(path).name)
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         raise Failed(f"{how}{f' after {timeout} s' if seconds >= timeout else ''}: {why}")
     return text, said, seconds, usage.ru_maxrss / 1024
