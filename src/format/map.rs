@@ -71,10 +71,11 @@ impl Bytes {
         if let Self::Mapped { map, .. } = self
             && range.end <= map.len()
         {
-            /// What one touch of a file in huge pages brings into the process: its part in front
-            /// came again with these bytes, and the part behind them goes with the next ones.
+            /// What one touch of a file in huge pages brings into the process, and so what goes:
+            /// neighbours that are still read come again.
             const HUGE: usize = 2 << 20;
-            let [start, end] = [range.start, range.end].map(|at| at & !(HUGE - 1));
+            let start = range.start & !(HUGE - 1);
+            let end = range.end.next_multiple_of(HUGE).min(map.len());
             let advice = UncheckedAdvice::DontNeed;
             // SAFETY: the pages of a read-only map of a file hold what the file holds: dropped,
             // they are read from it again when they are touched.

@@ -215,8 +215,7 @@ fn every_type_multiplies_as_it_decodes() {
                     shape: [rows, cols],
                     filling,
                 });
-                let mut random = Random::of("x");
-                let x: Vec<f32> = (0..tokens * cols).map(|_| random.number()).collect();
+                let x = input(tokens * cols);
                 for level in Level::available() {
                     for precision in [Precision::Exact, Precision::Fast] {
                         let device = cpu(level, precision, 2);
@@ -228,6 +227,12 @@ fn every_type_multiplies_as_it_decodes() {
             }
         }
     }
+}
+
+/// Random activations, so many numbers.
+fn input(count: u32) -> Vec<f32> {
+    let mut random = Random::of("x");
+    (0..count).map(|_| random.number()).collect()
 }
 
 /// Rows and columns, and each group that divides the columns: more panels than go together, part of
@@ -253,8 +258,7 @@ fn packed_affine_codes_change_no_bit() {
                         shape: [rows, cols],
                         filling,
                     });
-                    let mut random = Random::of("x");
-                    let x: Vec<f32> = (0..TOKENS * cols).map(|_| random.number()).collect();
+                    let x = input(TOKENS * cols);
                     let (row, wide) = (rows as usize, cols as usize);
                     for level in Level::available() {
                         let options = Options {
@@ -319,8 +323,7 @@ fn a_batch_of_floats_changes_no_bit() {
                 shape: [rows, cols],
                 filling,
             });
-            let mut random = Random::of("x");
-            let x: Vec<f32> = (0..TOKENS * cols).map(|_| random.number()).collect();
+            let x = input(TOKENS * cols);
             let (row, wide) = (rows as usize, cols as usize);
             for level in Level::available() {
                 for precision in [Precision::Exact, Precision::Fast] {

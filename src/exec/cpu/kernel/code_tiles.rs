@@ -4,9 +4,9 @@
 
 use super::codes::{Piece, Tokens};
 use super::quantise::Tiles;
-use crate::exec::cpu::panel::{Codes, STRETCH, WORDS};
+use crate::exec::cpu::panel::{Codes, STRETCH};
 use crate::exec::cpu::simd::Task;
-use crate::exec::cpu::simd::amx::{Amx, Ints, ROW_BYTES, TILE};
+use crate::exec::cpu::simd::amx::{ByteTiles, Ints, ROW_BYTES, TILE};
 use crate::exec::cpu::simd::avx512::Avx512;
 use crate::exec::cpu::simd::rows::{Column, Rows, unroll};
 use std::marker::PhantomData;
@@ -19,16 +19,16 @@ pub(super) struct Lower<'a> {
     pub(super) by: u8,
 }
 
-impl Task<Amx> for Lower<'_> {
+impl<S> Task<S> for Lower<'_> {
     #[inline(always)]
-    fn run(self, _: Amx) {
+    fn run(self, _: S) {
         for code in self.piece.codes.as_flattened_mut().as_flattened_mut() {
             *code = code.wrapping_sub(self.by);
         }
     }
 }
 
-/// Adds the products of stored stretches and sixteen tokens.
+/// Adds the products of stored stretches and sixteen tokens, by tiles of [`columns`].
 pub(super) struct Add<'a, C> {
     pub(super) piece: &'a Piece,
     pub(super) blocks: Range<usize>,
@@ -38,12 +38,16 @@ pub(super) struct Add<'a, C> {
     pub(super) kind: PhantomData<C>,
 }
 
-impl<C: Codes> Task<Amx> for Add<'_, C> {
+/// Columns of a stretch that are multiplied at once.
+pub(super) const fn columns<C: Codes>() -> usize {
+    STRETCH / (1 + C::HALVES as usize)
+}
+
+impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
     #[inline(always)]
-    fn run(self, amx: Amx) {
-        let s = Avx512::from(amx);
-        let halves = const { 1 + C::HALVES as usize };
-        let tiles = amx.byte_tiles(STRETCH / halves);
+    fn run(self, tiles: ByteTiles) {
+        let s = Avx512::from(&tiles);
+        let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
         let mut sums = [s.splat_float(0.0); TILE];
         if self.blocks.start > 0 {
             unroll!(t < TILE => { sums[t] = s.column(&self.sums[t]); });
@@ -60,8 +64,7 @@ impl<C: Codes> Task<Amx> for Add<'_, C> {
             for h in 0..halves {
                 // In turns, so that a product need not wait until the last one is read.
                 let ints = &mut ints[(block + h) % 2];
-                let words = &codes[h * WORDS / halves..];
-                tiles.multiply(words, (x.q, h * STRETCH / halves), ints);
+                tiles.multiply(&codes[h * columns / 4..], (x.q, h * columns), ints);
                 let scale = s.column(&scale[h]);
                 unroll!(t < TILE => {
                     let scale = s.times(scale, s.splat_float(x.d[t]));

@@ -350,9 +350,9 @@ fn many<S: Simd, W: Source>(
             let columns = columns.clone();
             W::stretches(s, args, At { panel, columns }, scratch.buffer, &mut sink);
             #[cfg(target_arch = "x86_64")]
-            if let Some(amx) = amx {
+            if amx.is_some() {
                 let by = product.quantised.offset.to_le_bytes()[0];
-                amx.apart(code_tiles::Lower { piece, by });
+                s.apart(code_tiles::Lower { piece, by });
             }
         }
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
@@ -361,14 +361,15 @@ fn many<S: Simd, W: Source>(
             for (piece, sums) in scratch.pieces[..panels.len()].iter().zip(sums) {
                 #[cfg(target_arch = "x86_64")]
                 if let (Some(amx), Some(sums)) = (amx, sums[first..].first_chunk_mut()) {
-                    amx.apart(code_tiles::Add::<W::Codes> {
+                    let add = code_tiles::Add::<W::Codes> {
                         piece,
                         blocks: blocks.clone(),
                         x,
                         tile,
                         sums,
                         kind: PhantomData,
-                    });
+                    };
+                    amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
                     continue;
                 }
                 macro_rules! tile {

@@ -22,7 +22,9 @@ pub(super) trait Source {
     type Codes: Codes;
 
     /// Bytes that it needs to read [`COLUMNS`].
-    fn buffer_bytes() -> usize;
+    fn buffer_bytes() -> usize {
+        0
+    }
 
     /// Gives the stretches of some columns of a panel, at most [`COLUMNS`].
     fn stretches<S: Simd, K: Sink<S>>(
@@ -68,10 +70,6 @@ pub(super) struct Packed<F>(PhantomData<F>);
 
 impl<F: Format> Source for Packed<F> {
     type Codes = F::Codes;
-
-    fn buffer_bytes() -> usize {
-        0
-    }
 
     #[inline(always)]
     fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
@@ -141,10 +139,6 @@ pub(super) struct Affine<W>(PhantomData<W>);
 impl<W: Width> Source for Affine<W> {
     type Codes = W::Codes;
 
-    fn buffer_bytes() -> usize {
-        0
-    }
-
     #[inline(always)]
     fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
         let Product { cols, groups, .. } = args.product();
@@ -165,10 +159,6 @@ pub(super) struct Chunks<const HALVES: bool, const MIN: bool>;
 
 impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
     type Codes = Kind<128, HALVES, MIN>;
-
-    fn buffer_bytes() -> usize {
-        0
-    }
 
     #[inline(always)]
     fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {

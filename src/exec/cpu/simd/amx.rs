@@ -107,17 +107,6 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     u64::from(rounds / 64) * 2 * products as u64
 }
 
-/// Runs a task in a function of its own.
-///
-/// # Safety
-///
-/// As [`enter`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
-unsafe fn apart<T: Task<Amx>>(s: Amx, task: T) {
-    let _release = Release;
-    task.run(s);
-}
-
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Config {
@@ -336,13 +325,32 @@ macro_rules! with {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::exec::cpu) struct Ints(pub(in crate::exec::cpu) [[u8; ROW_BYTES]; TILE]);
 
-/// Products of the bytes of 16 rows and 16 tokens, for which tiles are configured.
-///
-/// The configuration does last between two pieces of assembler: nothing that the compiler makes
-/// touches tiles, and a switch of threads restores them.
+/// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, for a task that
+/// can configure nothing else, and the configuration lasts as long as the task: nothing that the
+/// compiler makes touches tiles, and a switch of threads restores them.
 pub(in crate::exec::cpu) struct ByteTiles {
     columns: usize,
-    _amx: Amx,
+}
+
+/// Runs a task with tiles in a function of its own.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
+unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
+    let _release = Release;
+    let unused = (0, 0);
+    let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
+    let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
+    // SAFETY: the caller proves tiles, and the configuration is a valid one.
+    unsafe {
+        asm!("ldtilecfg [{}]", in(reg) &raw const config,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, preserves_flags, readonly));
+    }
+    task.run(ByteTiles { columns });
 }
 
 impl ByteTiles {
@@ -359,7 +367,8 @@ impl ByteTiles {
             4 * w.len() >= self.columns && first + self.columns <= X,
             "columns end early"
         );
-        // SAFETY: memory is what was just checked, and `sums`; the tiles are configured.
+        // SAFETY: memory is what was just checked, and `sums`; the tiles are configured, which
+        // `self` proves.
         unsafe {
             asm!(
                 "tileloadd tmm4, [{w} + {line}]",
@@ -380,30 +389,12 @@ impl ByteTiles {
 }
 
 impl Amx {
-    /// Runs a task in a function of its own, which may configure tiles.
+    /// Runs a task with tiles for products of so many columns of bytes: at most 64, a multiple
+    /// of 4.
     #[inline(always)]
-    pub(in crate::exec::cpu) fn apart<T: Task<Self>>(self, task: T) {
+    pub(in crate::exec::cpu) fn byte_tiles<T: Task<ByteTiles>>(self, columns: usize, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { apart(self, task) };
-    }
-
-    /// Tiles for products of so many columns of bytes: at most 64, a multiple of 4.
-    #[inline(always)]
-    pub(in crate::exec::cpu) fn byte_tiles(self, columns: usize) -> ByteTiles {
-        let unused = (0, 0);
-        let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
-        let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
-        // SAFETY: `self` proves tiles, and the configuration is a valid one.
-        unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const config,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack, preserves_flags, readonly));
-        }
-        ByteTiles {
-            columns,
-            _amx: self,
-        }
+        unsafe { byte_tiles(self, columns, task) };
     }
 
     /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of tokens, in bf16.

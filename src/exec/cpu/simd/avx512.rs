@@ -2,7 +2,7 @@
 //!
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
-use super::amx::Amx;
+use super::amx::ByteTiles;
 use super::rows::{Column, Half, Rows, Word};
 use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
@@ -95,10 +95,10 @@ fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a vector's worth of bytes")
 }
 
-impl From<Amx> for Avx512 {
+impl From<&ByteTiles> for Avx512 {
     /// What has tiles has these vectors.
     #[inline(always)]
-    fn from(_: Amx) -> Self {
+    fn from(_: &ByteTiles) -> Self {
         Self(())
     }
 }
