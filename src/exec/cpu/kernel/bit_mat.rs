@@ -3,6 +3,8 @@
 //! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
 //! that every level and the shader give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+use super::bit_tiles;
 use super::chunks::{self, Read};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
@@ -55,7 +57,7 @@ impl Kernel for BitMat {
 }
 
 /// Panels of packed digits.
-struct BitPanels;
+pub(super) struct BitPanels;
 
 impl Kernel for BitPanels {
     #[inline(always)]
@@ -150,11 +152,23 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let unpack = chunks::unpacker(request.isa, request.variant)?;
     if request.packed {
         let panels = Split::Units(rows.div_ceil(ROWS));
-        return Ok(Launch {
+        let launch = Launch {
             scratch: p.tokens as usize * size_of::<i32>(),
             pack: Some(Pack::Digits(unpack)),
             ..request.launch::<BitPanels>(panels, p.tokens)
-        });
+        };
+        #[cfg(target_arch = "x86_64")]
+        if p.tokens > bit_tiles::FEW
+            && let Some((entry, scratch)) = bit_tiles::link(request, cols)
+        {
+            let scratch = launch.scratch.max(scratch);
+            return Ok(Launch {
+                entry,
+                scratch,
+                ..launch
+            });
+        }
+        return Ok(launch);
     }
     Ok(Launch {
         scratch: cols.next_multiple_of(CHUNK),
@@ -182,7 +196,8 @@ macro_rules! case {
     };
 }
 
-/// Rows that begin within blocks, that are no whole chunks or no whole octets; one token and many.
+/// Rows that begin within blocks, that are no whole chunks or no whole octets; one token and many;
+/// panels that are no whole ones, and more than go together.
 pub(super) const CASES: &[Case] = &[
     case!("blocks over rows", I2S, 4, 32, 1, 1),
     case!("blocks over rows", I2S, 12, 160, 3, 2),
@@ -195,4 +210,8 @@ pub(super) const CASES: &[Case] = &[
     case!("quarters", Ternary, 4, 1, 1, 1),
     case!("quarters", Ternary, 12, 333, 1, 1),
     case!("quarters", Ternary, 8, 77, 13, 11),
+    case!("ragged panels", I2S, 52, 352, 17, 17),
+    case!("ragged panels", Ternary, 36, 333, 67, 33),
+    case!("past a group of panels", Tq2_0, 150, 256, 67, 61),
+    case!("past a group of panels", Ternary, 132, 130, 33, 20),
 ];

@@ -6,7 +6,7 @@ use super::codes::{Piece, Tokens};
 use super::quantise::Tiles;
 use crate::exec::cpu::panel::{Codes, STRETCH};
 use crate::exec::cpu::simd::Task;
-use crate::exec::cpu::simd::amx::{ByteTiles, Ints, ROW_BYTES, TILE};
+use crate::exec::cpu::simd::amx::{ByteTiles, Ints, TILE};
 use crate::exec::cpu::simd::avx512::Avx512;
 use crate::exec::cpu::simd::rows::{Column, Rows, unroll};
 use std::marker::PhantomData;
@@ -58,7 +58,7 @@ impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
             mins,
         } = self.piece;
         let numbers = scales.iter().zip(mins);
-        let mut ints = [Ints([[0; ROW_BYTES]; TILE]); 2];
+        let mut ints = [Ints::ZERO; 2];
         for ((codes, (scale, min)), block) in codes.iter().zip(numbers).zip(self.blocks) {
             let x = Tokens::<TILE>::of(self.x.block(self.tile, block));
             for h in 0..halves {

@@ -108,7 +108,7 @@ impl<'a> Matrices<'a> {
         at: &At,
         steps: Range<usize>,
         rest: &'a [[u8; ROW_BYTES]; PANEL],
-    ) -> (amx::Shape, [Stretch<'a>; 2], usize) {
+    ) -> ([Stretch<'a>; 2], usize) {
         let shape = amx::Shape {
             rows: at.rows.len(),
             lanes: self.lanes,
@@ -117,22 +117,22 @@ impl<'a> Matrices<'a> {
         let whole = steps.start..steps.end.min(self.cols / STEP);
         let stretch = |rows: &'a [u8], stride: usize, steps: Range<usize>| {
             let tile = |t: usize| {
-                let first = t * self.steps() * ROW_BYTES + steps.start * shape.token_bytes();
+                let first = t * self.steps() * ROW_BYTES + steps.start * shape.lane_bytes();
                 self.x.get(first..).unwrap_or_default()
             };
             let tiles = [tile(at.tokens.start), tile(at.tokens.start + TILE)];
-            shape.stretch((rows, stride), (tiles, shape.token_bytes()), steps.len())
+            shape.stretch((rows, stride), (tiles, shape.lane_bytes()), steps.len())
         };
         let of_rest = || stretch(rest.as_flattened(), ROW_BYTES, whole.end..steps.end);
         if whole.is_empty() {
-            return (shape, [of_rest(); 2], 1);
+            return ([of_rest(); 2], 1);
         }
         let rows = &self.w[2 * at.rows.start * self.cols + steps.start * ROW_BYTES..];
         let of_whole = stretch(rows, 2 * self.cols, whole.clone());
         if whole.end == steps.end {
-            (shape, [of_whole; 2], 1)
+            ([of_whole; 2], 1)
         } else {
-            (shape, [of_whole, of_rest()], 2)
+            ([of_whole, of_rest()], 2)
         }
     }
 }
@@ -174,12 +174,12 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
                             rows: rows.clone(),
                             tokens: t..tokens.end.min(t + PANEL),
                         };
-                        let (shape, stretches, n) = m.stretches(&at, steps.clone(), &rest);
+                        let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
                         let mut sums = [Block::ZERO; 4];
                         if ADD || step > 0 {
                             y.load(s, &at, &mut sums);
                         }
-                        s.bf16(shape, &stretches[..n], &mut sums);
+                        s.bf16(&stretches[..n], &mut sums);
                         y.store(s, &at, &mut sums);
                     }
                 }

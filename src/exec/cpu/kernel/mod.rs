@@ -2,6 +2,8 @@
 
 mod activation;
 mod attend;
+#[cfg(target_arch = "x86_64")]
+mod bit_tiles;
 pub(super) mod chunks;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;

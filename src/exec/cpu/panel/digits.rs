@@ -56,6 +56,32 @@ pub(in crate::exec::cpu) fn pack(
     }
 }
 
+/// Bytes of a panel of rows of this many columns whose digits are signed bytes.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::exec::cpu) fn unpacked_bytes(columns: usize) -> usize {
+    SHARED * panel_bytes(columns)
+}
+
+/// The digits of a panel as signed bytes, four columns of each row in turn; behind the columns
+/// are zeros.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(in crate::exec::cpu) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8]) {
+    /// Of each code: those of two bits in a file may be all four.
+    const DIGITS: [i8; 16] = [-1, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let groups = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
+    let digits = digits.as_chunks_mut::<{ 4 * ROWS }>().0;
+    let digits = digits.as_chunks_mut::<WORDS>().0;
+    for (group, digits) in groups.iter().zip(digits.as_chunks_mut::<SHARED>().0) {
+        for (digits, by) in digits.iter_mut().zip((0..).step_by(2)) {
+            for (word, digits) in group.iter().zip(digits) {
+                let codes = s.and(s.right(s.bytes(word), by), 3);
+                s.put_bytes(digits, s.look_up(&DIGITS, codes));
+            }
+        }
+    }
+}
+
 /// `sum_i code[i] x[t][i]` for each of `T` tokens and row, from `start` on; `x` are whole
 /// stretches.
 #[inline(always)]

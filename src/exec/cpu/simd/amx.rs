@@ -74,7 +74,7 @@ impl Drop for Release {
 /// # Safety
 ///
 /// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 pub(super) unsafe fn enter<K: TileKernel>(args: Args<'_>) {
     let _release = Release;
     K::run(Amx(()), args);
@@ -97,10 +97,10 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
     let (first, second) = bytes.split_at(bytes.len() / 2);
     let rows = (&bytes[..], STEPS * ROW_BYTES);
-    let stretch = shape.stretch(rows, ([first, second], shape.token_bytes()), STEPS);
+    let stretch = shape.stretch(rows, ([first, second], shape.lane_bytes()), STEPS);
     let mut sums = [Block::ZERO; 4];
     for _ in 0..rounds / 64 {
-        Amx(()).bf16(shape, &[stretch; 8], &mut sums);
+        Amx(()).bf16(&[stretch; 8], &mut sums);
     }
     std::hint::black_box(sums);
     let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
@@ -149,62 +149,72 @@ impl Block {
     pub(in crate::exec::cpu) const ZERO: Self = Self([[0.0; TILE]; TILE]);
 }
 
-/// Columns of some rows and tokens whose products are added up, one step after the other.
+/// Columns of some rows and lanes whose products are added up, one step after the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::exec::cpu) struct Stretch<'a> {
     rows: [*const u8; 2],
     row_stride: usize,
-    tokens: [*const u8; 2],
+    lanes: [*const u8; 2],
     step_bytes: usize,
     steps: usize,
+    shape: Shape,
     life: PhantomData<&'a [u8]>,
 }
 
-/// How many rows and tokens a product is of, up to two tiles of each.
+/// How many rows of one matrix and lanes of the other a product is of, up to two tiles of each.
+/// Rows lie as they are; lanes lie side by side, four bytes of columns of each in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exec::cpu) struct Shape {
     /// Rows: 1 to 32.
     pub(in crate::exec::cpu) rows: usize,
-    /// Tokens that lie side by side in a tile: 1 or 16.
+    /// Lanes of a tile: 1 or 16.
     pub(in crate::exec::cpu) lanes: usize,
-    /// Whether there is a second tile of tokens.
+    /// Whether there is a second tile of lanes.
     pub(in crate::exec::cpu) wide: bool,
 }
 
 impl Shape {
-    /// Bytes of a step's tile of tokens: each row has, for every token, four bytes of columns.
-    pub(in crate::exec::cpu) fn token_bytes(self) -> usize {
+    /// Bytes of a step's tile of lanes.
+    pub(in crate::exec::cpu) fn lane_bytes(self) -> usize {
         self.lanes * ROW_BYTES
     }
 
     /// `steps` steps of 64 bytes of columns.
     ///
-    /// `rows` begins with the first row, and rows lie `stride` bytes apart. `tokens` are the
-    /// tiles of tokens, each of whose steps lie `step_bytes` apart.
+    /// `rows` begins with the first row, and rows lie `stride` bytes apart. `lanes` are the
+    /// tiles of lanes, each of whose steps lie `step_bytes` apart.
     pub(in crate::exec::cpu) fn stretch<'a>(
         self,
         (rows, stride): (&'a [u8], usize),
-        (tokens, step_bytes): ([&'a [u8]; 2], usize),
+        (lanes, step_bytes): ([&'a [u8]; 2], usize),
         steps: usize,
     ) -> Stretch<'a> {
         assert!(steps > 0, "a stretch has a step");
         let last = (self.rows - 1) * stride + steps * ROW_BYTES;
         assert!(last <= rows.len(), "rows end early");
-        let last = (steps - 1) * step_bytes + self.token_bytes();
-        for tokens in &tokens[..1 + usize::from(self.wide)] {
-            assert!(last <= tokens.len(), "tokens end early");
+        let last = (steps - 1) * step_bytes + self.lane_bytes();
+        for lanes in &lanes[..1 + usize::from(self.wide)] {
+            assert!(last <= lanes.len(), "lanes end early");
         }
         // Where there is no second tile of rows the first stands in, and its sums are dropped.
         let second = if self.rows > TILE { TILE * stride } else { 0 };
         Stretch {
             rows: [rows.as_ptr(), rows[second..].as_ptr()],
             row_stride: stride,
-            tokens: tokens.map(<[u8]>::as_ptr),
+            lanes: lanes.map(<[u8]>::as_ptr),
             step_bytes,
             steps,
+            shape: self,
             life: PhantomData,
         }
+    }
+
+    /// The one that all these have.
+    fn of(stretches: &[Stretch<'_>]) -> Self {
+        let shape = stretches.first().expect("something to multiply").shape;
+        assert!(stretches.iter().all(|s| s.shape == shape), "shapes differ");
+        shape
     }
 
     fn config(self) -> Config {
@@ -219,56 +229,55 @@ impl Shape {
             first
         };
         let lanes = 4 * self.lanes;
-        let (sums, more_sums, tokens) = ((first, lanes), (second, lanes), (TILE, lanes));
+        let (sums, more_sums, lanes) = ((first, lanes), (second, lanes), (TILE, lanes));
         let (rows, more_rows) = ((first, ROW_BYTES), (second, ROW_BYTES));
-        // Sums 0 to 3, weights 4 and 5, tokens 6 and 7.
+        // Sums 0 to 3, rows 4 and 5, lanes 6 and 7.
         Config::new([
-            sums, sums, more_sums, more_sums, rows, more_rows, tokens, tokens,
+            sums, sums, more_sums, more_sums, rows, more_rows, lanes, lanes,
         ])
     }
 }
 
-/// Adds the products of stretches to sums, in the order of stretches and steps. Every sum is by
-/// itself: how many rows and tokens go with it changes no bit. Weights and tokens are read once
-/// while they are near, which is what the hint `t1` says.
+/// Adds the products of stretches, in the order of stretches and steps, to what sums begin with.
+/// Every sum is by itself: how many rows and lanes go with it changes no bit. Both matrices are
+/// read once while they are near, which is what the hint `t1` says.
 macro_rules! products {
-    ($name:ident, $dot:literal, [$($load:literal),*], [$($step:literal),*], [$($store:literal),*]) => {
+    ($name:ident, $sums:ty, $dot:literal,
+     [$($begin:literal),*], [$($step:literal),*], [$($store:literal),*]) => {
         /// # Safety
         ///
-        /// The stretches must be of this shape.
+        /// There must be tiles, and a stretch; all must be of this shape.
         #[inline(always)]
-        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [$sums; 4]) {
             let config = shape.config();
             // SAFETY: memory is what the stretches were checked to have, and `sums`; all tiles
             // that are touched are named, and configured by the first line.
             unsafe {
                 asm!(
                     "ldtilecfg [{steps}]",
-                    "tileloadd tmm0, [{sums} + {sum_stride}]",
-                    "tileloadd tmm2, [{sums} + {sum_stride} + 2048]",
-                    $($load,)*
+                    $($begin,)*
                     "2:",
                     "mov {row0}, [{at}]",
                     "mov {row1}, [{at} + 8]",
                     "mov {stride}, [{at} + 16]",
-                    "mov {token0}, [{at} + 24]",
-                    "mov {token1}, [{at} + 32]",
+                    "mov {lane0}, [{at} + 24]",
+                    "mov {lane1}, [{at} + 32]",
                     "mov {step_bytes}, [{at} + 40]",
                     "mov {steps}, [{at} + 48]",
                     "3:",
                     "tileloaddt1 tmm4, [{row0} + {stride}]",
-                    "tileloaddt1 tmm6, [{token0} + {token_stride}]",
+                    "tileloaddt1 tmm6, [{lane0} + {lane_stride}]",
                     "tileloaddt1 tmm5, [{row1} + {stride}]",
                     concat!($dot, " tmm0, tmm4, tmm6"),
                     concat!($dot, " tmm2, tmm5, tmm6"),
                     $($step,)*
                     "add {row0}, 64",
                     "add {row1}, 64",
-                    "add {token0}, {step_bytes}",
-                    "add {token1}, {step_bytes}",
+                    "add {lane0}, {step_bytes}",
+                    "add {lane1}, {step_bytes}",
                     "dec {steps}",
                     "jnz 3b",
-                    "add {at}, 56",
+                    "add {at}, {stretch_bytes}",
                     "dec {count}",
                     "jnz 2b",
                     "tilestored [{sums} + {sum_stride}], tmm0",
@@ -278,10 +287,11 @@ macro_rules! products {
                     at = inout(reg) stretches.as_ptr() => _,
                     count = inout(reg) stretches.len() => _,
                     sums = in(reg) sums.as_mut_ptr(),
-                    sum_stride = in(reg) size_of::<[f32; TILE]>(),
-                    token_stride = in(reg) shape.lanes * 4,
+                    sum_stride = in(reg) ROW_BYTES,
+                    lane_stride = in(reg) shape.lanes * 4,
+                    stretch_bytes = const size_of::<Stretch<'_>>(),
                     row0 = out(reg) _, row1 = out(reg) _, stride = out(reg) _,
-                    token0 = out(reg) _, token1 = out(reg) _, step_bytes = out(reg) _,
+                    lane0 = out(reg) _, lane1 = out(reg) _, step_bytes = out(reg) _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
@@ -291,16 +301,29 @@ macro_rules! products {
     };
 }
 
-products!(bf16_narrow, "tdpbf16ps", [], [], []);
 products!(
-    bf16_wide,
+    bf16_narrow,
+    Block,
     "tdpbf16ps",
     [
+        "tileloadd tmm0, [{sums} + {sum_stride}]",
+        "tileloadd tmm2, [{sums} + {sum_stride} + 2048]"
+    ],
+    [],
+    []
+);
+products!(
+    bf16_wide,
+    Block,
+    "tdpbf16ps",
+    [
+        "tileloadd tmm0, [{sums} + {sum_stride}]",
+        "tileloadd tmm2, [{sums} + {sum_stride} + 2048]",
         "tileloadd tmm1, [{sums} + {sum_stride} + 1024]",
         "tileloadd tmm3, [{sums} + {sum_stride} + 3072]"
     ],
     [
-        "tileloaddt1 tmm7, [{token1} + {token_stride}]",
+        "tileloaddt1 tmm7, [{lane1} + {lane_stride}]",
         "tdpbf16ps tmm1, tmm4, tmm7",
         "tdpbf16ps tmm3, tmm5, tmm7"
     ],
@@ -309,7 +332,35 @@ products!(
         "tilestored [{sums} + {sum_stride} + 3072], tmm3"
     ]
 );
-const _: () = assert!(size_of::<Stretch<'_>>() == 56);
+products!(
+    bytes_narrow,
+    Ints,
+    "tdpbssd",
+    ["tilezero tmm0", "tilezero tmm2"],
+    [],
+    []
+);
+products!(
+    bytes_wide,
+    Ints,
+    "tdpbssd",
+    [
+        "tilezero tmm0",
+        "tilezero tmm1",
+        "tilezero tmm2",
+        "tilezero tmm3"
+    ],
+    [
+        "tileloaddt1 tmm7, [{lane1} + {lane_stride}]",
+        "tdpbssd tmm1, tmm4, tmm7",
+        "tdpbssd tmm3, tmm5, tmm7"
+    ],
+    [
+        "tilestored [{sums} + {sum_stride} + 1024], tmm1",
+        "tilestored [{sums} + {sum_stride} + 3072], tmm3"
+    ]
+);
+const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
 
 /// `f` with the instructions of this level.
 macro_rules! with {
@@ -324,6 +375,11 @@ macro_rules! with {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::exec::cpu) struct Ints(pub(in crate::exec::cpu) [[u8; ROW_BYTES]; TILE]);
+
+impl Ints {
+    /// Nothing.
+    pub(in crate::exec::cpu) const ZERO: Self = Self([[0; ROW_BYTES]; TILE]);
+}
 
 /// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, for a task that
 /// can configure nothing else, and the configuration lasts as long as the task: nothing that the
@@ -397,20 +453,30 @@ impl Amx {
         unsafe { byte_tiles(self, columns, task) };
     }
 
-    /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of tokens, in bf16.
+    /// `sums[2 i + j] = ` products of tile `i` of rows and tile `j` of lanes, of signed bytes;
+    /// where there is no such tile of lanes, sums stay as they are.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
+        let Self(()) = self;
+        let shape = Shape::of(stretches);
+        if shape.wide {
+            // SAFETY: `self` proves tiles, and the stretches are of this shape.
+            unsafe { bytes_wide(shape, stretches, sums) }
+        } else {
+            // SAFETY: as above.
+            unsafe { bytes_narrow(shape, stretches, sums) }
+        }
+    }
+
+    /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of lanes, in bf16.
     ///
     /// Numbers too small for a normal f32, in or out, count as zeros.
     #[inline(always)]
-    pub(in crate::exec::cpu) fn bf16(
-        self,
-        shape: Shape,
-        stretches: &[Stretch<'_>],
-        sums: &mut [Block; 4],
-    ) {
-        assert!(!stretches.is_empty(), "nothing to multiply");
+    pub(in crate::exec::cpu) fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
         let Self(()) = self;
+        let shape = Shape::of(stretches);
         if shape.wide {
-            // SAFETY: `self` proves tiles, and only `Shape::stretch` makes stretches.
+            // SAFETY: `self` proves tiles, and the stretches are of this shape.
             unsafe { bf16_wide(shape, stretches, sums) }
         } else {
             // SAFETY: as above.

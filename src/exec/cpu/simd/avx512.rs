@@ -2,7 +2,7 @@
 //!
 //! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
 
-use super::amx::ByteTiles;
+use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
 use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
@@ -99,6 +99,13 @@ impl From<&ByteTiles> for Avx512 {
     /// What has tiles has these vectors.
     #[inline(always)]
     fn from(_: &ByteTiles) -> Self {
+        Self(())
+    }
+}
+
+impl From<Amx> for Avx512 {
+    #[inline(always)]
+    fn from(_: Amx) -> Self {
         Self(())
     }
 }
