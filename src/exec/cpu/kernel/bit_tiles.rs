@@ -7,7 +7,7 @@ use super::Request;
 use super::bit_mat::BitPanels;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::panel::digits;
-use crate::exec::cpu::simd::amx::{Amx, Ints, ROW_BYTES, Shape, TILE, TileKernel};
+use crate::exec::cpu::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE, TileKernel};
 use crate::exec::cpu::simd::avx512::Avx512;
 use crate::exec::cpu::simd::rows::{ROWS, Rows};
 use crate::exec::cpu::simd::{Entry, Kernel};
@@ -64,7 +64,7 @@ impl TileKernel for BitTiles {
                     };
                     let tiles = (digits.split_at(bytes).into(), shape.lane_bytes());
                     let steps = padded / ROW_BYTES;
-                    let tokens_of = (&q[first * padded..], padded);
+                    let tokens_of = (&q[first * padded..], Apart::rows(padded));
                     s.bytes(&[shape.stretch(tokens_of, tiles, steps)], &mut sums);
                     for (i, t) in tokens.clone().enumerate() {
                         let scale = vectors.splat_float(d[t] * p.scale);

@@ -7,7 +7,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
-use super::quantise::{Block, Shape, Tiles};
+use super::quantise::{Block, Number, Shape, Tiles};
 use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
 use super::{Launch, Request};
 use crate::dtype::DType;
@@ -498,7 +498,7 @@ fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Laun
             _ => offset,
         },
         halves: u32::from(W::Codes::HALVES),
-        bf16: 0,
+        number: Number::Int8 as u32,
     };
     let [rows, cols] = [rows, cols].map(|n| n as usize);
     let room = tokens.next_multiple_of(tile) as usize;

@@ -3,21 +3,26 @@
 //! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
+use super::float_panels;
 use super::product::Sizes;
-use super::quantise::Shape;
+use super::quantise::{Number, Shape};
 use super::{Launch, Request};
 use crate::dtype::DType;
 use crate::exec::cpu::memory::{Args, Out};
-use crate::exec::cpu::simd::amx::{self, Amx, Block, ROW_BYTES, Stretch, TILE, TileKernel};
+use crate::exec::cpu::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE, TileKernel};
 use crate::exec::cpu::step::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Columns of a step.
-const STEP: usize = ROW_BYTES / 2;
+pub(super) const STEP: usize = ROW_BYTES / 2;
 
 /// Rows of a panel: two tiles.
 const PANEL: usize = 2 * TILE;
+
+/// Tokens of a tile.
+const LANES: u32 = 16;
+const _: () = assert!(LANES as usize == TILE);
 
 /// Bytes of a tile of tokens in a step.
 const BLOCK_BYTES: usize = TILE * ROW_BYTES;
@@ -27,9 +32,22 @@ const BLOCK_BYTES: usize = TILE * ROW_BYTES;
 const STEPS: usize = 64;
 const ACTIVATIONS_BYTES: usize = 1 << 20;
 
+/// Activations that become bf16.
+pub(super) fn rounded(tokens: u32, cols: u32, number: Number) -> Shape {
+    Shape {
+        tokens,
+        cols,
+        tile: if tokens == 1 { 1 } else { LANES },
+        offset: 0,
+        halves: 0,
+        number: number as u32,
+    }
+}
+
 /// Brings activations into the order that tiles take: operand 0 into 1.
 ///
-/// `[tokens / 16][columns / 2][16][2]`, and `[columns]` for one token.
+/// `[tokens / 16][columns / 2][16][2]`, or `[tokens / 16][columns / 32][16][32]`; `[columns]` for one
+/// token.
 pub(in crate::exec::cpu) struct Arrange;
 
 impl TileKernel for Arrange {
@@ -50,15 +68,20 @@ impl TileKernel for Arrange {
         for unit in args.units() {
             let tile = out.unit(unit, shape.tile_bytes());
             let first = unit * shape.tile as usize;
-            if shape.tile == 1 {
-                for (step, bytes) in tile.as_chunks_mut().0.iter_mut().enumerate() {
-                    *bytes = rounded(first, step);
+            let tokens = first..args.live().min(first + shape.tile as usize);
+            if shape.tile == 1 || shape.number == Number::Bf16Rows as u32 {
+                let lanes = shape.tile as usize;
+                for (lane, t) in tokens.enumerate() {
+                    let lines = tile.as_chunks_mut().0.chunks_exact_mut(lanes);
+                    for (step, lines) in lines.enumerate() {
+                        lines[lane] = rounded(t, step);
+                    }
                 }
                 continue;
             }
             for (step, bytes) in tile.chunks_exact_mut(BLOCK_BYTES).enumerate() {
                 let mut block = Block::ZERO;
-                for (t, row) in (first..args.live()).zip(&mut block.0) {
+                for (t, row) in tokens.clone().zip(&mut block.0) {
                     bytemuck::bytes_of_mut(row).copy_from_slice(&rounded(t, step));
                 }
                 s.transpose(&mut block);
@@ -121,7 +144,11 @@ impl<'a> Matrices<'a> {
                 self.x.get(first..).unwrap_or_default()
             };
             let tiles = [tile(at.tokens.start), tile(at.tokens.start + TILE)];
-            shape.stretch((rows, stride), (tiles, shape.lane_bytes()), steps.len())
+            shape.stretch(
+                (rows, Apart::rows(stride)),
+                (tiles, shape.lane_bytes()),
+                steps.len(),
+            )
         };
         let of_rest = || stretch(rest.as_flattened(), ROW_BYTES, whole.end..steps.end);
         if whole.is_empty() {
@@ -237,21 +264,13 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     if request.variant != Some(DType::Bf16) {
         return None;
     }
+    let packed = float_panels::link::<N, ADD>(request, [tokens, rows, cols]);
+    if packed.is_some() {
+        return packed;
+    }
     let entry = request.isa.tiles::<Product<N, ADD>>()?;
-    let shape = Shape {
-        tokens,
-        cols,
-        tile: if tokens == 1 {
-            1
-        } else {
-            request.isa.tile_tokens()
-        },
-        offset: 0,
-        halves: 0,
-        bf16: 1,
-    };
     Some(Launch {
-        quantise: Some(shape),
+        quantise: Some(rounded(tokens, cols, Number::Bf16)),
         ..request.of(entry, Split::Units(rows as usize), tokens)
     })
 }

@@ -9,6 +9,8 @@ pub(super) mod chunks;
 mod code_tiles;
 pub(super) mod codes;
 #[cfg(target_arch = "x86_64")]
+mod float_panels;
+#[cfg(target_arch = "x86_64")]
 mod float_tiles;
 mod floats;
 mod product;

@@ -124,6 +124,7 @@ macro_rules! mat_cases {
             ("groups", Affine4, 29, 640), ("groups", Affine8, 18, 384),
             ("past a chunk", E2m1, 5, 288), ("past a chunk", E4m3, 3, 352),
             ("past a chunk", I8, 5, 288), ("quarters", Ternary, 12, 320),
+            ("past a panel", Bf16, 37, 288), ("past what rests", Bf16, 50, 2144),
             ("past a group of panels", Q4_0, 150, 1056), ("past a group of panels", Q8_0, 131, 544),
             ("past a group of panels", Q4K, 145, 1024), ("past a group of panels", Q6K, 131, 768))
     };

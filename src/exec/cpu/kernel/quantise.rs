@@ -27,8 +27,21 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) offset: i32,
     /// Whether the two halves of a block are summed apart: 0 or 1.
     pub(in crate::exec::cpu) halves: u32,
-    /// Whether they become bf16 instead: 0 or 1.
-    pub(in crate::exec::cpu) bf16: u32,
+    /// What they become: a [`Number`].
+    pub(in crate::exec::cpu) number: u32,
+}
+
+/// What activations become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exec::cpu) enum Number {
+    /// Blocks of int8.
+    Int8,
+    /// Pairs of columns of bf16, tokens side by side.
+    #[cfg(target_arch = "x86_64")]
+    Bf16,
+    /// Columns of bf16, token by token.
+    #[cfg(target_arch = "x86_64")]
+    Bf16Rows,
 }
 
 /// Bytes that a token has of a block: the numbers, their scale, two starts, two sums.
@@ -37,7 +50,7 @@ const TOKEN_BYTES: usize = STRETCH + 4 + 8 + 8;
 impl Shape {
     /// Bytes of a tile.
     pub(in crate::exec::cpu) fn tile_bytes(self) -> usize {
-        if self.bf16 > 0 {
+        if self.number != Number::Int8 as u32 {
             let blocks = (self.cols as usize).div_ceil(STRETCH);
             return 2 * STRETCH * blocks * self.tile as usize;
         }
@@ -48,7 +61,10 @@ impl Shape {
     /// The kernel that makes them.
     pub(in crate::exec::cpu) fn entry(self, isa: Isa) -> Entry {
         #[cfg(target_arch = "x86_64")]
-        if let Some(tiles) = (self.bf16 == 1).then(|| isa.tiles::<Arrange>()).flatten() {
+        if let Some(tiles) = (self.number != Number::Int8 as u32)
+            .then(|| isa.tiles::<Arrange>())
+            .flatten()
+        {
             return tiles;
         }
         isa.entry::<Quantise>()

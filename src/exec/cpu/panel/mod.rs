@@ -166,6 +166,13 @@ impl Layout {
     }
 }
 
+/// Floats of 16 bits: two columns of each row to a word.
+pub(super) const FLOATS: Layout = Layout {
+    columns: 32,
+    bytes: 64,
+    fields: &[Field::new(4, 0, 16)],
+};
+
 /// A word of each row: four by four rows.
 type Columns = [[[u8; 4]; 4]; ROWS / 4];
 

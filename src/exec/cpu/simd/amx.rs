@@ -12,6 +12,7 @@ use std::arch::x86_64::{
     _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::sync::OnceLock;
 
 /// Rows of a tile, and numbers of a row of sums.
@@ -96,7 +97,7 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     };
     let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let rows = (&bytes[..], STEPS * ROW_BYTES);
+    let rows = (&bytes[..], Apart::rows(STEPS * ROW_BYTES));
     let stretch = shape.stretch(rows, ([first, second], shape.lane_bytes()), STEPS);
     let mut sums = [Block::ZERO; 4];
     for _ in 0..rounds / 64 {
@@ -158,6 +159,7 @@ pub(in crate::exec::cpu) struct Stretch<'a> {
     lanes: [*const u8; 2],
     step_bytes: usize,
     steps: usize,
+    row_step: usize,
     shape: Shape,
     life: PhantomData<&'a [u8]>,
 }
@@ -174,6 +176,34 @@ pub(in crate::exec::cpu) struct Shape {
     pub(in crate::exec::cpu) wide: bool,
 }
 
+/// How many bytes lie between rows, between tiles of rows and between steps.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exec::cpu) struct Apart {
+    stride: usize,
+    tile: usize,
+    step: usize,
+}
+
+impl Apart {
+    /// Rows of a matrix that has so many bytes in each.
+    pub(in crate::exec::cpu) fn rows(bytes: usize) -> Self {
+        Self {
+            stride: bytes,
+            tile: TILE * bytes,
+            step: ROW_BYTES,
+        }
+    }
+
+    /// Tiles one behind the other along the columns, and tiles of the next rows so far behind.
+    pub(in crate::exec::cpu) fn tiles(tile: usize, rows: usize) -> Self {
+        Self {
+            stride: ROW_BYTES,
+            tile,
+            step: rows * ROW_BYTES,
+        }
+    }
+}
+
 impl Shape {
     /// Bytes of a step's tile of lanes.
     pub(in crate::exec::cpu) fn lane_bytes(self) -> usize {
@@ -182,29 +212,34 @@ impl Shape {
 
     /// `steps` steps of 64 bytes of columns.
     ///
-    /// `rows` begins with the first row, and rows lie `stride` bytes apart. `lanes` are the
-    /// tiles of lanes, each of whose steps lie `step_bytes` apart.
+    /// `rows` begins with the first row; rows lie `stride` bytes apart, the second tile of them
+    /// `tile`, and steps `step`. `lanes` are the tiles of lanes, each of whose steps lie
+    /// `step_bytes` apart.
     pub(in crate::exec::cpu) fn stretch<'a>(
         self,
-        (rows, stride): (&'a [u8], usize),
+        (rows, Apart { stride, tile, step }): (&'a [u8], Apart),
         (lanes, step_bytes): ([&'a [u8]; 2], usize),
         steps: usize,
     ) -> Stretch<'a> {
         assert!(steps > 0, "a stretch has a step");
-        let last = (self.rows - 1) * stride + steps * ROW_BYTES;
-        assert!(last <= rows.len(), "rows end early");
+        let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
+        for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
+            let end = tile_rows * tile + last * stride + (steps - 1) * step + ROW_BYTES;
+            assert!(end <= rows.len(), "rows end early");
+        }
         let last = (steps - 1) * step_bytes + self.lane_bytes();
         for lanes in &lanes[..1 + usize::from(self.wide)] {
             assert!(last <= lanes.len(), "lanes end early");
         }
         // Where there is no second tile of rows the first stands in, and its sums are dropped.
-        let second = if self.rows > TILE { TILE * stride } else { 0 };
+        let second = if self.rows > TILE { tile } else { 0 };
         Stretch {
             rows: [rows.as_ptr(), rows[second..].as_ptr()],
             row_stride: stride,
             lanes: lanes.map(<[u8]>::as_ptr),
             step_bytes,
             steps,
+            row_step: step,
             shape: self,
             life: PhantomData,
         }
@@ -238,12 +273,30 @@ impl Shape {
     }
 }
 
+/// How sums begin: as they are, or with nothing.
+macro_rules! begin {
+    (load $sum:literal) => {
+        concat!(
+            "tileloadd tmm",
+            $sum,
+            ", [{sums} + {sum_stride} + 1024 * ",
+            $sum,
+            "]"
+        )
+    };
+    (zero $sum:literal) => {
+        concat!("tilezero tmm", $sum)
+    };
+}
+
 /// Adds the products of stretches, in the order of stretches and steps, to what sums begin with.
-/// Every sum is by itself: how many rows and lanes go with it changes no bit. Both matrices are
-/// read once while they are near, which is what the hint `t1` says.
+/// Every sum is by itself: how many rows and lanes go with it changes no bit. `$near` is how tiles
+/// are loaded: the hint `t1`, that they are read once while they are near, pays where both matrices
+/// are in the second-level cache, and costs where the first one has them. `$tile` and `$product`
+/// are those beside the first ones.
 macro_rules! products {
-    ($name:ident, $sums:ty, $dot:literal,
-     [$($begin:literal),*], [$($step:literal),*], [$($store:literal),*]) => {
+    ($name:ident, $sums:ty, $begin:ident, $near:literal, $dot:literal,
+     [$($sum:literal),*], [$($tile:literal),*], [$($product:literal),*]) => {
         /// # Safety
         ///
         /// There must be tiles, and a stretch; all must be of this shape.
@@ -255,7 +308,7 @@ macro_rules! products {
             unsafe {
                 asm!(
                     "ldtilecfg [{steps}]",
-                    $($begin,)*
+                    $(begin!($begin $sum),)*
                     "2:",
                     "mov {row0}, [{at}]",
                     "mov {row1}, [{at} + 8]",
@@ -265,14 +318,13 @@ macro_rules! products {
                     "mov {step_bytes}, [{at} + 40]",
                     "mov {steps}, [{at} + 48]",
                     "3:",
-                    "tileloaddt1 tmm4, [{row0} + {stride}]",
-                    "tileloaddt1 tmm6, [{lane0} + {lane_stride}]",
-                    "tileloaddt1 tmm5, [{row1} + {stride}]",
+                    concat!($near, " tmm4, [{row0} + {stride}]"),
+                    concat!($near, " tmm6, [{lane0} + {lane_stride}]"),
+                    $(concat!($near, $tile),)*
                     concat!($dot, " tmm0, tmm4, tmm6"),
-                    concat!($dot, " tmm2, tmm5, tmm6"),
-                    $($step,)*
-                    "add {row0}, 64",
-                    "add {row1}, 64",
+                    $(concat!($dot, $product),)*
+                    "add {row0}, [{at} + 56]",
+                    "add {row1}, [{at} + 56]",
                     "add {lane0}, {step_bytes}",
                     "add {lane1}, {step_bytes}",
                     "dec {steps}",
@@ -280,9 +332,7 @@ macro_rules! products {
                     "add {at}, {stretch_bytes}",
                     "dec {count}",
                     "jnz 2b",
-                    "tilestored [{sums} + {sum_stride}], tmm0",
-                    "tilestored [{sums} + {sum_stride} + 2048], tmm2",
-                    $($store,)*
+                    $(concat!("tilestored [{sums} + {sum_stride} + 1024 * ", $sum, "], tmm", $sum),)*
                     steps = inout(reg) &raw const config => _,
                     at = inout(reg) stretches.as_ptr() => _,
                     count = inout(reg) stretches.len() => _,
@@ -299,67 +349,34 @@ macro_rules! products {
             }
         }
     };
+    // Two tiles of rows and one of lanes; one and two; two and two.
+    ([$narrow:ident, $short:ident, $wide:ident],
+     $sums:ty, $begin:ident, $near:literal, $dot:literal) => {
+        products!($narrow, $sums, $begin, $near, $dot, [0, 2],
+            [" tmm5, [{row1} + {stride}]"], [" tmm2, tmm5, tmm6"]);
+        products!($short, $sums, $begin, $near, $dot, [0, 1],
+            [" tmm7, [{lane1} + {lane_stride}]"], [" tmm1, tmm4, tmm7"]);
+        products!($wide, $sums, $begin, $near, $dot, [0, 1, 2, 3],
+            [" tmm5, [{row1} + {stride}]", " tmm7, [{lane1} + {lane_stride}]"],
+            [" tmm2, tmm5, tmm6", " tmm1, tmm4, tmm7", " tmm3, tmm5, tmm7"]);
+    };
 }
-
 products!(
-    bf16_narrow,
+    [bf16_narrow, bf16_short, bf16_wide],
     Block,
-    "tdpbf16ps",
-    [
-        "tileloadd tmm0, [{sums} + {sum_stride}]",
-        "tileloadd tmm2, [{sums} + {sum_stride} + 2048]"
-    ],
-    [],
-    []
+    load,
+    "tileloadd",
+    "tdpbf16ps"
 );
 products!(
-    bf16_wide,
-    Block,
-    "tdpbf16ps",
-    [
-        "tileloadd tmm0, [{sums} + {sum_stride}]",
-        "tileloadd tmm2, [{sums} + {sum_stride} + 2048]",
-        "tileloadd tmm1, [{sums} + {sum_stride} + 1024]",
-        "tileloadd tmm3, [{sums} + {sum_stride} + 3072]"
-    ],
-    [
-        "tileloaddt1 tmm7, [{lane1} + {lane_stride}]",
-        "tdpbf16ps tmm1, tmm4, tmm7",
-        "tdpbf16ps tmm3, tmm5, tmm7"
-    ],
-    [
-        "tilestored [{sums} + {sum_stride} + 1024], tmm1",
-        "tilestored [{sums} + {sum_stride} + 3072], tmm3"
-    ]
-);
-products!(
-    bytes_narrow,
+    [bytes_narrow, bytes_short, bytes_wide],
     Ints,
-    "tdpbssd",
-    ["tilezero tmm0", "tilezero tmm2"],
-    [],
-    []
+    zero,
+    "tileloaddt1",
+    "tdpbssd"
 );
-products!(
-    bytes_wide,
-    Ints,
-    "tdpbssd",
-    [
-        "tilezero tmm0",
-        "tilezero tmm1",
-        "tilezero tmm2",
-        "tilezero tmm3"
-    ],
-    [
-        "tileloaddt1 tmm7, [{lane1} + {lane_stride}]",
-        "tdpbssd tmm1, tmm4, tmm7",
-        "tdpbssd tmm3, tmm5, tmm7"
-    ],
-    [
-        "tilestored [{sums} + {sum_stride} + 1024], tmm1",
-        "tilestored [{sums} + {sum_stride} + 3072], tmm3"
-    ]
-);
+const _: () =
+    assert!(offset_of!(Stretch<'_>, steps) == 48 && offset_of!(Stretch<'_>, row_step) == 56);
 const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
 
 /// `f` with the instructions of this level.
@@ -459,13 +476,13 @@ impl Amx {
     pub(in crate::exec::cpu) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
         let Self(()) = self;
         let shape = Shape::of(stretches);
-        if shape.wide {
-            // SAFETY: `self` proves tiles, and the stretches are of this shape.
-            unsafe { bytes_wide(shape, stretches, sums) }
-        } else {
-            // SAFETY: as above.
-            unsafe { bytes_narrow(shape, stretches, sums) }
-        }
+        let product = match (shape.rows > TILE, shape.wide) {
+            (_, false) => bytes_narrow,
+            (false, true) => bytes_short,
+            (true, true) => bytes_wide,
+        };
+        // SAFETY: `self` proves tiles, and the stretches are of this shape.
+        unsafe { product(shape, stretches, sums) }
     }
 
     /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of lanes, in bf16.
@@ -475,13 +492,13 @@ impl Amx {
     pub(in crate::exec::cpu) fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
         let Self(()) = self;
         let shape = Shape::of(stretches);
-        if shape.wide {
-            // SAFETY: `self` proves tiles, and the stretches are of this shape.
-            unsafe { bf16_wide(shape, stretches, sums) }
-        } else {
-            // SAFETY: as above.
-            unsafe { bf16_narrow(shape, stretches, sums) }
-        }
+        let product = match (shape.rows > TILE, shape.wide) {
+            (_, false) => bf16_narrow,
+            (false, true) => bf16_short,
+            (true, true) => bf16_wide,
+        };
+        // SAFETY: `self` proves tiles, and the stretches are of this shape.
+        unsafe { product(shape, stretches, sums) }
     }
 
     /// Rows become columns.
