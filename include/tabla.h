@@ -85,7 +85,7 @@
 /** Every product in f32 on decoded weights, KV cache in f32. */
 #define TABLA_PRECISION_EXACT 1
 
-/** A CPU packs quantised weights where they fit: `TablaLoadOptions.weights`. */
+/** A CPU packs weights where they fit: `TablaLoadOptions.weights`. */
 #define TABLA_WEIGHTS_AUTO 0
 
 /** They stay in the file's pages, which every process shares; loading reads none of them. */

@@ -20,7 +20,7 @@ pub const TABLA_PRECISION_FAST: i32 = 0;
 /// Every product in f32 on decoded weights, KV cache in f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
 
-/// A CPU packs quantised weights where they fit: `TablaLoadOptions.weights`.
+/// A CPU packs weights where they fit: `TablaLoadOptions.weights`.
 pub const TABLA_WEIGHTS_AUTO: i32 = 0;
 /// They stay in the file's pages, which every process shares; loading reads none of them.
 pub const TABLA_WEIGHTS_MAPPED: i32 = 1;

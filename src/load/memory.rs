@@ -206,7 +206,7 @@ pub(super) fn chunk(
     Ok(u32::try_from(fitting).map_or(wish, |fitting| wish.min(fitting)))
 }
 
-/// Whether quantised weights are packed, which takes these bytes for copies of them.
+/// Whether weights are packed, which takes these bytes for copies of them.
 pub(super) fn pack(weights: WeightMemory, bytes: u64) -> Result<bool> {
     let free = host_free_bytes();
     let fits = bytes <= free - free / 8;

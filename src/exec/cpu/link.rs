@@ -24,7 +24,7 @@ pub(super) struct Target {
     pub(super) isa: Isa,
     /// How exactly products are computed.
     pub(super) precision: Precision,
-    /// Whether quantised weights are packed.
+    /// Whether weights are packed, of types that can be.
     pub(super) packed: bool,
     /// Threads that share the work.
     pub(super) threads: usize,
