@@ -200,7 +200,7 @@ struct Layout {
     places: BTreeMap<Place, Bytes>,
     /// Shared by all commands, a stretch per thread: used within a command only.
     scratch: Bytes,
-    /// Activations in int8, which several commands may read.
+    /// Activations in int8 or bf16, which several commands may read.
     quantised: Bytes,
     /// What the threads of a command leave for its second step.
     parts: Bytes,

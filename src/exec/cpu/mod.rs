@@ -40,8 +40,8 @@ pub struct Options {
     pub level: Option<Level>,
     /// Whether activations may go to int8 before a quantised product.
     pub precision: Precision,
-    /// Whether quantised weights are rearranged while linking, in memory of their own; otherwise
-    /// they are used where they are.
+    /// Whether weights whose type has panels are rearranged while linking, in memory of their own;
+    /// otherwise they are used where they are.
     pub packed: bool,
 }
 

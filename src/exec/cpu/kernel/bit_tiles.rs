@@ -13,8 +13,8 @@ use crate::exec::cpu::simd::rows::{ROWS, Rows};
 use crate::exec::cpu::simd::{Entry, Kernel};
 use crate::op::shaders::bit_mat::Params;
 
-/// Pairs of panels that tokens pass by together, at most, and bytes of digits of which they may
-/// have: they stay in a core's second-level cache beside the tokens.
+/// Pairs of panels that tokens pass by together, at most, and bytes that their digits may take:
+/// they stay in a core's second-level cache beside the tokens.
 const PAIRS: usize = 4;
 const DIGITS_BYTES: usize = 1 << 20;
 
@@ -23,7 +23,7 @@ pub(super) const FEW: u32 = 8;
 
 /// Panels that tokens pass by together.
 fn together(cols: usize) -> usize {
-    2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols))).clamp(1, PAIRS)
+    2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
 
 struct BitTiles;
@@ -46,8 +46,9 @@ impl TileKernel for BitTiles {
         let mut scratch = args.open::<u8>(5);
         let scratch = scratch.whole();
         let mut sums = [Ints::ZERO; 4];
-        for first in range.clone().step_by(together(cols)) {
-            let panels = first..range.end.min(first + together(cols));
+        let together = together(cols);
+        for panel in range.clone().step_by(together) {
+            let panels = panel..range.end.min(panel + together);
             for (panel, digits) in panels.clone().zip(scratch.chunks_exact_mut(bytes)) {
                 let packed = &w[panel * packed_bytes..][..packed_bytes];
                 digits::unpack(vectors, packed, digits);

@@ -71,7 +71,11 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
                             let w = [panels.start, panels.end - 1]
                                 .map(|panel| &w[panel * panel_bytes + step * STEP_BYTES..]);
                             if few {
-                                ahead(s, w, steps);
+                                let (bytes, next) = match at_once.min(to - step - steps) {
+                                    0 => ((to - step) * STEP_BYTES + panel_bytes, at_once),
+                                    next => (steps * STEP_BYTES, next),
+                                };
+                                ahead(s, &w[..panels.len()], bytes..bytes + next * STEP_BYTES);
                             }
                             let x = &x[t / TILE * tile_bytes + step * lanes * ROW_BYTES..];
                             let x = (x, Apart::tiles(tile_bytes, lanes));
@@ -85,13 +89,12 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
     }
 }
 
-/// Asks for the weights that come behind these steps.
+/// Asks for the weights that come next: these bytes of each panel, or of the pair behind it.
 #[inline(always)]
-fn ahead(s: Amx, w: [&[u8]; 2], steps: usize) {
-    let bytes = steps * STEP_BYTES;
+fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
     for w in w {
-        for line in (0..bytes).step_by(ROW_BYTES) {
-            Avx512::from(s).prefetch(w, bytes + line);
+        for line in bytes.clone().step_by(ROW_BYTES) {
+            Avx512::from(s).prefetch(w, line);
         }
     }
 }

@@ -17,8 +17,8 @@ use std::ops::Range;
 /// Columns of a step.
 pub(super) const STEP: usize = ROW_BYTES / 2;
 
-/// Rows of a panel: two tiles.
-const PANEL: usize = 2 * TILE;
+/// Rows that are multiplied at once: two tiles.
+const PAIR: usize = 2 * TILE;
 
 /// Tokens of a tile.
 const LANES: u32 = 16;
@@ -46,8 +46,8 @@ pub(super) fn rounded(tokens: u32, cols: u32, number: Number) -> Shape {
 
 /// Brings activations into the order that tiles take: operand 0 into 1.
 ///
-/// `[tokens / 16][columns / 2][16][2]`, or `[tokens / 16][columns / 32][16][32]`; `[columns]` for one
-/// token.
+/// `[tokens / 16][columns / 2][16][2]` or, in rows, `[tokens / 16][columns / 32][16][32]`;
+/// `[columns]` for one token.
 pub(in crate::exec::cpu) struct Arrange;
 
 impl TileKernel for Arrange {
@@ -115,7 +115,7 @@ impl<'a> Matrices<'a> {
 
     /// The columns of a panel that are no whole step; zeros stand behind them.
     #[inline(always)]
-    fn rest(self, rows: Range<usize>, to: &mut [[u8; ROW_BYTES]; PANEL]) {
+    fn rest(self, rows: Range<usize>, to: &mut [[u8; ROW_BYTES]; PAIR]) {
         let bytes = 2 * self.cols;
         for (r, to) in rows.zip(to) {
             let rest = &self.w[r * bytes..][bytes / ROW_BYTES * ROW_BYTES..bytes];
@@ -130,7 +130,7 @@ impl<'a> Matrices<'a> {
         self,
         at: &At,
         steps: Range<usize>,
-        rest: &'a [[u8; ROW_BYTES]; PANEL],
+        rest: &'a [[u8; ROW_BYTES]; PAIR],
     ) -> ([Stretch<'a>; 2], usize) {
         let shape = amx::Shape {
             rows: at.rows.len(),
@@ -183,23 +183,23 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
             lanes: if args.tokens() == 1 { 1 } else { TILE },
         };
         // Few tokens, which stay near, go along all columns at once.
-        let few = args.live() <= PANEL;
+        let few = args.live() <= PAIR;
         let together = if few { m.steps() } else { STEPS.min(m.steps()) };
-        let block = (ACTIVATIONS_BYTES / (together * BLOCK_BYTES * 2)).max(1) * PANEL;
-        let mut rest = [[0; ROW_BYTES]; PANEL];
+        let block = (ACTIVATIONS_BYTES / (together * BLOCK_BYTES * 2)).max(1) * PAIR;
+        let mut rest = [[0; ROW_BYTES]; PAIR];
         for first in (0..args.live()).step_by(block) {
             let tokens = first..args.live().min(first + block);
             for step in (0..m.steps()).step_by(together) {
                 let steps = step..m.steps().min(step + together);
-                for r in range.clone().step_by(PANEL) {
-                    let rows = r..range.end.min(r + PANEL);
+                for r in range.clone().step_by(PAIR) {
+                    let rows = r..range.end.min(r + PAIR);
                     if steps.end * STEP > cols {
                         m.rest(rows.clone(), &mut rest);
                     }
-                    for t in tokens.clone().step_by(PANEL) {
+                    for t in tokens.clone().step_by(PAIR) {
                         let at = At {
                             rows: rows.clone(),
-                            tokens: t..tokens.end.min(t + PANEL),
+                            tokens: t..tokens.end.min(t + PAIR),
                         };
                         let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
                         let mut sums = [Block::ZERO; 4];

@@ -39,7 +39,7 @@ pub(in crate::exec::cpu) enum Number {
     /// Pairs of columns of bf16, tokens side by side.
     #[cfg(target_arch = "x86_64")]
     Bf16,
-    /// Columns of bf16, token by token.
+    /// Columns of bf16 by tiles of tokens: 32 of each token in turn.
     #[cfg(target_arch = "x86_64")]
     Bf16Rows,
 }

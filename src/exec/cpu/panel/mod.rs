@@ -1,4 +1,4 @@
-//! Panels: sixteen rows of a quantised matrix side by side.
+//! Panels: sixteen rows of a matrix side by side.
 //!
 //! A format of blocks is a list of fields; a panel holds each field of all blocks of its rows one
 //! behind the other, its bytes interleaved by row in units of four (of two, of one). So packing a
@@ -166,7 +166,8 @@ impl Layout {
     }
 }
 
-/// Floats of 16 bits: two columns of each row to a word.
+/// BF16: two columns of each row to a word.
+#[cfg(target_arch = "x86_64")]
 pub(super) const FLOATS: Layout = Layout {
     columns: 32,
     bytes: 64,

@@ -1,8 +1,9 @@
 //! AMX: products of 16 rows, 16 tokens and 64 bytes of columns by one instruction.
 //!
 //! Every instruction here is reached through a value of [`Amx`], which only [`enter`] makes.
-//! The compiler knows nothing of tiles: each product configures them, uses them and leaves them
-//! in one piece of assembler, so that nothing of them is expected to last between two.
+//! The compiler knows nothing of tiles: each product of stretches configures them, uses them and
+//! leaves them in one piece of assembler, so that nothing of them is expected to last between two.
+//! Small products are the exception ([`ByteTiles`]): one configuration serves all of a task.
 
 use super::{Args, Task};
 use std::arch::asm;
@@ -194,11 +195,12 @@ impl Apart {
         }
     }
 
-    /// Tiles one behind the other along the columns, and tiles of the next rows so far behind.
-    pub(in crate::exec::cpu) fn tiles(tile: usize, rows: usize) -> Self {
+    /// Tiles of so many rows one behind the other along the columns, and the tiles of the next
+    /// rows `bytes` behind these.
+    pub(in crate::exec::cpu) fn tiles(bytes: usize, rows: usize) -> Self {
         Self {
             stride: ROW_BYTES,
-            tile,
+            tile: bytes,
             step: rows * ROW_BYTES,
         }
     }
@@ -224,10 +226,15 @@ impl Shape {
         assert!(steps > 0, "a stretch has a step");
         let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
         for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
-            let end = tile_rows * tile + last * stride + (steps - 1) * step + ROW_BYTES;
+            let ends = [(tile_rows, tile), (last, stride), (steps - 1, step)];
+            let end = ends.into_iter().fold(ROW_BYTES, |end, (count, bytes)| {
+                end.saturating_add(count.saturating_mul(bytes))
+            });
             assert!(end <= rows.len(), "rows end early");
         }
-        let last = (steps - 1) * step_bytes + self.lane_bytes();
+        let last = (steps - 1)
+            .saturating_mul(step_bytes)
+            .saturating_add(self.lane_bytes());
         for lanes in &lanes[..1 + usize::from(self.wide)] {
             assert!(last <= lanes.len(), "lanes end early");
         }
@@ -375,8 +382,14 @@ products!(
     "tileloaddt1",
     "tdpbssd"
 );
-const _: () =
-    assert!(offset_of!(Stretch<'_>, steps) == 48 && offset_of!(Stretch<'_>, row_step) == 56);
+const _: () = assert!(
+    offset_of!(Stretch<'_>, rows) == 0
+        && offset_of!(Stretch<'_>, row_stride) == 16
+        && offset_of!(Stretch<'_>, lanes) == 24
+        && offset_of!(Stretch<'_>, step_bytes) == 40
+        && offset_of!(Stretch<'_>, steps) == 48
+        && offset_of!(Stretch<'_>, row_step) == 56
+);
 const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
 
 /// `f` with the instructions of this level.
@@ -398,11 +411,13 @@ impl Ints {
     pub(in crate::exec::cpu) const ZERO: Self = Self([[0; ROW_BYTES]; TILE]);
 }
 
-/// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, for a task that
-/// can configure nothing else, and the configuration lasts as long as the task: nothing that the
-/// compiler makes touches tiles, and a switch of threads restores them.
+/// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, and the
+/// configuration lasts as long as the task, on its thread: nothing that the compiler makes touches
+/// tiles, a switch of threads restores them, and a task for it multiplies by nothing else.
 pub(in crate::exec::cpu) struct ByteTiles {
     columns: usize,
+    /// Not to be sent: another thread's tiles are not configured.
+    here: PhantomData<*const ()>,
 }
 
 /// Runs a task with tiles in a function of its own.
@@ -412,6 +427,10 @@ pub(in crate::exec::cpu) struct ByteTiles {
 /// As [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
+    assert!(
+        columns.is_multiple_of(4) && (4..=ROW_BYTES).contains(&columns),
+        "{columns} columns"
+    );
     let _release = Release;
     let unused = (0, 0);
     let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
@@ -423,7 +442,10 @@ unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack, preserves_flags, readonly));
     }
-    task.run(ByteTiles { columns });
+    task.run(ByteTiles {
+        columns,
+        here: PhantomData,
+    });
 }
 
 impl ByteTiles {
@@ -471,7 +493,7 @@ impl Amx {
     }
 
     /// `sums[2 i + j] = ` products of tile `i` of rows and tile `j` of lanes, of signed bytes;
-    /// where there is no such tile of lanes, sums stay as they are.
+    /// sums of tiles that are not there mean nothing.
     #[inline(always)]
     pub(in crate::exec::cpu) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
         let Self(()) = self;
