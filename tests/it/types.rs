@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::{Level, Options, packed_bytes};
-use tabla::exec::state::{ROWS_OFFSET, State, state_bytes};
+use tabla::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use tabla::exec::{Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::table::Place;
@@ -99,11 +99,12 @@ impl Tensors for One {
     }
 }
 
-/// The product of a matrix by `tokens` rows.
+/// What `emit` makes of a matrix and so many rows.
 fn program(
     device: &Device,
     one: &Arc<impl Weights + Tensors + 'static>,
-    [tokens, rows, cols]: [u32; 3],
+    tokens: u32,
+    emit: impl FnOnce(&mut Builder<'_>),
 ) -> Program {
     let shape = Shape {
         name: "product",
@@ -115,15 +116,57 @@ fn program(
         cache: DType::F32,
     };
     let mut b = Builder::new(&**one, shape);
-    let w = b.weight("w", rows, cols);
-    let input = b.input("x", cols);
-    b.mat("y", w, input);
+    emit(&mut b);
     let draft = b.finish().expect("it fits");
     let table = plan::compile(draft, &device.profile).expect("there is a kernel");
     Program {
         tables: Arc::from([table]),
         tensors: one.clone(),
     }
+}
+
+/// `y = x W^T`.
+fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
+    let w = b.weight("w", rows, cols);
+    let input = b.input("x", cols);
+    b.mat("y", w, input);
+}
+
+/// The numbers that a program's first command leaves in the slot `output`, so many for each token.
+fn run(
+    device: &Device,
+    program: Program,
+    (tokens, x): (&[u32], &[f32]),
+    (output, cols): (&str, u32),
+) -> Vec<f32> {
+    let place = |name: &str| {
+        let mut slots = program.tables[0].slots.iter();
+        slots.find(|slot| slot.name == name).map(|slot| slot.place)
+    };
+    let (from, to) = (place("x"), place(output).expect("the builder named it"));
+    let mut executor = (device.link)(program).expect("it links");
+    let mut state = vec![0; state_bytes(tokens.len())];
+    let live = State {
+        live: u32::try_from(tokens.len()).expect("few"),
+        ..State::default()
+    };
+    let rows = tokens.iter().map(|&token| Row {
+        token,
+        ..Row::default()
+    });
+    let rows: Vec<_> = rows.collect();
+    state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
+    state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
+    executor.write(Place::State, 0, &state).expect("it fits");
+    if let Some(from) = from {
+        let x = bytemuck::cast_slice(x);
+        executor.write(from, 0, x).expect("it fits");
+    }
+    executor.run(0, 0..1, 1).expect("it runs");
+    let mut y = vec![0f32; tokens.len() * cols as usize];
+    let bytes = bytemuck::cast_slice_mut(&mut y);
+    executor.read(to, 0, bytes).expect("it fits");
+    y
 }
 
 /// `y[t, r]` of `tokens` rows of `x`.
@@ -133,30 +176,8 @@ pub(crate) fn product(
     x: &[f32],
     [tokens, rows, cols]: [u32; 3],
 ) -> Vec<f32> {
-    let program = program(device, one, [tokens, rows, cols]);
-    let place = |name: &str| {
-        let mut slots = program.tables[0].slots.iter();
-        let slot = slots.find(|slot| slot.name == name);
-        slot.expect("the builder named it").place
-    };
-    let (from, to) = (place("x"), place("y"));
-    let mut executor = (device.link)(program).expect("it links");
-    let mut state = vec![0; state_bytes(tokens as usize)];
-    let live = State {
-        live: tokens,
-        ..State::default()
-    };
-    state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
-    executor.write(Place::State, 0, &state).expect("it fits");
-    executor
-        .write(from, 0, bytemuck::cast_slice(x))
-        .expect("it fits");
-    executor.run(0, 0..1, 1).expect("it runs");
-    let mut y = vec![0f32; (tokens * rows) as usize];
-    executor
-        .read(to, 0, bytemuck::cast_slice_mut(&mut y))
-        .expect("it fits");
-    y
+    let program = program(device, one, tokens, |b| multiply(b, rows, cols));
+    run(device, program, (&vec![0; tokens as usize], x), ("y", rows))
 }
 
 /// Holds a product against the sums in f64. Each may be off by `1e-5` of what its terms add up
@@ -271,7 +292,8 @@ fn packed_affine_codes_change_no_bit() {
                             [true, false].map(|packed| cpu_of(Options { packed, ..options }));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
                         // Whole panels: as many bytes as the file has for so many rows.
-                        let program = program(&packed, &one, [TOKENS, rows, cols]);
+                        let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
+                        let program = program(&packed, &one, TOKENS, emit);
                         let bytes = packed_bytes(&program, &options).expect("it links");
                         let numbers = 2 * (wide / group) * float.facts().bytes;
                         let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
@@ -293,6 +315,44 @@ fn packed_affine_codes_change_no_bit() {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Every type's rows out of the file and, where a product has them packed, out of its panels.
+#[test]
+fn packed_rows_are_found_again() {
+    const ROWS: u32 = 37;
+    for &dtype in TYPES {
+        for cols in columns(dtype) {
+            let rows = if matches!(dtype, DType::Ternary | DType::I2S) {
+                ROWS.next_multiple_of(4)
+            } else {
+                ROWS
+            };
+            let filling = Filling::random("w", dtype, [rows, cols]);
+            let w = filling.numbers();
+            let one = Arc::new(One {
+                dtype,
+                shape: [rows, cols],
+                filling,
+            });
+            for level in Level::available() {
+                let device = cpu(level, Precision::Fast, 2);
+                let tokens = [0, 1, 15, 16, rows - 1];
+                let count = u32::try_from(tokens.len()).expect("few");
+                let program = program(&device, &one, count, |b| {
+                    let w = b.weight("w", rows, cols);
+                    let x = b.embed(w);
+                    b.mat("y", w, x);
+                });
+                let found = run(&device, program, (&tokens, &[]), ("h", cols));
+                for (token, found) in tokens.iter().zip(found.chunks(cols as usize)) {
+                    let wanted = &w[(token * cols) as usize..][..cols as usize];
+                    let what = format!("{dtype} [{rows}, {cols}], token {token}");
+                    assert!(found == wanted, "{what} on {}", device.name);
                 }
             }
         }

@@ -1,9 +1,11 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
+use super::kernel::chunks::Read;
 use super::kernel::quantise::Shape;
 use super::kernel::{self, Join, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
+use super::panel::Pack;
 use super::pool::Linked;
 use super::simd::Isa;
 use super::step::{By, Split, Step, Steps};
@@ -359,10 +361,18 @@ fn step(
         }
         count += 1;
     }
-    if let (Some(_), Place::Weight(index)) = (launch.pack, table.slot(cmd.slots()[0]).place) {
-        match memory.packed.operand(index) {
-            Some(packed) => operands[0] = packed,
-            None => bail!(Internal, "weight {index} is not packed"),
+    let mut read = launch.read;
+    if let Place::Weight(index) = table.slot(cmd.slots()[0]).place {
+        match (launch.pack, memory.packed.panels(index)) {
+            (Some(_), Some((panels, _))) => operands[0] = panels,
+            (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
+            (None, Some((panels, Pack::Blocks(layout)))) => {
+                // Else the file would be in memory beside them.
+                if let Some(Read::Rows(_, from)) = &mut read {
+                    (operands[0], *from) = (panels, Some(layout));
+                }
+            }
+            (None, _) => {}
         }
     }
     if launch.scratch > 0 {
@@ -386,7 +396,7 @@ fn step(
         writes,
         count,
         params,
-        read: launch.read,
+        read,
         product: launch.product,
         scales: scales.as_ref().map(ScalesAt::of),
         tokens: launch.tokens,

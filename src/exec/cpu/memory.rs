@@ -299,6 +299,11 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// How the weights, operand 0, are read, where link chose.
+    pub(super) fn read(&self) -> Option<Read> {
+        self.step.read
+    }
+
     /// Rows that count at most.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tokens(&self) -> usize {

@@ -35,7 +35,7 @@ impl Packing {
 /// Packed matrices by the index of their weight.
 pub(super) struct Packed {
     _arena: Arena,
-    operands: BTreeMap<u32, Operand>,
+    panels: BTreeMap<u32, (Operand, Pack)>,
 }
 
 /// Bytes of a file that are packed in one go: their pages are given back behind it, so that
@@ -59,12 +59,12 @@ impl Packed {
     ) -> Result<Self> {
         let bytes = packings.values().map(Packing::bytes).sum();
         let mut arena = Arena::new(bytes)?;
-        let mut operands = BTreeMap::new();
+        let mut panels = BTreeMap::new();
         let mut first = 0;
         for (weight, packing) in packings {
             let range = first..first + packing.bytes();
             first = range.end;
-            operands.insert(*weight, arena.operand(range));
+            panels.insert(*weight, (arena.operand(range), packing.pack));
         }
         let pieces = Mutex::new(apart(pieces(packings, arena.bytes()), threads).into_iter());
         let tensors = &*program.tensors;
@@ -83,13 +83,13 @@ impl Packed {
         });
         Ok(Self {
             _arena: arena,
-            operands,
+            panels,
         })
     }
 
-    /// The panels of a weight, where it is packed.
-    pub(super) fn operand(&self, weight: u32) -> Option<Operand> {
-        self.operands.get(&weight).copied()
+    /// The panels of a weight, where it is packed, and how.
+    pub(super) fn panels(&self, weight: u32) -> Option<(Operand, Pack)> {
+        self.panels.get(&weight).copied()
     }
 }
 

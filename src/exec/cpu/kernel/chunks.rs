@@ -12,7 +12,7 @@ use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::panel::STRETCH;
+use crate::exec::cpu::panel::{Layout, STRETCH};
 use crate::exec::cpu::simd::{Decode, Isa, Kernel, Simd, Unpack};
 use crate::exec::cpu::step::Split;
 use crate::quant::{self, CHUNK, Floats, Ints};
@@ -25,6 +25,8 @@ pub(in crate::exec::cpu) enum Read {
     Ints(Unpack),
     /// As floats.
     Floats(Decode),
+    /// As floats, row by row: out of panels where a product has them packed.
+    Rows(Decode, Option<&'static Layout>),
 }
 
 /// The ways in which a storage type can be read at a level.
@@ -61,8 +63,8 @@ impl Ways {
 }
 
 /// How rows of this type are decoded.
-pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Read> {
-    Ok(Read::Floats(Ways::of(isa, dtype)?.floats))
+pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
+    Ok(Ways::of(isa, dtype)?.floats)
 }
 
 /// How rows of this type, which are integers, are unpacked.

@@ -1,6 +1,6 @@
 //! `y[t, :] = W[token[t], :]`
 
-use super::chunks;
+use super::chunks::{self, Read};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders::embed::Params;
-use crate::quant::CHUNK;
+use crate::quant::{CHUNK, Matrix};
 
 struct Embed;
 
@@ -18,7 +18,9 @@ impl Kernel for Embed {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
-        let decode = args.decode();
+        let Some(Read::Rows(decode, layout)) = args.read() else {
+            unreachable!("link chose {:?}", args.read());
+        };
         let mut y = args.open::<f32>(1);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {
@@ -30,7 +32,20 @@ impl Kernel for Embed {
                 continue;
             }
             for (first, y) in (0..).step_by(CHUNK).zip(y.chunks_mut(CHUNK)) {
-                decode(&matrix, token as usize, first, &mut chunk);
+                match layout {
+                    None => decode(&matrix, token as usize, first, &mut chunk),
+                    Some(layout) => {
+                        let columns = first..first + y.len();
+                        let mut bytes = [0; 2 * CHUNK];
+                        let row = Matrix {
+                            bytes: layout.unpack(&matrix, token as usize, columns, &mut bytes),
+                            rows: 1,
+                            cols: y.len(),
+                            ..matrix
+                        };
+                        decode(&row, 0, 0, &mut chunk);
+                    }
+                }
                 y.copy_from_slice(&chunk[..y.len()]);
             }
         }
@@ -41,7 +56,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
-        read: Some(chunks::decoder(request.isa, request.variant)?),
+        read: Some(Read::Rows(chunks::decoder(request.isa, request.variant)?, None)),
         ..request.launch::<Embed>(Split::Rows(1), p.tokens)
     };
     Ok(launch.of_elements(elements))

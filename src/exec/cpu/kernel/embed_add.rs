@@ -1,6 +1,6 @@
 //! `y[t, :] += W[stride * position[t] + offset, :]`
 
-use super::chunks;
+use super::chunks::{self, Read};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
-        read: Some(chunks::decoder(request.isa, request.variant)?),
+        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
         ..request.launch::<EmbedAdd>(Split::Rows(1), p.tokens)
     };
     Ok(launch.of_elements(elements))

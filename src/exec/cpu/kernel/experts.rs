@@ -3,7 +3,7 @@
 //! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
 //! its own order whatever the company, so a token's result is the same bits alone and in a batch.
 
-use super::chunks::{self, dot_floats};
+use super::chunks::{self, Read, dot_floats};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -79,7 +79,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let rows = p.rows as usize / p.experts as usize;
     Ok(Launch {
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        read: Some(chunks::decoder(request.isa, request.variant)?),
+        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
         ..request.launch::<Experts>(Split::Units(rows), p.tokens)
     })
 }

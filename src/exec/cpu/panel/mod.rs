@@ -109,6 +109,36 @@ impl Layout {
         }
     }
 
+    /// The bytes of some columns of a row of a matrix that is packed; both are whole blocks, and
+    /// the columns `to.len()` bytes at most.
+    pub(super) fn unpack<'a>(
+        &self,
+        packed: &Matrix<'_>,
+        row: usize,
+        columns: Range<usize>,
+        to: &'a mut [u8],
+    ) -> &'a [u8] {
+        let to = &mut to[..self.row_bytes(columns.len())];
+        let bytes = self.panel_bytes(packed.cols);
+        let mut rest = &packed.bytes[row / ROWS * bytes..][..bytes];
+        for field in self.fields {
+            let (panel, behind) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
+            rest = behind;
+            let blocks = panel.chunks_exact(field.block_bytes());
+            let blocks = blocks.skip(columns.start / self.columns);
+            for (to, block) in to.chunks_exact_mut(self.bytes).zip(blocks) {
+                let to = to[field.at..].chunks_exact_mut(field.unit);
+                for (to, lanes) in to.zip(block.chunks_exact(field.unit * ROWS)) {
+                    to.copy_from_slice(&lanes[row % ROWS * field.unit..][..field.unit]);
+                    if let Some(word) = to.first_chunk_mut().filter(|_| field.spread) {
+                        *word = gather(*word);
+                    }
+                }
+            }
+        }
+        to
+    }
+
     /// Words of all rows, four by four.
     fn turn(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
         let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
@@ -188,6 +218,14 @@ fn spread(word: [u8; 4]) -> [u8; 4] {
         out |= (four.wrapping_mul(0x0020_4081) & 0x0101_0101) << w;
     }
     u32::to_le_bytes(out)
+}
+
+/// What [`spread`] made of a word, back.
+fn gather(word: [u8; 4]) -> [u8; 4] {
+    let word = u32::from_le_bytes(word);
+    let from = |bit: usize| word >> (8 * (bit % 4) + bit / 4) & 1;
+    let bits = (0..u32::BITS as usize).fold(0, |bits, bit| bits | from(bit) << bit);
+    u32::to_le_bytes(bits)
 }
 
 /// A panel, field by field.
