@@ -43,23 +43,26 @@ pub(super) struct Linking {
 /// Links every table of a program.
 pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     let launches = launches_of(&program, target)?;
-    let layout = Layout::new(&program, &launches, target.threads)?;
+    let layout = Layout::new(&program, &launches, target)?;
     let mut arena = Arena::new(layout.bytes)?;
+    let mut operands = BTreeMap::new();
+    for (place, range) in &layout.places {
+        if let Some(bytes) = tensor(&program, *place) {
+            arena.fill(range, bytes);
+        }
+        if let Place::Weight(index) = *place {
+            program.tensors.release(index, 0..range.len());
+        }
+        operands.insert(*place, arena.operand(range.clone()));
+    }
     let packed = Packed::new(&program, &packings(&program, &launches)?, target.threads)?;
-    let mut memory = Memory {
-        operands: BTreeMap::new(),
+    let memory = Memory {
+        operands,
         packed,
         scratch: arena.operand(layout.scratch.clone()),
         quantised: arena.operand(layout.quantised.clone()),
         parts: arena.operand(layout.parts.clone()),
     };
-    for (place, range) in &layout.places {
-        let operand = arena.operand(range.clone());
-        if let Some(bytes) = tensor(&program, *place) {
-            arena.fill(range, bytes);
-        }
-        memory.operands.insert(*place, operand);
-    }
     let mut places = memory.operands.clone();
     places.retain(|place, _| !matches!(place, Place::Weight(_) | Place::Constant(_)));
 
@@ -209,7 +212,8 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(program: &Program, launches: &[Vec<Launch>], threads: usize) -> Result<Self> {
+    fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
+        let threads = target.threads;
         let mut sizes: BTreeMap<Place, u64> = BTreeMap::new();
         let used = program.tables.iter().flat_map(|table| {
             let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
@@ -218,8 +222,14 @@ impl Layout {
         for slot in used {
             let least = match (slot.place, tensor_bytes(program, slot)?) {
                 (Place::State, _) => state_bytes(1) as u64,
-                // Tensors stay where they are, unless f32 lie where f32 cannot.
-                (_, Some(b)) if slot.dtype != DType::F32 || Operand::of(b).suits_f32() => continue,
+                // Tensors stay where they are, unless f32 lie where f32 cannot. Beside packed
+                // matrices vectors leave as well: for each a huge page of the file would stay.
+                (_, Some(b))
+                    if slot.dtype != DType::F32
+                        || Operand::of(b).suits_f32() && !(target.packed && slot.rows == 1) =>
+                {
+                    continue;
+                }
                 _ => 0,
             };
             let size = sizes.entry(slot.place).or_default();
