@@ -88,15 +88,24 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
             for col in (0..cols).step_by(SPAN) {
                 let count = SPAN.min(cols - col);
                 let wide = count.next_multiple_of(BLOCK);
-                for (t, to) in tokens.clone().zip(near_x.chunks_exact_mut(wide)) {
-                    near::<ROUND>(&x[t * cols + col..][..count], to);
-                    to[count..].fill(0.0);
+                for group in groups(tokens.clone(), together::<S>()) {
+                    for (i, t) in group.clone().enumerate() {
+                        let x = x[t * cols + col..][..count].chunks(BLOCK);
+                        let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
+                        for (x, to) in x.zip(blocks) {
+                            near::<ROUND>(x, to);
+                            to[x.len()..].fill(0.0);
+                        }
+                    }
                 }
                 sums.add = ADD || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
-                    for (r, to) in panel.clone().zip(near_w.chunks_exact_mut(wide)) {
-                        decode::<S, W>(s, w.row(r, col..col + count), to);
+                    for group in groups(panel.clone(), &ROWS_TOGETHER) {
+                        for (i, row) in group.clone().enumerate() {
+                            let blocks = blocks(near_w, (row - i - r) * wide, (i, group.len()));
+                            decode::<S, W>(s, w.row(row, col..col + count), blocks);
+                        }
                     }
                     let x = (&*near_x, tokens.clone());
                     many(s, (near_w, panel), x, wide, &mut sums);
@@ -104,6 +113,34 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
             }
         }
     }
+}
+
+/// Rows that go together: blocks of their columns stand side by side.
+const ROWS_TOGETHER: [usize; 2] = [ROWS, 1];
+
+/// Tokens that do, with [`ROWS`]: as many sums as there are registers for.
+fn together<S: Simd>() -> &'static [usize] {
+    if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
+}
+
+/// Cuts a range into groups of these sizes, the first ones first; the last size is 1.
+fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let size = sizes.iter().find(|&&size| size <= rest.len())?;
+        let group = rest.start..rest.start + size;
+        rest.start = group.end;
+        (!group.is_empty()).then_some(group)
+    })
+}
+
+/// The blocks of row `i` of `n` in a group that begins at `first`.
+fn blocks(
+    near: &mut [f32],
+    first: usize,
+    (i, n): (usize, usize),
+) -> impl Iterator<Item = &mut [f32; BLOCK]> {
+    let blocks = near[first..].as_chunks_mut().0;
+    blocks.iter_mut().skip(i).step_by(n)
 }
 
 /// Activations as they are multiplied.
@@ -139,10 +176,14 @@ impl<'a, W: Weight> Weights<'a, W> {
     }
 }
 
-/// A row of whole blocks as f32; zeros stand behind its end.
+/// A row as blocks of f32; zeros stand behind its end.
 #[inline(always)]
-fn decode<S: Simd, W: Weight>(s: S, row: &[u8], to: &mut [f32]) {
-    for (block, to) in row.chunks(W::BYTES).zip(to.chunks_exact_mut(BLOCK)) {
+fn decode<'a, S: Simd, W: Weight>(
+    s: S,
+    row: &[u8],
+    to: impl Iterator<Item = &'a mut [f32; BLOCK]>,
+) {
+    for (block, to) in row.chunks(W::BYTES).zip(to) {
         let mut padded = [0u8; 4 * BLOCK];
         let block = if block.len() < W::BYTES {
             padded[..block.len()].copy_from_slice(block);
@@ -199,13 +240,13 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
         let cols = col..w.cols.min(col + SPAN);
         let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
         let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
-        sums.put(r, t, dot::<S, W, R, T, true>(s, rows, tokens));
+        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens));
         sums.add = true;
     }
     sums.add = add;
 }
 
-/// A panel and a block of tokens, both near, in rows of `wide`.
+/// A panel and a block of tokens, both near, `wide` columns of each.
 #[inline(always)]
 fn many<S: Simd>(
     s: S,
@@ -214,38 +255,52 @@ fn many<S: Simd>(
     wide: usize,
     sums: &mut Sums<'_>,
 ) {
-    let mut t = tokens.start;
-    let whole = rows.start + rows.len() / ROWS * ROWS;
     macro_rules! beside {
-        ($tokens:literal) => {{
-            let x: [&[f32]; $tokens] =
-                std::array::from_fn(|i| &x[(t + i - tokens.start) * wide..][..wide]);
-            let row = |r: usize| bytemuck::cast_slice(&w[(r - rows.start) * wide..][..wide]);
-            for r in (rows.start..whole).step_by(ROWS) {
-                let w = [row(r), row(r + 1), row(r + 2), row(r + 3)];
-                sums.put(r, t, dot::<S, F32, ROWS, $tokens, false>(s, w, x));
+        ($t:ident, $x:ident; $($n:literal),+) => {
+            match $t.len() {
+                $($n => for r in groups(rows.clone(), &ROWS_TOGETHER) {
+                    let w = &w[(r.start - rows.start) * wide..][..r.len() * wide];
+                    if r.len() == ROWS {
+                        sums.put(r.start, $t.start, beside::<S, ROWS, $n>(s, w, $x));
+                    } else {
+                        sums.put(r.start, $t.start, beside::<S, 1, $n>(s, w, $x));
+                    }
+                },)+
+                n => unreachable!("{n} tokens together"),
             }
-            for r in whole..rows.end {
-                sums.put(r, t, dot::<S, F32, 1, $tokens, false>(s, [row(r)], x));
-            }
-            t += $tokens;
-        }};
+        };
     }
-    // As many sums as there are registers for.
-    while t + 6 <= tokens.end && S::LANES > 8 {
-        beside!(6);
+    for t in groups(tokens.clone(), together::<S>()) {
+        let x = &x[(t.start - tokens.start) * wide..][..t.len() * wide];
+        if S::LANES > 8 {
+            beside!(t, x; 6, 3, 1);
+        } else {
+            beside!(t, x; 3, 1);
+        }
     }
-    while t + 3 <= tokens.end {
-        beside!(3);
+}
+
+/// The products of a tile whose rows and tokens stand side by side.
+#[inline(always)]
+fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
+    let mut acc = [[s.splat(0.0); T]; R];
+    for (w, x) in w.chunks_exact(R * BLOCK).zip(x.chunks_exact(T * BLOCK)) {
+        let mut block_w = [&[0u8; 0][..]; R];
+        for (block, w) in block_w.iter_mut().zip(w.chunks_exact(BLOCK)) {
+            *block = bytemuck::cast_slice(w);
+        }
+        let mut block_x = [&x[..0]; T];
+        for (block, x) in block_x.iter_mut().zip(x.chunks_exact(BLOCK)) {
+            *block = x;
+        }
+        acc = tile::<S, F32, R, T, false>(s, block_w, block_x, acc);
     }
-    while t < tokens.end {
-        beside!(1);
-    }
+    summed(s, acc)
 }
 
 /// The products of a tile along a span.
 #[inline(always)]
-fn dot<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
+fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -261,7 +316,7 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        acc = tile::<S, W, R, T, FAR>(s, block_w, block_x, acc);
+        acc = tile::<S, W, R, T, true>(s, block_w, block_x, acc);
     }
     let rest = cols % BLOCK;
     if rest > 0 {
@@ -276,8 +331,14 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
             long[..rest].copy_from_slice(&x[cols - rest..]);
         }
         let w = wide.each_ref().map(|w| &w[..W::BYTES]);
-        acc = tile::<S, W, R, T, FAR>(s, w, long.each_ref().map(|x| &x[..]), acc);
+        acc = tile::<S, W, R, T, true>(s, w, long.each_ref().map(|x| &x[..]), acc);
     }
+    summed(s, acc)
+}
+
+/// The lanes of each sum added up.
+#[inline(always)]
+fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
     let mut sums = [[0.0; T]; R];
     for r in 0..R {
         for t in 0..T {
