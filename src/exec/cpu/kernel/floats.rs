@@ -53,7 +53,7 @@ const SPAN: usize = 1024;
 /// Rows of a panel and tokens of a block: with [`SPAN`] columns each, what is brought near stays
 /// in the second-level cache.
 const PANEL: usize = 64;
-const TOKENS: usize = 96;
+const TOKENS: usize = 256;
 
 /// Tokens up to which weights are taken where they lie.
 const FEW: usize = 8;
@@ -366,14 +366,14 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
         }
     }
     for i in (0..BLOCK).step_by(S::LANES) {
-        let mut block_x = [s.splat(0.0); T];
-        for t in 0..T {
-            block_x[t] = s.load(&x[t][i..]);
-        }
+        let mut v = [s.splat(0.0); R];
         for r in 0..R {
-            let v = W::load(s, w[r], i);
-            for t in 0..T {
-                acc[r][t] = s.fma(v, block_x[t], acc[r][t]);
+            v[r] = W::load(s, w[r], i);
+        }
+        for t in 0..T {
+            let x = s.load(&x[t][i..]);
+            for r in 0..R {
+                acc[r][t] = s.fma(v[r], x, acc[r][t]);
             }
         }
     }
