@@ -1,18 +1,21 @@
-//! What memory can deliver: every thread sums over its part of a buffer that no cache holds.
+//! What memory can deliver: every thread reads its part of a buffer that no cache holds, as kernels
+//! read weights.
 
 use crate::failure::Failure;
 use memmap2::MmapMut;
 use std::time::Instant;
+use tabla::exec::cpu::{self, Level};
 
 /// Bytes of the buffer at least.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
 /// How many times the buffer is larger than the last-level cache.
 const CACHES: u64 = 4;
-/// Bytes that one turn of the loop adds up, as eight sums that do not wait for each other.
-const STRIDE: usize = 64;
+/// Bytes of a line of a cache.
+const LINE: usize = 64;
 
 /// A buffer in parts, one for each thread, and the rate of every round.
 pub(crate) struct Probe {
+    level: Level,
     parts: Vec<MmapMut>,
     /// Bytes per second.
     rates: Vec<f64>,
@@ -24,7 +27,7 @@ impl Probe {
         let threads = u64::from(threads.max(1));
         let bytes = BUFFER_BYTES_MIN.max(cache_bytes.saturating_mul(CACHES));
         let part = usize::try_from(bytes / threads).unwrap_or(usize::MAX);
-        let part = (part / STRIDE).max(1).saturating_mul(STRIDE);
+        let part = (part / LINE).max(1).saturating_mul(LINE);
         let fail = |cause| Failure::Program {
             message: format!("cannot get {bytes} bytes to measure the memory with"),
             cause: Some(cause),
@@ -42,6 +45,7 @@ impl Probe {
             }
         });
         Ok(Self {
+            level: Level::best()?,
             parts,
             rates: Vec::new(),
         })
@@ -49,10 +53,10 @@ impl Probe {
 
     /// Reads the buffer once.
     pub(crate) fn round(&mut self) {
-        let start = Instant::now();
+        let (level, start) = (self.level, Instant::now());
         std::thread::scope(|scope| {
             for part in &self.parts {
-                scope.spawn(|| std::hint::black_box(sum(part)));
+                scope.spawn(|| std::hint::black_box(cpu::read(level, part)));
             }
         });
         let seconds = start.elapsed().as_secs_f64();
@@ -70,25 +74,5 @@ impl Probe {
     /// Bytes per second of the best round.
     pub(crate) fn best(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
-    }
-}
-
-fn sum(bytes: &[u8]) -> u64 {
-    let mut sums = [0_u64; STRIDE / size_of::<u64>()];
-    for stride in bytes.as_chunks::<STRIDE>().0 {
-        for (sum, number) in sums.iter_mut().zip(stride.as_chunks().0) {
-            *sum = sum.wrapping_add(u64::from_ne_bytes(*number));
-        }
-    }
-    sums.into_iter().fold(0, u64::wrapping_add)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_byte_is_read() {
-        assert_eq!(sum(&[1; 128]), 16 * 0x0101_0101_0101_0101);
     }
 }

@@ -22,7 +22,7 @@ use crate::op::list::Op;
 use crate::op::table::Place;
 use link::Target;
 use memory::Operand;
-pub use peak::{Peak, peak};
+pub use peak::{Peak, peak, read};
 use pool::Pool;
 use simd::Isa;
 pub use simd::Level;

@@ -8,7 +8,7 @@ use super::product::Sizes;
 use super::quantise::Number;
 use super::{Launch, Request};
 use crate::exec::cpu::memory::{Args, Out};
-use crate::exec::cpu::panel::{FLOATS, Pack};
+use crate::exec::cpu::panel::{AHEAD, FLOATS, Pack};
 use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE, TileKernel};
 use crate::exec::cpu::simd::avx512::Avx512;
@@ -43,9 +43,15 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
             y: args.open(2),
             rows,
         };
+        if args.tokens() == 1 {
+            for panel in range {
+                let w = &w[panel * panel_bytes..];
+                y.alone::<ADD>(s, panel, (w, &x[..cols / STEP * ROW_BYTES]));
+            }
+            return;
+        }
         let all = cols / STEP;
-        let lanes = if args.tokens() == 1 { 1 } else { TILE };
-        let tile_bytes = all * lanes * ROW_BYTES;
+        let tile_bytes = all * STEP_BYTES;
         // Few tokens, which stay near, go along all columns while weights come.
         let few = live <= PAIR;
         let (together, at_once) = if few { (all, NEAR) } else { (STEPS, STEPS) };
@@ -77,8 +83,8 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
                                 };
                                 ahead(s, &w[..panels.len()], bytes..bytes + next * STEP_BYTES);
                             }
-                            let x = &x[t / TILE * tile_bytes + step * lanes * ROW_BYTES..];
-                            let x = (x, Apart::tiles(tile_bytes, lanes));
+                            let x = &x[t / TILE * tile_bytes + step * STEP_BYTES..];
+                            let x = (x, Apart::tiles(tile_bytes, TILE));
                             s.bf16(&[shape.stretch(x, (w, STEP_BYTES), steps)], &mut sums);
                         }
                         y.store(&panels, &tokens, &sums);
@@ -106,6 +112,27 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
+    /// A panel beside one token.
+    #[inline(always)]
+    fn alone<const ADD: bool>(&mut self, s: Amx, panel: usize, (w, x): (&[u8], &[u8])) {
+        let vectors = Avx512::from(s);
+        let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
+        let mut sums = [0.0; TILE];
+        if ADD {
+            sums[..y.len()].copy_from_slice(y);
+        }
+        let mut sum = vectors.load(&sums);
+        let steps = w.as_chunks().0.as_chunks::<TILE>().0;
+        for (w, x) in steps.iter().zip(x.as_chunks().0) {
+            for line in (0..STEP_BYTES).step_by(ROW_BYTES) {
+                vectors.prefetch(w.as_flattened(), AHEAD + line);
+            }
+            sum = s.bf16_alone(w, x, sum);
+        }
+        vectors.store(&mut sums, sum);
+        y.copy_from_slice(&sums[..y.len()]);
+    }
+
     #[inline(always)]
     fn load(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &mut [Block; 4]) {
         for (at, t) in tokens.clone().enumerate() {

@@ -314,7 +314,7 @@ pub(super) trait Sink<S: Rows> {
 }
 
 /// How far ahead of its use a block is asked for.
-const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 4096;
 
 /// Gives the stretches of some columns of a panel; the columns are whole blocks.
 #[inline(always)]

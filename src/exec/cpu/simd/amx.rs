@@ -8,12 +8,14 @@
 use super::{Args, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
-    _mm512_castpd_ps, _mm512_castps_pd, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_setzero_ps,
+    __m512, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
+    _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
     _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 use std::marker::PhantomData;
-use std::mem::offset_of;
+use std::mem::{offset_of, transmute};
 use std::sync::OnceLock;
 
 /// Rows of a tile, and numbers of a row of sums.
@@ -523,6 +525,47 @@ impl Amx {
         unsafe { product(shape, stretches, sums) }
     }
 
+    /// `sums[r] += ` products of 16 rows and one token, in bf16 and 32 columns: the bits of
+    /// [`Amx::bf16`], whose sums of even and of odd columns begin anew for each tile. Weights must
+    /// be finite.
+    ///
+    /// Source: `TDPBF16PS` and `VDPBF16PS` of Intel's Software Developer's Manual.
+    #[inline(always)]
+    pub(in crate::exec::cpu) fn bf16_alone(
+        self,
+        w: &[[u8; ROW_BYTES]; TILE],
+        x: &[u8; ROW_BYTES],
+        sums: __m512,
+    ) -> __m512 {
+        let halves = [0x0000_ffff, 0xffff_0000_u32.cast_signed()];
+        let halves = halves.map(|half| with!(self, _mm512_set1_epi32(half)));
+        let mut parts = [with!(self, _mm512_setzero_ps()); 2];
+        for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
+            // SAFETY: 64 bytes are there, and the load wants no alignment.
+            let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
+            let x = with!(self, _mm512_set1_epi32(i32::from_ne_bytes(*x)));
+            for (part, half) in parts.iter_mut().zip(halves) {
+                let x = with!(self, _mm512_and_si512(x, half));
+                // SAFETY: all are 64 bytes, and any bits are bf16; `self` proves the instruction.
+                *part = unsafe { _mm512_dpbf16_ps(*part, transmute(w), transmute(x)) };
+            }
+        }
+        let [even, odd] = parts;
+        let part = self.flushed(with!(self, _mm512_add_ps(even, odd)));
+        self.flushed(with!(self, _mm512_add_ps(self.flushed(sums), part)))
+    }
+
+    /// Zeros for numbers too small for a normal f32.
+    #[inline(always)]
+    fn flushed(self, v: __m512) -> __m512 {
+        let size = with!(self, _mm512_abs_ps(v));
+        let least = with!(self, _mm512_set1_ps(f32::MIN_POSITIVE));
+        // Numbers that are none are not below, and stay.
+        let small = with!(self, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(size, least));
+        let sign = with!(self, _mm512_set1_ps(-0.0));
+        with!(self, _mm512_mask_and_ps(v, small, v, sign))
+    }
+
     /// Rows become columns.
     #[inline(always)]
     pub(in crate::exec::cpu) fn transpose(self, block: &mut Block) {
@@ -570,6 +613,6 @@ impl Amx {
         let high = unsafe { _mm512_loadu_ps(high.as_ptr()) };
         let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
         // SAFETY: both are 64 bytes, and any bits are bytes.
-        unsafe { std::mem::transmute(rounded) }
+        unsafe { transmute(rounded) }
     }
 }

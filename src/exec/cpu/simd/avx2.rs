@@ -67,8 +67,8 @@ pub(super) unsafe fn decode<T: Floats>(
 ///
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
-    P::run(Avx2(()), rounds)
+pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
+    probe.run(Avx2(()))
 }
 
 /// Runs a task, compiled for this level.

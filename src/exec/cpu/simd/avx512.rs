@@ -66,8 +66,8 @@ pub(super) unsafe fn decode<T: Floats>(
 ///
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
-    P::run(Avx512(()), rounds)
+pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
+    probe.run(Avx512(()))
 }
 
 /// Runs a task, compiled for this level.

@@ -222,30 +222,22 @@ impl Isa {
         }
     }
 
-    /// A probe of arithmetic, compiled for this instruction set.
-    pub(super) fn probe<P: Probe>(self) -> fn(u32) -> u64 {
+    /// Runs a probe compiled for this instruction set.
+    pub(super) fn probe<P: Probe>(self, probe: P) -> u64 {
         match self.0 {
-            Proof::Scalar => |rounds| P::run(Scalar, rounds),
+            Proof::Scalar => probe.run(Scalar),
+            // SAFETY: detection made the proof, here and below.
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => |rounds| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { neon::plain::probe::<P>(rounds) }
-            },
+            Proof::Neon => unsafe { neon::plain::probe(probe) },
+            // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => |rounds| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { neon::dotprod::probe::<P>(rounds) }
-            },
+            Proof::Dotprod => unsafe { neon::dotprod::probe(probe) },
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => |rounds| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { avx2::probe::<P>(rounds) }
-            },
+            Proof::Avx2 => unsafe { avx2::probe(probe) },
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => |rounds| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { avx512::probe::<P>(rounds) }
-            },
+            Proof::Avx512 | Proof::Amx(_) => unsafe { avx512::probe(probe) },
         }
     }
 
@@ -345,11 +337,10 @@ pub(super) trait Kernel {
     fn run<S: Simd>(s: S, args: Args<'_>);
 }
 
-/// Arithmetic without memory, written once for every instruction set. `run` is
-/// `#[inline(always)]`.
+/// Work on no operands, written once for every instruction set. `run` is `#[inline(always)]`.
 pub(super) trait Probe {
-    /// So many rounds of it; yields the operations that they were, a multiply-add counting as two.
-    fn run<S: Simd>(s: S, rounds: u32) -> u64;
+    /// Does it; what it yields is its own affair.
+    fn run<S: Simd>(self, s: S) -> u64;
 }
 
 /// Something to be run as a function of its own.
@@ -414,14 +405,13 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    /// What all products of the greatest bytes come to, each sum in its place.
-    struct Products;
+    /// What all products of the greatest bytes come to, each sum in its place; the greatest code.
+    struct Products(u8);
 
     impl Probe for Products {
-        /// `max` is the greatest code.
         #[inline(always)]
-        fn run<S: Simd>(s: S, max: u32) -> u64 {
-            let max = u8::try_from(max).expect("a byte");
+        fn run<S: Simd>(self, s: S) -> u64 {
+            let Self(max) = self;
             // Negative where codes are signed: -128, -127 and 127.
             let codes = match max {
                 128 => [128, 129, 127],
@@ -462,7 +452,7 @@ mod tests {
         for level in Level::available() {
             let isa = Isa::of(level).expect("an available level");
             for max in [3, 15, 63, 127, 128] {
-                let (found, exact) = (isa.probe::<Products>()(max), Products::run(Scalar, max));
+                let (found, exact) = (isa.probe(Products(max)), Products(max).run(Scalar));
                 assert_eq!(found, exact, "{level:?}, codes up to {max}");
             }
         }

@@ -53,8 +53,8 @@ macro_rules! level {
             ///
             /// As for [`enter`].
             #[target_feature(enable = $features)]
-            pub(in super::super) unsafe fn probe<P: Probe>(rounds: u32) -> u64 {
-                P::run(Neon::<$dot>(()), rounds)
+            pub(in super::super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
+                probe.run(Neon::<$dot>(()))
             }
 
             /// Runs a task, compiled for this level.
