@@ -57,7 +57,7 @@ pub fn read(level: Level, bytes: &[u8]) -> Result<u64> {
 
 /// Operations per second of all threads.
 fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
-    let alone = || {
+    let alone = &|| {
         let start = Instant::now();
         let mut operations = 0;
         while start.elapsed() < MEASURED {
@@ -66,7 +66,7 @@ fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
         operations as f64 / start.elapsed().as_secs_f64()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&alone)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
         rates
             .map(|rate| rate.expect("a probe does not panic"))

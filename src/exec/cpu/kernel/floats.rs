@@ -11,7 +11,7 @@ use super::{Launch, Request};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, PREFETCH_BYTES, Simd};
+use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -240,7 +240,13 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
         let cols = col..w.cols.min(col + SPAN);
         let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
         let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
-        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens));
+        // What is read next: more of these rows, or the rows behind them.
+        let next = if cols.end < w.cols {
+            W::BYTES * SPAN / BLOCK
+        } else {
+            W::BYTES * (R * w.cols - col) / BLOCK
+        };
+        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens, next));
         sums.add = true;
     }
     sums.add = add;
@@ -293,17 +299,18 @@ fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -
         for (block, x) in block_x.iter_mut().zip(x.chunks_exact(BLOCK)) {
             *block = x;
         }
-        acc = tile::<S, F32, R, T, false>(s, block_w, block_x, acc);
+        acc = tile::<S, F32, R, T>(s, block_w, block_x, acc);
     }
     summed(s, acc)
 }
 
-/// The products of a tile along a span.
+/// The products of a tile along a span; what is read next lies `next` bytes behind it.
 #[inline(always)]
 fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
+    next: usize,
 ) -> [[f32; T]; R] {
     let cols = x[0].len();
     let mut acc = [[s.splat(0.0); T]; R];
@@ -316,7 +323,8 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        acc = tile::<S, W, R, T, true>(s, block_w, block_x, acc);
+        ahead(s, block_w, next);
+        acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
     }
     let rest = cols % BLOCK;
     if rest > 0 {
@@ -331,7 +339,7 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
             long[..rest].copy_from_slice(&x[cols - rest..]);
         }
         let w = wide.each_ref().map(|w| &w[..W::BYTES]);
-        acc = tile::<S, W, R, T, true>(s, w, long.each_ref().map(|x| &x[..]), acc);
+        acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
     }
     summed(s, acc)
 }
@@ -348,9 +356,19 @@ fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) ->
     sums
 }
 
-/// Adds the products of one block of columns; weights that are far are asked for ahead.
+/// Asks for the blocks so many bytes behind these.
 #[inline(always)]
-fn tile<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
+fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
+    for w in w {
+        for line in (0..w.len()).step_by(64) {
+            s.prefetch(w, next + line);
+        }
+    }
+}
+
+/// Adds the products of one block of columns.
+#[inline(always)]
+fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -358,13 +376,6 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize, const FAR: bool>(
 ) -> [[S::V; T]; R] {
     // Loops, not `map`: a closure is its own function, which lacks the level's instructions
     // where it is not inlined.
-    if FAR {
-        for w in w {
-            for line in (0..W::BYTES).step_by(64) {
-                s.prefetch(w, PREFETCH_BYTES + line);
-            }
-        }
-    }
     for i in (0..BLOCK).step_by(S::LANES) {
         let mut v = [s.splat(0.0); R];
         for r in 0..R {

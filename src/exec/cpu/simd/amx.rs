@@ -8,11 +8,11 @@
 use super::{Args, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m512, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
+    __m512, __m512bh, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
-    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
+    _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
+    _mm512_unpacklo_ps,
 };
 use std::marker::PhantomData;
 use std::mem::{offset_of, transmute};
@@ -541,13 +541,14 @@ impl Amx {
         let halves = halves.map(|half| with!(self, _mm512_set1_epi32(half)));
         let mut parts = [with!(self, _mm512_setzero_ps()); 2];
         for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
-            // SAFETY: 64 bytes are there, and the load wants no alignment.
-            let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
+            // SAFETY: both are 64 bytes, and any bits are bf16.
+            let w: __m512bh = unsafe { transmute(*w) };
             let x = with!(self, _mm512_set1_epi32(i32::from_ne_bytes(*x)));
             for (part, half) in parts.iter_mut().zip(halves) {
                 let x = with!(self, _mm512_and_si512(x, half));
-                // SAFETY: all are 64 bytes, and any bits are bf16; `self` proves the instruction.
-                *part = unsafe { _mm512_dpbf16_ps(*part, transmute(w), transmute(x)) };
+                // SAFETY: as above.
+                let x: __m512bh = unsafe { transmute(x) };
+                *part = with!(self, _mm512_dpbf16_ps(*part, w, x));
             }
         }
         let [even, odd] = parts;

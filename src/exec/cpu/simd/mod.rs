@@ -397,9 +397,6 @@ pub(super) trait Simd: Rows {
     fn power(self, n: Self::V) -> Self::V;
 }
 
-/// How far ahead of its use a byte of weights is asked for. Measured; see `benches/kernels.rs`.
-pub(super) const PREFETCH_BYTES: usize = 2048;
-
 #[cfg(test)]
 mod tests {
     use super::*;
