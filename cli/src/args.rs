@@ -123,8 +123,8 @@ pub(crate) struct DeviceArgs {
     /// exact computes every product in f32 and keeps the KV cache in f32
     #[arg(long, value_enum, default_value_t = Exactness::Fast)]
     precision: Exactness,
-    /// Where the CPU has quantised weights, and with AMX BF16 ones: packed in memory of their own,
-    /// which is faster, or mapped from the file; auto packs where they fit
+    /// Where the CPU has quantised weights, and with AMX and fast BF16 ones: packed in memory of
+    /// their own, which is faster, or mapped from the file; auto packs where they fit
     #[arg(long, value_enum, default_value_t = Weights::Auto)]
     weights: Weights,
     /// Folder whose WGSL files stand in front of the embedded shaders

@@ -66,7 +66,7 @@ pub enum Source {
 /// The story model, made by `models/make.py`.
 static BUILT_IN: &[u8] = include_bytes!("../../models/story.gguf");
 
-/// Where weights are while a CPU computes with them: quantised ones and, with AMX, BF16.
+/// Where weights are while a CPU computes with them: quantised ones and, with AMX and fast, BF16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightMemory {
     /// Packed where they fit into the memory that is free, else mapped.

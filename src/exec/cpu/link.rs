@@ -214,6 +214,7 @@ struct Layout {
 impl Layout {
     fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
         let threads = target.threads;
+        let packs = launches.iter().flatten().any(|l| l.pack.is_some());
         let mut sizes: BTreeMap<Place, u64> = BTreeMap::new();
         let used = program.tables.iter().flat_map(|table| {
             let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
@@ -223,10 +224,10 @@ impl Layout {
             let least = match (slot.place, tensor_bytes(program, slot)?) {
                 (Place::State, _) => state_bytes(1) as u64,
                 // Tensors stay where they are, unless f32 lie where f32 cannot. Beside packed
-                // matrices vectors leave as well: for each a huge page of the file would stay.
+                // matrices vectors leave as well: each would keep a huge page of the file.
                 (_, Some(b))
                     if slot.dtype != DType::F32
-                        || Operand::of(b).suits_f32() && !(target.packed && slot.rows == 1) =>
+                        || Operand::of(b).suits_f32() && !(packs && slot.rows == 1) =>
                 {
                     continue;
                 }

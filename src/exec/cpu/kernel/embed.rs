@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
+use crate::exec::cpu::panel::CHUNK_BYTES;
 use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders::embed::Params;
@@ -36,7 +37,7 @@ impl Kernel for Embed {
                     None => decode(&matrix, token as usize, first, &mut chunk),
                     Some(layout) => {
                         let columns = first..first + y.len();
-                        let mut bytes = [0; 2 * CHUNK];
+                        let mut bytes = [0; CHUNK_BYTES];
                         let row = Matrix {
                             bytes: layout.unpack(&matrix, token as usize, columns, &mut bytes),
                             rows: 1,
@@ -56,6 +57,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
+        // Where a product has the weights packed, link fills in how.
         read: Some(Read::Rows(chunks::decoder(request.isa, request.variant)?, None)),
         ..request.launch::<Embed>(Split::Rows(1), p.tokens)
     };

@@ -1,7 +1,8 @@
 //! Products of packed BF16 weights by tiles of 16 tokens, 16 rows and 32 columns.
 //!
 //! Weights come in the order that tiles take. Sums are those of `float_tiles`, which reads weights
-//! as the file has them: the same chains of products, and so the same bits.
+//! as the file has them: the same chains of products, and so the same bits. One token goes by
+//! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
 
 use super::float_tiles::{STEP, rounded};
 use super::product::Sizes;

@@ -13,7 +13,7 @@ mod super_blocks;
 use crate::dtype::DType;
 use crate::exec::cpu::simd::rows::{Column, Half, ROWS, Rows, Word};
 use crate::exec::cpu::simd::{Simd, Unpack, words};
-use crate::quant::Matrix;
+use crate::quant::{CHUNK, Matrix};
 use std::ops::Range;
 
 /// Columns whose activations share a scale, and so the stretch that is multiplied at once.
@@ -195,6 +195,9 @@ impl Layout {
         Panel { fields, steps }
     }
 }
+
+/// Bytes that a chunk's columns of a row have at most.
+pub(super) const CHUNK_BYTES: usize = 2 * CHUNK;
 
 /// BF16: two columns of each row to a word.
 #[cfg(target_arch = "x86_64")]
@@ -411,3 +414,61 @@ impl Pack {
 pub(super) type StoredCodes = [Word; WORDS];
 /// Scales, or minima, of a stretch in memory.
 pub(super) type StoredNumbers = [Column; 2];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layout of a format.
+    struct Of;
+
+    impl Visit for Of {
+        type Out = &'static Layout;
+
+        fn format<F: Format>(self) -> &'static Layout {
+            const { &F::LAYOUT }
+        }
+    }
+
+    #[test]
+    fn rows_come_out_of_panels_as_they_went_in() {
+        let types = (0..64).filter_map(DType::from_gguf);
+        let mut layouts: Vec<_> = types.filter_map(|dtype| visit(dtype, Of)).collect();
+        #[cfg(target_arch = "x86_64")]
+        layouts.push(&FLOATS);
+        assert!(layouts.len() > 10, "there are more formats");
+        for layout in layouts {
+            let cols = 3 * layout.columns;
+            assert!(layout.row_bytes(CHUNK.max(layout.columns)) <= CHUNK_BYTES);
+            for count in [ROWS, 5] {
+                let bytes = layout.row_bytes(cols);
+                let row = |row: usize| -> Vec<u8> {
+                    let byte = |i: usize| u8::try_from((row * 89 + i * 37 + i / 7) % 251);
+                    (0..bytes).map(|i| byte(i).expect("a byte")).collect()
+                };
+                let rows: Vec<_> = (0..count).map(row).collect();
+                let lanes: Vec<_> = rows.iter().map(|row| &row[..]).collect();
+                let panel_bytes = layout.panel_bytes(cols);
+                // The second of two panels.
+                let mut panels = vec![0; 2 * panel_bytes];
+                layout.pack(&lanes, &mut panels[panel_bytes..]);
+                let matrix = Matrix {
+                    bytes: &panels,
+                    scales: None,
+                    rows: ROWS + count,
+                    cols,
+                };
+                for (i, row) in rows.iter().enumerate() {
+                    let columns = layout.columns..cols;
+                    let mut to = vec![0; bytes];
+                    let found = layout.unpack(&matrix, ROWS + i, columns, &mut to);
+                    assert_eq!(
+                        found,
+                        &row[layout.bytes..],
+                        "{layout:?}, row {i} of {count}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -10,9 +10,9 @@ use std::arch::asm;
 use std::arch::x86_64::{
     __m512, __m512bh, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
-    _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
-    _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
-    _mm512_unpacklo_ps,
+    _mm512_loadu_si512, _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 use std::marker::PhantomData;
 use std::mem::{offset_of, transmute};
@@ -526,8 +526,7 @@ impl Amx {
     }
 
     /// `sums[r] += ` products of 16 rows and one token, in bf16 and 32 columns: the bits of
-    /// [`Amx::bf16`], whose sums of even and of odd columns begin anew for each tile. Weights must
-    /// be finite.
+    /// [`Amx::bf16`], whose sums of even and of odd columns begin anew for each tile.
     ///
     /// Source: `TDPBF16PS` and `VDPBF16PS` of Intel's Software Developer's Manual.
     #[inline(always)]
@@ -537,17 +536,19 @@ impl Amx {
         x: &[u8; ROW_BYTES],
         sums: __m512,
     ) -> __m512 {
-        let halves = [0x0000_ffff, 0xffff_0000_u32.cast_signed()];
-        let halves = halves.map(|half| with!(self, _mm512_set1_epi32(half)));
+        // The other half of a pair is zero in both, so that nothing in it counts, not even infinity.
+        let even = with!(self, _mm512_set1_epi32(0x0000_ffff));
+        let odd = with!(self, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
         let mut parts = [with!(self, _mm512_setzero_ps()); 2];
         for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
-            // SAFETY: both are 64 bytes, and any bits are bf16.
-            let w: __m512bh = unsafe { transmute(*w) };
+            // SAFETY: 64 bytes are there, and the load wants no alignment.
+            let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
             let x = with!(self, _mm512_set1_epi32(i32::from_ne_bytes(*x)));
-            for (part, half) in parts.iter_mut().zip(halves) {
+            for (part, half) in parts.iter_mut().zip([even, odd]) {
+                let w = with!(self, _mm512_and_si512(w, half));
                 let x = with!(self, _mm512_and_si512(x, half));
-                // SAFETY: as above.
-                let x: __m512bh = unsafe { transmute(x) };
+                // SAFETY: both are 64 bytes, and any bits are bf16.
+                let [w, x]: [__m512bh; 2] = unsafe { transmute([w, x]) };
                 *part = with!(self, _mm512_dpbf16_ps(*part, w, x));
             }
         }
@@ -615,5 +616,64 @@ impl Amx {
         let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
         // SAFETY: both are 64 bytes, and any bits are bytes.
         unsafe { transmute(rounded) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::cpu::simd::Simd;
+    use crate::exec::cpu::simd::avx512::Avx512;
+
+    /// Numbers of every kind: small and great ones, none, too small, infinite.
+    #[test]
+    fn one_token_adds_as_tiles_do() {
+        let Some(amx) = super::super::Isa::of(super::super::Level::Amx)
+            .ok()
+            .and_then(|isa| isa.amx())
+        else {
+            return;
+        };
+        let mut state = 1u32;
+        let mut random = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        for round in 0..4000 {
+            // bf16 whose exponents lie close to each other, anywhere, or at either end.
+            let mut number = |_| {
+                let exponent = match round % 4 {
+                    0 => 120 + random() % 16,
+                    1 => random() % 256,
+                    2 => random() % 80,
+                    _ => 180 + random() % 76,
+                };
+                let bits = random() & 0x807f | exponent << 7;
+                u16::try_from(bits).expect("16 bits").to_ne_bytes()
+            };
+            let w: [[u8; 2]; 32 * TILE] = std::array::from_fn(&mut number);
+            let x: [[u8; 2]; 32] = std::array::from_fn(&mut number);
+            let (w, x) = (w.as_flattened(), x.as_flattened());
+            let shape = Shape {
+                rows: 1,
+                lanes: TILE,
+                wide: false,
+            };
+            let rows = (x, Apart::rows(ROW_BYTES));
+            let stretch = shape.stretch(rows, ([w, &[]], shape.lane_bytes()), 1);
+            let mut tiles = [Block::ZERO; 4];
+            amx.bf16(&[stretch], &mut tiles);
+
+            let vectors = Avx512::from(amx);
+            let lines = w.as_chunks().0.first_chunk().expect("a tile");
+            let x = x.first_chunk().expect("a row");
+            let alone = amx.bf16_alone(lines, x, vectors.splat(0.0));
+            let mut sums = [0.0; TILE];
+            vectors.store(&mut sums, alone);
+            for (tile, sum) in tiles[0].0[0].iter().zip(sums) {
+                let same = *tile == sum || tile.is_nan() && sum.is_nan();
+                assert!(same, "round {round}: {tile:e} by tiles, {sum:e} alone");
+            }
+        }
     }
 }
