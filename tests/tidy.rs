@@ -76,7 +76,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["libc::"],
-        &["src/capi/guard.rs", "src/exec/cpu/simd/amx.rs"],
+        &["src/capi/guard.rs", "src/exec/cpu/simd/amx/mod.rs"],
         "the operating system's C library has its two places",
     ),
 ];
