@@ -193,27 +193,14 @@ fn time(mut run: impl FnMut()) -> [f64; 2] {
     [times[0], times[times.len() / 2]]
 }
 
-/// GB/s of reading these bytes with all threads.
-fn probe(bytes: &[u8], threads: u32) -> [f64; 2] {
-    let (words, _) = bytes.as_chunks::<8>();
-    let part = words.len().div_ceil(threads.max(1) as usize);
-    let read = |words: &[[u8; 8]]| {
-        let mut sums = [0u64; 16];
-        for chunk in words.as_chunks::<16>().0 {
-            for (sum, word) in sums.iter_mut().zip(chunk) {
-                *sum ^= u64::from_le_bytes(*word);
-            }
-        }
-        sums.iter().fold(0, |a, b| a ^ b)
-    };
+/// GB/s of reading these bytes with all threads, as kernels of the level do.
+fn probe(bytes: &[u8], options: &Options) -> [f64; 2] {
+    let level = options.level.expect("every kernel is measured at one");
+    let lines = bytes.len().div_ceil(64 * options.threads.max(1) as usize);
     let times = time(|| {
-        if threads == 1 {
-            black_box(read(words));
-            return;
-        }
         std::thread::scope(|scope| {
-            for words in words.chunks(part) {
-                scope.spawn(move || black_box(read(words)));
+            for part in bytes.chunks(64 * lines) {
+                scope.spawn(move || black_box(cpu::read(level, part).expect("it is available")));
             }
         });
     });
@@ -233,7 +220,7 @@ fn gemv(name: &str, dtype: DType, options: &Options) {
     let mut executor = link(&model, table, options);
     start(&mut *executor, 1, 0);
     let bytes = model.weight(0);
-    let [best_probe, probe] = probe(bytes, options.threads);
+    let [best_probe, probe] = probe(bytes, options);
     let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
     let [best, median] = times.map(|t| bytes.len() as f64 / t / 1e9);
     let share = median / probe * 100.0;
@@ -339,6 +326,7 @@ fn forward(b: &mut Builder<'_>) {
 fn decode(dtype: DType, threads: u32) {
     let options = Options {
         threads,
+        level: Level::available().last(),
         ..Options::default()
     };
     let model = llama(dtype);
@@ -349,7 +337,7 @@ fn decode(dtype: DType, threads: u32) {
     let batch = compile(&model, 128, &options, forward);
     let read: usize = model.tensors.iter().map(|t| t.2.len()).sum();
     let model = Arc::new(model);
-    let [best_probe, probe] = probe(model.weight(0), threads);
+    let [best_probe, probe] = probe(model.weight(0), &options);
     let cmds = single.cmds.len();
     let mut executor = link(&model, single, &options);
     for depth in [0, 1024, 3000] {

@@ -2,7 +2,7 @@
 //!
 //! The integers are those of `codes`, and their scales go the same way: the same bits.
 
-use super::codes::{Piece, Tokens};
+use super::codes::Piece;
 use super::quantise::Tiles;
 use crate::exec::cpu::panel::{Codes, STRETCH};
 use crate::exec::cpu::simd::Task;
@@ -59,15 +59,15 @@ impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
         } = self.piece;
         let numbers = scales.iter().zip(mins);
         let mut ints = [Ints::ZERO; 2];
-        for ((codes, (scale, min)), block) in codes.iter().zip(numbers).zip(self.blocks) {
-            let x = Tokens::<TILE>::of(self.x.block(self.tile, block));
+        let x = self.x.blocks::<TILE>(self.tile, self.blocks);
+        for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
             for h in 0..halves {
                 // In turns, so that a product need not wait until the last one is read.
                 let ints = &mut ints[(block + h) % 2];
-                tiles.multiply(&codes[h * columns / 4..], (x.q, h * columns), ints);
+                tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
                 let scale = s.column(&scale[h]);
                 unroll!(t < TILE => {
-                    let scale = s.times(scale, s.splat_float(x.d[t]));
+                    let scale = s.times(scale, s.splat_float(x.d()[t]));
                     sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
                 });
             }
@@ -75,7 +75,7 @@ impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
                 for h in 0..halves {
                     let min = s.column(&min[h]);
                     unroll!(t < TILE => {
-                        sums[t] = s.times_add(min, s.splat_float(x.sum[h][t]), sums[t]);
+                        sums[t] = s.times_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
                     });
                 }
             }

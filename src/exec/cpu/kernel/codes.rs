@@ -7,7 +7,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
-use super::quantise::{Block, Number, Shape, Tiles};
+use super::quantise::{self, Block, Number, Shape, Tiles};
 use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
 use super::{Launch, Request};
 use crate::dtype::DType;
@@ -32,62 +32,39 @@ const STRETCHES: usize = COLUMNS / STRETCH;
 /// may come from further away, is brought near once for all of them.
 const PANELS: usize = 8;
 
-/// Adds the products of a stretch and the first `T` tokens of a block.
+/// Adds the products of a stretch and the first `T` tokens of a block of `N`.
 #[inline(always)]
-fn multiply<S: Rows, C: Codes, const T: usize>(
+fn multiply<S: Rows, C: Codes, const T: usize, const N: usize>(
     s: S,
     stretch: &Stretch<S>,
-    x: Block<'_>,
+    x: Block<'_, N>,
     sums: &mut [S::Floats; T],
 ) {
-    let x = Tokens::<T>::of(x);
     // Several tokens at a time, as far as registers go: one's products wait for each other.
     if const { S::TOKENS > 4 && T >= 4 } {
-        unroll!(i < T / 4 => { few::<S, C, T, 4>(s, stretch, x, sums, 4 * i); });
+        unroll!(i < T / 4 => { some::<S, C, T, N, 4>(s, stretch, x, sums, 4 * i); });
     } else {
-        unroll!(t < T => { few::<S, C, T, 1>(s, stretch, x, sums, t); });
-    }
-}
-
-/// The first tokens of a [`Block`].
-#[derive(Clone, Copy)]
-pub(super) struct Tokens<'a, const T: usize> {
-    pub(super) q: &'a [[u8; STRETCH]; T],
-    pub(super) d: &'a [f32; T],
-    start: [&'a [i32; T]; 2],
-    pub(super) sum: [&'a [f32; T]; 2],
-}
-
-impl<'a, const T: usize> Tokens<'a, T> {
-    #[inline(always)]
-    pub(super) fn of(x: Block<'a>) -> Self {
-        const THERE: &str = "a tile has these tokens";
-        Self {
-            q: x.q.first_chunk().expect(THERE),
-            d: x.d.first_chunk().expect(THERE),
-            start: x.start.map(|start| start.first_chunk().expect(THERE)),
-            sum: x.sum.map(|sum| sum.first_chunk().expect(THERE)),
-        }
+        unroll!(t < T => { some::<S, C, T, N, 1>(s, stretch, x, sums, t); });
     }
 }
 
 /// The same for `J` of the tokens.
 #[inline(always)]
-fn few<S: Rows, C: Codes, const T: usize, const J: usize>(
+fn some<S: Rows, C: Codes, const T: usize, const N: usize, const J: usize>(
     s: S,
     stretch: &Stretch<S>,
-    x: Tokens<'_, T>,
+    x: Block<'_, N>,
     sums: &mut [S::Floats; T],
     first: usize,
 ) {
     const HALF: usize = WORDS / 2;
     let halves = const { 1 + C::HALVES as usize };
     for h in 0..halves {
-        let mut q = [&x.q[first][..]; J];
+        let mut q = [&x.q()[first][..]; J];
         let mut starts = [s.splat_int(0); J];
         unroll!(j < J => {
-            q[j] = &x.q[first + j][h * STRETCH / halves..];
-            starts[j] = s.splat_int(x.start[h][first + j]);
+            q[j] = &x.q()[first + j][h * STRETCH / halves..];
+            starts[j] = s.splat_int(x.start(h)[first + j]);
         });
         let ints = if C::HALVES {
             let codes = stretch.codes[h * HALF..].first_chunk().expect("two halves");
@@ -96,14 +73,14 @@ fn few<S: Rows, C: Codes, const T: usize, const J: usize>(
             s.dots::<WORDS, J>(C::MAX, starts, &stretch.codes, q)
         };
         unroll!(j < J => {
-            let scale = s.times(stretch.scale[h], s.splat_float(x.d[first + j]));
+            let scale = s.times(stretch.scale[h], s.splat_float(x.d()[first + j]));
             sums[first + j] = s.times_add(s.floats(ints[j]), scale, sums[first + j]);
         });
     }
     if C::MIN {
         for h in 0..halves {
             unroll!(j < J => {
-                let sum = s.splat_float(x.sum[h][first + j]);
+                let sum = s.splat_float(x.sum(h)[first + j]);
                 sums[first + j] = s.times_add(stretch.min[h], sum, sums[first + j]);
             });
         }
@@ -127,21 +104,38 @@ pub(in crate::exec::cpu) struct Product {
     amx: Option<Amx>,
 }
 
-/// The products of stretches and the first token, as they come.
-struct One<'a, S: Rows, C> {
+/// Sums so far: of the first columns there are none.
+#[inline(always)]
+fn carried<S: Rows, const T: usize>(s: S, sums: &[Column], first: usize) -> [S::Floats; T] {
+    let mut carried = [s.splat_float(0.0); T];
+    if first > 0 {
+        unroll!(t < T => { carried[t] = s.column(&sums[t]); });
+    }
+    carried
+}
+
+/// The products of stretches and the tokens of a tile of `T`, as they come.
+struct Few<'a, S: Rows, C, X, const T: usize> {
     s: S,
-    x: Tiles<'a>,
-    block: usize,
-    sum: [S::Floats; 1],
+    x: X,
+    sums: [S::Floats; T],
+    to: &'a mut [Column; T],
     codes: PhantomData<C>,
 }
 
-impl<S: Rows, C: Codes> Sink<S> for One<'_, S, C> {
+impl<'x, S: Rows, C: Codes, X: Iterator<Item = Block<'x, T>>, const T: usize> Sink<S>
+    for Few<'_, S, C, X, T>
+{
     #[inline(always)]
     fn take(&mut self, stretch: Stretch<S>) {
-        let x = self.x.block(0, self.block);
-        multiply::<S, C, 1>(self.s, &stretch, x, &mut self.sum);
-        self.block += 1;
+        if let Some(x) = self.x.next() {
+            multiply::<S, C, T, T>(self.s, &stretch, x, &mut self.sums);
+        }
+    }
+
+    #[inline(always)]
+    fn end(self) {
+        unroll!(t < T => { self.s.put_column(&mut self.to[t], self.sums[t]); });
     }
 }
 
@@ -211,8 +205,8 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Adds the products of stored stretches and the tokens of a tile.
-struct Tile<'a, C, const T: usize> {
+/// Adds the products of stored stretches and the first `T` tokens of a tile of `N`.
+struct Tile<'a, C, const T: usize, const N: usize> {
     piece: &'a Piece,
     blocks: Range<usize>,
     x: Tiles<'a>,
@@ -221,28 +215,21 @@ struct Tile<'a, C, const T: usize> {
     kind: PhantomData<C>,
 }
 
-impl<S: Simd, C: Codes, const T: usize> Task<S> for Tile<'_, C, T> {
+impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, T, N> {
     #[inline(always)]
     fn run(self, s: S) {
-        let carry = &mut self.sums[..T];
-        let mut sums = [s.splat_float(0.0); T];
-        if self.blocks.start > 0 {
-            for (sum, carry) in sums.iter_mut().zip(carry.iter()) {
-                *sum = s.column(carry);
-            }
-        }
+        let mut sums = carried::<S, T>(s, self.sums, self.blocks.start);
         let Piece {
             codes,
             scales,
             mins,
         } = self.piece;
-        let numbers = scales.iter().zip(mins);
-        let stretches = codes.iter().zip(numbers).zip(self.blocks);
-        for ((codes, (scale, min)), block) in stretches {
+        let stretches = codes.iter().zip(scales.iter().zip(mins));
+        for ((codes, (scale, min)), x) in stretches.zip(self.x.blocks(self.tile, self.blocks)) {
             let stretch = stored::<S, C>(s, codes, scale, min);
-            multiply::<S, C, T>(s, &stretch, self.x.block(self.tile, block), &mut sums);
+            multiply::<S, C, T, N>(s, &stretch, x, &mut sums);
         }
-        for (carry, sum) in carry.iter_mut().zip(sums) {
+        for (carry, sum) in self.sums.iter_mut().zip(sums) {
             s.put_column(carry, sum);
         }
     }
@@ -270,10 +257,17 @@ impl<W: Source> Kernel for Products<W> {
         let range = args.range();
         for first in range.clone().step_by(together) {
             let panels = first..range.end.min(first + together);
-            if live == 1 {
-                one::<S, W>(s, &args, first, x, &mut scratch);
-            } else {
-                many::<S, W>(s, &args, panels.clone(), x, &mut scratch);
+            match quantise::width(live, S::TOKENS) {
+                _ if live > S::TOKENS => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
+                1 => few::<S, W, 1>(s, &args, first, x, &mut scratch),
+                4 => few::<S, W, 4>(s, &args, first, x, &mut scratch),
+                // The conditions on a level are decided where the function is instantiated.
+                8 if const { S::TOKENS >= 8 } => few::<S, W, 8>(s, &args, first, x, &mut scratch),
+                _ => {
+                    if const { S::TOKENS >= 16 } {
+                        few::<S, W, 16>(s, &args, first, x, &mut scratch);
+                    }
+                }
             }
             // Token by token: what a token has of these panels lies side by side.
             for t in 0..live {
@@ -303,27 +297,27 @@ fn pieces(cols: usize) -> impl Iterator<Item = Range<usize>> {
     (0..cols).step_by(COLUMNS).map(piece)
 }
 
-/// The sums of a panel for one token.
+/// The sums of a panel for the only tile, of `T` tokens.
 #[inline(always)]
-fn one<S: Simd, W: Source>(
+fn few<S: Simd, W: Source, const T: usize>(
     s: S,
     args: &Args<'_>,
     panel: usize,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let mut sink = One::<S, W::Codes> {
-        s,
-        x,
-        block: 0,
-        sum: [s.splat_float(0.0)],
-        codes: PhantomData,
-    };
+    let sums = scratch.sums.first_chunk_mut().expect("one for each token");
     for columns in pieces(args.product().cols) {
-        let at = At { panel, columns };
-        W::stretches(s, args, at, scratch.buffer, &mut sink);
+        let blocks = columns.start / STRETCH..columns.end / STRETCH;
+        let sink = Few::<S, W::Codes, _, T> {
+            s,
+            x: x.blocks::<T>(0, blocks),
+            sums: carried::<S, T>(s, &*sums, columns.start),
+            to: sums,
+            codes: PhantomData,
+        };
+        W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
     }
-    s.put_column(&mut scratch.sums[0], sink.sum[0]);
 }
 
 /// The sums of some panels for all tokens.
@@ -340,7 +334,7 @@ fn many<S: Simd, W: Source>(
     let amx = product.amx.filter(|_| live > S::TOKENS);
     for columns in pieces(product.cols) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
-            let mut sink = Store::<S, W::Codes> {
+            let sink = Store::<S, W::Codes> {
                 s,
                 codes: piece.codes.iter_mut(),
                 scales: piece.scales.iter_mut(),
@@ -348,7 +342,7 @@ fn many<S: Simd, W: Source>(
                 kind: PhantomData,
             };
             let columns = columns.clone();
-            W::stretches(s, args, At { panel, columns }, scratch.buffer, &mut sink);
+            W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
                 let by = product.quantised.offset.to_le_bytes()[0];
@@ -373,8 +367,8 @@ fn many<S: Simd, W: Source>(
                     continue;
                 }
                 macro_rules! tile {
-                    ($tokens:literal) => {
-                        s.apart(Tile::<W::Codes, $tokens> {
+                    ($tokens:literal of $all:literal) => {
+                        s.apart(Tile::<W::Codes, $tokens, $all> {
                             piece,
                             blocks: blocks.clone(),
                             x,
@@ -384,18 +378,21 @@ fn many<S: Simd, W: Source>(
                         })
                     };
                 }
-                let tokens = (live - first).min(S::TOKENS);
+                let tokens = live - first;
                 // The conditions on a level are decided where the function is instantiated.
-                if const { S::TOKENS > 8 } && tokens > 8 {
-                    tile!(16);
-                } else if const { S::TOKENS > 4 } && tokens > 4 {
-                    tile!(8);
-                } else if tokens > 2 {
-                    tile!(4);
-                } else if tokens > 1 {
-                    tile!(2);
+                if const { S::TOKENS == 16 } {
+                    match tokens {
+                        ..=4 => tile!(4 of 16),
+                        5..=8 => tile!(8 of 16),
+                        _ => tile!(16 of 16),
+                    }
+                } else if const { S::TOKENS == 8 } {
+                    match tokens {
+                        ..=4 => tile!(4 of 8),
+                        _ => tile!(8 of 8),
+                    }
                 } else {
-                    tile!(1);
+                    tile!(4 of 4);
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! gate, up) are quantised once.
 //!
 //! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block
-//! has the bytes of all its tokens side by side.
+//! has the words of all its tokens side by side.
 
 #[cfg(target_arch = "x86_64")]
 use super::float_tiles::Arrange;
@@ -12,6 +12,7 @@ use crate::exec::cpu::memory::{ALIGN, Args};
 use crate::exec::cpu::panel::STRETCH;
 use crate::exec::cpu::simd::{Entry, Isa, Kernel, Simd};
 use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
 
 /// Rows of activations, and what products want to know of them.
 #[repr(C)]
@@ -44,8 +45,11 @@ pub(in crate::exec::cpu) enum Number {
     Bf16Rows,
 }
 
-/// Bytes that a token has of a block: the numbers, their scale, two starts, two sums.
-const TOKEN_BYTES: usize = STRETCH + 4 + 8 + 8;
+/// Words that a token has of a block: the numbers, their scale, two starts, two sums.
+const WORDS: usize = STRETCH / 4 + 5;
+
+/// Bytes of them.
+const TOKEN_BYTES: usize = 4 * WORDS;
 
 impl Shape {
     /// Bytes of a tile.
@@ -76,51 +80,86 @@ impl Shape {
     }
 }
 
-/// A block of a tile: its tokens side by side.
+/// A block of a tile of `N` tokens.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block<'a> {
-    /// The numbers, each a signed byte.
-    pub(super) q: &'a [[u8; STRETCH]],
+pub(super) struct Block<'a, const N: usize>(&'a [[u32; N]; WORDS]);
+
+impl<'a, const N: usize> Block<'a, N> {
+    /// The numbers of each token, signed bytes.
+    #[inline(always)]
+    pub(super) fn q(self) -> &'a [[u8; STRETCH]; N] {
+        let bytes: &[u8] = bytemuck::cast_slice(self.0.as_flattened());
+        bytes
+            .as_chunks()
+            .0
+            .first_chunk()
+            .expect("the first of a token's words")
+    }
+
     /// Scales.
-    pub(super) d: &'a [f32],
+    #[inline(always)]
+    pub(super) fn d(self) -> &'a [f32; N] {
+        self.numbers(0)
+    }
+
     /// What a sum of products with codes starts from, so that their offset is gone; of either
     /// half, or of the block.
-    pub(super) start: [&'a [i32]; 2],
+    #[inline(always)]
+    pub(super) fn start(self, half: usize) -> &'a [i32; N] {
+        self.numbers(1 + half)
+    }
+
     /// The sum of the numbers times their scale: what minima of weights are multiplied by.
-    pub(super) sum: [&'a [f32]; 2],
+    #[inline(always)]
+    pub(super) fn sum(self, half: usize) -> &'a [f32; N] {
+        self.numbers(3 + half)
+    }
+
+    #[inline(always)]
+    fn numbers<T: Pod>(self, i: usize) -> &'a [T; N] {
+        let numbers = bytemuck::cast_slice(&self.0[STRETCH / 4 + i]);
+        numbers.first_chunk().expect("one for each token")
+    }
 }
 
 /// Quantised activations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiles<'a> {
-    bytes: &'a [u8],
-    tile: usize,
-    tile_bytes: usize,
+    words: &'a [u32],
+    tile_words: usize,
 }
 
 impl<'a> Tiles<'a> {
     pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
         Self {
-            bytes,
-            tile: shape.tile as usize,
-            tile_bytes: shape.tile_bytes(),
+            words: bytemuck::cast_slice(bytes),
+            tile_words: shape.tile_bytes() / 4,
         }
     }
 
-    /// Block `block` of tile `tile`.
+    /// The blocks of a tile, which is `N` tokens [`wide`](width).
     #[inline(always)]
-    pub(super) fn block(&self, tile: usize, block: usize) -> Block<'a> {
-        let n = self.tile;
-        let at = tile * self.tile_bytes + block * n * TOKEN_BYTES;
-        let (q, numbers) = self.bytes[at..][..n * TOKEN_BYTES].split_at(n * STRETCH);
-        let part = |i: usize| &numbers[4 * n * i..][..4 * n];
-        Block {
-            q: q.as_chunks().0,
-            d: bytemuck::cast_slice(part(0)),
-            start: [bytemuck::cast_slice(part(1)), bytemuck::cast_slice(part(2))],
-            sum: [bytemuck::cast_slice(part(3)), bytemuck::cast_slice(part(4))],
-        }
+    pub(super) fn blocks<const N: usize>(
+        self,
+        tile: usize,
+        blocks: Range<usize>,
+    ) -> impl Iterator<Item = Block<'a, N>> {
+        let tokens = self.words[tile * self.tile_words..].as_chunks::<N>().0;
+        let all = tokens.as_chunks::<WORDS>().0;
+        all[blocks].iter().map(Block)
     }
+}
+
+/// Tokens of a tile where so many rows are live: where one is enough for them, as few as there are
+/// kernels for.
+pub(super) const fn width(live: usize, tile: usize) -> usize {
+    let enough = match live {
+        ..=1 => 1,
+        2..=4 => 4,
+        5..=8 => 8,
+        _ => 16,
+    };
+    if enough < tile { enough } else { tile }
 }
 
 /// Quantises the tiles of its units: operand 0 into operand 1.
@@ -131,15 +170,26 @@ impl Kernel for Quantise {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let shape: Shape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
+        let width = width(args.live(), n);
         let x = args.f32s(0);
         let mut out = args.open::<u8>(1);
         for tile in args.units() {
             let tokens = tile * n..args.live().min((tile + 1) * n);
             let tile = out.unit(tile, shape.tile_bytes());
+            // Tokens that are not there are multiplied too, and numbers next to nothing take long.
+            for out in tile.chunks_exact_mut(width * TOKEN_BYTES) {
+                for number in out[width * STRETCH..]
+                    .as_chunks_mut()
+                    .0
+                    .chunks_exact_mut(width)
+                {
+                    number[width.min(tokens.len())..].fill([0u8; 4]);
+                }
+            }
             for (t, token) in tokens.enumerate() {
                 let x = x[token * cols..][..cols].as_chunks::<STRETCH>().0;
-                for (x, out) in x.iter().zip(tile.chunks_exact_mut(n * TOKEN_BYTES)) {
-                    let (q, numbers) = out.split_at_mut(n * STRETCH);
+                for (x, out) in x.iter().zip(tile.chunks_exact_mut(width * TOKEN_BYTES)) {
+                    let (q, numbers) = out.split_at_mut(width * STRETCH);
                     let (d, sums) = block(s, x, &mut q.as_chunks_mut().0[t]);
                     let sums = match shape.halves {
                         0 => [sums[0] + sums[1], 0],
@@ -149,8 +199,8 @@ impl Kernel for Quantise {
                     let numbers: &mut [[u8; 4]] = numbers.as_chunks_mut().0;
                     numbers[t] = d.to_ne_bytes();
                     for (half, start) in starts.iter().enumerate() {
-                        numbers[(1 + half) * n + t] = start.to_ne_bytes();
-                        numbers[(3 + half) * n + t] = (d * sums[half] as f32).to_ne_bytes();
+                        numbers[(1 + half) * width + t] = start.to_ne_bytes();
+                        numbers[(3 + half) * width + t] = (d * sums[half] as f32).to_ne_bytes();
                     }
                 }
             }

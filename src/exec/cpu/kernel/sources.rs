@@ -27,13 +27,7 @@ pub(super) trait Source {
     }
 
     /// Gives the stretches of some columns of a panel, at most [`COLUMNS`].
-    fn stretches<S: Simd, K: Sink<S>>(
-        s: S,
-        args: &Args<'_>,
-        at: At,
-        buffer: &mut [u8],
-        sink: &mut K,
-    );
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K);
 }
 
 /// Columns of a panel of a matrix.
@@ -54,7 +48,7 @@ impl At {
 struct Read<'a, F, K> {
     panel: Panel<'a>,
     columns: Range<usize>,
-    sink: &'a mut K,
+    sink: K,
     format: PhantomData<F>,
 }
 
@@ -72,7 +66,7 @@ impl<F: Format> Source for Packed<F> {
     type Codes = F::Codes;
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
         let (layout, cols) = (const { &F::LAYOUT }, args.product().cols);
         let bytes = layout.panel_bytes(cols);
         s.apart(Read::<F, K> {
@@ -95,13 +89,7 @@ impl<F: Format> Source for Mapped<F> {
     }
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(
-        s: S,
-        args: &Args<'_>,
-        at: At,
-        buffer: &mut [u8],
-        sink: &mut K,
-    ) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K) {
         let (layout, shape) = (const { &F::LAYOUT }, args.product());
         let (w, row_bytes) = (args.bytes(0), layout.row_bytes(shape.cols));
         let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
@@ -140,7 +128,7 @@ impl<W: Width> Source for Affine<W> {
     type Codes = W::Codes;
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
         let Product { cols, groups, .. } = args.product();
         let groups = groups.expect("link found them");
         let bytes = groups.panel_bytes(cols);
@@ -161,7 +149,7 @@ impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
     type Codes = Kind<128, HALVES, MIN>;
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: &mut K) {
+    fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], mut sink: K) {
         const STRETCHES: usize = CHUNK / STRETCH;
         let unpack = args.unpack();
         let Product { rows, cols, .. } = args.product();
@@ -192,6 +180,7 @@ impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
                 sink.take(stretch);
             }
         }
+        sink.end();
     }
 }
 

@@ -184,14 +184,14 @@ pub(in crate::exec::cpu) struct Read<'a, W, K> {
     pub(in crate::exec::cpu) groups: Groups,
     pub(in crate::exec::cpu) panel: &'a [u8],
     pub(in crate::exec::cpu) columns: Range<usize>,
-    pub(in crate::exec::cpu) sink: &'a mut K,
+    pub(in crate::exec::cpu) sink: K,
     pub(in crate::exec::cpu) width: PhantomData<W>,
 }
 
 impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
     #[inline(always)]
-    fn run(self, s: S) {
-        let (groups, columns) = (self.groups, self.columns);
+    fn run(mut self, s: S) {
+        let (groups, columns) = (self.groups, self.columns.clone());
         let bytes = groups.bytes();
         let part = groups.panel_bytes(columns.start)..groups.panel_bytes(columns.end);
         for group in self.panel[part].chunks_exact(bytes) {
@@ -210,6 +210,7 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
                 });
             }
         }
+        self.sink.end();
     }
 }
 

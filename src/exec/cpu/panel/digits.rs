@@ -82,6 +82,28 @@ pub(in crate::exec::cpu) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8
     }
 }
 
+/// Adds the products of a stretch.
+#[inline(always)]
+fn add<S: Simd, const T: usize>(
+    s: S,
+    codes: &[S::Bytes; WORDS],
+    x: [&[u8]; T],
+    sums: &mut [S::Ints; T],
+) {
+    if const { T < FEW } {
+        unroll!(t < T => {
+            // A chain of its own for every stretch: one alone would be waited for.
+            let part = s.dot(3, s.splat_int(0), codes, x[t]);
+            sums[t] = s.add_shifted(sums[t], part, 0);
+        });
+    } else {
+        unroll!(i < T / FEW => {
+            let few: &mut [_; FEW] = &mut sums.as_chunks_mut().0[i];
+            *few = s.dots(3, *few, codes, std::array::from_fn(|j| x[FEW * i + j]));
+        });
+    }
+}
+
 /// `sum_i code[i] x[t][i]` for each of `T` tokens and row, from `start` on; `x` are whole
 /// stretches.
 #[inline(always)]
@@ -101,26 +123,18 @@ pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
         for word in words {
             s.prefetch(word, AHEAD);
         }
-        for (j, by) in (0..SHARED.min(stretches - SHARED * g)).zip((0..).step_by(2)) {
-            let mut codes = [s.bytes(&words[0]); WORDS];
-            for (code, word) in codes.iter_mut().zip(words) {
-                *code = s.and(s.right(s.bytes(word), by), 3);
+        // Written out, so that shifts are by constants.
+        unroll!(j < SHARED => {
+            let stretch = SHARED * g + j;
+            if stretch < stretches {
+                let mut codes = [s.bytes(&words[0]); WORDS];
+                for (code, word) in codes.iter_mut().zip(words) {
+                    *code = s.and(s.right(s.bytes(word), 2 * j as u32), 3);
+                }
+                let x = x.map(|x| &x[STRETCH * stretch..][..STRETCH]);
+                add(s, &codes, x, &mut sums);
             }
-            let at = STRETCH * (SHARED * g + j);
-            if const { T < FEW } {
-                unroll!(t < T => {
-                    // A chain of its own for every stretch: one alone would be waited for.
-                    let part = s.dot(3, s.splat_int(0), &codes, &x[t][at..][..STRETCH]);
-                    sums[t] = s.add_shifted(sums[t], part, 0);
-                });
-            } else {
-                unroll!(i < T / FEW => {
-                    let few: &mut [_; FEW] = &mut sums.as_chunks_mut().0[i];
-                    let x = std::array::from_fn(|j| &x[FEW * i + j][at..][..STRETCH]);
-                    *few = s.dots(3, *few, &codes, x);
-                });
-            }
-        }
+        });
     }
     sums
 }

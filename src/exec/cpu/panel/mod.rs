@@ -185,14 +185,18 @@ impl Layout {
     pub(super) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
         let blocks = columns / self.columns;
         let mut fields = [&panel[..0]; FIELDS_MAX];
-        let mut steps = [0; FIELDS_MAX];
         let mut rest = panel;
         for (i, field) in self.fields.iter().enumerate() {
             let (bytes, behind) = rest.split_at(field.panel_bytes(blocks));
-            (fields[i], steps[i]) = (bytes, field.block_bytes());
+            fields[i] = bytes;
             rest = behind;
         }
-        Panel { fields, steps }
+        let bytes = panel.len();
+        Panel {
+            fields,
+            blocks,
+            bytes,
+        }
     }
 }
 
@@ -235,35 +239,45 @@ fn gather(word: [u8; 4]) -> [u8; 4] {
 #[derive(Clone, Copy)]
 pub(super) struct Panel<'a> {
     fields: [&'a [u8]; FIELDS_MAX],
-    steps: [usize; FIELDS_MAX],
+    blocks: usize,
+    bytes: usize,
 }
 
 impl<'a> Panel<'a> {
+    /// Asks for the block that is read [`AHEAD`] bytes behind this one, in this panel or the next.
     #[inline(always)]
-    fn field(&self, field: usize, block: usize) -> &'a [u8] {
-        let step = self.steps[field];
-        &self.fields[field][block * step..][..step]
+    fn prefetch<S: Simd>(&self, s: S, layout: &'static Layout, block: usize) {
+        let ahead = self.blocks.min(AHEAD.div_ceil(layout.bytes * ROWS));
+        let (block, panel) = if block + ahead < self.blocks {
+            (block + ahead, 0)
+        } else {
+            (block + ahead - self.blocks, self.bytes)
+        };
+        for (i, field) in layout.fields.iter().enumerate() {
+            let at = panel + block * field.block_bytes();
+            for line in (0..field.block_bytes()).step_by(64) {
+                s.prefetch(self.fields[i], at + line);
+            }
+        }
     }
 
     /// Four bytes of each row, and again.
     #[inline(always)]
     fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
-        let words = self.field(field, block).as_chunks().0;
-        words.first_chunk().expect("as many as the layout says")
+        let words = self.fields[field].as_chunks::<{ 4 * ROWS }>().0;
+        &words.as_chunks().0[block]
     }
 
     /// Two bytes of each row.
     #[inline(always)]
     fn half(&self, field: usize, block: usize) -> &'a Half {
-        let bytes = self.field(field, block);
-        bytes.first_chunk().expect("as many as the layout says")
+        &self.fields[field].as_chunks().0[block]
     }
 
     /// A byte of each row.
     #[inline(always)]
     fn bytes(&self, field: usize, block: usize) -> &'a [u8; ROWS] {
-        let bytes = self.field(field, block);
-        bytes.first_chunk().expect("as many as the layout says")
+        &self.fields[field].as_chunks().0[block]
     }
 }
 
@@ -313,7 +327,15 @@ pub(super) trait Format {
 /// What becomes of stretches. A trait and not a closure, which would be a function without the
 /// level's instructions wherever it is not inlined.
 pub(super) trait Sink<S: Rows> {
+    /// The next stretch.
     fn take(&mut self, stretch: Stretch<S>);
+
+    /// There are no more.
+    fn end(self)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 /// How far ahead of its use a block is asked for.
@@ -325,17 +347,14 @@ pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(
     s: S,
     panel: &Panel<'_>,
     columns: Range<usize>,
-    sink: &mut K,
+    mut sink: K,
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
-        // The first field has most of a block's bytes.
-        let bytes = panel.field(0, block);
-        for line in (0..const { F::LAYOUT.fields[0].block_bytes() }).step_by(64) {
-            s.prefetch(bytes, AHEAD + line);
-        }
-        F::stretches(s, panel, block, sink);
+        panel.prefetch(s, const { &F::LAYOUT }, block);
+        F::stretches(s, panel, block, &mut sink);
     }
+    sink.end();
 }
 
 /// What wants to know which format a storage type has.
