@@ -3,7 +3,7 @@
 //! The integers are those of `codes`, and their scales go the same way: the same bits.
 
 use super::codes::Piece;
-use super::quantise::Tiles;
+use super::quantise::{Block, Tiles};
 use crate::exec::cpu::panel::{Codes, STRETCH};
 use crate::exec::cpu::simd::Task;
 use crate::exec::cpu::simd::amx::{ByteTiles, Ints, TILE};
@@ -28,58 +28,79 @@ impl<S> Task<S> for Lower<'_> {
     }
 }
 
-/// Adds the products of stored stretches and sixteen tokens, by tiles of [`columns`].
-pub(super) struct Add<'a, C> {
-    pub(super) piece: &'a Piece,
-    pub(super) blocks: Range<usize>,
-    pub(super) x: Tiles<'a>,
-    pub(super) tile: usize,
-    pub(super) sums: &'a mut [Column; TILE],
-    pub(super) kind: PhantomData<C>,
-}
-
 /// Columns of a stretch that are multiplied at once.
 pub(super) const fn columns<C: Codes>() -> usize {
     STRETCH / (1 + C::HALVES as usize)
 }
 
+/// Adds the products of stored stretches and all tokens, by tiles of [`columns`].
+pub(super) struct Add<'a, C> {
+    /// Of panels.
+    pub(super) pieces: &'a [Piece],
+    pub(super) blocks: Range<usize>,
+    pub(super) x: Tiles<'a>,
+    /// Of whole tiles, of one panel behind the other.
+    pub(super) sums: &'a mut [Column],
+    /// Of a panel.
+    pub(super) width: usize,
+    pub(super) kind: PhantomData<C>,
+}
+
 impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
     #[inline(always)]
     fn run(self, tiles: ByteTiles) {
-        let s = Avx512::from(&tiles);
-        let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
-        let mut sums = [s.splat_float(0.0); TILE];
-        if self.blocks.start > 0 {
-            unroll!(t < TILE => { sums[t] = s.column(&self.sums[t]); });
+        for tile in 0..self.width / TILE {
+            let sums = self.sums.chunks_exact_mut(self.width);
+            for (piece, sums) in self.pieces.iter().zip(sums) {
+                let x = self.x.blocks(tile, self.blocks.clone());
+                let sums = &mut sums.as_chunks_mut().0[tile];
+                add::<C>(&tiles, piece, x, sums, self.blocks.start == 0);
+            }
         }
-        let Piece {
-            codes,
-            scales,
-            mins,
-        } = self.piece;
-        let numbers = scales.iter().zip(mins);
-        let mut ints = [Ints::ZERO; 2];
-        let x = self.x.blocks::<TILE>(self.tile, self.blocks);
-        for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
+    }
+}
+
+/// The same for a panel and a tile of tokens, whose first columns begin with no sums.
+#[inline(always)]
+fn add<'x, C: Codes>(
+    tiles: &ByteTiles,
+    piece: &Piece,
+    x: impl Iterator<Item = Block<'x, TILE>>,
+    to: &mut [Column; TILE],
+    first: bool,
+) {
+    let s = Avx512::from(tiles);
+    let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
+    let mut sums = [s.splat_float(0.0); TILE];
+    if !first {
+        unroll!(t < TILE => { sums[t] = s.column(&to[t]); });
+    }
+    let Piece {
+        codes,
+        scales,
+        mins,
+    } = piece;
+    let numbers = scales.iter().zip(mins);
+    let mut ints = [Ints::ZERO; 2];
+    for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
+        for h in 0..halves {
+            // In turns, so that a product need not wait until the last one is read.
+            let ints = &mut ints[(block + h) % 2];
+            tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
+            let scale = s.column(&scale[h]);
+            unroll!(t < TILE => {
+                let scale = s.times(scale, s.splat_float(x.d()[t]));
+                sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
+            });
+        }
+        if C::MIN {
             for h in 0..halves {
-                // In turns, so that a product need not wait until the last one is read.
-                let ints = &mut ints[(block + h) % 2];
-                tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
-                let scale = s.column(&scale[h]);
+                let min = s.column(&min[h]);
                 unroll!(t < TILE => {
-                    let scale = s.times(scale, s.splat_float(x.d()[t]));
-                    sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
+                    sums[t] = s.times_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
                 });
             }
-            if C::MIN {
-                for h in 0..halves {
-                    let min = s.column(&min[h]);
-                    unroll!(t < TILE => {
-                        sums[t] = s.times_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
-                    });
-                }
-            }
         }
-        unroll!(t < TILE => { s.put_column(&mut self.sums[t], sums[t]); });
     }
+    unroll!(t < TILE => { s.put_column(&mut to[t], sums[t]); });
 }

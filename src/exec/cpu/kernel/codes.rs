@@ -350,22 +350,23 @@ fn many<S: Simd, W: Source>(
             }
         }
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
+        let pieces = &scratch.pieces[..panels.len()];
+        #[cfg(target_arch = "x86_64")]
+        if let Some(amx) = amx {
+            let add = code_tiles::Add::<W::Codes> {
+                pieces,
+                blocks,
+                x,
+                sums: scratch.sums,
+                width: width::<S>(live),
+                kind: PhantomData,
+            };
+            amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
+            continue;
+        }
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
             let sums = scratch.sums.chunks_exact_mut(width::<S>(live));
-            for (piece, sums) in scratch.pieces[..panels.len()].iter().zip(sums) {
-                #[cfg(target_arch = "x86_64")]
-                if let (Some(amx), Some(sums)) = (amx, sums[first..].first_chunk_mut()) {
-                    let add = code_tiles::Add::<W::Codes> {
-                        piece,
-                        blocks: blocks.clone(),
-                        x,
-                        tile,
-                        sums,
-                        kind: PhantomData,
-                    };
-                    amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
-                    continue;
-                }
+            for (piece, sums) in pieces.iter().zip(sums) {
                 macro_rules! tile {
                     ($tokens:literal of $all:literal) => {
                         s.apart(Tile::<W::Codes, $tokens, $all> {
