@@ -326,7 +326,7 @@ fn forward(b: &mut Builder<'_>) {
 fn decode(dtype: DType, threads: u32) {
     let options = Options {
         threads,
-        level: Level::available().last(),
+        level: Level::available().last().copied(),
         ..Options::default()
     };
     let model = llama(dtype);

@@ -2,7 +2,7 @@
 //!
 //! The integers are those of `codes`, and their scales go the same way: the same bits.
 
-use super::codes::Piece;
+use super::codes::{Piece, carried};
 use super::quantise::{Block, Tiles};
 use crate::exec::cpu::panel::{Codes, STRETCH};
 use crate::exec::cpu::simd::Task;
@@ -54,27 +54,24 @@ impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
             for (piece, sums) in self.pieces.iter().zip(sums) {
                 let x = self.x.blocks(tile, self.blocks.clone());
                 let sums = &mut sums.as_chunks_mut().0[tile];
-                add::<C>(&tiles, piece, x, sums, self.blocks.start == 0);
+                add::<C>(&tiles, piece, x, sums, self.blocks.start);
             }
         }
     }
 }
 
-/// The same for a panel and a tile of tokens, whose first columns begin with no sums.
+/// The same for a panel and a tile of tokens, from block `first` on.
 #[inline(always)]
 fn add<'x, C: Codes>(
     tiles: &ByteTiles,
     piece: &Piece,
     x: impl Iterator<Item = Block<'x, TILE>>,
     to: &mut [Column; TILE],
-    first: bool,
+    first: usize,
 ) {
     let s = Avx512::from(tiles);
     let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
-    let mut sums = [s.splat_float(0.0); TILE];
-    if !first {
-        unroll!(t < TILE => { sums[t] = s.column(&to[t]); });
-    }
+    let mut sums = carried::<_, TILE>(s, to, first);
     let Piece {
         codes,
         scales,

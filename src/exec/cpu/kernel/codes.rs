@@ -104,9 +104,13 @@ pub(in crate::exec::cpu) struct Product {
     amx: Option<Amx>,
 }
 
-/// Sums so far: of the first columns there are none.
+/// Sums so far: before the first block of columns there are none.
 #[inline(always)]
-fn carried<S: Rows, const T: usize>(s: S, sums: &[Column], first: usize) -> [S::Floats; T] {
+pub(super) fn carried<S: Rows, const T: usize>(
+    s: S,
+    sums: &[Column],
+    first: usize,
+) -> [S::Floats; T] {
     let mut carried = [s.splat_float(0.0); T];
     if first > 0 {
         unroll!(t < T => { carried[t] = s.column(&sums[t]); });

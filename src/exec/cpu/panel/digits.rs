@@ -12,6 +12,9 @@ use std::ops::Range;
 /// Stretches that share their words.
 const SHARED: usize = 4;
 
+/// Where the digits of each begin.
+const BITS: [u32; SHARED] = [0, 2, 4, 6];
+
 /// Fewer tokens than this leave the units of arithmetic waiting for each one's sum.
 const FEW: usize = 8;
 
@@ -129,7 +132,7 @@ pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
             if stretch < stretches {
                 let mut codes = [s.bytes(&words[0]); WORDS];
                 for (code, word) in codes.iter_mut().zip(words) {
-                    *code = s.and(s.right(s.bytes(word), 2 * j as u32), 3);
+                    *code = s.and(s.right(s.bytes(word), BITS[j]), 3);
                 }
                 let x = x.map(|x| &x[STRETCH * stretch..][..STRETCH]);
                 add(s, &codes, x, &mut sums);
