@@ -7,7 +7,7 @@ use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::{Level, Options, packed_bytes};
 use tabla::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
-use tabla::exec::{Program, Tensors};
+use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::table::Place;
 use tabla::plan;
@@ -132,41 +132,66 @@ fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
     b.mat("y", w, input);
 }
 
+/// A program of one command, linked.
+struct Linked {
+    executor: Box<dyn Executor>,
+    from: Option<Place>,
+    to: Place,
+    /// Numbers of a token in `to`.
+    cols: usize,
+}
+
+impl Linked {
+    fn new(device: &Device, program: Program, (output, cols): (&str, u32)) -> Self {
+        let place = |name: &str| {
+            let mut slots = program.tables[0].slots.iter();
+            slots.find(|slot| slot.name == name).map(|slot| slot.place)
+        };
+        let (from, to) = (place("x"), place(output).expect("the builder named it"));
+        Self {
+            executor: (device.link)(program).expect("it links"),
+            from,
+            to,
+            cols: cols as usize,
+        }
+    }
+
+    /// What the command leaves for these tokens and their rows.
+    fn run(&mut self, (tokens, x): (&[u32], &[f32])) -> Vec<f32> {
+        let mut state = vec![0; state_bytes(tokens.len())];
+        let live = State {
+            live: u32::try_from(tokens.len()).expect("few"),
+            ..State::default()
+        };
+        let rows = tokens.iter().map(|&token| Row {
+            token,
+            ..Row::default()
+        });
+        let rows: Vec<_> = rows.collect();
+        state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
+        state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
+        let executor = &mut self.executor;
+        executor.write(Place::State, 0, &state).expect("it fits");
+        if let Some(from) = self.from {
+            let x = bytemuck::cast_slice(x);
+            executor.write(from, 0, x).expect("it fits");
+        }
+        executor.run(0, 0..1, 1).expect("it runs");
+        let mut y = vec![0f32; tokens.len() * self.cols];
+        let bytes = bytemuck::cast_slice_mut(&mut y);
+        executor.read(self.to, 0, bytes).expect("it fits");
+        y
+    }
+}
+
 /// The numbers that a program's first command leaves in the slot `output`, so many for each token.
 fn run(
     device: &Device,
     program: Program,
-    (tokens, x): (&[u32], &[f32]),
-    (output, cols): (&str, u32),
+    input: (&[u32], &[f32]),
+    output: (&str, u32),
 ) -> Vec<f32> {
-    let place = |name: &str| {
-        let mut slots = program.tables[0].slots.iter();
-        slots.find(|slot| slot.name == name).map(|slot| slot.place)
-    };
-    let (from, to) = (place("x"), place(output).expect("the builder named it"));
-    let mut executor = (device.link)(program).expect("it links");
-    let mut state = vec![0; state_bytes(tokens.len())];
-    let live = State {
-        live: u32::try_from(tokens.len()).expect("few"),
-        ..State::default()
-    };
-    let rows = tokens.iter().map(|&token| Row {
-        token,
-        ..Row::default()
-    });
-    let rows: Vec<_> = rows.collect();
-    state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
-    state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
-    executor.write(Place::State, 0, &state).expect("it fits");
-    if let Some(from) = from {
-        let x = bytemuck::cast_slice(x);
-        executor.write(from, 0, x).expect("it fits");
-    }
-    executor.run(0, 0..1, 1).expect("it runs");
-    let mut y = vec![0f32; tokens.len() * cols as usize];
-    let bytes = bytemuck::cast_slice_mut(&mut y);
-    executor.read(to, 0, bytes).expect("it fits");
-    y
+    Linked::new(device, program, output).run(input)
 }
 
 /// `y[t, r]` of `tokens` rows of `x`.
@@ -244,6 +269,58 @@ fn every_type_multiplies_as_it_decodes() {
                         let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
                         check(&what, &y, (&w, &x), cols as usize, precision);
                     }
+                }
+            }
+        }
+    }
+}
+
+/// More and fewer live rows in turn, so that what some left behind is in the way of others: every
+/// width of a tile, whole tiles, and a part of one behind them.
+#[test]
+fn the_number_of_live_rows_changes_no_bit() {
+    const TOKENS: u32 = 37;
+    const ROWS: u32 = 149;
+    let types = [
+        DType::Q4_0,
+        DType::Q8_0,
+        DType::Q4K,
+        DType::Q6K,
+        DType::Iq2S,
+        DType::Affine4,
+        DType::Tq2_0,
+        DType::Bf16,
+        DType::F16,
+    ];
+    for dtype in types {
+        // Not all are read at once.
+        let cols = 768;
+        let one = Arc::new(One {
+            dtype,
+            shape: [ROWS, cols],
+            filling: Filling::random("w", dtype, [ROWS, cols]),
+        });
+        let x = input(TOKENS * cols);
+        for level in Level::available() {
+            for packed in [true, false] {
+                let device = cpu_of(Options {
+                    threads: 2,
+                    level: Some(level),
+                    precision: Precision::Fast,
+                    packed,
+                });
+                let tokens = |tokens| {
+                    let program = program(&device, &one, tokens, |b| multiply(b, ROWS, cols));
+                    Linked::new(&device, program, ("y", ROWS))
+                };
+                let mut alone = tokens(1);
+                let each = x.chunks(cols as usize);
+                let each: Vec<_> = each.flat_map(|x| alone.run((&[0], x))).collect();
+                let mut together = tokens(TOKENS);
+                for live in [37, 1, 16, 2, 24, 5, 4, 9, 17, 3, 8] {
+                    let y = together.run((&vec![0; live], &x[..live * cols as usize]));
+                    let wanted = &each[..live * ROWS as usize];
+                    assert!(y == wanted, "{dtype}, {live} live, on {}", device.name);
                 }
             }
         }

@@ -41,16 +41,16 @@ pub(super) struct Add<'a, C> {
     pub(super) x: Tiles<'a>,
     /// Of whole tiles, of one panel behind the other.
     pub(super) sums: &'a mut [Column],
-    /// Of a panel.
-    pub(super) width: usize,
+    /// How many of a panel.
+    pub(super) room: usize,
     pub(super) kind: PhantomData<C>,
 }
 
 impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
     #[inline(always)]
     fn run(self, tiles: ByteTiles) {
-        for tile in 0..self.width / TILE {
-            let sums = self.sums.chunks_exact_mut(self.width);
+        for tile in 0..self.room / TILE {
+            let sums = self.sums.chunks_exact_mut(self.room);
             for (piece, sums) in self.pieces.iter().zip(sums) {
                 let x = self.x.blocks(tile, self.blocks.clone());
                 let sums = &mut sums.as_chunks_mut().0[tile];

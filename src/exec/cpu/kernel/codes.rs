@@ -132,9 +132,10 @@ impl<'x, S: Rows, C: Codes, X: Iterator<Item = Block<'x, T>>, const T: usize> Si
 {
     #[inline(always)]
     fn take(&mut self, stretch: Stretch<S>) {
-        if let Some(x) = self.x.next() {
-            multiply::<S, C, T, T>(self.s, &stretch, x, &mut self.sums);
-        }
+        let Some(x) = self.x.next() else {
+            unreachable!("a block of activations for every stretch");
+        };
+        multiply::<S, C, T, T>(self.s, &stretch, x, &mut self.sums);
     }
 
     #[inline(always)]
@@ -171,6 +172,9 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
             }
         }
     }
+
+    #[inline(always)]
+    fn end(self) {}
 }
 
 /// Stored stretches of some columns of a panel.
@@ -264,19 +268,19 @@ impl<W: Source> Kernel for Products<W> {
             match quantise::width(live, S::TOKENS) {
                 _ if live > S::TOKENS => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
                 1 => few::<S, W, 1>(s, &args, first, x, &mut scratch),
+                2 => few::<S, W, 2>(s, &args, first, x, &mut scratch),
                 4 => few::<S, W, 4>(s, &args, first, x, &mut scratch),
                 // The conditions on a level are decided where the function is instantiated.
                 8 if const { S::TOKENS >= 8 } => few::<S, W, 8>(s, &args, first, x, &mut scratch),
-                _ => {
-                    if const { S::TOKENS >= 16 } {
-                        few::<S, W, 16>(s, &args, first, x, &mut scratch);
-                    }
+                16 if const { S::TOKENS >= 16 } => {
+                    few::<S, W, 16>(s, &args, first, x, &mut scratch);
                 }
+                _ => unreachable!("a width is 1, 2, 4, 8 or 16, and no more than a tile's"),
             }
             // Token by token: what a token has of these panels lies side by side.
             for t in 0..live {
                 let y = y.panels(t, rows, panels.clone(), ROWS);
-                let sums = scratch.sums[t..].iter().step_by(width::<S>(live));
+                let sums = scratch.sums[t..].iter().step_by(room::<S>(live));
                 for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
                     for (y, sum) in y.iter_mut().zip(sums) {
                         *y = if add { *y + sum } else { *sum };
@@ -287,12 +291,9 @@ impl<W: Source> Kernel for Products<W> {
     }
 }
 
-/// Sums of a panel: of whole tiles, but for one token.
-fn width<S: Rows>(live: usize) -> usize {
-    match live {
-        1 => 1,
-        _ => live.next_multiple_of(S::TOKENS),
-    }
+/// Sums of a panel: of whole tiles.
+fn room<S: Rows>(live: usize) -> usize {
+    live.next_multiple_of(S::TOKENS)
 }
 
 /// The columns of a row, some at a time.
@@ -315,8 +316,8 @@ fn few<S: Simd, W: Source, const T: usize>(
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
         let sink = Few::<S, W::Codes, _, T> {
             s,
+            sums: carried::<S, T>(s, &*sums, blocks.start),
             x: x.blocks::<T>(0, blocks),
-            sums: carried::<S, T>(s, &*sums, columns.start),
             to: sums,
             codes: PhantomData,
         };
@@ -335,7 +336,7 @@ fn many<S: Simd, W: Source>(
 ) {
     let (live, product) = (args.live(), args.product());
     #[cfg(target_arch = "x86_64")]
-    let amx = product.amx.filter(|_| live > S::TOKENS);
+    let amx = product.amx;
     for columns in pieces(product.cols) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
             let sink = Store::<S, W::Codes> {
@@ -362,14 +363,14 @@ fn many<S: Simd, W: Source>(
                 blocks,
                 x,
                 sums: scratch.sums,
-                width: width::<S>(live),
+                room: room::<S>(live),
                 kind: PhantomData,
             };
             amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
             continue;
         }
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
-            let sums = scratch.sums.chunks_exact_mut(width::<S>(live));
+            let sums = scratch.sums.chunks_exact_mut(room::<S>(live));
             for (piece, sums) in pieces.iter().zip(sums) {
                 macro_rules! tile {
                     ($tokens:literal of $all:literal) => {
@@ -397,6 +398,7 @@ fn many<S: Simd, W: Source>(
                         _ => tile!(8 of 8),
                     }
                 } else {
+                    const { assert!(S::TOKENS == 4 || S::TOKENS == 8 || S::TOKENS == 16) };
                     tile!(4 of 4);
                 }
             }

@@ -3,8 +3,8 @@
 //! No operation of the list but a step of its own: rows that several products read (q, k, v;
 //! gate, up) are quantised once.
 //!
-//! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block
-//! has the words of all its tokens side by side.
+//! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block has
+//! the bytes of each of its tokens, then the scales of all, then each of the other numbers of all.
 
 #[cfg(target_arch = "x86_64")]
 use super::float_tiles::Arrange;
@@ -46,10 +46,10 @@ pub(in crate::exec::cpu) enum Number {
 }
 
 /// Words that a token has of a block: the numbers, their scale, two starts, two sums.
-const WORDS: usize = STRETCH / 4 + 5;
+const TOKEN_WORDS: usize = STRETCH / 4 + 5;
 
 /// Bytes of them.
-const TOKEN_BYTES: usize = 4 * WORDS;
+const TOKEN_BYTES: usize = 4 * TOKEN_WORDS;
 
 impl Shape {
     /// Bytes of a tile.
@@ -80,9 +80,9 @@ impl Shape {
     }
 }
 
-/// A block of a tile of `N` tokens.
+/// A block of a tile of `N` tokens: first the bytes of each, then a number of each in turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block<'a, const N: usize>(&'a [[u32; N]; WORDS]);
+pub(super) struct Block<'a, const N: usize>(&'a [[u32; N]; TOKEN_WORDS]);
 
 impl<'a, const N: usize> Block<'a, N> {
     /// The numbers of each token, signed bytes.
@@ -145,7 +145,7 @@ impl<'a> Tiles<'a> {
         blocks: Range<usize>,
     ) -> impl Iterator<Item = Block<'a, N>> {
         let tokens = self.words[tile * self.tile_words..].as_chunks::<N>().0;
-        let all = tokens.as_chunks::<WORDS>().0;
+        let all = tokens.as_chunks::<TOKEN_WORDS>().0;
         all[blocks].iter().map(Block)
     }
 }
@@ -155,7 +155,8 @@ impl<'a> Tiles<'a> {
 pub(super) const fn width(live: usize, tile: usize) -> usize {
     let enough = match live {
         ..=1 => 1,
-        2..=4 => 4,
+        2 => 2,
+        3..=4 => 4,
         5..=8 => 8,
         _ => 16,
     };

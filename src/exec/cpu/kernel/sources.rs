@@ -67,10 +67,9 @@ impl<F: Format> Source for Packed<F> {
 
     #[inline(always)]
     fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
-        let (layout, cols) = (const { &F::LAYOUT }, args.product().cols);
-        let bytes = layout.panel_bytes(cols);
+        let layout = const { &F::LAYOUT };
         s.apart(Read::<F, K> {
-            panel: layout.open(&args.bytes(0)[at.panel * bytes..][..bytes], cols),
+            panel: layout.open_at(args.bytes(0), at.panel, args.product().cols),
             columns: at.columns,
             sink,
             format: PhantomData,

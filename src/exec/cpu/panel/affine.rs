@@ -190,11 +190,17 @@ pub(in crate::exec::cpu) struct Read<'a, W, K> {
 
 impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
     #[inline(always)]
-    fn run(mut self, s: S) {
-        let (groups, columns) = (self.groups, self.columns.clone());
+    fn run(self, s: S) {
+        let Self {
+            groups,
+            panel,
+            columns,
+            mut sink,
+            ..
+        } = self;
         let bytes = groups.bytes();
         let part = groups.panel_bytes(columns.start)..groups.panel_bytes(columns.end);
-        for group in self.panel[part].chunks_exact(bytes) {
+        for group in panel[part].chunks_exact(bytes) {
             for line in (0..bytes).step_by(64) {
                 s.prefetch(group, AHEAD + line);
             }
@@ -203,14 +209,14 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
             let scale = groups.column(s, scales);
             let min = W::min(s, scale, groups.column(s, biases));
             for words in codes.as_chunks().0.chunks_exact(W::WORDS) {
-                self.sink.take(Stretch {
+                sink.take(Stretch {
                     codes: W::codes(s, words),
                     scale: [scale; 2],
                     min: [min; 2],
                 });
             }
         }
-        self.sink.end();
+        sink.end();
     }
 }
 

@@ -76,7 +76,7 @@ pub(in crate::exec::cpu) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8
     let digits = digits.as_chunks_mut::<{ 4 * ROWS }>().0;
     let digits = digits.as_chunks_mut::<WORDS>().0;
     for (group, digits) in groups.iter().zip(digits.as_chunks_mut::<SHARED>().0) {
-        for (digits, by) in digits.iter_mut().zip((0..).step_by(2)) {
+        for (digits, by) in digits.iter_mut().zip(BITS) {
             for (word, digits) in group.iter().zip(digits) {
                 let codes = s.and(s.right(s.bytes(word), by), 3);
                 s.put_bytes(digits, s.look_up(&DIGITS, codes));
@@ -132,7 +132,7 @@ pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
             if stretch < stretches {
                 let mut codes = [s.bytes(&words[0]); WORDS];
                 for (code, word) in codes.iter_mut().zip(words) {
-                    *code = s.and(s.right(s.bytes(word), BITS[j]), 3);
+                    *code = s.and(s.right(s.bytes(word), BITS[j % SHARED]), 3);
                 }
                 let x = x.map(|x| &x[STRETCH * stretch..][..STRETCH]);
                 add(s, &codes, x, &mut sums);

@@ -180,6 +180,16 @@ impl Layout {
         }
     }
 
+    /// The blocks of a panel among those of a matrix of this many columns.
+    #[inline(always)]
+    pub(super) fn open_at<'a>(&self, panels: &'a [u8], at: usize, columns: usize) -> Panel<'a> {
+        let bytes = self.panel_bytes(columns);
+        Panel {
+            ahead: AHEAD.div_ceil(self.bytes * ROWS),
+            ..self.open(&panels[at * bytes..][..bytes], columns)
+        }
+    }
+
     /// The blocks of a panel of rows of this many columns.
     #[inline(always)]
     pub(super) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
@@ -191,11 +201,11 @@ impl Layout {
             fields[i] = bytes;
             rest = behind;
         }
-        let bytes = panel.len();
         Panel {
             fields,
             blocks,
-            bytes,
+            bytes: panel.len(),
+            ahead: 0,
         }
     }
 }
@@ -241,17 +251,18 @@ pub(super) struct Panel<'a> {
     fields: [&'a [u8]; FIELDS_MAX],
     blocks: usize,
     bytes: usize,
+    /// How many blocks ahead of their use they are asked for; none where they are near.
+    ahead: usize,
 }
 
 impl<'a> Panel<'a> {
-    /// Asks for the block that is read [`AHEAD`] bytes behind this one, in this panel or the next.
+    /// Asks for the block that comes next but so many, in this panel or behind it: as they are
+    /// read where panels are read through.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S, layout: &'static Layout, block: usize) {
-        let ahead = self.blocks.min(AHEAD.div_ceil(layout.bytes * ROWS));
-        let (block, panel) = if block + ahead < self.blocks {
-            (block + ahead, 0)
-        } else {
-            (block + ahead - self.blocks, self.bytes)
+        let (block, panel) = match block + self.ahead.min(self.blocks) {
+            block if block < self.blocks => (block, 0),
+            block => (block - self.blocks, self.bytes),
         };
         for (i, field) in layout.fields.iter().enumerate() {
             let at = panel + block * field.block_bytes();
@@ -261,7 +272,7 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Four bytes of each row, and again.
+    /// Four bytes of each row, and again: the field's `count` of them.
     #[inline(always)]
     fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
         let words = self.fields[field].as_chunks::<{ 4 * ROWS }>().0;
@@ -330,12 +341,8 @@ pub(super) trait Sink<S: Rows> {
     /// The next stretch.
     fn take(&mut self, stretch: Stretch<S>);
 
-    /// There are no more.
-    fn end(self)
-    where
-        Self: Sized,
-    {
-    }
+    /// There are no more: whoever gives stretches says so.
+    fn end(self);
 }
 
 /// How far ahead of its use a block is asked for.
@@ -351,7 +358,9 @@ pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
-        panel.prefetch(s, const { &F::LAYOUT }, block);
+        if panel.ahead > 0 {
+            panel.prefetch(s, const { &F::LAYOUT }, block);
+        }
         F::stretches(s, panel, block, &mut sink);
     }
     sink.end();
