@@ -9,7 +9,7 @@ use super::product::Sizes;
 use super::quantise::Number;
 use super::{Launch, Request};
 use crate::exec::cpu::memory::{Args, Out};
-use crate::exec::cpu::panel::{AHEAD, FLOATS, Pack};
+use crate::exec::cpu::panel::{FLOATS, Pack};
 use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE, TileKernel};
 use crate::exec::cpu::simd::avx512::Avx512;
@@ -125,9 +125,6 @@ impl Sums<'_> {
         let mut sum = vectors.load(&sums);
         let steps = w.as_chunks().0.as_chunks::<TILE>().0;
         for (w, x) in steps.iter().zip(x.as_chunks().0) {
-            for line in (0..STEP_BYTES).step_by(ROW_BYTES) {
-                vectors.prefetch(w.as_flattened(), AHEAD + line);
-            }
             sum = s.bf16_alone(w, x, sum);
         }
         vectors.store(&mut sums, sum);

@@ -1,6 +1,7 @@
 //! Formats whose block is one stretch: 32 columns with a scale of their own.
 
 use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
+use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::rows::{ROWS, Rows, Word};
 use crate::quant::{iq4_nl, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0};
 
@@ -60,12 +61,13 @@ macro_rules! blocks {
                 const LAYOUT: Layout = layout($file::BYTES, &[$($field),+]);
 
                 #[inline(always)]
-                fn stretches<S: Rows, K: Sink<S>>(
+                fn stretches<S: Simd, K: Sink<S>>(
                     $s: S,
                     $panel: &Panel<'_>,
                     $block: usize,
                     sink: &mut K,
                 ) {
+                    $panel.prefetch($s, const { &Self::LAYOUT }, $block, [0, 1]);
                     let codes = $codes;
                     let scale = [$scale; 2];
                     let min = [$floor; 2];

@@ -123,11 +123,12 @@ pub(in crate::exec::cpu) fn dots<S: Simd, const T: usize>(
     let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
     let stretches = x[0].len() / STRETCH;
     for (g, words) in words.iter().enumerate() {
-        for word in words {
-            s.prefetch(word, AHEAD);
-        }
         // Written out, so that shifts are by constants.
         unroll!(j < SHARED => {
+            // Some lines at a time: more would wait for each other, and all else for them.
+            for word in words.chunks(WORDS / SHARED).nth(j).unwrap_or_default() {
+                s.prefetch(word, AHEAD);
+            }
             let stretch = SHARED * g + j;
             if stretch < stretches {
                 let mut codes = [s.bytes(&words[0]); WORDS];

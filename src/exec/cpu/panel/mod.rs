@@ -72,6 +72,11 @@ impl Field {
         self.unit * self.count * ROWS
     }
 
+    /// Lines of a cache that these are.
+    const fn lines(&self) -> usize {
+        self.block_bytes().div_ceil(64)
+    }
+
     /// Bytes that a panel of so many blocks has of it: whole lines of a cache.
     fn panel_bytes(&self, blocks: usize) -> usize {
         (self.block_bytes() * blocks).next_multiple_of(64)
@@ -257,17 +262,22 @@ pub(super) struct Panel<'a> {
 
 impl<'a> Panel<'a> {
     /// Asks for the block that comes next but so many, in this panel or behind it: as they are
-    /// read where panels are read through.
+    /// read where panels are read through. Of several parts a block asks for one after the other,
+    /// as lines that are asked for together wait for each other, and all else for them.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S, layout: &'static Layout, block: usize) {
+    fn prefetch<S: Simd>(&self, s: S, layout: &'static Layout, block: usize, part: [usize; 2]) {
+        if self.ahead == 0 {
+            return;
+        }
         let (block, panel) = match block + self.ahead.min(self.blocks) {
             block if block < self.blocks => (block, 0),
             block => (block - self.blocks, self.bytes),
         };
-        for (i, field) in layout.fields.iter().enumerate() {
-            let at = panel + block * field.block_bytes();
-            for line in (0..field.block_bytes()).step_by(64) {
-                s.prefetch(self.fields[i], at + line);
+        let [part, parts] = part;
+        for (field, bytes) in layout.fields.iter().zip(self.fields) {
+            let (at, lines) = (panel + block * field.block_bytes(), field.lines());
+            for line in lines * part / parts..lines * (part + 1) / parts {
+                s.prefetch(bytes, at + 64 * line);
             }
         }
     }
@@ -332,7 +342,7 @@ pub(super) trait Format {
     const LAYOUT: Layout;
 
     /// Gives the stretches of a block of a panel, in order.
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
 }
 
 /// What becomes of stretches. A trait and not a closure, which would be a function without the
@@ -358,9 +368,6 @@ pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
-        if panel.ahead > 0 {
-            panel.prefetch(s, const { &F::LAYOUT }, block);
-        }
         F::stretches(s, panel, block, &mut sink);
     }
     sink.end();

@@ -2,6 +2,7 @@
 
 use super::blocks::looked_up;
 use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
+use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::rows::{Rows, Word};
 use crate::quant::{CHUNK, iq4_nl, iq4_xs, q4_k, q5_k, q6_k, tq1_0, tq2_0};
 
@@ -101,11 +102,12 @@ impl Format for Q4K {
     );
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let [d, min] = [panel.half(2, block), panel.half(3, block)];
         let scales = Affine::open(s, panel.words(1, block), s.halves(d), s.halves(min));
         eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
             let codes = part(s, words, 4 * (J % 2), 15);
             let [scale, min] = scales.at(s, J);
@@ -132,12 +134,13 @@ impl Format for Q5K {
     );
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let tops: &[Word; WORDS] = panel.words(1, block);
         let [d, min] = [panel.half(3, block), panel.half(4, block)];
         let scales = Affine::open(s, panel.words(2, block), s.halves(d), s.halves(min));
         eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
             let mut codes = part(s, words, 4 * (J % 2), 15);
             for (code, top) in codes.iter_mut().zip(part(s, tops, J, 1)) {
@@ -166,13 +169,14 @@ impl Format for Q6K {
     );
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let tops: &[Word; 16] = panel.words(1, block);
         let scales: &[Word; 4] = panel.words(2, block);
         let d = s.halves(panel.half(3, block));
         let none = s.splat_float(0.0);
         eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             // Half a block is four stretches: the first two in low nibbles, the others in high.
             let (half, j) = (J as usize / 4, J % 4);
             let words = eight_words(nibbles, half * 2 * WORDS + j as usize % 2 * WORDS);
@@ -205,13 +209,14 @@ impl Format for Iq4Xs {
     );
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let low = s.ints(s.bytes(&panel.words::<1>(1, block)[0]));
         let top = s.ints_of_halves(panel.half(2, block));
         let d = s.halves(panel.half(3, block));
         let none = s.splat_float(0.0);
         eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = nibbles[J as usize * 4..].first_chunk().expect("inside the block");
             let codes = looked_up(s, &iq4_nl::VALUES, words);
             let scale = s.add_shifted(s.bits(low, 4 * J, 15), s.bits(top, 2 * J, 3), 4);
@@ -231,11 +236,12 @@ impl Format for Tq2_0 {
     const LAYOUT: Layout = layout(tq2_0::BYTES, &[Field::new(4, 0, 16), Field::new(2, 64, 1)]);
 
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let digits: &[Word; 16] = panel.words(0, block);
         let scale = [s.halves(panel.half(1, block)); 2];
         let min = [s.splat_float(0.0); 2];
         eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(digits, J as usize / 4 * WORDS);
             let codes = part(s, words, 2 * (J % 4), 3);
             sink.take(Stretch { codes, scale, min });
@@ -261,10 +267,11 @@ impl Format for Tq1_0 {
 
     /// A byte is a fraction of 256: each digit stands in front of the next one's fraction.
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let scale = [s.halves(panel.half(3, block)); 2];
         let min = [s.splat_float(0.0); 2];
         // 32 bytes hold five stretches, 16 bytes five halves of one, 4 bytes four eighths.
+        panel.prefetch(s, const { &Self::LAYOUT }, block, [0, 1]);
         let words: &[Word; WORDS] = panel.words(0, block);
         let mut fractions = part(s, words, 0, 255);
         for _ in 0..5 {

@@ -2,6 +2,9 @@
 //! out.
 
 use super::{Amx, Block, ROW_BYTES, TILE};
+use crate::exec::cpu::panel::AHEAD;
+use crate::exec::cpu::simd::Simd;
+use crate::exec::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::{
     __m512, __m512bh, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
@@ -37,6 +40,8 @@ impl Amx {
         let odd = with!(self, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
         let mut parts = [with!(self, _mm512_setzero_ps()); 2];
         for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
+            // One at a time: lines asked for together wait for each other, and all else for them.
+            Avx512::from(self).prefetch(w, AHEAD);
             // SAFETY: 64 bytes are there, and the load wants no alignment.
             let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
             let x = with!(self, _mm512_set1_epi32(i32::from_ne_bytes(*x)));
