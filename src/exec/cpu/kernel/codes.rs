@@ -272,10 +272,8 @@ impl<W: Source> Kernel for Products<W> {
                 4 => few::<S, W, 4>(s, &args, first, x, &mut scratch),
                 // The conditions on a level are decided where the function is instantiated.
                 8 if const { S::TOKENS >= 8 } => few::<S, W, 8>(s, &args, first, x, &mut scratch),
-                16 if const { S::TOKENS >= 16 } => {
-                    few::<S, W, 16>(s, &args, first, x, &mut scratch);
-                }
-                _ => unreachable!("a width is 1, 2, 4, 8 or 16, and no more than a tile's"),
+                // Their sums and the codes are more than there are registers.
+                _ => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
             }
             // Token by token: what a token has of these panels lies side by side.
             for t in 0..live {
