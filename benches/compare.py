@@ -46,10 +46,11 @@ class Failed(Exception):
 
 def measured(command, timeout):
     """Runs a process: what it wrote, what it said, its wall time in seconds and its peak memory in MiB."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    # Peers write logs where they are started.
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=here)
         except OSError as error:
             raise Failed(f"{Path(command[0]).name}: {error.strerror}") from None
         timer = threading.Timer(timeout, process.kill)
@@ -548,9 +549,14 @@ def numbers(text):
     return [int(part) for part in text.split(",")]
 
 
+def absolute(path):
+    """A file's path that holds in any folder."""
+    return Path(path).absolute()
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", help="GGUF files")
+    parser.add_argument("models", nargs="*", type=absolute, metavar="MODEL", help="GGUF files")
     parser.add_argument("--tabla", type=Path, default=ROOT / "target/release/tabla", metavar="FILE", help="this project's program [target/release/tabla]")
     parser.add_argument("--llama", action="append", default=[], metavar="NAME=FOLDER", help="a build of llama.cpp; may be repeated")
     parser.add_argument("--ik", action="append", default=[], metavar="NAME=FOLDER", help="a build of ik_llama.cpp; may be repeated")
