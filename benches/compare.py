@@ -579,6 +579,8 @@ def arguments():
         parser.error(f"no such tests: {', '.join(sorted(unknown))}")
     if bool(args.models) == bool(args.raw):
         parser.error("either models, or --from")
+    if missing := [str(model) for model in args.models if not model.is_file()]:
+        parser.error(f"no such files: {', '.join(missing)}")
     return args
 
 
