@@ -137,11 +137,11 @@ impl Session {
         };
         stops[..count].copy_from_slice(&known[..count]);
         let finish = loop {
-            if self.cancelled() {
-                break Finish::Cancelled;
-            }
             if picked >= limit {
                 break Finish::Length;
+            }
+            if self.cancelled() {
+                break Finish::Cancelled;
             }
             if self.tokens.len() > self.model.facts.context as usize {
                 let Overflow::Shift { keep } = options.overflow else {
