@@ -18,6 +18,7 @@ fn main() {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let files = read_sources(&root.join("shaders"));
     let variants = source::variants(&files["variants"]);
+    let forms = source::forms(&files["forms"]);
 
     let mut rows = String::new();
     let mut modules = String::new();
@@ -29,9 +30,10 @@ fn main() {
     {
         let mut params = None;
         let of_stem = variants.get(stem).cloned().unwrap_or_else(|| vec![None]);
-        for variant in of_stem {
-            let name = source::name(stem, variant.as_deref());
-            let text = source::expand(stem, variant.as_deref(), &|f| files.get(f).cloned())
+        let of_stem = of_stem.iter().map(Option::as_deref);
+        for which in of_stem.flat_map(|variant| kernels(stem, variant, &forms)) {
+            let name = which.name();
+            let text = source::expand(which, &|f| files.get(f).cloned())
                 .unwrap_or_else(|e| panic!("shaders: {name}: {e}"));
             let module = validate(&name, &text);
             let own = params_of(&module);
@@ -46,7 +48,7 @@ fn main() {
                     }
                 }
             }
-            rows.push_str(&row(&name, stem, variant.as_deref(), &module));
+            rows.push_str(&row(which, &module));
         }
         let body = params.expect("at least one variant");
         writeln!(
@@ -68,6 +70,24 @@ fn main() {
     std::fs::write(out, text).expect("OUT_DIR takes files");
 }
 
+/// The plain kernel of a stem, then its forms.
+fn kernels<'a>(
+    stem: &'a str,
+    variant: Option<&'a str>,
+    forms: &'a [(String, Vec<String>)],
+) -> impl Iterator<Item = source::Which<'a>> {
+    let has = move |stems: &[String]| stems.iter().any(|s| s == stem);
+    let of_stem = forms.iter().filter(move |(_, stems)| has(stems));
+    let names = of_stem.map(|(form, _)| Some(form.as_str()));
+    std::iter::once(None)
+        .chain(names)
+        .map(move |form| source::Which {
+            stem,
+            variant,
+            form,
+        })
+}
+
 const HEADER: &str = "
 /// A binding of a kernel: its name and whether the kernel writes it.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +98,7 @@ pub struct Shader {
     pub name: &'static str,
     pub stem: &'static str,
     pub variant: Option<&'static str>,
+    pub form: Option<&'static str>,
     pub bindings: &'static [Binding],
     /// Units of work, and tokens, that one workgroup does.
     pub units: u32,
@@ -119,7 +140,8 @@ fn validate(name: &str, text: &str) -> Module {
 }
 
 /// One row of `SHADERS`.
-fn row(name: &str, stem: &str, variant: Option<&str>, module: &Module) -> String {
+fn row(which: source::Which<'_>, module: &Module) -> String {
+    let name = which.name();
     let mut bindings: Vec<_> = module
         .global_variables
         .iter()
@@ -144,8 +166,11 @@ fn row(name: &str, stem: &str, variant: Option<&str>, module: &Module) -> String
         .map(|(_, name, writable)| format!("Binding {{ name: {name:?}, writable: {writable} }}"))
         .collect();
     format!(
-        "    Shader {{ name: {name:?}, stem: {stem:?}, variant: {variant:?}, \
+        "    Shader {{ name: {name:?}, stem: {:?}, variant: {:?}, form: {:?}, \
          bindings: &[{}], units: {}, tokens: {}, params_bytes: {} }},\n",
+        which.stem,
+        which.variant,
+        which.form,
         bindings.join(", "),
         constant(module, "UNITS").unwrap_or_else(|| panic!("{name}: const UNITS is missing")),
         constant(module, "TOKENS").unwrap_or(1),

@@ -42,7 +42,7 @@ fn x_octet(i: u32) -> Octet {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let pair = group.y;
     let each = params.rows / params.experts;
@@ -54,7 +54,7 @@ fn main(
     x_row = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
     // Another expert's rows may follow; they are computed and not written.
     let sums = mat_vec(min(id, params.experts - 1u) * each + first, lane);
-    if (lane < UNITS && first + lane < each) {
-        y[pair * each + first + lane] = select(0.0, sums[lane], id < params.experts);
+    if (lane.index < UNITS && first + lane.index < each) {
+        y[pair * each + first + lane.index] = select(0.0, sums[lane.index], id < params.experts);
     }
 }

@@ -22,14 +22,14 @@ var<immediate> params: Params;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let first = unit_of(group, groups) * UNITS;
     if (state.live == 0u || first >= params.rows) {
         return;
     }
     let sums = mat_vec(first, lane);
-    if (lane < UNITS && first + lane < params.rows) {
-        y[first + lane] += sums[lane];
+    if (lane.index < UNITS && first + lane.index < params.rows) {
+        y[first + lane.index] += sums[lane.index];
     }
 }

@@ -20,24 +20,24 @@ var<immediate> params: Params;
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     if (group.y >= min(params.tokens, state.live)) {
         return;
     }
     let base = group.y * params.dim;
     var sum = 0.0;
-    for (var i = lane; i < params.dim; i += WG) {
+    for (var i = lane.index; i < params.dim; i += WG) {
         sum += x[base + i];
     }
     let mean = reduce_sum(lane, sum) / f32(params.dim);
     var squares = 0.0;
-    for (var i = lane; i < params.dim; i += WG) {
+    for (var i = lane.index; i < params.dim; i += WG) {
         let d = x[base + i] - mean;
         squares += d * d;
     }
     let scale = inverseSqrt(reduce_sum(lane, squares) / f32(params.dim) + params.eps);
-    for (var i = lane; i < params.dim; i += WG) {
+    for (var i = lane.index; i < params.dim; i += WG) {
         y[base + i] = (x[base + i] - mean) * scale * w[i];
     }
 }

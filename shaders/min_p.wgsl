@@ -17,16 +17,16 @@ struct Params { vocab: u32 }
 var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
-fn main(@builtin(local_invocation_index) lane: u32) {
+fn main(lane: Lane) {
     if (state.live == 0u || state.min_p <= 0.0) {
         return;
     }
     var top = minus_inf();
-    for (var i = lane; i < params.vocab; i += WG) {
+    for (var i = lane.index; i < params.vocab; i += WG) {
         top = select(top, y[i], y[i] > top);
     }
     let least = reduce_max(lane, top) + ln(state.min_p);
-    for (var i = lane; i < params.vocab; i += WG) {
+    for (var i = lane.index; i < params.vocab; i += WG) {
         if (y[i] < least) {
             y[i] = minus_inf();
         }

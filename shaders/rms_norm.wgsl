@@ -21,7 +21,7 @@ var<immediate> params: Params;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let unit = unit_of(group, groups);
     if (group.y >= min(params.tokens, state.live) || unit >= params.groups) {
@@ -29,11 +29,11 @@ fn main(
     }
     let base = (group.y * params.groups + unit) * params.dim;
     var sum = 0.0;
-    for (var i = lane; i < params.dim; i += WG) {
+    for (var i = lane.index; i < params.dim; i += WG) {
         sum += x[base + i] * x[base + i];
     }
     let scale = inverseSqrt(reduce_sum(lane, sum) / f32(params.dim) + params.eps);
-    for (var i = lane; i < params.dim; i += WG) {
+    for (var i = lane.index; i < params.dim; i += WG) {
         y[base + i] = x[base + i] * scale * w[i];
     }
 }

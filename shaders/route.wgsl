@@ -29,7 +29,7 @@ fn after(key: u32, id: u32, last: vec2<u32>) -> bool {
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let t = group.y;
     if (t >= min(params.tokens, state.live)) {
@@ -42,12 +42,12 @@ fn main(
     var best = 0.0;
     var chosen = 0.0;
     for (var s = 0u; s < params.k; s++) {
-        if (lane == 0u) {
+        if (lane.index == 0u) {
             atomicStore(&largest, 0u);
             atomicStore(&lowest, params.experts);
         }
         workgroupBarrier();
-        for (var e = lane; e < params.experts; e += WG) {
+        for (var e = lane.index; e < params.experts; e += WG) {
             let key = key_of(x[row + e]);
             if (after(key, e, last)) {
                 atomicMax(&largest, key);
@@ -55,7 +55,7 @@ fn main(
         }
         workgroupBarrier();
         let key = atomicLoad(&largest);
-        for (var e = lane; e < params.experts; e += WG) {
+        for (var e = lane.index; e < params.experts; e += WG) {
             if (key_of(x[row + e]) == key && after(key, e, last)) {
                 atomicMin(&lowest, e);
             }
@@ -69,17 +69,17 @@ fn main(
         }
         let weight = exp(value - best);
         chosen += weight;
-        if (lane == 0u) {
+        if (lane.index == 0u) {
             ids[out + s] = last.y;
             y[out + s] = weight;
         }
     }
     var own = 0.0;
-    for (var e = lane; e < params.experts; e += WG) {
+    for (var e = lane.index; e < params.experts; e += WG) {
         own += exp(x[row + e] - best);
     }
     let all = reduce_sum(lane, own);
-    if (lane == 0u) {
+    if (lane.index == 0u) {
         for (var s = 0u; s < params.k; s++) {
             y[out + s] /= select(all, chosen, params.normalise != 0u);
         }

@@ -50,7 +50,7 @@ fn end_of(token: u32, limit: u32) -> u32 {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let head = unit_of(group, groups);
     let token = group.y;

@@ -25,24 +25,24 @@ fn weight_of(v: f32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(@builtin(local_invocation_index) lane: u32) {
+fn main(lane: Lane) {
     if (state.live == 0u || state.top_p >= 1.0) {
         return;
     }
     var top = minus_inf();
-    for (var i = lane; i < params.vocab; i += WG) {
+    for (var i = lane.index; i < params.vocab; i += WG) {
         top = select(top, y[i], y[i] > top);
     }
     peak = reduce_max(lane, top);
     var sum = 0.0;
-    for (var i = lane; i < params.vocab; i += WG) {
+    for (var i = lane.index; i < params.vocab; i += WG) {
         if (y[i] <= peak) {
             sum += exp(y[i] - peak);
         }
     }
     units = ONE / reduce_sum(lane, sum);
-    let least = threshold(lane, max(u32(state.top_p * ONE), 1u));
-    for (var i = lane; i < params.vocab; i += WG) {
+    let least = threshold(lane.index, max(u32(state.top_p * ONE), 1u));
+    for (var i = lane.index; i < params.vocab; i += WG) {
         if (key_of(y[i]) < least) {
             y[i] = minus_inf();
         }

@@ -23,6 +23,36 @@ pub enum Precision {
     Exact,
 }
 
+/// What is asked of a GPU beside what kernels cannot do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuFeatures {
+    /// All that it has.
+    #[default]
+    All,
+    /// No more than every device of WebGPU has: its default limits, and no optional feature.
+    Baseline,
+}
+
+/// How a kernel is made beside the plain way, which runs everywhere: a folder of `shaders/lib`. The
+/// better ones come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Lanes of a subgroup sum without workgroup memory.
+    Subgroup,
+}
+
+impl Form {
+    /// Every form.
+    pub const ALL: &'static [Self] = &[Self::Subgroup];
+
+    /// Its name in the names of kernels, and its folder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Subgroup => "subgroup",
+        }
+    }
+}
+
 /// What planning and linking may know of a device.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -42,12 +72,8 @@ pub struct Profile {
     pub binding_bytes_max: u64,
     /// Storage buffers that one kernel may bind at most.
     pub bindings_max: u32,
-    /// Lanes that run in step; 0 where unknown.
-    pub subgroup_size: u32,
-    /// Whether shaders may compute in f16.
-    pub f16: bool,
-    /// PCI vendor of a GPU; 0 on a CPU.
-    pub vendor: u32,
+    /// The forms of kernels that it can run; none on a CPU.
+    pub forms: Vec<Form>,
     /// Tokens of a prefill chunk.
     pub chunk_tokens: u32,
     /// Tokens of the longest chain in one submission.
@@ -88,8 +114,11 @@ pub struct AdapterFacts {
     pub workgroup_bytes_max: u32,
     /// Lanes that run in step, least and most.
     pub subgroup_sizes: [u32; 2],
-    /// Optional features of use to kernels that it has: `f16`, `subgroups`, `cooperative_matrix`.
+    /// Optional features that it has, of those that are of use: `subgroups`, `f16`,
+    /// `cooperative_matrix`, `timestamps`, `pipeline_cache`.
     pub features: Vec<&'static str>,
+    /// Those that it has not: something slower stands in.
+    pub without: Vec<&'static str>,
     /// What the shaders need and it has not; empty for an adapter that can be opened.
     pub lacks: Vec<String>,
 }

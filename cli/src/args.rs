@@ -13,7 +13,8 @@ use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{
-    DeviceChoice, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source, WeightMemory,
+    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source,
+    WeightMemory,
 };
 
 /// Runs language models from the files you have.
@@ -117,6 +118,12 @@ pub(crate) struct DeviceArgs {
     /// Device; auto takes a GPU where there is one, else the CPU
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     device: Device,
+    /// GPU, by a part of its name or its index in `tabla devices`
+    #[arg(long, value_name = "NAME|INDEX")]
+    adapter: Option<String>,
+    /// What is asked of a GPU; baseline: no more than every device of WebGPU has
+    #[arg(long, value_enum, default_value_t = Features::All)]
+    gpu_features: Features,
     /// Threads on the CPU [default: every core]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
@@ -169,6 +176,12 @@ enum Device {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum Features {
+    All,
+    Baseline,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Exactness {
     Fast,
     Exact,
@@ -204,6 +217,11 @@ impl DeviceArgs {
                 Weights::Auto => WeightMemory::Auto,
                 Weights::Mapped => WeightMemory::Mapped,
                 Weights::Packed => WeightMemory::Packed,
+            },
+            adapter: self.adapter.clone(),
+            gpu_features: match self.gpu_features {
+                Features::All => GpuFeatures::All,
+                Features::Baseline => GpuFeatures::Baseline,
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,

@@ -79,6 +79,7 @@ fn gpu(gpu: &AdapterFacts) -> Vec<String> {
         ),
         format!("subgroups  {least} to {most} lanes"),
         format!("has        {}", list(&gpu.features)),
+        format!("without    {}", list(&gpu.without)),
         format!("lacks      {}", list(&lacks)),
         format!("verdict    {verdict}"),
     ]
@@ -105,6 +106,7 @@ fn gpu_json(gpu: &AdapterFacts) -> Value {
         "workgroup_bytes_max": gpu.workgroup_bytes_max,
         "subgroup_sizes": gpu.subgroup_sizes,
         "features": gpu.features,
+        "without": gpu.without,
         "lacks": gpu.lacks,
     })
 }

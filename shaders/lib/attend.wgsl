@@ -33,27 +33,27 @@ fn bent(score: f32, softcap: f32) -> f32 {
     return softcap * tanh_of(score / softcap);
 }
 
-fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: u32) {
+fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     let pairs = params.head_dim / 2u;
     let base = (token * params.heads + head) * params.head_dim;
     let stride = params.kv_heads * pairs;
     let column = head / (params.heads / params.kv_heads) * pairs;
-    for (var p = lane; p < pairs; p += WG) {
+    for (var p = lane.index; p < pairs; p += WG) {
         query[p] = params.scale * vec2(q[base + 2u * p], q[base + 2u * p + 1u]);
     }
     workgroupBarrier();
 
-    // A lane sums two pairs; the last of an odd number it takes twice and writes once.
+    // A lane.index sums two pairs; the last of an odd number it takes twice and writes once.
     let quads = (pairs + 1u) / 2u;
     let parts = WG / quads;
-    let part = lane / quads;
-    let quad = lane % quads;
+    let part = lane.index / quads;
+    let quad = lane.index % quads;
     let mine = column + vec2(2u * quad, min(2u * quad + 1u, pairs - 1u));
     var peak = LOWEST;
     var total = 0.0;
     var sum = vec4(0.0);
     for (var first = 0u; first < span.count; first += WG) {
-        let i = first + lane;
+        let i = first + lane.index;
         var score = LOWEST;
         if (i < span.count) {
             let at = row_of(span, i) * stride + column;
@@ -67,7 +67,7 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: u32) {
         let decay = exp(peak - top);
         let weight = select(0.0, exp(score - top), i < span.count);
         peak = top;
-        mass[lane] = weight;
+        mass[lane.index] = weight;
         total = total * decay + weight;
         sum *= decay;
         workgroupBarrier();
@@ -79,18 +79,18 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: u32) {
         }
     }
     let scale = 1.0 / reduce_sum(lane, total);
-    sums[lane] = sum;
+    sums[lane.index] = sum;
     workgroupBarrier();
-    if (lane < quads) {
-        var all = sums[lane];
+    if (lane.index < quads) {
+        var all = sums[lane.index];
         for (var i = 1u; i < parts; i++) {
-            all += sums[i * quads + lane];
+            all += sums[i * quads + lane.index];
         }
         all *= scale;
-        let at = base + 4u * lane;
+        let at = base + 4u * lane.index;
         y[at] = all.x;
         y[at + 1u] = all.y;
-        if (2u * lane + 1u < pairs) {
+        if (2u * lane.index + 1u < pairs) {
             y[at + 2u] = all.z;
             y[at + 3u] = all.w;
         }

@@ -8,11 +8,11 @@
 #import octet
 #import reduce4
 
-fn mat_vec(first: u32, lane: u32) -> vec4<f32> {
+fn mat_vec(first: u32, lane: Lane) -> vec4<f32> {
     // Rows past the last are computed as the last and not written.
     let r = min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(params.rows - 1u));
     var sums = vec4(0.0);
-    for (var i = lane; i < octets(); i += WG) {
+    for (var i = lane.index; i < octets(); i += WG) {
         let v = x_octet(i);
         sums += vec4(
             dot_octet(r.x, i, v),

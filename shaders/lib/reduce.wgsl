@@ -1,14 +1,16 @@
 // Sum or maximum of one value per lane over a workgroup of WG lanes, in a fixed order.
 
+#import lane
+
 var<workgroup> reduce_shared: array<f32, WG>;
 
-fn reduce_sum(lane: u32, value: f32) -> f32 {
+fn reduce_sum(lane: Lane, value: f32) -> f32 {
     workgroupBarrier();
-    reduce_shared[lane] = value;
+    reduce_shared[lane.index] = value;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
-        if (lane < half) {
-            reduce_shared[lane] += reduce_shared[lane + half];
+        if (lane.index < half) {
+            reduce_shared[lane.index] += reduce_shared[lane.index + half];
         }
     }
     workgroupBarrier();
@@ -16,13 +18,13 @@ fn reduce_sum(lane: u32, value: f32) -> f32 {
 }
 
 // NaN counts only where lane 0 has it.
-fn reduce_max(lane: u32, value: f32) -> f32 {
+fn reduce_max(lane: Lane, value: f32) -> f32 {
     workgroupBarrier();
-    reduce_shared[lane] = value;
+    reduce_shared[lane.index] = value;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
-        if (lane < half && reduce_shared[lane + half] > reduce_shared[lane]) {
-            reduce_shared[lane] = reduce_shared[lane + half];
+        if (lane.index < half && reduce_shared[lane.index + half] > reduce_shared[lane.index]) {
+            reduce_shared[lane.index] = reduce_shared[lane.index + half];
         }
     }
     workgroupBarrier();

@@ -1,14 +1,16 @@
 // Sums of four values per lane over a workgroup of WG lanes, in a fixed order.
 
+#import lane
+
 var<workgroup> reduce4_shared: array<vec4<f32>, WG>;
 
-fn reduce_sum4(lane: u32, value: vec4<f32>) -> vec4<f32> {
+fn reduce_sum4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     workgroupBarrier();
-    reduce4_shared[lane] = value;
+    reduce4_shared[lane.index] = value;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
-        if (lane < half) {
-            reduce4_shared[lane] += reduce4_shared[lane + half];
+        if (lane.index < half) {
+            reduce4_shared[lane.index] += reduce4_shared[lane.index + half];
         }
     }
     workgroupBarrier();

@@ -41,21 +41,28 @@ impl Device {
             Ok(Self::Cpu(options, weights, fallback))
         };
         match options.device {
-            DeviceChoice::Cpu => cpu(None),
+            DeviceChoice::Cpu => match &options.adapter {
+                Some(adapter) => {
+                    bail!(Argument, "the CPU was asked for, and the adapter {adapter}")
+                }
+                None => cpu(None),
+            },
             #[cfg(feature = "gpu")]
             choice => {
-                // An adapter that is itself software is taken only by who asks for a GPU.
-                let allow_software = choice == DeviceChoice::Gpu;
+                let asked = choice == DeviceChoice::Gpu || options.adapter.is_some();
                 let wanted = gpu::Options {
-                    adapter: None,
-                    allow_software,
+                    adapter: options.adapter.clone(),
+                    // An adapter that is itself software is taken only by who asks for a GPU.
+                    allow_software: asked,
                     shader_folder: options.shader_folder.clone(),
+                    features: options.gpu_features,
+                    forms: None,
                 };
                 match gpu::open(&wanted) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
-                    Ok(None) if allow_software => bail!(Device, "there is no GPU adapter"),
+                    Ok(None) if asked => bail!(Device, "there is no GPU adapter"),
                     Ok(None) => cpu(Some("no GPU was found".into())),
-                    Err(error) if allow_software => Err(error),
+                    Err(error) if asked => Err(error),
                     Err(error) => cpu(Some(error.to_string())),
                 }
             }

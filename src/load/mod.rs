@@ -36,7 +36,7 @@ pub use quantize::{
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};
-use crate::device::{DeviceKind, Precision, Profile};
+use crate::device::{DeviceKind, GpuFeatures, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Context, Result};
 use crate::exec::cpu::Level;
@@ -95,6 +95,11 @@ pub struct Options {
     pub precision: Precision,
     /// Where a CPU has its weights.
     pub weights: WeightMemory,
+    /// The GPU adapter, by a part of its name or its index in [`devices`]; the best one where absent.
+    /// Who names one gets it or an error, and never the CPU.
+    pub adapter: Option<String>,
+    /// What is asked of a GPU.
+    pub gpu_features: GpuFeatures,
     /// A folder whose shaders stand in front of the embedded ones.
     pub shader_folder: Option<PathBuf>,
     /// Tokens of a prefill chunk at most; 0 takes what suits the device.

@@ -2,6 +2,7 @@
 
 use super::list::Op;
 use super::shaders::SHADERS;
+use crate::device::Form;
 use crate::dtype::DType;
 
 /// A kernel: an operation in one of the storage types that it is made for.
@@ -11,16 +12,18 @@ use crate::dtype::DType;
 pub struct KernelId(pub u16);
 
 impl KernelId {
-    /// The kernel of this operation for this storage type, if there is one.
-    pub fn find(op: Op, variant: Option<DType>) -> Option<Self> {
+    /// The best kernel of this operation for this storage type in one of these forms, or else in
+    /// the plain one, if there is one.
+    pub fn find(op: Op, variant: Option<DType>, forms: &[Form]) -> Option<Self> {
         let variant = variant.map(DType::name);
+        let may = |form: &str| forms.iter().any(|f| f.name() == form);
         let row = SHADERS
             .iter()
-            .position(|s| s.stem == op.name() && s.variant == variant)?;
+            .rposition(|s| s.stem == op.name() && s.variant == variant && s.form.is_none_or(may))?;
         u16::try_from(row).ok().map(Self)
     }
 
-    /// Name in listings and profiles: `gemv_q4_0`.
+    /// Name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(self) -> &'static str {
         SHADERS[usize::from(self.0)].name
     }

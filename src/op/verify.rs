@@ -136,9 +136,7 @@ mod tests {
             grid_max: 65535,
             binding_bytes_max: 1 << 20,
             bindings_max: 8,
-            subgroup_size: 0,
-            f16: false,
-            vendor: 0,
+            forms: Vec::new(),
             chunk_tokens: 8,
             chain_tokens: 8,
         }

@@ -30,7 +30,7 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
 }
 
 fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<DispatchCmd> {
-    let Some(kernel) = KernelId::find(node.op, node.variant) else {
+    let Some(kernel) = KernelId::find(node.op, node.variant, &profile.forms) else {
         let variant = node.variant.map_or("", |v| v.name());
         bail!(
             Unsupported,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tabla::exec::cpu::Level;
-use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session, Source};
+use tabla::{DeviceChoice, Generate, GpuFeatures, Options, Precision, Sampling, Session, Source};
 
 /// `tests/golden/<name>`.
 pub(crate) fn golden(name: &str) -> PathBuf {
@@ -52,14 +52,15 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
         .collect();
     if has_gpu() {
         let device = DeviceChoice::Gpu;
-        all.push((
-            "gpu".into(),
-            Options {
+        for gpu_features in [GpuFeatures::All, GpuFeatures::Baseline] {
+            let options = Options {
                 device,
+                gpu_features,
                 precision,
                 ..Options::default()
-            },
-        ));
+            };
+            all.push((format!("gpu, {gpu_features:?}"), options));
+        }
     }
     all
 }

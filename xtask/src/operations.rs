@@ -34,7 +34,7 @@ pub(crate) fn operations() -> Result<String> {
         writeln!(page, "Operands: {}.", operands.join(", "))?;
         let variants: Vec<_> = SHADERS
             .iter()
-            .filter(|s| s.stem == op.name())
+            .filter(|s| s.stem == op.name() && s.form.is_none())
             .filter_map(|s| s.variant)
             .collect();
         if !variants.is_empty() {

@@ -97,9 +97,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
         grid_max: GRID_MAX,
         binding_bytes_max: u64::MAX,
         bindings_max: 8,
-        subgroup_size: 0,
-        f16: false,
-        vendor: 0,
+        forms: Vec::new(),
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
     })

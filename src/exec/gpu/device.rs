@@ -4,7 +4,7 @@
     reason = "wgpu compiles loops without its own counters only through an unsafe function"
 )]
 
-use crate::device::{AdapterFacts, DeviceKind, Profile};
+use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
 use std::path::PathBuf;
@@ -14,6 +14,24 @@ use std::task::{Poll, Waker};
 
 /// What the shaders need; everything else is optional.
 const FEATURES: wgpu::Features = wgpu::Features::IMMEDIATES;
+/// What kernels and tools can use where it is there.
+const OPTIONAL: [(&str, wgpu::Features); 5] = [
+    ("subgroups", wgpu::Features::SUBGROUP),
+    ("f16", wgpu::Features::SHADER_F16),
+    (
+        "cooperative_matrix",
+        wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+    ),
+    ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
+    ("pipeline_cache", wgpu::Features::PIPELINE_CACHE),
+];
+/// What a form of kernels needs beside that.
+fn features(form: Form) -> wgpu::Features {
+    match form {
+        Form::Subgroup => wgpu::Features::SUBGROUP,
+    }
+}
+
 /// Storage buffers of one kernel.
 const BINDINGS: u32 = 8;
 /// Lanes of a workgroup at most.
@@ -34,6 +52,10 @@ pub struct Options {
     pub allow_software: bool,
     /// A folder laid out like `shaders/`, whose files stand in front of the built-in ones.
     pub shader_folder: Option<PathBuf>,
+    /// What is asked of the device.
+    pub features: GpuFeatures,
+    /// The forms of kernels that may be used, where the device can run them; `None`: all.
+    pub forms: Option<Vec<Form>>,
 }
 
 /// The adapters of this machine, in the order of the indices of [`Options::adapter`].
@@ -187,15 +209,8 @@ fn is_software(adapter: &wgpu::Adapter) -> bool {
 
 fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     let (info, limits, has) = (adapter.get_info(), adapter.limits(), adapter.features());
-    let optional = [
-        ("f16", wgpu::Features::SHADER_F16),
-        ("subgroups", wgpu::Features::SUBGROUP),
-        (
-            "cooperative_matrix",
-            wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
-        ),
-    ];
-    let optional = optional.into_iter().filter(|(_, f)| has.contains(*f));
+    let (features, without) = OPTIONAL.iter().partition(|(_, f)| has.contains(*f));
+    let names = |some: Vec<&(&'static str, _)>| some.into_iter().map(|(name, _)| *name).collect();
     AdapterFacts {
         kind: kind(info.device_type),
         backend: info.backend.to_str().to_string(),
@@ -205,7 +220,8 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
         binding_bytes_max: limits.max_storage_buffer_binding_size,
         workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
         subgroup_sizes: [info.subgroup_min_size, info.subgroup_max_size],
-        features: optional.map(|(name, _)| name).collect(),
+        features: names(features),
+        without: names(without),
         lacks: lacks(adapter),
         name: info.name,
     }
@@ -292,10 +308,14 @@ fn named<'a>(
 }
 
 fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+    let forms = forms(adapter, options);
+    let limits = limits(adapter, options);
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("tabla"),
-        required_features: FEATURES,
-        required_limits: adapter.limits(),
+        required_features: forms
+            .iter()
+            .fold(FEATURES, |all, form| all | features(*form)),
+        required_limits: limits.clone(),
         // Large blocks to place buffers in would be wasted: the large buffers are weights.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         ..Default::default()
@@ -314,7 +334,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         losses.lost.get_or_init(|| format!("{reason:?}: {message}"));
     });
     Ok(Device {
-        profile: profile(adapter),
+        profile: profile(adapter.get_info(), &limits, forms),
         wgpu,
         queue,
         failure,
@@ -322,9 +342,28 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
     })
 }
 
-fn profile(adapter: &wgpu::Adapter) -> Profile {
-    let (info, limits) = (adapter.get_info(), adapter.limits());
-    let uniform = info.subgroup_min_size == info.subgroup_max_size;
+/// The forms of kernels that the device will run.
+fn forms(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
+    let wanted = |form: &Form| {
+        let forms = options.forms.as_ref();
+        options.features == GpuFeatures::All && forms.is_none_or(|forms| forms.contains(form))
+    };
+    let able = |form: &Form| adapter.features().contains(features(*form));
+    let all = Form::ALL.iter().copied();
+    all.filter(|form| wanted(form) && able(form)).collect()
+}
+
+fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
+    if options.features == GpuFeatures::All {
+        return adapter.limits();
+    }
+    wgpu::Limits {
+        max_immediate_size: u32::try_from(PARAMS_BYTES_MAX).expect("a small constant"),
+        ..wgpu::Limits::default().or_worse_values_from(&adapter.limits())
+    }
+}
+
+fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
         name: info.name,
@@ -336,9 +375,7 @@ fn profile(adapter: &wgpu::Adapter) -> Profile {
             .max_storage_buffer_binding_size
             .min(limits.max_buffer_size),
         bindings_max: limits.max_storage_buffers_per_shader_stage,
-        subgroup_size: if uniform { info.subgroup_min_size } else { 0 },
-        f16: adapter.features().contains(wgpu::Features::SHADER_F16),
-        vendor: info.vendor,
+        forms,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
     }

@@ -73,8 +73,16 @@ fn embedded(file: &str) -> Option<String> {
     Some(SOURCES[at].1.to_string())
 }
 
+fn which(shader: &Shader) -> source::Which<'_> {
+    source::Which {
+        stem: shader.stem,
+        variant: shader.variant,
+        form: shader.form,
+    }
+}
+
 fn built_in(shader: &Shader) -> Text {
-    let wgsl = source::expand(shader.stem, shader.variant, &embedded);
+    let wgsl = source::expand(which(shader), &embedded);
     Text {
         wgsl: wgsl.expect("the build expanded it"),
         built_in: true,
@@ -93,7 +101,7 @@ fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
         folder.join(shader.stem).with_extension("wgsl").display(),
         shader.name
     );
-    let wgsl = source::expand(shader.stem, shader.variant, &read)
+    let wgsl = source::expand(which(shader), &read)
         .map_err(|e| Error::new(ErrorKind::Format, format_args!("{at}: {e}")))?;
     if wgsl == built_in.wgsl {
         return Ok(built_in);

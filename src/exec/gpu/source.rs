@@ -20,52 +20,93 @@ pub fn variants(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     lists
 }
 
-/// The name of a kernel: `gemv_q4_0`, or the stem alone.
-pub fn name(stem: &str, variant: Option<&str>) -> String {
-    variant.map_or_else(|| stem.to_string(), |v| format!("{stem}_{v}"))
+/// Reads the file `shaders/forms`: a line per form, with the kernels that have it.
+pub fn forms(text: &str) -> Vec<(String, Vec<String>)> {
+    let lines = text
+        .lines()
+        .map(|l| l.split('#').next().unwrap_or_default());
+    let form = |(name, stems): (&str, &str)| {
+        let stems = stems.split_whitespace().map(str::to_string);
+        (name.trim().to_string(), stems.collect())
+    };
+    lines.filter_map(|l| l.split_once(':')).map(form).collect()
 }
 
-/// The whole text of a kernel: `#import a` stands for `lib/a.wgsl`, once; where there is no such
-/// file, for `lib/a/<variant>.wgsl`.
+/// Which of the kernels of a stem: for this storage type, in this form.
+#[derive(Clone, Copy, Debug)]
+pub struct Which<'a> {
+    /// Its operation, and its file.
+    pub stem: &'a str,
+    /// The storage type, where the operation has several.
+    pub variant: Option<&'a str>,
+    /// The form, if it is not the plain one.
+    pub form: Option<&'a str>,
+}
+
+impl Which<'_> {
+    /// The name of the kernel: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
+    pub fn name(&self) -> String {
+        let mut name = self.stem.to_string();
+        for (mark, part) in [('_', self.variant), ('.', self.form)] {
+            if let Some(part) = part {
+                name.push(mark);
+                name.push_str(part);
+            }
+        }
+        name
+    }
+
+    /// The files that `#import a` may stand for, the first that there is.
+    fn targets(&self, import: &str) -> impl Iterator<Item = String> {
+        let form = self.form.map(|form| format!("lib/{form}/{import}.wgsl"));
+        let variant = self.variant.map(|v| format!("lib/{import}/{v}.wgsl"));
+        let plain = Some(format!("lib/{import}.wgsl"));
+        [form, plain, variant].into_iter().flatten()
+    }
+}
+
+/// The whole text of a kernel: `#import a` stands for `lib/<form>/a.wgsl`, `lib/a.wgsl` or
+/// `lib/a/<variant>.wgsl`, the first that there is, once.
 ///
 /// # Errors
 ///
 /// Names the file that `read` does not have.
-pub fn expand(
-    stem: &str,
-    variant: Option<&str>,
-    read: &dyn Fn(&str) -> Option<String>,
-) -> Result<String, String> {
+pub fn expand(which: Which<'_>, read: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::new();
     let mut seen = Vec::new();
-    paste(&format!("{stem}.wgsl"), variant, read, &mut seen, &mut out)?;
+    paste(
+        format!("{}.wgsl", which.stem),
+        which,
+        read,
+        &mut seen,
+        &mut out,
+    )?;
     Ok(out)
 }
 
 fn paste(
-    file: &str,
-    variant: Option<&str>,
+    file: String,
+    which: Which<'_>,
     read: &dyn Fn(&str) -> Option<String>,
     seen: &mut Vec<String>,
     out: &mut String,
 ) -> Result<(), String> {
-    if seen.iter().any(|s| s == file) {
+    if seen.contains(&file) {
         return Ok(());
     }
-    seen.push(file.to_string());
-    let text = read(file).ok_or_else(|| format!("no file {file}"))?;
+    let text = read(&file).ok_or_else(|| format!("no file {file}"))?;
+    seen.push(file);
     for line in text.lines() {
         let Some(import) = line.strip_prefix("#import ") else {
             out.push_str(line);
             out.push('\n');
             continue;
         };
-        let plain = format!("lib/{}.wgsl", import.trim());
-        let target = match variant {
-            Some(v) if read(&plain).is_none() => format!("lib/{}/{v}.wgsl", import.trim()),
-            _ => plain,
-        };
-        paste(&target, variant, read, seen, out)?;
+        let import = import.trim();
+        let mut targets = which.targets(import);
+        let target = targets.find(|target| read(target).is_some());
+        let target = target.ok_or_else(|| format!("no file lib/{import}.wgsl"))?;
+        paste(target, which, read, seen, out)?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ fn adapters_are_listed_and_named() {
         gpu::open(&Options {
             adapter: Some(adapter.to_string()),
             allow_software,
-            shader_folder: None,
+            ..Options::default()
         })
     };
     assert!(by("0", true).expect("it is there").is_some());
@@ -156,7 +156,11 @@ pub(super) fn too_large(device: &Device) -> f64 {
     0.0
 }
 
-pub(super) fn shader_folder(_: &Device) -> f64 {
+#[test]
+fn a_folder_of_shaders_stands_in_front() {
+    if device(1).is_none() {
+        return;
+    }
     let folder = std::env::temp_dir().join(format!("tabla-shaders-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let source = include_str!("../../../shaders/glu.wgsl");
@@ -188,5 +192,4 @@ pub(super) fn shader_folder(_: &Device) -> f64 {
         assert!(error.message().contains("glu.wgsl"), "{error}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    0.0
 }

@@ -21,11 +21,12 @@ use bits::{bit_mat, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
-use executor::{chain, dead, read_write, shader_folder, too_large};
+use executor::{chain, dead, read_write, too_large};
 use experts::{combine, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
+use tabla::device::{Form, GpuFeatures};
 use tabla::exec::gpu::{self, Device, Options};
 use types::types;
 
@@ -73,7 +74,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("a dead state", dead),
     ("read and write", read_write),
     ("too large", too_large),
-    ("shader folder", shader_folder),
 ];
 
 fn software() -> Options {
@@ -87,9 +87,13 @@ fn say(line: std::fmt::Arguments<'_>) {
     writeln!(std::io::stderr(), "gpu: {line}").expect("stderr is open");
 }
 
-/// The device, or `None` after saying what is skipped.
+/// The device with all that it has, or `None` after saying what is skipped.
 fn device(cases: usize) -> Option<Device> {
-    let device = gpu::open(&software()).expect("the driver opens its device");
+    open(&software(), cases)
+}
+
+fn open(options: &Options, cases: usize) -> Option<Device> {
+    let device = gpu::open(options).expect("the driver opens its device");
     if device.is_none() {
         let required = std::env::var("TABLA_REQUIRE_GPU").is_ok_and(|v| v == "1");
         assert!(!required, "0 adapters, and TABLA_REQUIRE_GPU=1");
@@ -98,14 +102,55 @@ fn device(cases: usize) -> Option<Device> {
     device
 }
 
-#[test]
-fn kernels_follow_their_formulas() {
-    let Some(device) = device(CHECKS.len()) else {
+fn follow_their_formulas(options: &Options) {
+    let Some(device) = open(options, CHECKS.len()) else {
         return;
     };
-    say(format_args!("{}", device.profile()));
+    let profile = device.profile();
+    say(format_args!("{profile}, forms {:?}", profile.forms));
     for (name, check) in CHECKS {
         let error = check(&device);
         say(format_args!("{name}: error {error:.1e}"));
+    }
+}
+
+#[test]
+fn kernels_follow_their_formulas() {
+    follow_their_formulas(&software());
+}
+
+#[test]
+fn plain_kernels_within_the_limits_of_webgpu() {
+    let options = Options {
+        features: GpuFeatures::Baseline,
+        ..software()
+    };
+    if let Some(device) = open(&options, 0) {
+        let profile = device.profile();
+        assert_eq!(profile.forms, []);
+        assert_eq!(
+            (profile.binding_bytes_max, profile.bindings_max),
+            (128 << 20, 8)
+        );
+    }
+    follow_their_formulas(&options);
+}
+
+/// The device that has all forms runs the best of each kernel's; here come the others.
+#[test]
+fn each_form_of_a_kernel_alone() {
+    let Some(all) = device(CHECKS.len()) else {
+        return;
+    };
+    for &form in Form::ALL {
+        let alone = vec![form];
+        if !all.profile().forms.contains(&form) {
+            say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
+        } else if all.profile().forms != alone {
+            follow_their_formulas(&Options {
+                forms: Some(alone),
+                ..software()
+            });
+        }
     }
 }

@@ -1,0 +1,5 @@
+// A lane of a workgroup.
+
+struct Lane {
+    @builtin(local_invocation_index) index: u32,
+}
