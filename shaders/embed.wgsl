@@ -1,7 +1,8 @@
 // y[t, :] = W[token[t], :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
-// A token outside the rows gives zeros.  One workgroup per token and 512 columns.
+// A token outside the rows gives zeros; where W is rows of a larger matrix from `first` on, all but
+// the first of its parts leave y then.  One workgroup per token and 512 columns.
 
 #import grid
 #import state
@@ -11,7 +12,7 @@
 const WG = 64u;
 const UNITS = 512u;
 
-struct Params { tokens: u32, rows: u32, cols: u32 }
+struct Params { tokens: u32, rows: u32, cols: u32, first: u32 }
 
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
@@ -28,10 +29,13 @@ fn main(
     if (t >= min(params.tokens, state.live) || i >= octets()) {
         return;
     }
-    let token = state.row[t].token;
+    // Below the first row this wraps around, far beyond the last.
+    let row = state.row[t].token - params.first;
     var v = Octet();
-    if (token < params.rows) {
-        v = octet(token, i);
+    if (row < params.rows) {
+        v = octet(row, i);
+    } else if (params.first != 0u) {
+        return;
     }
     for (var j = 0u; j < 8u; j++) {
         let col = 8u * i + j;

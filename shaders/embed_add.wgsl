@@ -1,7 +1,7 @@
 // y[t, :] += W[stride * position[t] + offset, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
-// A row outside W adds nothing.  One workgroup per token and 512 columns.
+// W begins at row `first` of the whole; a row outside adds nothing.  One workgroup per token and 512 columns.
 
 #import grid
 #import state
@@ -11,7 +11,7 @@
 const WG = 64u;
 const UNITS = 512u;
 
-struct Params { tokens: u32, rows: u32, cols: u32, stride: u32, offset: u32 }
+struct Params { tokens: u32, rows: u32, cols: u32, stride: u32, offset: u32, first: u32 }
 
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
@@ -28,7 +28,8 @@ fn main(
     if (t >= min(params.tokens, state.live) || i >= octets()) {
         return;
     }
-    let row = params.stride * state.row[t].position + params.offset;
+    // Below the first row this wraps around, far beyond the last.
+    let row = params.stride * state.row[t].position + params.offset - params.first;
     if (row >= params.rows) {
         return;
     }

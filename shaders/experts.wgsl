@@ -2,8 +2,9 @@
 //
 // W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows for each expert.
 // x: [tokens, cols] f32, or where `per_expert` is 1 [tokens, k, cols].  ids: [tokens, k].
-// y: [tokens, k, rows / experts] f32, zeros for an expert that is not there.  One workgroup per
-// four rows of an expert and token.
+// y: [tokens, k, rows / experts] f32, zeros for an expert that is not there; where W is a part
+// of all experts from `first` on, all but the first part leave y then.  One workgroup per four rows
+// of an expert and token.
 
 #import grid
 #import state
@@ -12,7 +13,7 @@
 const WG = 64u;
 const UNITS = 4u;
 
-struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32 }
+struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32, first: u32 }
 
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> ids: array<u32>;
@@ -50,7 +51,11 @@ fn main(
     if (pair >= min(params.tokens, state.live) * params.k || first >= each) {
         return;
     }
-    let id = ids[pair];
+    // Below the first expert this wraps around, far beyond the last.
+    let id = ids[pair] - params.first;
+    if (id >= params.experts && params.first != 0u) {
+        return;
+    }
     x_row = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
     // Another expert's rows may follow; they are computed and not written.
     let sums = mat_vec(min(id, params.experts - 1u) * each + first, lane);

@@ -1,7 +1,7 @@
 // y[t, r] = W[r, :] . x[t, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  x: [tokens, cols] f32.
-// y: [tokens, rows] f32.  One workgroup per 64 rows and 64 tokens.
+// y: [tokens, width] f32, columns `first` and up.  One workgroup per 64 rows and 64 tokens.
 
 #import grid
 #import state
@@ -11,7 +11,7 @@ const WG = 128u;
 const UNITS = 64u;
 const TOKENS = 64u;
 
-struct Params { tokens: u32, rows: u32, cols: u32 }
+struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
@@ -36,10 +36,10 @@ fn main(
         let t = token + 4u * (lane / 8u) + j;
         for (var i = 0u; i < 4u; i++) {
             if (t < live && r + i < params.rows) {
-                y[t * params.rows + r + i] = tile.lo[j][i];
+                y[t * params.width + params.first + r + i] = tile.lo[j][i];
             }
             if (t < live && r + 32u + i < params.rows) {
-                y[t * params.rows + r + 32u + i] = tile.hi[j][i];
+                y[t * params.width + params.first + r + 32u + i] = tile.hi[j][i];
             }
         }
     }

@@ -1,7 +1,7 @@
 // y[r] += W[r, :] . x, one token
 //
-// W: [rows, cols] in any storage type, bound by lib/quant.  x: [cols] f32.  y: [rows] f32.
-// One workgroup per four rows.
+// W: [rows, cols] in any storage type, bound by lib/quant.  x: [cols] f32.  y: f32, from
+// `first` on.  One workgroup per four rows.
 
 #import grid
 #import state
@@ -11,7 +11,7 @@
 const WG = 64u;
 const UNITS = 4u;
 
-struct Params { rows: u32, cols: u32 }
+struct Params { rows: u32, cols: u32, first: u32 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
@@ -30,6 +30,6 @@ fn main(
     }
     let sums = mat_vec(first, lane);
     if (lane.index < UNITS && first + lane.index < params.rows) {
-        y[first + lane.index] += sums[lane.index];
+        y[params.first + first + lane.index] += sums[lane.index];
     }
 }

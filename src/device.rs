@@ -1,5 +1,6 @@
 //! Plain facts about a device: everything that tunes a dispatch is a field here.
 
+use crate::dtype::DType;
 use std::fmt;
 
 /// Which kind of device replays the table.
@@ -70,6 +71,8 @@ pub struct Profile {
     pub grid_max: u32,
     /// Bytes that one binding may span at most.
     pub binding_bytes_max: u64,
+    /// Bytes that a weight of this type, of so many rows and columns, takes on the device.
+    pub weight_bytes: fn(DType, u32, u32) -> u64,
     /// Storage buffers that one kernel may bind at most.
     pub bindings_max: u32,
     /// The forms of kernels that it can run; none on a CPU.

@@ -38,7 +38,7 @@ impl Arithmetic {
     /// product is computed in f32.
     fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
-        let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
+        let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
         let fast = precision == Precision::Fast;
         match (cmd.op, weights.next().map(|info| info.dtype)) {
             (Op::BitMat, _) => Self::Int8,
@@ -260,7 +260,7 @@ fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
             row_bytes(w.bytes(), w.rows) * live
         }
         _ => {
-            let others = slots().filter(|s| !matches!(s.place, Place::Weight(_) | Place::State));
+            let others = slots().filter(|s| !matches!(s.place, Place::Weight(..) | Place::State));
             cost.bytes as f64 - others.map(|s| s.bytes() as f64).sum::<f64>()
         }
     };

@@ -84,7 +84,8 @@ fn command(table: &Table, at: usize, cmd: &DispatchCmd) -> Value {
 /// `scratch 2`: where the bytes of a slot live.
 fn place(place: Place) -> String {
     match place {
-        Place::Weight(n) => format!("weight {n}"),
+        Place::Weight(n, 0) => format!("weight {n}"),
+        Place::Weight(n, first) => format!("weight {n} from row {first}"),
         Place::Constant(n) => format!("constant {n}"),
         Place::Keys(n) => format!("keys {n}"),
         Place::Values(n) => format!("values {n}"),

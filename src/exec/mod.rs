@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// The bytes that tables read and never write. They outlive every executor linked to them.
 pub trait Tensors: Send + Sync {
-    /// The bytes of [`Place::Weight`]`(index)`, as the file has them.
+    /// The bytes of a [`Place::Weight`] by its index, as the file has them.
     fn weight(&self, index: u32) -> &[u8];
-    /// The scales of [`Place::Weight`]`(index)`, where they lie in tensors of their own.
+    /// The scales of a [`Place::Weight`], where they lie in tensors of their own.
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
         None
     }

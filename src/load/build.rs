@@ -146,16 +146,17 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut bytes = 0;
     for cmd in &table.cmds {
         for info in cmd.slots().iter().map(|slot| table.slot(*slot)) {
-            let Place::Weight(index) = info.place else {
+            let Place::Weight(index, first) = info.place else {
                 continue;
             };
-            let rows = u64::from(info.rows.max(1));
-            let read = match cmd.op {
-                Op::Embed | Op::EmbedAdd => 1,
-                Op::Experts => u64::from(table.slot(cmd.slots()[3]).cols).min(rows),
-                _ => rows,
+            let all = u64::from(catalog.rows_of(index).max(1));
+            let read = match (cmd.op, first) {
+                (Op::Embed | Op::EmbedAdd, 0) => 1,
+                (Op::Experts, 0) => u64::from(table.slot(cmd.slots()[3]).cols).min(all),
+                (Op::Embed | Op::EmbedAdd | Op::Experts, _) => 0,
+                _ => u64::from(info.rows),
             };
-            bytes += catalog.bytes_of(index) * read / rows;
+            bytes += catalog.bytes_of(index) * read / all;
         }
     }
     bytes

@@ -201,10 +201,14 @@ impl Catalog {
     /// Refuses a tensor that the table leaves out: a bias that the recipe does not know would
     /// make every answer wrong without a word. GGUF files may have more outside of the layers.
     pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
-        let used: HashSet<Place> = table.slots.iter().map(|slot| slot.place).collect();
+        let used = table.slots.iter().filter_map(|slot| match slot.place {
+            Place::Weight(index, _) => Some(index),
+            _ => None,
+        });
+        let used: HashSet<u32> = used.collect();
         for (index, weight) in (0..).zip(&self.weights) {
             let counts = self.model.folder.is_some() || weight.name.starts_with("blk.");
-            if counts && !used.contains(&Place::Weight(index)) {
+            if counts && !used.contains(&index) {
                 bail!(
                     Unsupported,
                     "tensor {} is no part of this architecture as it is built here",
@@ -243,6 +247,11 @@ impl Catalog {
     /// Bytes of all weights and their scales.
     pub(super) fn weight_bytes(&self) -> u64 {
         self.weights.iter().map(|w| w.bytes(self.file())).sum()
+    }
+
+    /// Rows of a weight.
+    pub(super) fn rows_of(&self, index: u32) -> u32 {
+        self.weights[index as usize].rows
     }
 
     /// Bytes of a weight and its scales.

@@ -121,7 +121,7 @@ impl Table {
     pub fn line(&self, at: usize) -> String {
         let cmd = &self.cmds[at];
         let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
-        let weights = slots.filter(|info| matches!(info.place, Place::Weight(_)));
+        let weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
         let shapes: Vec<String> = weights
             .map(|info| format!("{}x{}", info.rows, info.cols))
             .collect();

@@ -80,8 +80,9 @@ impl DispatchCmd {
 /// Where the bytes of a slot live. Two slots of one place share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// A tensor of the model, by its index.
-    Weight(u32),
+    /// A tensor of the model by its index, from this row on: 0, but where a device binds no more
+    /// than parts of it.
+    Weight(u32, u32),
     /// A tensor that loading computed: RoPE frequencies.
     Constant(u32),
     /// The keys of a layer.

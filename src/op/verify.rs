@@ -90,7 +90,7 @@ fn check_command(
         if twice.count() > 1 {
             bail!(Internal, "{} is bound twice and written", info.name);
         }
-        if matches!(info.place, Place::Weight(_) | Place::Constant(_))
+        if matches!(info.place, Place::Weight(..) | Place::Constant(_))
             && operand.access != Access::Read
         {
             bail!(Internal, "{} is a tensor and written", info.name);
@@ -135,6 +135,7 @@ mod tests {
             cache_bytes: 0,
             grid_max: 65535,
             binding_bytes_max: 1 << 20,
+            weight_bytes: |_, _, _| 0,
             bindings_max: 8,
             forms: Vec::new(),
             chunk_tokens: 8,

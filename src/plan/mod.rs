@@ -1,7 +1,9 @@
-//! From a draft to a table: slots share memory, operations become kernels, work becomes grids.
+//! From a draft to a table: weights over what a device binds are split, slots share memory,
+//! operations become kernels, work becomes grids.
 
 mod select;
 mod slots;
+mod split;
 
 use crate::device::Profile;
 use crate::error::Result;
@@ -15,6 +17,7 @@ use crate::op::table::Table;
 /// `Unsupported` where an operation has no kernel for a storage type, `TooLarge` where a grid
 /// does not fit the device.
 pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
+    split::split(&mut draft, profile)?;
     slots::share(&mut draft);
     select::select(draft, profile)
 }

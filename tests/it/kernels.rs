@@ -265,7 +265,7 @@ pub(crate) fn run_case(
     };
     for (name, _, slot) in &operands {
         let bytes = match slot.place {
-            Place::Weight(i) => {
+            Place::Weight(i, _) => {
                 let weight = &tensors.weights[i as usize];
                 outcome.weights.insert(name, weight.numbers());
                 weight.bytes.clone()
@@ -523,7 +523,7 @@ fn places_are_bounded() {
     let mut bytes = [0; 8];
     for (place, offset) in [
         (Place::Keys(3), 0),
-        (Place::Weight(0), 0),
+        (Place::Weight(0, 0), 0),
         (Place::History, 4 * 8 - 7),
         (Place::History, usize::MAX),
     ] {

@@ -50,7 +50,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         if let Some(bytes) = tensor(&program, *place) {
             arena.fill(range, bytes);
         }
-        if let Place::Weight(index) = *place {
+        if let Place::Weight(index, _) = *place {
             program.tensors.release(index, 0..range.len());
         }
         operands.insert(*place, arena.operand(range.clone()));
@@ -64,7 +64,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         parts: arena.operand(layout.parts.clone()),
     };
     let mut places = memory.operands.clone();
-    places.retain(|place, _| !matches!(place, Place::Weight(_) | Place::Constant(_)));
+    places.retain(|place, _| !matches!(place, Place::Weight(..) | Place::Constant(_)));
 
     let mut tables = Vec::with_capacity(launches.len());
     for (table, launches) in program.tables.iter().zip(launches) {
@@ -146,7 +146,7 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[0]);
-            let (Some(pack), Place::Weight(index)) = (launch.pack, slot.place) else {
+            let (Some(pack), Place::Weight(index, _)) = (launch.pack, slot.place) else {
                 continue;
             };
             tensor_bytes(program, slot)?;
@@ -164,7 +164,7 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
 /// The scales of a command's weights, operand 0, where they lie in tensors of their own.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
     match table.slot(cmd.slots()[0]).place {
-        Place::Weight(index) => program.tensors.scales(index),
+        Place::Weight(index, _) => program.tensors.scales(index),
         _ => None,
     }
 }
@@ -172,7 +172,7 @@ fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<
 /// The bytes of a tensor's place.
 fn tensor(program: &Program, place: Place) -> Option<&[u8]> {
     match place {
-        Place::Weight(i) => Some(program.tensors.weight(i)),
+        Place::Weight(i, _) => Some(program.tensors.weight(i)),
         Place::Constant(i) => Some(program.tensors.constant(i)),
         _ => None,
     }
@@ -373,7 +373,7 @@ fn step(
         count += 1;
     }
     let mut read = launch.read;
-    if let Place::Weight(index) = table.slot(cmd.slots()[0]).place {
+    if let Place::Weight(index, _) = table.slot(cmd.slots()[0]).place {
         match (launch.pack, memory.packed.panels(index)) {
             (Some(_), Some((panels, _))) => operands[0] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),

@@ -96,6 +96,10 @@ pub fn profile(options: &Options) -> Result<Profile> {
         cache_bytes: cache_bytes(),
         grid_max: GRID_MAX,
         binding_bytes_max: u64::MAX,
+        weight_bytes: |dtype, rows, cols| {
+            let elements = u64::from(rows) * u64::from(cols);
+            dtype.bytes(elements).unwrap_or_default()
+        },
         bindings_max: 8,
         forms: Vec::new(),
         chunk_tokens: CHUNK_TOKENS,

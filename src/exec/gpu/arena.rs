@@ -82,7 +82,7 @@ impl Arena {
 
 fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
     let bytes = match slot.place {
-        Place::Weight(_) => upload::weight_bytes(slot),
+        Place::Weight(..) => upload::weight_bytes(slot.dtype, slot.rows, slot.cols),
         _ => slot.bytes(),
     };
     let size = bytes.max(1).next_multiple_of(ALIGN);

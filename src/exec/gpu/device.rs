@@ -4,6 +4,7 @@
     reason = "wgpu compiles loops without its own counters only through an unsafe function"
 )]
 
+use super::upload;
 use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
@@ -374,6 +375,7 @@ fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> 
         binding_bytes_max: limits
             .max_storage_buffer_binding_size
             .min(limits.max_buffer_size),
+        weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
         chunk_tokens: CHUNK_TOKENS,

@@ -75,8 +75,8 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<()> {
     let mut stream = Stream::new(device);
     for entry in arena.entries() {
         match entry.place {
-            Place::Weight(i) => {
-                upload::weight(&mut stream, entry, tensors.weight(i), tensors.scales(i))?;
+            Place::Weight(index, first) => {
+                upload::weight(&mut stream, entry, tensors, (index, first))?;
             }
             Place::Constant(i) => upload::constant(&mut stream, entry, tensors.constant(i))?,
             _ => {}

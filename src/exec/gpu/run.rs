@@ -72,7 +72,7 @@ impl Executor for Linked {
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
         self.device.failure.check()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
-        if matches!(place, Place::Weight(_)) {
+        if matches!(place, Place::Weight(..)) {
             bail!(Argument, "gpu: {place:?}: weights are written by linking");
         }
         if !offset.is_multiple_of(4) || !bytes.len().is_multiple_of(4) {

@@ -10,7 +10,8 @@ use super::arena::Entry;
 use super::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
-use crate::op::table::SlotInfo;
+use crate::exec::Tensors;
+use crate::op::table::{Place, SlotInfo};
 use crate::quant::{Scales, iq_grids};
 use bytemuck::cast_slice;
 
@@ -22,7 +23,14 @@ const PENDING_BYTES_MAX: usize = 64 << 20;
 const OCTET: usize = 8;
 
 /// Bytes of a weight on the device.
-pub(super) fn weight_bytes(slot: &SlotInfo) -> u64 {
+pub(super) fn weight_bytes(dtype: DType, rows: u32, cols: u32) -> u64 {
+    let slot = &SlotInfo {
+        name: String::new(),
+        dtype,
+        rows,
+        cols,
+        place: Place::Weight(0, 0),
+    };
     let [piece, padded] = piece_bytes(slot).map(|bytes| bytes as u64);
     let behind = match behind(slot) {
         Behind::Nothing => 0,
@@ -81,15 +89,15 @@ fn behind(slot: &SlotInfo) -> Behind {
     }
 }
 
-/// Sends a weight and, where they lie in a tensor of their own, its scales.
+/// Sends rows of a weight and, where they lie in a tensor of their own, its scales.
 pub(super) fn weight(
     stream: &mut Stream<'_>,
     entry: &Entry,
-    bytes: &[u8],
-    scales: Option<Scales<'_>>,
+    tensors: &dyn Tensors,
+    (index, first): (u32, u32),
 ) -> Result<()> {
     let slot = &entry.slot;
-    checked(entry, bytes)?;
+    let bytes = rows(slot, tensors.weight(index), first)?;
     stream.begin(&entry.buffer);
     let [piece, padded] = piece_bytes(slot);
     let pieces = || bytes.chunks_exact(piece);
@@ -116,27 +124,50 @@ pub(super) fn weight(
         Behind::Nothing => {}
         Behind::Grid(grid) => stream.push(grid)?,
         Behind::Scales { columns, numbers } => {
+            let scales = tensors.scales(index).map(|scales| (scales, first as usize));
             send_scales(stream, slot, scales, columns, numbers)?;
         }
     }
     stream.end()
 }
 
-/// Sends `numbers` of scale and bias for every `columns` of each row.
+/// The bytes of the rows of a tensor that a slot has, from `first` on.
+fn rows<'a>(slot: &SlotInfo, tensor: &'a [u8], first: u32) -> Result<&'a [u8]> {
+    let facts = slot.dtype.facts();
+    let blocks = u64::from(first) * u64::from(slot.cols) / facts.block as u64;
+    let begin = usize::try_from(blocks * facts.bytes as u64).ok();
+    let len = usize::try_from(slot.bytes()).ok();
+    let range = begin
+        .zip(len)
+        .and_then(|(begin, len)| Some(begin..begin.checked_add(len)?));
+    match range.and_then(|range| tensor.get(range)) {
+        Some(bytes) => Ok(bytes),
+        None => bail!(
+            Internal,
+            "gpu: {}: {} bytes from row {first} on, of {}",
+            slot.name,
+            slot.bytes(),
+            tensor.len()
+        ),
+    }
+}
+
+/// Sends `numbers` of scale and bias for every `columns` of each row; scales come with the tensor's
+/// row that is the first.
 fn send_scales(
     stream: &mut Stream<'_>,
     slot: &SlotInfo,
-    scales: Option<Scales<'_>>,
+    scales: Option<(Scales<'_>, usize)>,
     columns: usize,
     numbers: usize,
 ) -> Result<()> {
     let [rows, cols] = [slot.rows, slot.cols].map(|n| n as usize);
-    if let Some(scales) = scales {
+    if let Some((scales, _)) = scales {
         grouped(slot, scales.group[1], columns)?;
     }
     for row in 0..rows {
         for col in (0..cols).step_by(columns) {
-            let all = scales.map_or([1.0, 0.0], |s| s.at(row, col, cols));
+            let all = scales.map_or([1.0, 0.0], |(s, first)| s.at(first + row, col, cols));
             stream.push(cast_slice(&all[..numbers]))?;
         }
     }
@@ -263,7 +294,6 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::table::Place;
 
     fn slot(dtype: DType, rows: u32, cols: u32) -> SlotInfo {
         SlotInfo {
@@ -271,7 +301,7 @@ mod tests {
             dtype,
             rows,
             cols,
-            place: Place::Weight(0),
+            place: Place::Weight(0, 0),
         }
     }
 
@@ -289,7 +319,7 @@ mod tests {
             (DType::E4m3, 5, 77, 5 * (80 + 3 * 4)),
             (DType::Ternary, 8, 77, 2 * 80 + 8 * 4),
         ] {
-            assert_eq!(weight_bytes(&slot(dtype, rows, cols)), bytes, "{dtype}");
+            assert_eq!(weight_bytes(dtype, rows, cols), bytes, "{dtype}");
         }
     }
 

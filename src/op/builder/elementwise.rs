@@ -41,6 +41,7 @@ impl Builder<'_> {
             tokens,
             rows: w.rows,
             cols: w.cols,
+            first: 0,
         };
         let slots = [w.slot, y.slot, self.state];
         self.emit(
@@ -61,6 +62,7 @@ impl Builder<'_> {
             cols: w.cols,
             stride,
             offset,
+            first: 0,
         };
         let slots = [w.slot, y.slot, self.state];
         let work = [w.cols, y.tokens];

@@ -59,6 +59,7 @@ impl Builder<'_> {
             experts,
             k,
             per_expert: u32::from(per_expert),
+            first: 0,
         };
         let slots = [w.slot, x.slot, ids.slot, y.slot, self.state];
         let work = [rows, x.tokens.saturating_mul(k)];

@@ -211,7 +211,7 @@ impl<'a> Builder<'a> {
         }
         let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
         let scale = found.and_then(|w| w.scale);
-        let slot = self.place(name, dtype, [rows, cols], Place::Weight(index));
+        let slot = self.place(name, dtype, [rows, cols], Place::Weight(index, 0));
         W {
             slot,
             dtype,
@@ -308,7 +308,7 @@ impl<'a> Builder<'a> {
     ) {
         debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
         let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
-        let weight = infos.find(|s| matches!(s.place, Place::Weight(_)));
+        let weight = infos.find(|s| matches!(s.place, Place::Weight(..)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
         let mut written = slots.iter().zip(op.operands());
         if written

@@ -36,10 +36,20 @@ impl Builder<'_> {
         let slots = [w.slot, x.slot, y, self.state];
         let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);
         if tokens == 1 {
-            let params = shaders::gemv::Params { rows, cols };
+            let params = shaders::gemv::Params {
+                rows,
+                cols,
+                first: 0,
+            };
             self.emit((one, Some(w.dtype)), &slots, &params, [rows, 1]);
         } else {
-            let params = shaders::gemm::Params { tokens, rows, cols };
+            let params = shaders::gemm::Params {
+                tokens,
+                rows,
+                cols,
+                first: 0,
+                width: rows,
+            };
             self.emit((many, Some(w.dtype)), &slots, &params, [rows, tokens]);
         }
     }

@@ -51,8 +51,8 @@ fn of_type(device: &Device, dtype: DType) -> f64 {
 }
 
 /// A matrix and its numbers.
-struct Numbers {
-    weight: Weight,
+pub(super) struct Numbers {
+    pub(super) weight: Weight,
     decoded: Vec<f64>,
 }
 
@@ -136,7 +136,7 @@ fn look_up(rig: &mut Rig, m: &Numbers, tokens: u32) -> f64 {
     close(&what, &rig.get("h"), &wanted, 1e-6)
 }
 
-fn matrix(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Numbers {
+pub(super) fn matrix(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Numbers {
     let filling = Arc::new(Filling::random(name, dtype, [rows, cols]));
     Numbers {
         decoded: wide(&filling.numbers()),

@@ -1,0 +1,159 @@
+//! Weights that a device does not bind whole: parts of their rows, and a command for each.
+
+use crate::device::Profile;
+use crate::error::{Result, bail};
+use crate::op::builder::{Draft, Node};
+use crate::op::list::Op;
+use crate::op::shaders::{embed, embed_add, experts, gemm, gemv};
+use crate::op::table::{Place, Slot, SlotInfo};
+use bytemuck::Pod;
+use std::collections::BTreeMap;
+
+/// Parts are whole tiles of every kernel that multiplies them.
+const ROWS: u32 = 64;
+
+/// A slot with some of a weight's rows.
+struct Part {
+    slot: Slot,
+    first: u32,
+    rows: u32,
+}
+
+pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
+    let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+    for at in 0..draft.nodes.len() {
+        if let Some((slot, rows)) = over(draft, &draft.nodes[at], profile)
+            && !parts.contains_key(&slot.0)
+        {
+            parts.insert(slot.0, parts_of(draft, slot, rows)?);
+        }
+    }
+    let nodes = std::mem::take(&mut draft.nodes);
+    let mut starts = Vec::with_capacity(nodes.len() + 1);
+    for node in nodes {
+        starts.push(draft.nodes.len());
+        let split = |at: &usize| parts.contains_key(&node.slots[*at].0);
+        match (0..node.slots.len()).find(split) {
+            Some(at) => {
+                let parts = &parts[&node.slots[at].0];
+                for part in parts {
+                    draft.nodes.push(narrow(&node, at, part)?);
+                }
+            }
+            None => draft.nodes.push(node),
+        }
+    }
+    starts.push(draft.nodes.len());
+    for layer in &mut draft.layers {
+        layer.cmd = starts[layer.cmd];
+    }
+    draft.head = starts[draft.head];
+    draft.pick = starts[draft.pick];
+    Ok(())
+}
+
+/// The weight of a node that has to be split, and how many of its rows a part has.
+fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
+    // Tiles of rows, so that all operations have the same parts; experts whole.
+    let unit = match node.op {
+        Op::Embed | Op::EmbedAdd | Op::Gemv | Op::GemvAdd | Op::Gemm | Op::GemmAdd => ROWS,
+        Op::Experts => {
+            let p: experts::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.rows / p.experts.max(1)
+        }
+        _ => return None,
+    };
+    let info = |slot: &Slot| &draft.slots[usize::from(slot.0)];
+    let weight = |slot: &Slot| matches!(info(slot).place, Place::Weight(..));
+    let slot = *node.slots.iter().find(|slot| weight(slot))?;
+    let w = info(&slot);
+    let fits = |rows| (profile.weight_bytes)(w.dtype, rows, w.cols) <= profile.binding_bytes_max;
+    if fits(w.rows) || unit == 0 {
+        return None;
+    }
+    // The largest number of units that fits; a weight takes the more bytes the more rows it has.
+    let (mut least, mut most) = (0, w.rows / unit);
+    while least < most {
+        let middle = most - (most - least) / 2;
+        if fits(middle * unit) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    (least > 0).then_some((slot, least * unit))
+}
+
+/// Cuts a slot into parts of so many rows; it is the first of them itself from then on.
+fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
+    let whole = draft.slots[usize::from(slot.0)].clone();
+    let Place::Weight(index, _) = whole.place else {
+        bail!(Internal, "{}: no weight", whole.name);
+    };
+    let mut parts = Vec::new();
+    for first in (0..whole.rows).step_by(rows as usize) {
+        let rows = rows.min(whole.rows - first);
+        let info = SlotInfo {
+            name: format!("{}[{first}..{}]", whole.name, first + rows),
+            rows,
+            place: Place::Weight(index, first),
+            ..whole.clone()
+        };
+        let slot = if first == 0 {
+            draft.slots[usize::from(slot.0)] = info;
+            slot
+        } else {
+            let Ok(last) = u16::try_from(draft.slots.len()) else {
+                bail!(TooLarge, "more than {} slots", u16::MAX);
+            };
+            draft.slots.push(info);
+            Slot(last)
+        };
+        parts.push(Part { slot, first, rows });
+    }
+    Ok(parts)
+}
+
+/// The node for a part of its operand `at`.
+fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
+    let mut node = node.clone();
+    node.slots[at] = part.slot;
+    let &Part { first, rows, .. } = part;
+    match node.op {
+        Op::Embed => edit(&mut node, |p: &mut embed::Params| {
+            (p.first, p.rows) = (first, rows);
+        }),
+        Op::EmbedAdd => edit(&mut node, |p: &mut embed_add::Params| {
+            (p.first, p.rows) = (first, rows);
+        }),
+        Op::Experts => edit(&mut node, |p: &mut experts::Params| {
+            let each = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+        }),
+        Op::Gemm | Op::GemmAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemm::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::Gemv | Op::GemvAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        other => bail!(
+            TooLarge,
+            "{}: {} does not take a weight in parts",
+            node.label,
+            other.name()
+        ),
+    }
+    Ok(node)
+}
+
+fn edit<P: Pod>(node: &mut Node, change: impl FnOnce(&mut P)) {
+    let mut params = bytemuck::pod_read_unaligned(&node.params);
+    change(&mut params);
+    node.params.copy_from_slice(bytemuck::bytes_of(&params));
+}

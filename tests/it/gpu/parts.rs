@@ -1,0 +1,96 @@
+//! Weights over what a device binds at once go there in parts, and give the same bits.
+
+use super::rig::{Rig, Weight, floats, live, shape};
+use super::types::matrix;
+use tabla::device::Profile;
+use tabla::dtype::DType;
+use tabla::exec::gpu::Device;
+use tabla::op::builder::Builder;
+use tabla::op::list::Op;
+use tabla::op::shaders::SHADERS;
+
+const ROWS: u32 = 200;
+const COLS: u32 = 512;
+const EXPERTS: u32 = 5;
+/// What commands of each operation become where three tiles of rows fit into a binding.
+const PARTS: usize = 4;
+
+#[test]
+fn weights_in_parts_give_the_same_bits() {
+    let Some(device) = super::device(1) else {
+        return;
+    };
+    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
+    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
+    // Their blocks hold several rows: a device that is too small for them is too small.
+    let whole = [DType::I2S, DType::Ternary];
+    for dtype in dtypes.filter(|dtype| !whole.contains(dtype)) {
+        for tokens in [1, 70] {
+            let weights = ["w", "experts"].map(|name| matrix(name, dtype, ROWS, COLS).weight);
+            let profile = device.profile();
+            let small = Profile {
+                binding_bytes_max: (profile.weight_bytes)(dtype, 70, COLS),
+                ..profile.clone()
+            };
+            let [one, many] = [profile, &small].map(|p| results(&device, p, &weights, tokens));
+            for ((name, one), (_, many)) in one.iter().zip(&many) {
+                let differ = one.iter().zip(many).position(|(a, b)| a != b);
+                assert_eq!(differ, None, "{dtype}, {name:?} of {tokens} tokens");
+            }
+        }
+    }
+}
+
+/// Everything that is done with the rows of a matrix.
+fn emit(b: &mut Builder<'_>) {
+    let (w, x) = (b.weight("w", ROWS, COLS), b.input("x", COLS));
+    let sum = b.input("sum", ROWS);
+    b.mat("y", w, x);
+    b.mat_add(w, x, sum);
+    let h = b.embed(w);
+    b.embed_add(w, h, 1, 1);
+    let (ids, _) = b.route(sum, 3, false);
+    let w = b.weight("experts", ROWS, COLS);
+    b.experts("e", w, EXPERTS, x, ids);
+}
+
+/// The bits of each operation.
+fn results(
+    device: &Device,
+    profile: &Profile,
+    weights: &[Weight],
+    tokens: u32,
+) -> Vec<(Op, Vec<u8>)> {
+    let mut rig = Rig::with(device, profile, shape(tokens), weights.to_vec(), emit);
+    let (one, many) = match tokens {
+        1 => (Op::Gemv, Op::GemvAdd),
+        _ => (Op::Gemm, Op::GemmAdd),
+    };
+    let ids: Vec<_> = (0..tokens).map(|t| (3 * t % (ROWS + 9), 5 * t)).collect();
+    rig.state(live(tokens), &ids);
+    let mut results = Vec::new();
+    for (op, name, set) in [
+        (one, "y", &[("x", COLS)][..]),
+        (many, "sum", &[("x", COLS), ("sum", ROWS)]),
+        (Op::Embed, "h", &[]),
+        (Op::EmbedAdd, "h", &[("h", COLS)]),
+        (Op::Experts, "e", &[("x", COLS)]),
+    ] {
+        for (seed, (name, cols)) in (1..).zip(set) {
+            rig.put(name, &floats(seed, (cols * tokens) as usize));
+        }
+        if op == Op::Experts {
+            // One of them is not there.
+            let ids: Vec<u32> = (0..3 * tokens).map(|i| i % (EXPERTS + 1)).collect();
+            let ids: Vec<f32> = bytemuck::cast_vec(ids);
+            rig.put("ids", &ids);
+        }
+        let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].op == op);
+        let cmds: Vec<usize> = cmds.collect();
+        let (first, count) = (cmds[0], cmds.len());
+        assert!(count == 1 || count == PARTS || op == Op::Experts && count == EXPERTS as usize);
+        rig.executor.run(0, first..first + count, 1).unwrap();
+        results.push((op, rig.bytes(name)));
+    }
+    results
+}
