@@ -135,6 +135,7 @@ fn compile(
         context: 4096,
         rows: tokens,
         cache: DType::F16,
+        part: 0,
     };
     let mut b = Builder::new(model, shape);
     emit(&mut b);

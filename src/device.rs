@@ -77,6 +77,8 @@ pub struct Profile {
     pub bindings_max: u32,
     /// The forms of kernels that it can run; none on a CPU.
     pub forms: Vec<Form>,
+    /// Positions that attention of few tokens takes at a time; 0: all.
+    pub attention_part: u32,
     /// Tokens of a prefill chunk.
     pub chunk_tokens: u32,
     /// Tokens of the longest chain in one submission.

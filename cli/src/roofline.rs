@@ -251,7 +251,7 @@ fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
     let cost = table.cost(cmd);
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
     let bytes: f64 = match cmd.op {
-        Op::Attention => cached()
+        Op::Attention | Op::AttendPart => cached()
             .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(s.rows)))
             .sum(),
         Op::RopeKv => cached().map(|s| row_bytes(s.bytes(), s.rows) * live).sum(),
@@ -271,7 +271,7 @@ fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
     } else {
         1.0
     };
-    if let (Op::Attention, Some(keys)) = (cmd.op, cached().next()) {
+    if let (Op::Attention | Op::AttendPart, Some(keys)) = (cmd.op, cached().next()) {
         let positions = f64::from(keys.rows);
         share *= seen.min(positions) / positions;
     }

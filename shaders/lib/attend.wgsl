@@ -8,6 +8,7 @@
 // the sums depends on nothing but the span.
 
 #import reduce
+#import ring
 #import tanh
 
 const LOWEST = -3.0e38;
@@ -15,15 +16,6 @@ const LOWEST = -3.0e38;
 var<workgroup> query: array<vec2<f32>, 2u * WG>;
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
-
-// Rows that are looked at: of the ring that begins at base, count of them from first on; behind
-// the last of the ring comes its row 0.
-struct Span { base: u32, first: u32, count: u32, ring: u32 }
-
-fn row_of(span: Span, i: u32) -> u32 {
-    let row = span.first + i;
-    return span.base + select(row, row - span.ring, row >= span.ring);
-}
 
 // A score, bent towards softcap at most; 0 leaves it.
 fn bent(score: f32, softcap: f32) -> f32 {

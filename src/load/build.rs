@@ -92,6 +92,7 @@ impl Build {
                 sequences,
                 context,
                 cache,
+                part: self.profile.attention_part,
             },
         );
         (self.arch.recipe)(&mut b, &self.config);

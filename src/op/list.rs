@@ -45,6 +45,10 @@ macro_rules! for_each_op {
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
             /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
             Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `y[t, h, p, :]` = the weighted values of part p of what `attention` sees, the greatest score in it, the sum of the weights
+            AttendPart = attend_part(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `y[t, h, :]` = the weighted values of all parts of `x[t, h]`, over the sum of their weights
+            AttendJoin = attend_join(x: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
             /// `y[t, i] = act(y[t, i])`, `act` one of SiLU, GELU by erf or by tanh, `max(y, 0)^2`, `max(y, 0)`

@@ -1,7 +1,7 @@
 //! The listing: a table as text, the main window into the system, and what each command costs.
 
 use super::list::{Access, Op};
-use super::shaders::attention;
+use super::shaders::{attend_part, attention};
 use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
 use std::fmt;
 
@@ -77,7 +77,7 @@ impl Table {
                 bytes: all,
                 flops: 3 * elements(1),
             },
-            Op::Attention => self.attention_cost(cmd),
+            Op::Attention | Op::AttendPart => self.attention_cost(cmd),
             // Every query element meets every position twice: once as a score, once as a sum.
             Op::SelfAttention => {
                 let positions = u64::from(self.slot(cmd.slots[1]).rows);
@@ -95,9 +95,14 @@ impl Table {
 
     /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
     fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
-        let p: attention::Params = bytemuck::pod_read_unaligned(self.params(cmd));
+        let ring = match cmd.op {
+            Op::AttendPart => {
+                bytemuck::pod_read_unaligned::<attend_part::Params>(self.params(cmd)).ring
+            }
+            _ => bytemuck::pod_read_unaligned::<attention::Params>(self.params(cmd)).ring,
+        };
         let [q, keys, _, y] = [0, 1, 2, 3].map(|i| self.slot(cmd.slots[i]));
-        let ring = u64::from(p.ring);
+        let ring = u64::from(ring);
         let sequences = u64::from(keys.rows) / ring;
         let looked_at = 2 * keys.bytes() / sequences * sequences.min(u64::from(self.tokens));
         Cost {

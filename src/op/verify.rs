@@ -139,6 +139,7 @@ mod tests {
             bindings_max: 8,
             forms: Vec::new(),
             chunk_tokens: 8,
+            attention_part: 0,
             chain_tokens: 8,
         }
     }
@@ -152,6 +153,7 @@ mod tests {
             context: 8,
             rows: 1,
             cache: DType::F32,
+            part: 0,
         };
         let mut b = Builder::new(&Square, shape);
         let w = b.weight("w", 8, 8);

@@ -86,6 +86,7 @@ mod tests {
             context: 8,
             rows: 1,
             cache: DType::F32,
+            part: 0,
         };
         let mut b = Builder::new(&Square, shape);
         let w = b.weight("w", 8, 8);

@@ -40,6 +40,8 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
         Op::RopeKv => rope_kv(o, live),
         Op::Rope => vec![("x", rope(o, live))],
+        Op::AttendPart => vec![("y", attend_part(o, live))],
+        Op::AttendJoin => vec![("y", attend_join(o, live))],
         Op::SelfAttention => vec![("y", self_attention(o, live))],
         Op::Argmax => vec![("ids", argmax(o, live))],
         Op::Advance => vec![("history", advance(o, live))],
@@ -320,6 +322,72 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
             .zip(seen)
             .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
             .sum()
+    })
+}
+
+/// What is behind the parts that are there stays.
+fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::attend_part::Params = o.params();
+    let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
+    let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
+    let mut y = o.numbers("y");
+    for (unit, row) in o
+        .rows()
+        .iter()
+        .take(live)
+        .flat_map(|row| vec![row; heads])
+        .enumerate()
+    {
+        let seen: Vec<u32> = ((row.position + 1).saturating_sub(p.window)..=row.position).collect();
+        let y = &mut y[unit * p.parts as usize * (head + 2)..];
+        let at = |position: &u32| {
+            let row = (row.sequence * p.ring + position % p.ring) as usize;
+            (row * kv_heads + unit % heads / (heads / kv_heads)) * head
+        };
+        let score = |position: &u32| {
+            let pairs = q[unit * head..][..head].iter().zip(&k[at(position)..]);
+            let score = wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>();
+            match wide(p.softcap) {
+                0.0 => score,
+                cap => cap * (score / cap).tanh(),
+            }
+        };
+        for (seen, y) in seen
+            .chunks(p.part as usize)
+            .zip(y.chunks_exact_mut(head + 2))
+        {
+            let peak = seen.iter().map(score).fold(f64::MIN, f64::max);
+            let weights: Vec<f64> = seen.iter().map(|s| (score(s) - peak).exp()).collect();
+            for (i, y) in y[..head].iter_mut().enumerate() {
+                let values = seen.iter().map(|s| wide(v[at(s) + i]));
+                *y = values.zip(&weights).map(|(v, w)| v * w).sum::<f64>() as f32;
+            }
+            y[head] = peak as f32;
+            y[head + 1] = weights.iter().sum::<f64>() as f32;
+        }
+    }
+    y
+}
+
+fn attend_join(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::attend_join::Params = o.params();
+    let x = o.numbers("x");
+    let [head, heads, parts] = [p.head_dim, p.heads, p.parts].map(|n| n as usize);
+    let size = head + 2;
+    let tokens = o.rows();
+    rows(o, live, |t, i| {
+        let seen = (tokens[t].position + 1).min(p.window);
+        let there = seen.div_ceil(p.part) as usize;
+        let parts = x[(t * heads + i / head) * parts * size..]
+            .chunks(size)
+            .take(there);
+        let peak = parts
+            .clone()
+            .map(|x| wide(x[head]))
+            .fold(f64::MIN, f64::max);
+        let weight = |x: &[f32]| (wide(x[head]) - peak).exp();
+        let total: f64 = parts.clone().map(|x| weight(x) * wide(x[head + 1])).sum();
+        parts.map(|x| weight(x) * wide(x[i % head])).sum::<f64>() / total
     })
 }
 

@@ -228,6 +228,7 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
         context: case.context,
         rows: case.tokens,
         cache: case.cache,
+        part: 0,
     };
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);

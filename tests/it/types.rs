@@ -114,6 +114,7 @@ fn program(
         context: 16,
         rows: tokens,
         cache: DType::F32,
+        part: 0,
     };
     let mut b = Builder::new(&**one, shape);
     emit(&mut b);

@@ -41,6 +41,8 @@ const LANES_MAX: u32 = 256;
 const WORKGROUP_BYTES_MAX: u32 = 16 << 10;
 /// Tokens of a prefill chunk: a multiple of the mat-mat kernels' tile.
 const CHUNK_TOKENS: u32 = 256;
+/// Positions that a workgroup attends to, of few tokens: two tiles of its lanes.
+const ATTENTION_PART: u32 = 256;
 /// Tokens of the longest chain in one submission.
 const CHAIN_TOKENS: u32 = 32;
 
@@ -378,6 +380,7 @@ fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> 
         weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
+        attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
     }

@@ -57,6 +57,9 @@ fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
         Op::Attention => {
             bytemuck::pod_read_unaligned::<shaders::attention::Params>(params).head_dim
         }
+        Op::AttendPart => {
+            bytemuck::pod_read_unaligned::<shaders::attend_part::Params>(params).head_dim
+        }
         Op::SelfAttention => {
             bytemuck::pod_read_unaligned::<shaders::self_attention::Params>(params).head_dim
         }

@@ -21,6 +21,15 @@ pub struct Heads {
     pub window: u32,
 }
 
+/// Parts that positions are cut into at most.
+const PARTS_MAX: u32 = 64;
+
+/// Elements of a head at most, where positions are cut into parts.
+const PARTS_HEAD_MAX: u32 = 512;
+
+/// Tokens at most: more are work enough for a device as they are.
+const PARTS_TOKENS_MAX: u32 = 16;
+
 /// How positions turn the elements of a head (`RoPE`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rope {
@@ -89,6 +98,11 @@ impl Builder<'_> {
     /// Attention of `q` over the positions of its window, `[tokens, heads head_dim]`. Scores are
     /// `scale q . k`, bent to `softcap tanh(score / softcap)` where that is not 0.
     pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
+        let head = at.head_dim;
+        let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
+        if self.shape.part > 0 && q.tokens <= PARTS_TOKENS_MAX && octets {
+            return self.attention_in_parts(at, q, scale, softcap, self.shape.part);
+        }
         let y = self.scratch("a", q.tokens, q.cols);
         let ring = self.ring(at);
         let [keys, values] = self.cache(at);
@@ -113,6 +127,62 @@ impl Builder<'_> {
             &params,
             work,
         );
+        y
+    }
+
+    /// The same, where each `part` of the positions is looked at on its own, but in no more than
+    /// [`PARTS_MAX`] parts: for few tokens that look at many positions.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "those of attention, and the part"
+    )]
+    pub fn attention_in_parts(
+        &mut self,
+        at: Heads,
+        q: X,
+        scale: f32,
+        softcap: f32,
+        part: u32,
+    ) -> X {
+        let (tokens, ring) = (q.tokens, self.ring(at));
+        let window = match at.window {
+            0 => ring,
+            window => window.min(ring),
+        };
+        let part = part.max(window.div_ceil(PARTS_MAX));
+        let parts = window.div_ceil(part.max(1));
+        let size = at.heads * parts * (at.head_dim + 2);
+        let x = self.scratch("p", tokens, size);
+        let [keys, values] = self.cache(at);
+        let params = shaders::attend_part::Params {
+            tokens,
+            heads: at.heads,
+            kv_heads: at.kv_heads,
+            head_dim: at.head_dim,
+            scale,
+            softcap,
+            window,
+            ring,
+            part,
+            parts,
+        };
+        let slots = [q.slot, keys, values, x.slot, self.state];
+        let fours = (at.heads / at.kv_heads.max(1)).div_ceil(4);
+        let work = [at.kv_heads * fours * parts, tokens];
+        let kernel = (Op::AttendPart, Some(self.shape.cache));
+        self.emit(kernel, &slots, &params, work);
+
+        let y = self.scratch("a", tokens, q.cols);
+        let params = shaders::attend_join::Params {
+            tokens,
+            heads: at.heads,
+            head_dim: at.head_dim,
+            window,
+            part,
+            parts,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::AttendJoin, None), &slots, &params, [at.heads, tokens]);
         y
     }
 

@@ -261,6 +261,7 @@ mod tests {
             sequences: 1,
             context: 8,
             cache: DType::F32,
+            part: 0,
         };
         let mut b = Builder::new(&One, shape);
         emit(&mut b);

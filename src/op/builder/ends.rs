@@ -188,6 +188,7 @@ mod tests {
             sequences: 1,
             context: 8,
             cache: DType::F32,
+            part: 0,
         };
         let mut b = Builder::new(&Square, shape);
         let x = b.input("x", 8);

@@ -65,6 +65,8 @@ pub struct Shape {
     pub rows: u32,
     /// Storage of the KV cache.
     pub cache: DType,
+    /// Positions that attention of few tokens takes at a time; 0: all.
+    pub part: u32,
 }
 
 /// Which rows get logits.

@@ -83,6 +83,7 @@ mod tests {
             sequences: 1,
             context: 8,
             cache: DType::F32,
+            part: 0,
         };
         let mut b = Builder::new(&Digits, shape);
         let w = b.weight("w", 96, 96);

@@ -27,6 +27,14 @@ fn cases(device: &Device, op: Op) -> f64 {
     f64::from(cpu::cases(op)[0].tolerance)
 }
 
+pub(super) fn attend_part(device: &Device) -> f64 {
+    cases(device, Op::AttendPart)
+}
+
+pub(super) fn attend_join(device: &Device) -> f64 {
+    cases(device, Op::AttendJoin)
+}
+
 pub(super) fn combine(device: &Device) -> f64 {
     cases(device, Op::Combine)
 }

@@ -23,7 +23,7 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, too_large};
-use experts::{combine, experts, route};
+use experts::{attend_join, attend_part, combine, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
@@ -55,6 +55,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("rope_kv", rope_kv),
     ("rope", rope),
     ("attention", attention),
+    ("attend_part", attend_part),
+    ("attend_join", attend_join),
     ("glu", glu),
     ("activate", activate),
     ("add", add),

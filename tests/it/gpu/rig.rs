@@ -75,6 +75,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
         context: 512,
         rows: tokens,
         cache: DType::F32,
+        part: 0,
     }
 }
 

@@ -1,0 +1,51 @@
+// y[t, h, :] = the weighted values of all parts of x[t, h], over the sum of their weights
+//
+// x: [tokens, heads, parts, head_dim + 2] f32, as attend_part leaves it.  y: [tokens, heads,
+// head_dim] f32.  One workgroup per token and head.
+
+#import grid
+#import state
+
+const WG = 64u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let token = group.y;
+    let head = unit_of(group, groups);
+    if (token >= min(params.tokens, state.live) || head >= params.heads) {
+        return;
+    }
+    let seen = min(min(state.row[token].position + 1u, state.context), params.window);
+    let parts = min((seen + params.part - 1u) / params.part, params.parts);
+    let size = params.head_dim + 2u;
+    let base = (token * params.heads + head) * params.parts * size;
+    var peak = x[base + params.head_dim];
+    for (var p = 1u; p < parts; p++) {
+        peak = max(peak, x[base + p * size + params.head_dim]);
+    }
+    var total = 0.0;
+    for (var p = 0u; p < parts; p++) {
+        let at = base + p * size + params.head_dim;
+        total += exp(x[at] - peak) * x[at + 1u];
+    }
+    for (var i = lane; i < params.head_dim; i += WG) {
+        var sum = 0.0;
+        for (var p = 0u; p < parts; p++) {
+            let at = base + p * size;
+            sum += exp(x[at + params.head_dim] - peak) * x[at + i];
+        }
+        y[(token * params.heads + head) * params.head_dim + i] = sum / total;
+    }
+}

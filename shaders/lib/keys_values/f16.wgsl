@@ -1,0 +1,21 @@
+// The KV cache by octets: eight f16 in 16 bytes.
+
+#import eight
+
+@group(0) @binding(1) var<storage, read> k_cache: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> v_cache: array<vec4<u32>>;
+
+fn eight_of(words: vec4<u32>) -> Eight {
+    return Eight(
+        vec4(unpack2x16float(words.x), unpack2x16float(words.y)),
+        vec4(unpack2x16float(words.z), unpack2x16float(words.w)),
+    );
+}
+
+fn key(i: u32) -> Eight {
+    return eight_of(k_cache[i]);
+}
+
+fn value(i: u32) -> Eight {
+    return eight_of(v_cache[i]);
+}
