@@ -9,6 +9,17 @@ mod device;
 mod link;
 mod pipelines;
 mod readback;
+// wgpu's Vulkan is built for these.
+#[cfg_attr(
+    not(any(
+        windows,
+        target_os = "linux",
+        target_os = "android",
+        target_os = "freebsd"
+    )),
+    path = "unrecorded.rs"
+)]
+mod recorded;
 mod run;
 pub mod source;
 mod upload;

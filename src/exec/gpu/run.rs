@@ -1,4 +1,4 @@
-//! Replaying: one compute pass of prebuilt objects, one submission.
+//! Replaying through wgpu: one compute pass of prebuilt objects, one submission.
 
 use super::arena::Arena;
 use super::device::Device;
@@ -17,6 +17,23 @@ pub(super) struct Command {
     pub(super) group: usize,
     pub(super) params: Range<usize>,
     pub(super) grid: [u32; 3],
+}
+
+/// A range of the commands of a table.
+///
+/// # Errors
+///
+/// `Argument` where there are none.
+pub(super) fn in_table<'a>(
+    commands: &'a [Vec<Command>],
+    table: usize,
+    range: &Range<usize>,
+) -> Result<&'a [Command]> {
+    let all = commands.get(table);
+    let Some(commands) = all.and_then(|all| all.get(range.clone())) else {
+        bail!(Argument, "gpu: no commands {range:?} in table {table}");
+    };
+    Ok(commands)
 }
 
 /// A device with tables linked to it. Indices go into the vectors beside them.
@@ -60,10 +77,7 @@ impl Executor for Linked {
 
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         self.device.failure.check()?;
-        let all = self.commands.get(table);
-        let Some(commands) = all.and_then(|all| all.get(cmds.clone())) else {
-            bail!(Argument, "gpu: no commands {cmds:?} in table {table}");
-        };
+        let commands = in_table(&self.commands, table, &cmds)?;
         let work = self.encode(&self.tables[table].params, commands, times);
         self.device.queue.submit([work]);
         self.device.failure.check()
@@ -71,17 +85,7 @@ impl Executor for Linked {
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
         self.device.failure.check()?;
-        let entry = self.arena.range(place, offset, bytes.len())?;
-        if matches!(place, Place::Weight(..)) {
-            bail!(Argument, "gpu: {place:?}: weights are written by linking");
-        }
-        if !offset.is_multiple_of(4) || !bytes.len().is_multiple_of(4) {
-            let n = bytes.len();
-            bail!(
-                Argument,
-                "gpu: {place:?}: {n} bytes at {offset} are no whole words"
-            );
-        }
+        let entry = self.arena.writable(place, offset, bytes.len())?;
         self.device
             .queue
             .write_buffer(&entry.buffer, offset as u64, bytes);
