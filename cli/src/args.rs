@@ -13,7 +13,7 @@ use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{
-    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source,
+    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay, SEQUENCES_MAX, Source,
     WeightMemory,
 };
 
@@ -134,6 +134,10 @@ pub(crate) struct DeviceArgs {
     /// their own, which is faster, or mapped from the file; auto packs where they fit
     #[arg(long, value_enum, default_value_t = Weights::Auto)]
     weights: Weights,
+    /// How the GPU replays tables: recorded once, which is for Vulkan, or encoded for every
+    /// submission; auto records where it can
+    #[arg(long, value_enum, default_value_t = Replays::Auto)]
+    replay: Replays,
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
@@ -194,6 +198,13 @@ enum Weights {
     Packed,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Replays {
+    Auto,
+    Encoded,
+    Recorded,
+}
+
 impl DeviceArgs {
     /// The library's options.
     pub(crate) fn options(&self, context: u32) -> Result<Options, Failure> {
@@ -222,6 +233,11 @@ impl DeviceArgs {
             gpu_features: match self.gpu_features {
                 Features::All => GpuFeatures::All,
                 Features::Baseline => GpuFeatures::Baseline,
+            },
+            replay: match self.replay {
+                Replays::Auto => Replay::Auto,
+                Replays::Encoded => Replay::Encoded,
+                Replays::Recorded => Replay::Recorded,
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,

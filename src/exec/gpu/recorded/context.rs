@@ -135,7 +135,7 @@ impl Context {
     }
 
     /// Command buffers of a pool of their own, each of which may be recorded anew.
-    pub(super) fn command_buffers(&self, count: u32) -> Result<Vec<vk::CommandBuffer>> {
+    pub(super) fn command_buffers(&self, count: usize) -> Result<Vec<vk::CommandBuffer>> {
         let info = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
             .queue_family_index(self.family);
@@ -144,7 +144,7 @@ impl Context {
         let pool = self.checked("command pool", pool)?;
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(self.keep(pool, ash::Device::destroy_command_pool))
-            .command_buffer_count(count);
+            .command_buffer_count(u32::try_from(count).expect("a small constant"));
         // SAFETY: the pool was just made and is used by this thread alone.
         let made = unsafe { self.raw.allocate_command_buffers(&info) };
         self.checked("command buffers", made)

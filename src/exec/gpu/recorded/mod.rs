@@ -13,6 +13,7 @@ mod context;
 mod kernels;
 mod record;
 mod ring;
+mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
@@ -89,7 +90,7 @@ struct Recorded {
 pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
-    let options = kernels::options(&context)?;
+    let options = spirv::options(&context)?;
     let pipelines = pipelines::compile(device, &parts.kernels, &|shader, text| {
         let pipeline = kernels::pipeline(&context, &layouts, &options, (shader, text))?;
         Ok((pipeline, layouts.pipelines[shader.bindings.len()]))
@@ -143,14 +144,16 @@ impl Executor for Recorded {
         let _turn = self.context.turn()?;
         let entry = self.arena.writable(place, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.place];
-        self.ring.write(&self.context, (buffer, offset as u64), bytes)
+        self.ring
+            .write(&self.context, (buffer, offset as u64), bytes)
     }
 
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.context.turn()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.place];
-        self.ring.read(&self.context, (buffer, offset as u64), bytes)
+        self.ring
+            .read(&self.context, (buffer, offset as u64), bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {

@@ -75,7 +75,7 @@ pub(super) struct Recordings {
 impl Recordings {
     pub(super) fn new(context: &Context) -> Result<Self> {
         Ok(Self {
-            free: context.command_buffers(KEPT as u32)?,
+            free: context.command_buffers(KEPT)?,
             known: Vec::with_capacity(KEPT),
         })
     }
@@ -123,8 +123,8 @@ fn record<'a>(
     table: &Table,
     cmds: impl Iterator<Item = (&'a DispatchCmd, &'a Command)>,
 ) -> Result<()> {
-    let info = vk::CommandBufferBeginInfo::default()
-        .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+    let info =
+        vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
     // SAFETY: the buffer is not pending, and its pool lets each begin anew.
     let begun = unsafe { context.raw.begin_command_buffer(buffer, &info) };
     context.checked("commands", begun)?;
@@ -181,11 +181,15 @@ mod tests {
     fn a_command_waits_for_what_it_meets() {
         let [a, b, c] = [0, 1, 2].map(Place::Scratch);
         let mut touched = Touched::default();
-        let mut wants = |operands: &[(Place, bool)]| touched.wants_barrier(operands.iter().copied());
+        let mut wants =
+            |operands: &[(Place, bool)]| touched.wants_barrier(operands.iter().copied());
         assert!(!wants(&[(a, false), (b, true)]), "the first");
         assert!(!wants(&[(a, false), (c, true)]), "reads beside reads");
         assert!(wants(&[(b, false)]), "reads what was written");
-        assert!(!wants(&[(a, true)]), "the reads of a were before the barrier");
+        assert!(
+            !wants(&[(a, true)]),
+            "the reads of a were before the barrier"
+        );
         assert!(wants(&[(b, true)]), "writes what was read");
         assert!(wants(&[(b, true)]), "writes what was written");
         assert!(!wants(&[(c, true)]), "another place");

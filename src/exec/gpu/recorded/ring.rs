@@ -46,7 +46,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     pub(super) fn new(context: &Context) -> Result<Self> {
-        let buffers = context.command_buffers(SLOTS as u32)?;
+        let buffers = context.command_buffers(SLOTS)?;
         let mut slots = [Slot {
             commands: vk::CommandBuffer::null(),
             fence: vk::Fence::null(),
@@ -78,7 +78,11 @@ impl Ring {
             barrier(context, commands, Before::Copy);
             // SAFETY: the commands are being recorded; the caller holds range and words to the
             // buffer, and a piece is no longer than the limit.
-            unsafe { context.raw.cmd_update_buffer(commands, target, offset, some) };
+            unsafe {
+                context
+                    .raw
+                    .cmd_update_buffer(commands, target, offset, some);
+            };
             offset += some.len() as u64;
             let written = self.open.get_or_insert_default();
             *written += some.len();
