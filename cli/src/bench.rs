@@ -54,7 +54,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             }
             bar.at(bar.position() + 1);
         }
-        if args.commands {
+        if args.commands && profile.kind == DeviceKind::Cpu {
             peak = best(peak, cpu::peak(&cpu_options(&options, &profile))?);
         }
     }

@@ -48,6 +48,8 @@ pub struct Lap {
     /// Their time together. Where threads wait for each other, that counts for the command which
     /// they wait for.
     pub took: Duration,
+    /// When its last replay began, from when timing began.
+    pub begun: Duration,
 }
 
 /// A device with tables linked to it: their places have memory, their kernels are chosen.

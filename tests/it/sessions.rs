@@ -1,10 +1,11 @@
 //! The same answer: seeds, threads, chains, chunks; cancellation and limits.
 
 use crate::common::{golden, greedy, picks, replays, session, story};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tabla::text::Encode;
 use tabla::{
-    Batch, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session, Source,
+    Batch, DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
+    Source,
 };
 
 const SAMPLING: Sampling = Sampling {
@@ -403,14 +404,18 @@ fn bad_arguments_are_errors() {
 /// The commands of one replay take no longer together than the replay, and nothing is left out.
 #[test]
 fn every_command_is_timed() {
-    for threads in [1, 3] {
-        let mut s = story(Options {
-            threads,
-            ..Options::default()
-        });
+    let with = |threads| Options {
+        device: DeviceChoice::Cpu,
+        threads,
+        ..Options::default()
+    };
+    for options in [1, 3].map(with).into_iter().chain(replays()) {
+        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
+        let mut s = Session::new(model.expect("it loads"));
         let prompt = prompt(&s);
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        s.time_commands().expect("a CPU can");
+        s.time_commands().expect("there is a clock");
+        let begun = Instant::now();
         let stats = s
             .generate(&sampled(0), &mut |_| Flow::Continue)
             .expect("it generates");
@@ -431,6 +436,10 @@ fn every_command_is_timed() {
             let all: Duration = laps.iter().map(|lap| lap.took).sum();
             assert!(all <= stats.took, "{all:?} of {:?}", stats.took);
             assert_eq!(all > Duration::ZERO, table.name == "sampled");
+            for pair in laps.windows(2) {
+                assert!(pair[0].begun <= pair[1].begun, "one after the other");
+            }
+            assert!(laps.iter().all(|lap| lap.begun <= begun.elapsed()));
         }
     }
 }

@@ -332,7 +332,8 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         label: Some("tabla"),
         required_features: forms
             .iter()
-            .fold(FEATURES, |all, form| all | features(*form)),
+            .fold(FEATURES, |all, form| all | features(*form))
+            .union(timestamps(adapter, options)),
         required_limits: limits.clone(),
         // Large blocks to place buffers in would be wasted: the large buffers are weights.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
@@ -376,6 +377,16 @@ fn forms(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
     let able = |form: &Form| adapter.features().contains(features(*form));
     let all = Form::ALL.iter().copied();
     all.filter(|form| wanted(form) && able(form)).collect()
+}
+
+/// What timing commands needs, where the device has it.
+fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+    let needs = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
+    if options.features == GpuFeatures::All && adapter.features().contains(needs) {
+        needs
+    } else {
+        wgpu::Features::empty()
+    }
 }
 
 fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {

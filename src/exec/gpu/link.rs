@@ -106,6 +106,7 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
         groups,
         arena,
         readback,
+        clock: None,
         device,
     }))
 }

@@ -5,7 +5,9 @@
 //! for a token is to encode one compute pass of prebuilt objects and to submit it.
 
 mod arena;
+mod clock;
 mod device;
+mod laps;
 mod link;
 mod pipelines;
 mod readback;

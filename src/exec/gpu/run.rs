@@ -1,6 +1,7 @@
 //! Replaying through wgpu: one compute pass of prebuilt objects, one submission.
 
 use super::arena::Arena;
+use super::clock::Clock;
 use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
@@ -9,6 +10,7 @@ use crate::exec::{Executor, Lap};
 use crate::op::table::{Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A command in terms of what was made for it.
 #[derive(Debug)]
@@ -46,13 +48,29 @@ pub(super) struct Linked {
     pub(super) groups: Vec<wgpu::BindGroup>,
     pub(super) arena: Arena,
     pub(super) readback: Readback,
+    /// What times the commands, once that was asked for.
+    pub(super) clock: Option<Clock>,
 }
 
 impl Linked {
-    fn encode(&self, params: &[u8], commands: &[Command], times: u32) -> wgpu::CommandBuffer {
+    fn encode(
+        &self,
+        params: &[u8],
+        commands: &[Command],
+        times: u32,
+        clock: Option<&Clock>,
+    ) -> wgpu::CommandBuffer {
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
         let mut pass = encoder.begin_compute_pass(&Default::default());
         let mut bound = None;
+        let mut stamps = 0;
+        let mut stamp = |pass: &mut wgpu::ComputePass<'_>| {
+            if let Some(clock) = clock {
+                pass.write_timestamp(&clock.stamps, stamps);
+                stamps += 1;
+            }
+        };
+        stamp(&mut pass);
         for _ in 0..times {
             for command in commands {
                 if bound != Some(command.pipeline) {
@@ -63,10 +81,33 @@ impl Linked {
                 pass.set_immediates(0, &params[command.params.clone()]);
                 let [x, y, z] = command.grid;
                 pass.dispatch_workgroups(x, y, z);
+                stamp(&mut pass);
             }
         }
         drop(pass);
+        if let Some(clock) = clock {
+            encoder.resolve_query_set(&clock.stamps, 0..stamps, &clock.resolved, 0);
+        }
         encoder.finish()
+    }
+
+    /// Replays a range once, waits for it, and times its commands.
+    fn timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
+        let commands = in_table(&self.commands, table, cmds)?;
+        let params = &self.tables[table].params;
+        let work = self.encode(params, commands, 1, self.clock.as_ref());
+        let submitted = Instant::now();
+        self.device.queue.submit([work]);
+        if let Some(clock) = &mut self.clock {
+            let ticks = &mut clock.ticks[..=cmds.len()];
+            let bytes = bytemuck::cast_slice_mut(ticks);
+            let Self {
+                device, readback, ..
+            } = self;
+            readback.read(device, &clock.resolved, 0, bytes)?;
+            clock.laps.add((table, cmds), submitted, ticks);
+        }
+        self.device.failure.check()
     }
 }
 
@@ -78,7 +119,10 @@ impl Executor for Linked {
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         self.device.failure.check()?;
         let commands = in_table(&self.commands, table, &cmds)?;
-        let work = self.encode(&self.tables[table].params, commands, times);
+        if self.clock.as_ref().is_some_and(|clock| clock.laps.are_on()) {
+            return (0..times).try_for_each(|_| self.timed(table, &cmds));
+        }
+        let work = self.encode(&self.tables[table].params, commands, times, None);
         self.device.queue.submit([work]);
         self.device.failure.check()
     }
@@ -100,12 +144,22 @@ impl Executor for Linked {
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        bail!(Unsupported, "gpu: commands are timed on a CPU alone");
+        self.device.failure.check()?;
+        let clock = match self.clock.take() {
+            Some(clock) => clock,
+            None => Clock::new(&self.device, &self.tables)?,
+        };
+        self.clock.insert(clock).laps.begin();
+        Ok(())
     }
 
-    fn end_timing(&mut self) {}
+    fn end_timing(&mut self) {
+        self.clock.iter_mut().for_each(|clock| clock.laps.end());
+    }
 
-    fn laps(&self, _: usize) -> &[Lap] {
-        &[]
+    fn laps(&self, table: usize) -> &[Lap] {
+        self.clock
+            .as_ref()
+            .map_or(&[], |clock| clock.laps.of(table))
     }
 }

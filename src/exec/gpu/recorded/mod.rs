@@ -9,6 +9,7 @@
     reason = "commands are recorded through functions of Vulkan"
 )]
 
+mod clock;
 mod context;
 mod kernels;
 mod record;
@@ -21,10 +22,11 @@ use super::link::{Parts, filled};
 use super::pipelines;
 use super::run::{Command, in_table};
 use crate::device::Profile;
-use crate::error::{Result, bail};
+use crate::error::Result;
 use crate::exec::{Executor, Lap};
 use crate::op::table::{Place, Table};
 use ash::vk;
+use clock::Clock;
 use context::Context;
 pub(super) use context::{able, idle};
 use kernels::Layouts;
@@ -84,6 +86,8 @@ struct Recorded {
     ring: Ring,
     buffers: Buffers,
     arena: Arena,
+    /// What times the commands, once that was asked for.
+    clock: Option<Clock>,
 }
 
 /// Links tables to a device whose queue is shared with wgpu.
@@ -112,6 +116,7 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
         tables: parts.program.tables,
         buffers,
         arena,
+        clock: None,
         context,
     }))
 }
@@ -124,6 +129,13 @@ impl Executor for Recorded {
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         let turn = self.context.turn()?;
         let commands = in_table(&self.commands, table, &cmds)?;
+        if let Some(clock) = self.clock.as_mut().filter(|clock| clock.laps.are_on()) {
+            self.ring
+                .submit(&self.context, vk::CommandBuffer::null(), 0)?;
+            let (table, range) = ((table, &self.tables[table]), (&cmds, commands));
+            let mut replay = || clock.replay(&self.context, &self.kernels, table, range);
+            return (0..times).try_for_each(|_| replay());
+        }
         let recording = match self.recordings.find(table, &cmds) {
             Some(known) => known,
             None => {
@@ -157,12 +169,22 @@ impl Executor for Recorded {
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        bail!(Unsupported, "gpu: commands are timed on a CPU alone");
+        let _turn = self.context.turn()?;
+        let clock = match self.clock.take() {
+            Some(clock) => clock,
+            None => Clock::new(&self.context, &self.tables)?,
+        };
+        self.clock.insert(clock).laps.begin();
+        Ok(())
     }
 
-    fn end_timing(&mut self) {}
+    fn end_timing(&mut self) {
+        self.clock.iter_mut().for_each(|clock| clock.laps.end());
+    }
 
-    fn laps(&self, _: usize) -> &[Lap] {
-        &[]
+    fn laps(&self, table: usize) -> &[Lap] {
+        self.clock
+            .as_ref()
+            .map_or(&[], |clock| clock.laps.of(table))
     }
 }

@@ -107,7 +107,13 @@ impl Recordings {
     ) -> Result<vk::CommandBuffer> {
         let buffer = self.free.pop().expect("there is room");
         let cmds = table.cmds[range.clone()].iter().zip(commands);
-        let recorded = record(context, kernels, buffer, table, cmds);
+        let tape = Tape {
+            context,
+            kernels,
+            buffer,
+            stamps: None,
+        };
+        let recorded = tape.record(table, cmds);
         match recorded {
             Ok(()) => self.known.push((at, range, buffer)),
             Err(_) => self.free.push(buffer),
@@ -116,34 +122,67 @@ impl Recordings {
     }
 }
 
-fn record<'a>(
-    context: &Context,
-    kernels: &Kernels,
-    buffer: vk::CommandBuffer,
-    table: &Table,
-    cmds: impl Iterator<Item = (&'a DispatchCmd, &'a Command)>,
-) -> Result<()> {
-    let info =
-        vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
-    // SAFETY: the buffer is not pending, and its pool lets each begin anew.
-    let begun = unsafe { context.raw.begin_command_buffer(buffer, &info) };
-    context.checked("commands", begun)?;
-    barrier(context, buffer, Before::Range);
-    let mut touched = Touched::default();
-    let mut bound = None;
-    for (cmd, command) in cmds {
-        if touched.wants_barrier(operands(table, cmd)) {
-            barrier(context, buffer, Before::Command);
+/// A command buffer to be recorded.
+pub(super) struct Tape<'a> {
+    pub(super) context: &'a Context,
+    pub(super) kernels: &'a Kernels,
+    pub(super) buffer: vk::CommandBuffer,
+    /// Timestamps for before the first command, and after each.
+    pub(super) stamps: Option<vk::QueryPool>,
+}
+
+impl Tape<'_> {
+    pub(super) fn record<'a>(
+        &self,
+        table: &Table,
+        cmds: impl ExactSizeIterator<Item = (&'a DispatchCmd, &'a Command)>,
+    ) -> Result<()> {
+        let (context, buffer) = (self.context, self.buffer);
+        let info = vk::CommandBufferBeginInfo::default()
+            .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+        // SAFETY: the buffer is not pending, and its pool lets each begin anew.
+        let begun = unsafe { context.raw.begin_command_buffer(buffer, &info) };
+        context.checked("commands", begun)?;
+        barrier(context, buffer, Before::Range);
+        self.first_stamp(cmds.len());
+        let mut touched = Touched::default();
+        let mut bound = None;
+        for ((cmd, command), behind) in cmds.zip(1..) {
+            if touched.wants_barrier(operands(table, cmd)) {
+                barrier(context, buffer, Before::Command);
+            }
+            if bound != Some(command.pipeline) {
+                bound = Some(command.pipeline);
+                self.kernels.bind(context, buffer, command.pipeline);
+            }
+            let params = table.params(cmd);
+            self.kernels.dispatch(context, buffer, command, params);
+            self.stamp(behind);
         }
-        if bound != Some(command.pipeline) {
-            bound = Some(command.pipeline);
-            kernels.bind(context, buffer, command.pipeline);
-        }
-        kernels.dispatch(context, buffer, command, table.params(cmd));
+        // SAFETY: the buffer is being recorded.
+        let ended = unsafe { context.raw.end_command_buffer(buffer) };
+        context.checked("commands", ended)
     }
-    // SAFETY: the buffer is being recorded.
-    let ended = unsafe { context.raw.end_command_buffer(buffer) };
-    context.checked("commands", ended)
+
+    fn first_stamp(&self, commands: usize) {
+        if let Some(stamps) = self.stamps {
+            let count = u32::try_from(commands + 1).expect("tables are small");
+            let raw = &self.context.raw;
+            // SAFETY: the buffer is being recorded; the pool has a timestamp for each command of
+            // the longest table, and one.
+            unsafe { raw.cmd_reset_query_pool(self.buffer, stamps, 0, count) };
+            self.stamp(0);
+        }
+    }
+
+    /// The time when all before is done.
+    fn stamp(&self, at: u32) {
+        if let Some(stamps) = self.stamps {
+            let (raw, done) = (&self.context.raw, vk::PipelineStageFlags::BOTTOM_OF_PIPE);
+            // SAFETY: the buffer is being recorded; the timestamp was reset in it.
+            unsafe { raw.cmd_write_timestamp(self.buffer, done, stamps, at) };
+        }
+    }
 }
 
 /// The places of a command, and whether it writes them.
