@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Detokenize(DetokenizeArgs),
     /// Measures prompt processing and generation
     Bench(BenchArgs),
+    /// Writes a trace of every command, for Perfetto or Chrome, and prints a roofline table
+    Trace(TraceArgs),
     /// Fetches a model from the Hugging Face Hub and prints where it is
     Pull(PullArgs),
     /// Writes a model in smaller storage types
@@ -411,6 +413,25 @@ pub(crate) struct DevicesArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Tokens to pick behind the prompt
+    #[arg(short, long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) n_predict: u32,
+    /// Where to write
+    #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct LogitsArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
@@ -489,8 +510,8 @@ pub(crate) struct BenchArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SEQUENCES_MAX)))]
     pub(crate) n_parallel: Vec<u32>,
-    /// Times every command of the tables, and holds it against memory and arithmetic (CPU; not in
-    /// CSV)
+    /// Times every command of the tables, and on a CPU holds it against memory and
+    /// arithmetic (not in CSV)
     #[arg(long)]
     pub(crate) commands: bool,
     /// How often each test is repeated

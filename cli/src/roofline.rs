@@ -1,5 +1,5 @@
-//! `tabla bench --commands`: what every command moves and computes in the time that it takes, held
-//! against what memory and arithmetic delivered in the same run.
+//! `tabla bench --commands` and `tabla trace`: what every command moves and computes in the time that
+//! it takes, held against what memory and arithmetic of a CPU delivered in the same run.
 
 use crate::failure::Failure;
 use crate::terminal;
@@ -18,7 +18,7 @@ pub(crate) struct Load {
     pub(crate) tokens: u32,
 }
 
-/// Bytes and operations per second that were measured, of all threads.
+/// Bytes and operations per second that were measured, of all threads; 0 where they were not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) memory: f64,
@@ -137,6 +137,11 @@ impl Commands {
             });
             self.groups.len() - 1
         })
+    }
+
+    /// Whether nothing was timed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
     }
 
     /// One object for each group.
