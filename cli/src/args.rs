@@ -4,9 +4,11 @@ use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
+use crate::logits::LogitsArgs;
 use crate::quantize::{self, Choice};
 use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::terminal;
+use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tabla::dtype::DType;
@@ -410,46 +412,6 @@ pub(crate) struct DevicesArgs {
     /// Writes one JSON array
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct TraceArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArg,
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    /// Tokens to pick behind the prompt
-    #[arg(short, long, value_name = "N", default_value_t = 8)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) n_predict: u32,
-    /// Where to write
-    #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
-    pub(crate) out: PathBuf,
-    #[command(flatten)]
-    pub(crate) context: ContextArg,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct LogitsArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArg,
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    /// Token ids instead of text
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
-    pub(crate) tokens: Vec<u32>,
-    /// Where to write: float32, [1, vocabulary]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// The logits after every token: [tokens, vocabulary]
-    #[arg(long)]
-    pub(crate) all: bool,
-    #[command(flatten)]
-    pub(crate) context: ContextArg,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
 }
 
 #[derive(Args, Debug)]

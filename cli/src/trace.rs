@@ -5,12 +5,14 @@
 //! and names of process and tracks (`M`). What the host waited for is one track, what the device
 //! did another, commands inside of their layers.
 
-use crate::args::{TraceArgs, source_name};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, source_name};
 use crate::failure::Failure;
 use crate::probe::Probe;
 use crate::roofline::{self, Commands, Limits, Load};
 use crate::{bench, open, prompt, run, terminal};
+use clap::Args;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tabla::exec::Lap;
 use tabla::exec::cpu;
@@ -21,6 +23,25 @@ use tabla::{DeviceKind, Options, Precision, Profile, Sampling, Session, Source};
 const HOST: u32 = 1;
 /// The track of what the device did.
 const DEVICE: u32 = 2;
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Tokens to pick behind the prompt
+    #[arg(short, long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) n_predict: u32,
+    /// Where to write
+    #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
 
 pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
