@@ -59,7 +59,7 @@ pub trait Executor: Send {
     /// The facts that the tables were planned with.
     fn profile(&self) -> &Profile;
 
-    /// Replays `cmds` of a table `times` times, in one submission.
+    /// Replays `cmds` of a table `times` times; the host does not wait for the device.
     ///
     /// # Errors
     ///

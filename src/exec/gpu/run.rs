@@ -1,4 +1,4 @@
-//! Replaying through wgpu: one compute pass of prebuilt objects, one submission.
+//! Replaying through wgpu: a compute pass of prebuilt objects and a submission for each replay.
 
 use super::arena::Arena;
 use super::clock::Clock;
@@ -57,7 +57,6 @@ impl Linked {
         &self,
         params: &[u8],
         commands: &[Command],
-        times: u32,
         clock: Option<&Clock>,
     ) -> wgpu::CommandBuffer {
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
@@ -71,18 +70,16 @@ impl Linked {
             }
         };
         stamp(&mut pass);
-        for _ in 0..times {
-            for command in commands {
-                if bound != Some(command.pipeline) {
-                    pass.set_pipeline(&self.pipelines[command.pipeline]);
-                    bound = Some(command.pipeline);
-                }
-                pass.set_bind_group(0, &self.groups[command.group], &[]);
-                pass.set_immediates(0, &params[command.params.clone()]);
-                let [x, y, z] = command.grid;
-                pass.dispatch_workgroups(x, y, z);
-                stamp(&mut pass);
+        for command in commands {
+            if bound != Some(command.pipeline) {
+                pass.set_pipeline(&self.pipelines[command.pipeline]);
+                bound = Some(command.pipeline);
             }
+            pass.set_bind_group(0, &self.groups[command.group], &[]);
+            pass.set_immediates(0, &params[command.params.clone()]);
+            let [x, y, z] = command.grid;
+            pass.dispatch_workgroups(x, y, z);
+            stamp(&mut pass);
         }
         drop(pass);
         if let Some(clock) = clock {
@@ -95,7 +92,7 @@ impl Linked {
     fn timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
         let commands = in_table(&self.commands, table, cmds)?;
         let params = &self.tables[table].params;
-        let work = self.encode(params, commands, 1, self.clock.as_ref());
+        let work = self.encode(params, commands, self.clock.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
         if let Some(clock) = &mut self.clock {
@@ -122,8 +119,11 @@ impl Executor for Linked {
         if self.clock.as_ref().is_some_and(|clock| clock.laps.are_on()) {
             return (0..times).try_for_each(|_| self.timed(table, &cmds));
         }
-        let work = self.encode(&self.tables[table].params, commands, times, None);
-        self.device.queue.submit([work]);
+        // While the device is at work on one replay, the next is encoded.
+        for _ in 0..times {
+            let work = self.encode(&self.tables[table].params, commands, None);
+            self.device.queue.submit([work]);
+        }
         self.device.failure.check()
     }
 
