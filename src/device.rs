@@ -54,6 +54,18 @@ impl Form {
     }
 }
 
+/// How a GPU replays a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replay {
+    /// Recorded where the back end can, else encoded.
+    #[default]
+    Auto,
+    /// Encoded anew for every submission, through wgpu.
+    Encoded,
+    /// Recorded once as command buffers of Vulkan, which are submitted again and again.
+    Recorded,
+}
+
 /// What planning and linking may know of a device.
 #[derive(Clone, Debug)]
 pub struct Profile {

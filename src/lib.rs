@@ -35,7 +35,7 @@ mod model;
 pub use decode::{
     Batch, Cancel, Embed, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats,
 };
-pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile};
+pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, HEAD_TYPES,

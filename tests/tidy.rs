@@ -27,6 +27,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "src/exec/cpu/pool.rs",
             "src/exec/cpu/memory.rs",
             "src/exec/gpu/device.rs",
+            "src/exec/gpu/recorded/",
             "src/format/map.rs",
             "tests/alloc.rs",
         ],
@@ -55,7 +56,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
         "the environment changes nothing but TABLA_CPU",
     ),
     (
-        &["wgpu::"],
+        &["wgpu::", "ash::"],
         &["src/exec/gpu/", "tests/"],
         "graphics stay in src/exec/gpu",
     ),

@@ -4,16 +4,18 @@ use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
+use crate::logits::LogitsArgs;
 use crate::quantize::{self, Choice};
 use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::terminal;
+use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{
-    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, SEQUENCES_MAX, Source,
+    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay, SEQUENCES_MAX, Source,
     WeightMemory,
 };
 
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Detokenize(DetokenizeArgs),
     /// Measures prompt processing and generation
     Bench(BenchArgs),
+    /// Writes a trace of every command, for Perfetto or Chrome, and prints a roofline table
+    Trace(TraceArgs),
     /// Fetches a model from the Hugging Face Hub and prints where it is
     Pull(PullArgs),
     /// Writes a model in smaller storage types
@@ -134,6 +138,10 @@ pub(crate) struct DeviceArgs {
     /// their own, which is faster, or mapped from the file; auto packs where they fit
     #[arg(long, value_enum, default_value_t = Weights::Auto)]
     weights: Weights,
+    /// How the GPU replays tables: recorded once, which is for Vulkan, or encoded for every
+    /// submission; auto records where it can
+    #[arg(long, value_enum, default_value_t = Replays::Auto)]
+    replay: Replays,
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
@@ -194,6 +202,13 @@ enum Weights {
     Packed,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Replays {
+    Auto,
+    Encoded,
+    Recorded,
+}
+
 impl DeviceArgs {
     /// The library's options.
     pub(crate) fn options(&self, context: u32) -> Result<Options, Failure> {
@@ -222,6 +237,11 @@ impl DeviceArgs {
             gpu_features: match self.gpu_features {
                 Features::All => GpuFeatures::All,
                 Features::Baseline => GpuFeatures::Baseline,
+            },
+            replay: match self.replay {
+                Replays::Auto => Replay::Auto,
+                Replays::Encoded => Replay::Encoded,
+                Replays::Recorded => Replay::Recorded,
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,
@@ -395,27 +415,6 @@ pub(crate) struct DevicesArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct LogitsArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArg,
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    /// Token ids instead of text
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
-    pub(crate) tokens: Vec<u32>,
-    /// Where to write: float32, [1, vocabulary]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// The logits after every token: [tokens, vocabulary]
-    #[arg(long)]
-    pub(crate) all: bool,
-    #[command(flatten)]
-    pub(crate) context: ContextArg,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-}
-
-#[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct TokenizeArgs {
     /// The text; without it, standard input
@@ -473,8 +472,8 @@ pub(crate) struct BenchArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SEQUENCES_MAX)))]
     pub(crate) n_parallel: Vec<u32>,
-    /// Times every command of the tables, and holds it against memory and arithmetic (CPU; not in
-    /// CSV)
+    /// Times every command of the tables, and on a CPU holds it against memory and
+    /// arithmetic (not in CSV)
     #[arg(long)]
     pub(crate) commands: bool,
     /// How often each test is repeated

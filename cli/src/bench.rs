@@ -35,7 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         // What the cores can read says nothing about the memory of a GPU.
         DeviceKind::Gpu => None,
     };
-    let mut peak = Peak::default();
+    let mut peak = None;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
@@ -54,8 +54,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             }
             bar.at(bar.position() + 1);
         }
-        if args.commands {
-            peak = best(peak, cpu::peak(&cpu_options(&options, &profile))?);
+        if args.commands && profile.kind == DeviceKind::Cpu {
+            let found = cpu::peak(&cpu_options(&options, &profile))?;
+            peak = Some(best(peak.unwrap_or_default(), found));
         }
     }
     probe.iter_mut().for_each(Probe::round);
@@ -67,13 +68,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         source: &source,
         profile,
         probe,
-        peak: args.commands.then_some(peak),
+        peak,
     };
     machine.print(&tests, args.output)
 }
 
 /// The CPU as the model was loaded to it.
-fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
+pub(crate) fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
     cpu::Options {
         threads: profile.threads,
         level: options.level,
@@ -323,14 +324,16 @@ impl Machine<'_> {
                 terminal::note(&format!("the weights fit a cache of {cache}"));
             }
         }
+        let limits = Limits {
+            memory: self.bandwidth().unwrap_or(0.0),
+            peak: self.peak.unwrap_or_default(),
+        };
+        for test in tests.iter().filter(|test| !test.commands.is_empty()) {
+            test.commands.print(&test.name(), limits)?;
+        }
         let Some(peak) = self.peak else {
             return Ok(());
         };
-        let memory = self.bandwidth().unwrap_or(0.0);
-        for test in tests {
-            let limits = Limits { memory, peak };
-            test.commands.print(&test.name(), limits)?;
-        }
         terminal::note(&format!(
             "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, in registers by {} threads with {}",
             peak.int8 / 1e9,
@@ -413,6 +416,8 @@ impl Machine<'_> {
             fields.insert("peak_int8_per_second".to_string(), peak.int8.into());
             fields.insert("peak_bf16_per_second".to_string(), peak.bf16.into());
             fields.insert("peak_f32_per_second".to_string(), peak.float.into());
+        }
+        if !test.commands.is_empty() {
             fields.insert("commands".to_string(), test.commands.objects().into());
         }
         fields

@@ -1,10 +1,33 @@
 //! `tabla logits`: the logits after a prompt, as an `.npy` file.
 
-use crate::args::LogitsArgs;
+use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs};
 use crate::failure::Failure;
 use crate::terminal;
 use crate::{npy, open, prompt, run};
+use clap::Args;
+use std::path::PathBuf;
 use tabla::Session;
+
+#[derive(Args, Debug)]
+pub(crate) struct LogitsArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Token ids instead of text
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub(crate) tokens: Vec<u32>,
+    /// Where to write: float32, [1, vocabulary]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// The logits after every token: [tokens, vocabulary]
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
 
 pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;

@@ -26,6 +26,7 @@ mod sampling;
 mod table;
 mod terminal;
 mod tokenize;
+mod trace;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Trace(args)) => trace::run(args),
         Some(Command::Pull(args)) => pull::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),
         Some(Command::Convert(args)) => convert::run(args),

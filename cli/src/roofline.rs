@@ -1,5 +1,5 @@
-//! `tabla bench --commands`: what every command moves and computes in the time that it takes, held
-//! against what memory and arithmetic delivered in the same run.
+//! `tabla bench --commands` and `tabla trace`: what every command moves and computes in the time that
+//! it takes, held against what memory and arithmetic of a CPU delivered in the same run.
 
 use crate::failure::Failure;
 use crate::terminal;
@@ -18,7 +18,7 @@ pub(crate) struct Load {
     pub(crate) tokens: u32,
 }
 
-/// Bytes and operations per second that were measured, of all threads.
+/// Bytes and operations per second that were measured, of all threads; 0 where they were not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) memory: f64,
@@ -103,12 +103,14 @@ impl Commands {
     /// Adds what a session timed while this load went through it.
     pub(crate) fn add(&mut self, session: &Session, load: Load, precision: Precision) {
         self.tokens += f64::from(load.tokens);
-        let first = self.groups.is_empty();
+        let known = self.groups.len();
         for (table, laps) in session.laps() {
             for (cmd, lap) in table.cmds.iter().zip(laps).filter(|(_, lap)| lap.runs > 0) {
-                let group = self.group(table, cmd, precision);
+                let at = self.group(table, cmd, precision);
+                let group = &mut self.groups[at];
                 let (bytes, operations) = work(table, cmd, lap, load);
-                group.commands += usize::from(first);
+                // Later loads go through the same commands.
+                group.commands += usize::from(at >= known);
                 group.runs += u64::from(lap.runs);
                 group.seconds += lap.took.as_secs_f64();
                 group.bytes += bytes;
@@ -117,12 +119,11 @@ impl Commands {
         }
     }
 
-    fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> &mut Group {
-        let label = table.labels.get(cmd.label as usize);
-        let what = label.map_or(cmd.op.name().to_string(), |label| without_layer(label));
+    fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> usize {
+        let what = without_layer(label(table, cmd));
         let kernel = cmd.kernel.name();
         let same = |g: &Group| (g.table, g.kernel, &g.what) == (table.name, kernel, &what);
-        let at = self.groups.iter().position(same).unwrap_or_else(|| {
+        self.groups.iter().position(same).unwrap_or_else(|| {
             self.groups.push(Group {
                 table: table.name,
                 kernel,
@@ -135,8 +136,12 @@ impl Commands {
                 operations: 0.0,
             });
             self.groups.len() - 1
-        });
-        &mut self.groups[at]
+        })
+    }
+
+    /// Whether nothing was timed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
     }
 
     /// One object for each group.
@@ -228,6 +233,12 @@ fn percent(part: f64, whole: f64) -> String {
     }
 }
 
+/// What a command is for: the weight that it reads, or its operation.
+pub(crate) fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
+    let label = table.labels.get(cmd.label as usize);
+    label.map_or(cmd.op.name(), String::as_str)
+}
+
 /// `blk.ffn_up` of `blk.7.ffn_up`.
 fn without_layer(label: &str) -> String {
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -237,7 +248,7 @@ fn without_layer(label: &str) -> String {
 
 /// Bytes of weights and of the cache that a command moved in all its runs, each once a run, and
 /// operations. Runs of a load are taken to be equally wide.
-fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
+pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
     let (runs, tokens) = (f64::from(lap.runs), f64::from(load.tokens));
     let live = (tokens / runs).min(f64::from(table.tokens));
     let depth = f64::from(load.depth);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tabla::{Finish, Flow, Generate, Piece, Sampling, Session, Source, Stats};
 
 /// What the built-in model begins with when nobody says anything.
-const STORY: &str = "Once upon a time";
+pub(crate) const STORY: &str = "Once upon a time";
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let say = if args.quiet {

@@ -4,6 +4,8 @@
 mod bench;
 #[path = "cli/embed.rs"]
 mod embed;
+#[path = "cli/trace.rs"]
+mod trace;
 
 use serde_json::Value;
 use std::io::Write;

@@ -48,6 +48,8 @@ pub struct Lap {
     /// Their time together. Where threads wait for each other, that counts for the command which
     /// they wait for.
     pub took: Duration,
+    /// When its last replay began, from when timing began.
+    pub begun: Duration,
 }
 
 /// A device with tables linked to it: their places have memory, their kernels are chosen.
@@ -57,7 +59,7 @@ pub trait Executor: Send {
     /// The facts that the tables were planned with.
     fn profile(&self) -> &Profile;
 
-    /// Replays `cmds` of a table `times` times, in one submission.
+    /// Replays `cmds` of a table `times` times; the host does not wait for the device.
     ///
     /// # Errors
     ///

@@ -57,6 +57,7 @@ impl Device {
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
                     forms: None,
+                    replay: options.replay,
                 };
                 match gpu::open(&wanted) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),

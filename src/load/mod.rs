@@ -36,7 +36,7 @@ pub use quantize::{
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};
-use crate::device::{DeviceKind, GpuFeatures, Precision, Profile};
+use crate::device::{DeviceKind, GpuFeatures, Precision, Profile, Replay};
 use crate::dtype::DType;
 use crate::error::{Context, Result};
 use crate::exec::cpu::Level;
@@ -100,6 +100,8 @@ pub struct Options {
     pub adapter: Option<String>,
     /// What is asked of a GPU.
     pub gpu_features: GpuFeatures,
+    /// How a GPU replays tables.
+    pub replay: Replay,
     /// A folder whose shaders stand in front of the embedded ones.
     pub shader_folder: Option<PathBuf>,
     /// Tokens of a prefill chunk at most; 0 takes what suits the device.

@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tabla::exec::cpu::Level;
-use tabla::{DeviceChoice, Generate, GpuFeatures, Options, Precision, Sampling, Session, Source};
+use tabla::{
+    DeviceChoice, Generate, GpuFeatures, Options, Precision, Replay, Sampling, Session, Source,
+};
 
 /// `tests/golden/<name>`.
 pub(crate) fn golden(name: &str) -> PathBuf {
@@ -52,10 +54,14 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
         .collect();
     if has_gpu() {
         let device = DeviceChoice::Gpu;
-        for gpu_features in [GpuFeatures::All, GpuFeatures::Baseline] {
+        for (gpu_features, replay) in [
+            (GpuFeatures::All, Replay::Auto),
+            (GpuFeatures::Baseline, Replay::Encoded),
+        ] {
             let options = Options {
                 device,
                 gpu_features,
+                replay,
                 precision,
                 ..Options::default()
             };
@@ -77,6 +83,24 @@ pub(crate) fn has_gpu() -> bool {
         skip("the GPU's share: no adapter was found");
     }
     found
+}
+
+/// The GPU with each way of replaying that it has; nothing where there is none.
+pub(crate) fn replays() -> Vec<Options> {
+    if !has_gpu() {
+        return vec![];
+    }
+    let with = |replay| Options {
+        device: DeviceChoice::Gpu,
+        replay,
+        ..Options::default()
+    };
+    let mut all = vec![with(Replay::Encoded)];
+    // The adapter that is taken may be another than the first, but not of another back end.
+    if tabla::devices().expect("a CPU").gpus[0].backend == "vulkan" {
+        all.push(with(Replay::Recorded));
+    }
+    all
 }
 
 /// A session of a file.

@@ -1,10 +1,11 @@
 //! The same answer: seeds, threads, chains, chunks; cancellation and limits.
 
-use crate::common::{golden, greedy, has_gpu, picks, session, story};
-use std::time::Duration;
+use crate::common::{golden, greedy, picks, replays, session, story};
+use std::time::{Duration, Instant};
 use tabla::text::Encode;
 use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
+    Batch, DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
+    Source,
 };
 
 const SAMPLING: Sampling = Sampling {
@@ -106,29 +107,80 @@ fn threads_chains_and_chunks_change_nothing() {
 
 #[test]
 fn chains_and_chunks_change_nothing_on_a_gpu() {
-    if !has_gpu() {
-        return;
-    }
-    let gpu = Options {
-        device: DeviceChoice::Gpu,
-        ..Options::default()
-    };
     let run = |options: Options, chain| {
         let mut s = session(&golden("quant_q8_0.gguf"), &options);
         let prompt: Vec<u32> = (3..40).collect();
         picks(&mut s, &prompt, &sampled(chain))
     };
-    let first = run(gpu.clone(), 1);
-    for chain in [1, 4, 32] {
-        assert_eq!(run(gpu.clone(), chain), first, "chains of {chain}");
+    let replays = replays();
+    let first = replays.first().map(|gpu| run(gpu.clone(), 1));
+    for gpu in replays {
+        let (first, replay) = (first.as_ref().expect("there is one"), gpu.replay);
+        for chain in [1, 4, 32] {
+            let found = run(gpu.clone(), chain);
+            assert_eq!(&found, first, "{replay:?}: chains of {chain}");
+        }
+        for chunk_tokens in [1, 2, 3, 7, 32] {
+            let options = Options {
+                chunk_tokens,
+                ..gpu.clone()
+            };
+            let found = run(options, 4);
+            assert_eq!(&found, first, "{replay:?}: chunks of {chunk_tokens}");
+        }
     }
-    for chunk_tokens in [1, 2, 3, 7, 32] {
-        let options = Options {
-            chunk_tokens,
-            ..gpu.clone()
-        };
-        assert_eq!(run(options, 4), first, "chunks of {chunk_tokens}");
+}
+
+/// Prompts, chains, single steps, rewound and shifted sequences, several sequences at once.
+#[test]
+fn encoded_and_recorded_replay_leave_the_same_bits() {
+    for name in [
+        "quant_q4_0.gguf",
+        "arch/gemma2/model.gguf",
+        "arch/qwen3moe/model.gguf",
+    ] {
+        let all: Vec<_> = replays()
+            .iter()
+            .map(|gpu| (gpu.replay, trail(name, gpu)))
+            .collect();
+        for (replay, trail) in &all {
+            assert!(trail == &all[0].1, "{name}: {replay:?}");
+        }
     }
+}
+
+/// Tokens and logits, as bits, on a way through everything that a session and a batch do.
+fn trail(name: &str, gpu: &Options) -> Vec<u32> {
+    let options = Options {
+        context: 96,
+        chunk_tokens: 8,
+        sequences: 4,
+        ..gpu.clone()
+    };
+    let mut s = session(&golden(name), &options);
+    let mut logits = vec![0.0; s.facts().vocab as usize];
+    let mut trail = picks(&mut s, &(3..40).collect::<Vec<_>>(), &sampled(0));
+    let mut note = |s: &mut Session, trail: &mut Vec<u32>| {
+        trail.extend(s.tokens());
+        s.logits(&mut logits).expect("a sequence");
+        trail.extend(logits.iter().map(|x| x.to_bits()));
+    };
+    note(&mut s, &mut trail);
+    s.truncate(20);
+    trail.extend((0..5).map(|_| s.step(&SAMPLING).expect("a token")));
+    note(&mut s, &mut trail);
+    s.shift(2, 10);
+    s.force(7).expect("it fits");
+    note(&mut s, &mut trail);
+    let model = tabla::load(&Source::Path(golden(name)), &options, &mut |_| {});
+    let mut batch = Batch::new(model.expect("it loads")).expect("it generates");
+    for i in 0..4 {
+        let prompt: Vec<u32> = (5..8 + 9 * u32::try_from(i).expect("small")).collect();
+        batch.prefill(i, &prompt).expect("it fits");
+    }
+    batch.step(12, &[]).expect("tokens");
+    (0..4).for_each(|i| trail.extend(batch.tokens(i)));
+    trail
 }
 
 #[test]
@@ -352,14 +404,18 @@ fn bad_arguments_are_errors() {
 /// The commands of one replay take no longer together than the replay, and nothing is left out.
 #[test]
 fn every_command_is_timed() {
-    for threads in [1, 3] {
-        let mut s = story(Options {
-            threads,
-            ..Options::default()
-        });
+    let with = |threads| Options {
+        device: DeviceChoice::Cpu,
+        threads,
+        ..Options::default()
+    };
+    for options in [1, 3].map(with).into_iter().chain(replays()) {
+        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
+        let mut s = Session::new(model.expect("it loads"));
         let prompt = prompt(&s);
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        s.time_commands().expect("a CPU can");
+        s.time_commands().expect("there is a clock");
+        let begun = Instant::now();
         let stats = s
             .generate(&sampled(0), &mut |_| Flow::Continue)
             .expect("it generates");
@@ -380,6 +436,10 @@ fn every_command_is_timed() {
             let all: Duration = laps.iter().map(|lap| lap.took).sum();
             assert!(all <= stats.took, "{all:?} of {:?}", stats.took);
             assert_eq!(all > Duration::ZERO, table.name == "sampled");
+            for pair in laps.windows(2) {
+                assert!(pair[0].begun <= pair[1].begun, "one after the other");
+            }
+            assert!(laps.iter().all(|lap| lap.begun <= begun.elapsed()));
         }
     }
 }

@@ -28,6 +28,7 @@ use simd::Isa;
 pub use simd::Level;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
 use step::Steps;
 
 /// How tables are linked to the CPU.
@@ -125,7 +126,7 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
         profile: profile(&options)?,
         places: linked.places,
         laps: Vec::new(),
-        timing: false,
+        timed_since: None,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
 }
@@ -168,7 +169,8 @@ struct Cpu {
     places: BTreeMap<Place, Operand>,
     /// For each table its commands, as timed.
     laps: Vec<Vec<Lap>>,
-    timing: bool,
+    /// Since when they are timed, while they are.
+    timed_since: Option<Instant>,
     pool: Pool,
 }
 
@@ -206,8 +208,8 @@ impl Executor for Cpu {
         if cmds.start > cmds.end || cmds.end > count {
             bail!(Argument, "commands {cmds:?} of {count}");
         }
-        let laps = self.laps.get_mut(table).filter(|_| self.timing);
-        let laps = laps.map(Vec::as_mut_slice);
+        let laps = self.laps.get_mut(table).map(Vec::as_mut_slice);
+        let laps = self.timed_since.zip(laps);
         self.pool.run(table, cmds, times, laps)
     }
 
@@ -225,12 +227,12 @@ impl Executor for Cpu {
     fn time_commands(&mut self) -> Result<()> {
         let tables = self.pool.tables().iter();
         self.laps = tables.map(|t| vec![Lap::default(); t.cmds()]).collect();
-        self.timing = true;
+        self.timed_since = Some(Instant::now());
         Ok(())
     }
 
     fn end_timing(&mut self) {
-        self.timing = false;
+        self.timed_since = None;
     }
 
     fn laps(&self, table: usize) -> &[Lap] {

@@ -103,7 +103,7 @@ impl Pool {
         table: usize,
         cmds: Range<usize>,
         times: u32,
-        laps: Option<&mut [Lap]>,
+        laps: Option<(Instant, &mut [Lap])>,
     ) -> Result<()> {
         let shared = &self.shared;
         if shared.panicked.load(Ordering::Relaxed) {
@@ -118,9 +118,10 @@ impl Pool {
             return Ok(());
         }
         let laps = laps.filter(|_| !cmds.is_empty());
-        let watch = laps.map(|laps| Watch {
+        let watch = laps.map(|(epoch, laps)| Watch {
             first: &shared.linked.tables[table].first,
             laps,
+            epoch,
             cmd: 0,
             since: Instant::now(),
         });
@@ -244,6 +245,8 @@ struct Watch<'a> {
     /// As in [`Steps`].
     first: &'a [usize],
     laps: &'a mut [Lap],
+    /// When timing began.
+    epoch: Instant,
     /// The command that runs, and since when.
     cmd: usize,
     since: Instant,
@@ -270,6 +273,7 @@ impl Watch<'_> {
         let lap = &mut self.laps[self.cmd];
         lap.runs += 1;
         lap.took += now - self.since;
+        lap.begun = self.since - self.epoch;
         self.since = now;
     }
 }

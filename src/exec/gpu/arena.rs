@@ -78,6 +78,35 @@ impl Arena {
         }
         Ok(entry)
     }
+
+    /// As `range`, for whoever writes there.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for weights too, and for what is no whole words.
+    pub(super) fn writable(&self, place: Place, offset: usize, bytes: usize) -> Result<&Entry> {
+        let entry = self.range(place, offset, bytes)?;
+        if matches!(place, Place::Weight(..)) {
+            bail!(Argument, "gpu: {place:?}: weights are written by linking");
+        }
+        if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
+            bail!(
+                Argument,
+                "gpu: {place:?}: {bytes} bytes at {offset} are no whole words"
+            );
+        }
+        Ok(entry)
+    }
+
+    /// Writes the zeros that wgpu leaves out until it sees that a buffer is used.
+    pub(super) fn clear(&self, device: &Device) {
+        let mut encoder = device.wgpu.create_command_encoder(&Default::default());
+        for entry in &self.entries {
+            encoder.clear_buffer(&entry.buffer, 0, None);
+        }
+        let _turn = device.turn.lock();
+        device.queue.submit([encoder.finish()]);
+    }
 }
 
 fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {

@@ -4,10 +4,11 @@
     reason = "wgpu compiles loops without its own counters only through an unsafe function"
 )]
 
-use super::upload;
-use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile};
+use super::{recorded, upload};
+use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile, Replay};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -59,6 +60,8 @@ pub struct Options {
     pub features: GpuFeatures,
     /// The forms of kernels that may be used, where the device can run them; `None`: all.
     pub forms: Option<Vec<Form>>,
+    /// How tables are replayed.
+    pub replay: Replay,
 }
 
 /// The adapters of this machine, in the order of the indices of [`Options::adapter`].
@@ -72,7 +75,8 @@ pub fn adapters() -> Vec<AdapterFacts> {
 /// # Errors
 ///
 /// `Argument` for a name that no adapter has, `Unsupported` for a named adapter that is
-/// software or lacks what the shaders need, `Device` where the driver refuses.
+/// software or lacks what the shaders need, and for recorded replay where there is none; `Device`
+/// where the driver refuses.
 pub fn open(options: &Options) -> Result<Option<Device>> {
     let adapters = enumerate();
     let adapter = match &options.adapter {
@@ -89,6 +93,10 @@ pub struct Device {
     pub(super) queue: wgpu::Queue,
     pub(super) failure: Arc<Failure>,
     pub(super) shader_folder: Option<PathBuf>,
+    /// Whether tables are replayed from recorded command buffers.
+    pub(super) recorded: bool,
+    /// Held by whoever uses the queue, where wgpu is not alone with it.
+    pub(super) turn: Arc<Mutex<()>>,
     profile: Profile,
 }
 
@@ -100,6 +108,10 @@ impl Device {
 
     /// Loses the device, as when a driver resets it: for tests of what comes after.
     pub fn destroy(&self) {
+        let turn = self.turn.lock();
+        if self.recorded {
+            recorded::idle(&self.wgpu, &turn);
+        }
         self.wgpu.destroy();
         // The callback comes with a poll once all work has ended; an error of the poll says no
         // more than the callback does.
@@ -167,6 +179,11 @@ impl Failure {
             bail!(Device, "gpu: {error}");
         }
         Ok(())
+    }
+
+    /// Says that the device was lost, where that has not been said.
+    pub(super) fn lose(&self, reason: String) {
+        self.lost.get_or_init(|| reason);
     }
 
     /// `check`, or else `otherwise` as a `Device` error: for calls that failed for no known reason.
@@ -317,7 +334,8 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         label: Some("tabla"),
         required_features: forms
             .iter()
-            .fold(FEATURES, |all, form| all | features(*form)),
+            .fold(FEATURES, |all, form| all | features(*form))
+            .union(timestamps(adapter, options)),
         required_limits: limits.clone(),
         // Large blocks to place buffers in would be wasted: the large buffers are weights.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
@@ -334,14 +352,21 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
     }));
     let losses = Arc::clone(&failure);
     wgpu.set_device_lost_callback(move |reason, message| {
-        losses.lost.get_or_init(|| format!("{reason:?}: {message}"));
+        losses.lose(format!("{reason:?}: {message}"));
     });
+    let recorded = match options.replay {
+        Replay::Encoded => false,
+        Replay::Auto => recorded::able(&wgpu).is_ok(),
+        Replay::Recorded => recorded::able(&wgpu).map(|()| true)?,
+    };
     Ok(Device {
         profile: profile(adapter.get_info(), &limits, forms),
         wgpu,
         queue,
         failure,
         shader_folder: options.shader_folder.clone(),
+        recorded,
+        turn: Arc::default(),
     })
 }
 
@@ -354,6 +379,16 @@ fn forms(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
     let able = |form: &Form| adapter.features().contains(features(*form));
     let all = Form::ALL.iter().copied();
     all.filter(|form| wanted(form) && able(form)).collect()
+}
+
+/// What timing commands needs, where the device has it.
+fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+    let needs = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
+    if options.features == GpuFeatures::All && adapter.features().contains(needs) {
+        needs
+    } else {
+        wgpu::Features::empty()
+    }
 }
 
 fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {

@@ -2,15 +2,16 @@
 
 use super::arena::Arena;
 use super::device::Device;
-use super::pipelines::{self, Pipeline};
+use super::pipelines;
 use super::readback::Readback;
+use super::recorded;
 use super::run::{Command, Linked};
 use super::upload::{self, Stream};
 use crate::error::{Result, bail};
 use crate::exec::{Executor, Program, Tensors};
 use crate::op::list::Op;
 use crate::op::shaders;
-use crate::op::table::{DispatchCmd, Place, Table};
+use crate::op::table::{DispatchCmd, KernelId, Place, Table};
 use std::collections::HashMap;
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
@@ -27,26 +28,97 @@ pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
     for table in &*program.tables {
         table.cmds.iter().try_for_each(|cmd| heads(table, cmd))?;
     }
-    let pipelines = pipelines::compile(&device, &program.tables)?;
-    let arena = Arena::new(&device, &program.tables)?;
-    send(&device, &arena, &*program.tensors)?;
-    let mut groups = Groups::default();
-    let commands = program
-        .tables
-        .iter()
-        .map(|t| commands(&device, t, &arena, &pipelines, &mut groups))
-        .collect::<Result<_>>()?;
+    let parts = Parts::new(program);
+    if device.recorded {
+        recorded::link(&device, parts)
+    } else {
+        encoded(device, parts)
+    }
+}
+
+/// What a program comes down to, however it is replayed.
+pub(super) struct Parts {
+    pub(super) program: Program,
+    /// The kernels of all tables, by their numbers.
+    pub(super) kernels: Vec<KernelId>,
+    /// The commands of each table; indices go into the vectors beside.
+    pub(super) commands: Vec<Vec<Command>>,
+    pub(super) groups: Vec<Group>,
+}
+
+/// A kernel and the places that it is bound to.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    pub(super) pipeline: usize,
+    pub(super) places: Vec<Place>,
+}
+
+impl Parts {
+    fn new(program: Program) -> Self {
+        let kernels = pipelines::used(&program.tables);
+        let mut known: HashMap<Group, usize> = HashMap::new();
+        let mut command = |table: &Table, cmd: &DispatchCmd| {
+            let at = kernels.binary_search_by_key(&cmd.kernel.0, |k| k.0);
+            let pipeline = at.expect("the kernels are those of the tables");
+            let places = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
+            let count = known.len();
+            let group = *known.entry(Group { pipeline, places }).or_insert(count);
+            let params = cmd.params as usize;
+            Command {
+                pipeline,
+                group,
+                params: params..params + cmd.params_bytes as usize,
+                grid: cmd.grid,
+            }
+        };
+        let tables = program.tables.iter();
+        let commands = tables.map(|t| t.cmds.iter().map(|cmd| command(t, cmd)).collect());
+        let commands = commands.collect();
+        let mut groups: Vec<_> = known.into_iter().collect();
+        groups.sort_by_key(|(_, at)| *at);
+        Self {
+            commands,
+            kernels,
+            groups: groups.into_iter().map(|(group, _)| group).collect(),
+            program,
+        }
+    }
+}
+
+/// Links for replay through wgpu.
+fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
+    let pipelines = pipelines::compile(&device, &parts.kernels, &|shader, text| {
+        pipelines::pipeline(&device, shader, text)
+    })?;
+    let arena = filled(&device, &parts.program)?;
+    let bind = |group: &Group| {
+        let name = parts.kernels[group.pipeline].name();
+        let layout = &pipelines[group.pipeline].layout;
+        bind(&device, &arena, (name, layout), &group.places)
+    };
+    let groups = parts.groups.iter().map(bind).collect::<Result<_>>()?;
     let readback = Readback::new(&device)?;
     device.failure.check()?;
     Ok(Box::new(Linked {
-        tables: program.tables,
-        commands,
+        tables: parts.program.tables,
+        commands: parts.commands,
         pipelines: pipelines.into_iter().map(|p| p.compute).collect(),
-        groups: groups.made,
+        groups,
         arena,
         readback,
+        clock: None,
         device,
     }))
+}
+
+/// Memory for all places: tensors as they were given, zeros everywhere else.
+pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
+    let arena = Arena::new(device, &program.tables)?;
+    if device.recorded {
+        arena.clear(device);
+    }
+    send(device, &arena, &*program.tensors)?;
+    Ok(arena)
 }
 
 /// Refuses heads that the kernels would get wrong.
@@ -88,50 +160,10 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<()> {
     stream.wait()
 }
 
-/// Bind groups, one for each kernel and choice of places.
-#[derive(Default)]
-struct Groups {
-    made: Vec<wgpu::BindGroup>,
-    known: HashMap<(usize, Vec<Place>), usize>,
-}
-
-fn commands(
-    device: &Device,
-    table: &Table,
-    arena: &Arena,
-    pipelines: &[Pipeline],
-    groups: &mut Groups,
-) -> Result<Vec<Command>> {
-    let command = |cmd: &DispatchCmd| {
-        let at = pipelines.binary_search_by_key(&cmd.kernel.0, |p| p.kernel.0);
-        let pipeline = at.expect("every kernel of the tables is compiled");
-        let places: Vec<_> = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
-        let key = (pipeline, places);
-        let group = match groups.known.get(&key) {
-            Some(&group) => group,
-            None => {
-                groups
-                    .made
-                    .push(bind(device, arena, &pipelines[pipeline], &key.1)?);
-                groups.known.insert(key, groups.made.len() - 1);
-                groups.made.len() - 1
-            }
-        };
-        let params = cmd.params as usize;
-        Ok(Command {
-            pipeline,
-            group,
-            params: params..params + cmd.params_bytes as usize,
-            grid: cmd.grid,
-        })
-    };
-    table.cmds.iter().map(command).collect()
-}
-
 fn bind(
     device: &Device,
     arena: &Arena,
-    pipeline: &Pipeline,
+    (name, layout): (&str, &wgpu::BindGroupLayout),
     places: &[Place],
 ) -> Result<wgpu::BindGroup> {
     let entries: Vec<_> = (0..)
@@ -146,14 +178,14 @@ fn bind(
         })
         .collect();
     let descriptor = wgpu::BindGroupDescriptor {
-        label: Some(pipeline.kernel.name()),
-        layout: &pipeline.layout,
+        label: Some(name),
+        layout,
         entries: &entries,
     };
     let (group, error) = device.caught(|| device.wgpu.create_bind_group(&descriptor));
     if let Some(error) = error {
         device.failure.check()?;
-        bail!(Device, "gpu: {}: {error}", pipeline.kernel.name());
+        bail!(Device, "gpu: {name}: {error}");
     }
     Ok(group)
 }

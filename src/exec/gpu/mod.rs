@@ -2,13 +2,27 @@
 //!
 //! A way in has four steps: [`adapters`] lists, [`open`] takes one, [`shaders`] checks what it
 //! will compile, [`link`] gives tables their buffers, pipelines and bind groups. What is left
-//! for a token is to encode one compute pass of prebuilt objects and to submit it.
+//! for a token is to submit what was recorded for its table, or, where nothing can be recorded, to
+//! encode one compute pass of prebuilt objects.
 
 mod arena;
+mod clock;
 mod device;
+mod laps;
 mod link;
 mod pipelines;
 mod readback;
+// wgpu's Vulkan is built for these.
+#[cfg_attr(
+    not(any(
+        windows,
+        target_os = "linux",
+        target_os = "android",
+        target_os = "freebsd"
+    )),
+    path = "unrecorded.rs"
+)]
+mod recorded;
 mod run;
 pub mod source;
 mod upload;

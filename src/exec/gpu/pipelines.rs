@@ -12,15 +12,14 @@ const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
 
 /// The whole text of a kernel, and whether it is the built-in one.
 #[derive(Debug)]
-struct Text {
-    wgsl: String,
-    built_in: bool,
+pub(super) struct Text {
+    pub(super) wgsl: String,
+    pub(super) built_in: bool,
 }
 
-/// A compiled kernel.
+/// A kernel compiled by wgpu.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    pub(super) kernel: KernelId,
     pub(super) layout: wgpu::BindGroupLayout,
     pub(super) compute: wgpu::ComputePipeline,
 }
@@ -40,22 +39,35 @@ pub fn shaders(device: &Device) -> Result<()> {
         .try_for_each(|shader| own_text(device, folder, shader).map(drop))
 }
 
-/// Compiles the kernels that these tables use, side by side.
-pub(super) fn compile(device: &Device, tables: &[Table]) -> Result<Vec<Pipeline>> {
+/// The kernels that these tables use, by their numbers.
+pub(super) fn used(tables: &[Table]) -> Vec<KernelId> {
     let mut kernels: Vec<KernelId> = tables
         .iter()
         .flat_map(|t| t.cmds.iter().map(|c| c.kernel))
         .collect();
     kernels.sort_by_key(|k| k.0);
     kernels.dedup();
+    kernels
+}
+
+/// Compiles kernels side by side, by `make`.
+pub(super) fn compile<P: Send>(
+    device: &Device,
+    kernels: &[KernelId],
+    make: &(dyn Fn(&Shader, &Text) -> Result<P> + Sync),
+) -> Result<Vec<P>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = kernels.len().div_ceil(threads).max(1);
     let compiled = std::thread::scope(|scope| {
         let workers: Vec<_> = kernels
             .chunks(share)
             .map(|some| {
-                scope.spawn(move || -> Result<Vec<Pipeline>> {
-                    some.iter().map(|&k| pipeline(device, k)).collect()
+                scope.spawn(move || -> Result<Vec<P>> {
+                    let one = |k: &KernelId| {
+                        let shader = &SHADERS[usize::from(k.0)];
+                        make(shader, &text(device, shader)?)
+                    };
+                    some.iter().map(one).collect()
                 })
             })
             .collect();
@@ -125,23 +137,22 @@ fn own_text(device: &Device, folder: &Path, shader: &Shader) -> Result<Text> {
     })
 }
 
-fn pipeline(device: &Device, kernel: KernelId) -> Result<Pipeline> {
-    let shader = &SHADERS[usize::from(kernel.0)];
-    let text = match &device.shader_folder {
-        Some(folder) => own_text(device, folder, shader)?,
-        None => built_in(shader),
-    };
-    let ((layout, compute), error) = device.caught(|| create(device, shader, &text));
+fn text(device: &Device, shader: &Shader) -> Result<Text> {
+    match &device.shader_folder {
+        Some(folder) => own_text(device, folder, shader),
+        None => Ok(built_in(shader)),
+    }
+}
+
+/// Compiles a kernel by wgpu.
+pub(super) fn pipeline(device: &Device, shader: &Shader, text: &Text) -> Result<Pipeline> {
+    let ((layout, compute), error) = device.caught(|| create(device, shader, text));
     match error {
         Some(error) => {
             device.failure.check()?;
             bail!(Device, "gpu: kernel {}: {error}", shader.name)
         }
-        None => Ok(Pipeline {
-            kernel,
-            layout,
-            compute,
-        }),
+        None => Ok(Pipeline { layout, compute }),
     }
 }
 

@@ -1,6 +1,7 @@
-//! Replaying: one compute pass of prebuilt objects, one submission.
+//! Replaying through wgpu: a compute pass of prebuilt objects and a submission for each replay.
 
 use super::arena::Arena;
+use super::clock::Clock;
 use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
@@ -9,6 +10,7 @@ use crate::exec::{Executor, Lap};
 use crate::op::table::{Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A command in terms of what was made for it.
 #[derive(Debug)]
@@ -17,6 +19,23 @@ pub(super) struct Command {
     pub(super) group: usize,
     pub(super) params: Range<usize>,
     pub(super) grid: [u32; 3],
+}
+
+/// A range of the commands of a table.
+///
+/// # Errors
+///
+/// `Argument` where there are none.
+pub(super) fn in_table<'a>(
+    commands: &'a [Vec<Command>],
+    table: usize,
+    range: &Range<usize>,
+) -> Result<&'a [Command]> {
+    let all = commands.get(table);
+    let Some(commands) = all.and_then(|all| all.get(range.clone())) else {
+        bail!(Argument, "gpu: no commands {range:?} in table {table}");
+    };
+    Ok(commands)
 }
 
 /// A device with tables linked to it. Indices go into the vectors beside them.
@@ -29,27 +48,63 @@ pub(super) struct Linked {
     pub(super) groups: Vec<wgpu::BindGroup>,
     pub(super) arena: Arena,
     pub(super) readback: Readback,
+    /// What times the commands, once that was asked for.
+    pub(super) clock: Option<Clock>,
 }
 
 impl Linked {
-    fn encode(&self, params: &[u8], commands: &[Command], times: u32) -> wgpu::CommandBuffer {
+    fn encode(
+        &self,
+        params: &[u8],
+        commands: &[Command],
+        clock: Option<&Clock>,
+    ) -> wgpu::CommandBuffer {
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
         let mut pass = encoder.begin_compute_pass(&Default::default());
         let mut bound = None;
-        for _ in 0..times {
-            for command in commands {
-                if bound != Some(command.pipeline) {
-                    pass.set_pipeline(&self.pipelines[command.pipeline]);
-                    bound = Some(command.pipeline);
-                }
-                pass.set_bind_group(0, &self.groups[command.group], &[]);
-                pass.set_immediates(0, &params[command.params.clone()]);
-                let [x, y, z] = command.grid;
-                pass.dispatch_workgroups(x, y, z);
+        let mut stamps = 0;
+        let mut stamp = |pass: &mut wgpu::ComputePass<'_>| {
+            if let Some(clock) = clock {
+                pass.write_timestamp(&clock.stamps, stamps);
+                stamps += 1;
             }
+        };
+        stamp(&mut pass);
+        for command in commands {
+            if bound != Some(command.pipeline) {
+                pass.set_pipeline(&self.pipelines[command.pipeline]);
+                bound = Some(command.pipeline);
+            }
+            pass.set_bind_group(0, &self.groups[command.group], &[]);
+            pass.set_immediates(0, &params[command.params.clone()]);
+            let [x, y, z] = command.grid;
+            pass.dispatch_workgroups(x, y, z);
+            stamp(&mut pass);
         }
         drop(pass);
+        if let Some(clock) = clock {
+            encoder.resolve_query_set(&clock.stamps, 0..stamps, &clock.resolved, 0);
+        }
         encoder.finish()
+    }
+
+    /// Replays a range once, waits for it, and times its commands.
+    fn timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
+        let commands = in_table(&self.commands, table, cmds)?;
+        let params = &self.tables[table].params;
+        let work = self.encode(params, commands, self.clock.as_ref());
+        let submitted = Instant::now();
+        self.device.queue.submit([work]);
+        if let Some(clock) = &mut self.clock {
+            let ticks = &mut clock.ticks[..=cmds.len()];
+            let bytes = bytemuck::cast_slice_mut(ticks);
+            let Self {
+                device, readback, ..
+            } = self;
+            readback.read(device, &clock.resolved, 0, bytes)?;
+            clock.laps.add((table, cmds), submitted, ticks);
+        }
+        self.device.failure.check()
     }
 }
 
@@ -60,28 +115,21 @@ impl Executor for Linked {
 
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         self.device.failure.check()?;
-        let all = self.commands.get(table);
-        let Some(commands) = all.and_then(|all| all.get(cmds.clone())) else {
-            bail!(Argument, "gpu: no commands {cmds:?} in table {table}");
-        };
-        let work = self.encode(&self.tables[table].params, commands, times);
-        self.device.queue.submit([work]);
+        let commands = in_table(&self.commands, table, &cmds)?;
+        if self.clock.as_ref().is_some_and(|clock| clock.laps.are_on()) {
+            return (0..times).try_for_each(|_| self.timed(table, &cmds));
+        }
+        // While the device is at work on one replay, the next is encoded.
+        for _ in 0..times {
+            let work = self.encode(&self.tables[table].params, commands, None);
+            self.device.queue.submit([work]);
+        }
         self.device.failure.check()
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
         self.device.failure.check()?;
-        let entry = self.arena.range(place, offset, bytes.len())?;
-        if matches!(place, Place::Weight(..)) {
-            bail!(Argument, "gpu: {place:?}: weights are written by linking");
-        }
-        if !offset.is_multiple_of(4) || !bytes.len().is_multiple_of(4) {
-            let n = bytes.len();
-            bail!(
-                Argument,
-                "gpu: {place:?}: {n} bytes at {offset} are no whole words"
-            );
-        }
+        let entry = self.arena.writable(place, offset, bytes.len())?;
         self.device
             .queue
             .write_buffer(&entry.buffer, offset as u64, bytes);
@@ -96,12 +144,22 @@ impl Executor for Linked {
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        bail!(Unsupported, "gpu: commands are timed on a CPU alone");
+        self.device.failure.check()?;
+        let clock = match self.clock.take() {
+            Some(clock) => clock,
+            None => Clock::new(&self.device, &self.tables)?,
+        };
+        self.clock.insert(clock).laps.begin();
+        Ok(())
     }
 
-    fn end_timing(&mut self) {}
+    fn end_timing(&mut self) {
+        self.clock.iter_mut().for_each(|clock| clock.laps.end());
+    }
 
-    fn laps(&self, _: usize) -> &[Lap] {
-        &[]
+    fn laps(&self, table: usize) -> &[Lap] {
+        self.clock
+            .as_ref()
+            .map_or(&[], |clock| clock.laps.of(table))
     }
 }

@@ -281,6 +281,7 @@ impl<'a> Stream<'a> {
     /// Waits until all bytes have arrived, and hears whether they have.
     pub(super) fn wait(&mut self) -> Result<()> {
         self.pending = 0;
+        let _turn = self.device.turn.lock();
         self.device.queue.submit([]);
         let failure = &self.device.failure;
         self.device

@@ -2,7 +2,7 @@
 
 use super::pick::{greedy, sampler};
 use super::rig::{Given, Rig, floats, live, shape};
-use super::{device, software};
+use super::{device, devices, software};
 use std::sync::Arc;
 use tabla::error::ErrorKind;
 use tabla::exec::Program;
@@ -14,23 +14,70 @@ use tabla::plan;
 
 #[test]
 fn a_lost_device_is_an_error_from_then_on() {
-    let Some(device) = device(1) else { return };
-    let mut rig = Rig::new(&device, shape(1), vec![], |b| {
-        let x = b.input("x", 8);
-        b.glu(Activation::Silu, x, x);
-    });
-    rig.run();
-    device.destroy();
-    let lost = |result: tabla::error::Result<()>| {
-        assert_eq!(
-            result.expect_err("it is lost").kind(),
-            ErrorKind::DeviceLost
-        );
-    };
-    let mut bytes = [0; 4];
-    lost(rig.executor.run(0, 0..1, 1));
-    lost(rig.executor.read(Place::State, 0, &mut bytes));
-    lost(rig.executor.write(Place::State, 0, &bytes));
+    for device in devices(&software(), 1) {
+        let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
+        rig.state(live(1), &[(0, 0)]);
+        // Under way when the device goes.
+        rig.executor.run(0, 0..2, 400).unwrap();
+        rig.state(live(1), &[(0, 0)]);
+        device.destroy();
+        let lost = |result: tabla::error::Result<()>| {
+            assert_eq!(
+                result.expect_err("it is lost").kind(),
+                ErrorKind::DeviceLost
+            );
+        };
+        let mut bytes = [0; 4];
+        lost(rig.executor.read(Place::State, 0, &mut bytes));
+        lost(rig.executor.run(0, 0..1, 1));
+        lost(rig.executor.write(Place::State, 0, &bytes));
+    }
+}
+
+#[test]
+fn a_device_lost_by_another_thread_is_an_error() {
+    for device in devices(&software(), 1) {
+        let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                device.destroy();
+            });
+            let mut bytes = [0; 4];
+            let mut token = || {
+                rig.executor
+                    .write(Place::State, 0, bytemuck::bytes_of(&live(1)))?;
+                rig.executor.run(0, 0..2, 4)?;
+                rig.executor.read(Place::State, 0, &mut bytes)
+            };
+            loop {
+                if let Err(error) = token() {
+                    break error;
+                }
+            }
+        });
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    }
+}
+
+#[test]
+fn ranges_are_recorded_again_when_there_were_too_many() {
+    for device in devices(&software(), 1) {
+        let mut rig = Rig::new(&device, shape(1), vec![], |b| {
+            let (x, y) = (b.input("x", 8), b.input("y", 8));
+            (0..12).for_each(|_| b.add(x, y, 1.0));
+        });
+        let (mut wanted, count) = (0.0, rig.table.cmds.len());
+        rig.put("y", &[0.0; 8]);
+        rig.put("x", &[1.0; 8]);
+        for _ in 0..2 {
+            for (start, end) in (0..count).flat_map(|s| (s..=count).map(move |e| (s, e))) {
+                rig.executor.run(0, start..end, 1).unwrap();
+                wanted += f32::from(u8::try_from(end - start).unwrap());
+            }
+            assert_eq!(rig.get("y"), [wanted; 8]);
+        }
+    }
 }
 
 #[test]

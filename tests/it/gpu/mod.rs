@@ -27,7 +27,8 @@ use experts::{attend_join, attend_part, combine, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
-use tabla::device::{Form, GpuFeatures};
+use tabla::device::{Form, GpuFeatures, Replay};
+use tabla::error::ErrorKind;
 use tabla::exec::gpu::{self, Device, Options};
 use types::types;
 
@@ -90,36 +91,49 @@ fn say(line: std::fmt::Arguments<'_>) {
     writeln!(std::io::stderr(), "gpu: {line}").expect("stderr is open");
 }
 
-/// The device with all that it has, or `None` after saying what is skipped.
-fn device(cases: usize) -> Option<Device> {
-    open(&software(), cases)
-}
-
-fn open(options: &Options, cases: usize) -> Option<Device> {
-    let device = gpu::open(options).expect("the driver opens its device");
-    if device.is_none() {
+/// A device for each way of replaying that the adapter has; none after saying what is skipped.
+fn devices(options: &Options, cases: usize) -> Vec<Device> {
+    let open = |replay| {
+        let options = options.clone();
+        gpu::open(&Options { replay, ..options })
+    };
+    let Some(encoded) = open(Replay::Encoded).expect("the driver opens its device") else {
         let required = std::env::var("TABLA_REQUIRE_GPU").is_ok_and(|v| v == "1");
         assert!(!required, "0 adapters, and TABLA_REQUIRE_GPU=1");
         say(format_args!("0 ADAPTERS: {cases} GPU CASES SKIPPED"));
+        return vec![];
+    };
+    if encoded.profile().backend != "vulkan" {
+        let error = open(Replay::Recorded).expect_err("recorded replay is for Vulkan");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        return vec![encoded];
     }
-    device
+    let recorded = open(Replay::Recorded).expect("Vulkan records");
+    vec![encoded, recorded.expect("it was there before")]
 }
 
-fn follow_their_formulas(options: &Options) {
-    let Some(device) = open(options, CHECKS.len()) else {
-        return;
-    };
-    let profile = device.profile();
-    say(format_args!("{profile}, forms {:?}", profile.forms));
+/// The device, which records where it can.
+fn device(cases: usize) -> Option<Device> {
+    devices(&software(), cases).pop()
+}
+
+/// Every check, and the same errors however tables are replayed.
+fn follow_their_formulas(devices: &[Device]) {
+    for profile in devices.iter().map(Device::profile) {
+        say(format_args!("{profile}, forms {:?}", profile.forms));
+    }
     for (name, check) in CHECKS {
-        let error = check(&device);
-        say(format_args!("{name}: error {error:.1e}"));
+        let errors: Vec<f64> = devices.iter().map(check).collect();
+        for error in &errors {
+            say(format_args!("{name}: error {error:.1e}"));
+            assert_eq!(*error, errors[0], "{name}: encoded and recorded");
+        }
     }
 }
 
 #[test]
 fn kernels_follow_their_formulas() {
-    follow_their_formulas(&software());
+    follow_their_formulas(&devices(&software(), CHECKS.len()));
 }
 
 #[test]
@@ -128,15 +142,17 @@ fn plain_kernels_within_the_limits_of_webgpu() {
         features: GpuFeatures::Baseline,
         ..software()
     };
-    if let Some(device) = open(&options, 0) {
-        let profile = device.profile();
+    let devices = devices(&options, 0);
+    for profile in devices.iter().map(Device::profile) {
         assert_eq!(profile.forms, []);
         assert_eq!(
             (profile.binding_bytes_max, profile.bindings_max),
             (128 << 20, 8)
         );
     }
-    follow_their_formulas(&options);
+    if let Some(device) = devices.last() {
+        follow_their_formulas(std::slice::from_ref(device));
+    }
 }
 
 /// The device that has all forms runs the best of each kernel's; here come the others.
@@ -145,15 +161,19 @@ fn each_form_of_a_kernel_alone() {
     let Some(all) = device(CHECKS.len()) else {
         return;
     };
+    let all = all.profile();
     for &form in Form::ALL {
         let alone = vec![form];
-        if !all.profile().forms.contains(&form) {
+        if !all.forms.contains(&form) {
             say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
-        } else if all.profile().forms != alone {
-            follow_their_formulas(&Options {
-                forms: Some(alone),
-                ..software()
-            });
+        } else if all.forms != alone {
+            follow_their_formulas(&devices(
+                &Options {
+                    forms: Some(alone),
+                    ..software()
+                },
+                0,
+            ));
         }
     }
 }

@@ -1,0 +1,121 @@
+//! `tabla trace` as a user meets it, and the times of commands on a GPU.
+
+use super::{Scratch, tabla};
+use serde_json::Value;
+
+/// The devices of this machine, software ones too.
+fn devices() -> Vec<&'static str> {
+    let found = tabla(&["devices", "--json"]).json();
+    let gpus = found["gpus"].as_array().map_or(0, Vec::len);
+    assert!(gpus > 0 || std::env::var_os("TABLA_REQUIRE_GPU").is_none());
+    let all = ["cpu", "gpu"];
+    all[..1 + usize::from(gpus > 0)].to_vec()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+#[test]
+fn a_trace_has_every_command_in_its_layer() {
+    for device in devices() {
+        let file = Scratch::new(&format!("trace-{device}.json"));
+        let out = file.0.to_str().expect("a plain name");
+        let args = [
+            "trace", "--device", device, "-p", "The fox", "-n", "3", "-o", out,
+        ];
+        let text = tabla(&args).text().to_string();
+        assert!(text.contains("3 tokens behind it, ") && text.contains("GB/s"));
+        let trace = std::fs::read_to_string(&file.0).expect("it was written");
+        let trace: Value = serde_json::from_str(&trace).expect("it is JSON");
+        let events = trace["traceEvents"].as_array().expect("an array");
+        let of = |key: &'static str, value: &'static str| {
+            events.iter().filter(move |event| event[key] == value)
+        };
+        assert_eq!(of("ph", "M").count(), 3, "{device}");
+        assert_eq!(of("cat", "host").count(), 4, "a prompt and three tokens");
+
+        // Every command of the table, once for each token, one after the other.
+        let table = tabla(&["table", "--device", device, "--json"]).json();
+        let wanted = table.as_array().expect("an array");
+        let greedy = |event: &&Value| {
+            !event["args"]["kernel"].is_null() && event["args"]["table"] == "greedy"
+        };
+        let commands: Vec<&Value> = of("ph", "X").filter(greedy).collect();
+        assert_eq!(commands.len(), 3 * wanted.len(), "{device}");
+        for (event, command) in commands.iter().zip(wanted.iter().cycle()) {
+            assert_eq!(event["name"], command["label"]);
+            assert_eq!(event["args"]["kernel"], command["kernel"]);
+            let layer = &event["args"]["layer"];
+            let inside = of("cat", "layer").any(|span| {
+                let end = |e: &Value| number(&e["ts"]) + number(&e["dur"]);
+                span["name"] == format!("layer {layer}").as_str()
+                    && number(&span["ts"]) <= number(&event["ts"])
+                    && end(span) + 1e-3 > end(event)
+            });
+            assert!(layer.is_null() || inside, "{device}: {event}");
+        }
+        let ends = commands
+            .iter()
+            .map(|e| number(&e["ts"]) + number(&e["dur"]));
+        let next = commands.iter().skip(1).map(|e| number(&e["ts"]));
+        assert!(
+            ends.zip(next).all(|(end, next)| end <= next + 1e-3),
+            "{device}"
+        );
+    }
+}
+
+#[test]
+fn commands_are_timed_on_every_device_in_every_replay() {
+    for device in devices() {
+        for replay in ["auto", "encoded"] {
+            let args = [
+                "bench",
+                "--device",
+                device,
+                "--replay",
+                replay,
+                "-p",
+                "0",
+                "-n",
+                "4",
+                "-r",
+                "1",
+                "--commands",
+                "-o",
+                "json",
+            ];
+            let objects = tabla(&args).json();
+            let commands = objects[0]["commands"].as_array().expect("an array");
+            let timed = |g: &Value| number(&g["seconds"]) > 0.0 && g["runs"].as_u64() >= Some(4);
+            assert!(
+                commands.iter().all(timed),
+                "{device}, {replay}: {commands:?}"
+            );
+            assert_eq!(
+                objects[0]["peak_int8_per_second"].is_null(),
+                device == "gpu"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_an_error() {
+    let ran = tabla(&[
+        "trace",
+        "--device",
+        "cpu",
+        "-n",
+        "1",
+        "-o",
+        "no/such/folder/t.json",
+    ]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr.contains("cannot write no/such/folder/t.json"),
+        "{}",
+        ran.stderr
+    );
+}

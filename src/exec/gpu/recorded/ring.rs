@@ -1,0 +1,188 @@
+//! Small command buffers that are recorded anew: writes that wait for the next run, and copies to
+//! be read.
+#![expect(
+    unsafe_code,
+    reason = "commands are recorded through functions of Vulkan, and their bytes read from its memory"
+)]
+
+use super::context::Context;
+use super::record::{Before, barrier};
+use crate::error::Result;
+use ash::vk;
+use std::ptr::NonNull;
+
+/// Command buffers that may be under way at a time.
+const SLOTS: usize = 8;
+/// Bytes that one command may write inline, by the specification.
+const INLINE_BYTES: usize = 64 << 10;
+/// Bytes of writes in one command buffer, before it is submitted.
+const WRITTEN_BYTES_MAX: usize = 1 << 20;
+/// Bytes that are read at once: the logits of 256 Ki tokens.
+const READ_BYTES: usize = 1 << 20;
+/// Command buffers of one submission at most.
+const SUBMITTED_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    commands: vk::CommandBuffer,
+    /// Signalled once the commands are done.
+    fence: vk::Fence,
+    pending: bool,
+}
+
+/// Command buffers that take turns, and the buffer that is read.
+pub(super) struct Ring {
+    slots: [Slot; SLOTS],
+    /// The slot whose turn it is.
+    at: usize,
+    /// Bytes of writes that it holds so far; `None` while it is not being recorded.
+    open: Option<usize>,
+    readable: vk::Buffer,
+    mapped: NonNull<u8>,
+}
+
+// SAFETY: the address is of memory that the process shares with the device, not of a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    pub(super) fn new(context: &Context) -> Result<Self> {
+        let buffers = context.command_buffers(SLOTS)?;
+        let mut slots = [Slot {
+            commands: vk::CommandBuffer::null(),
+            fence: vk::Fence::null(),
+            pending: false,
+        }; SLOTS];
+        for (slot, commands) in slots.iter_mut().zip(buffers) {
+            slot.commands = commands;
+            slot.fence = context.fence()?;
+        }
+        let (readable, mapped) = context.readable_buffer(READ_BYTES as u64)?;
+        Ok(Self {
+            slots,
+            at: 0,
+            open: None,
+            readable,
+            mapped,
+        })
+    }
+
+    /// Writes whole words into a buffer, before whatever is submitted next.
+    pub(super) fn write(
+        &mut self,
+        context: &Context,
+        (target, mut offset): (vk::Buffer, u64),
+        bytes: &[u8],
+    ) -> Result<()> {
+        for some in bytes.chunks(INLINE_BYTES) {
+            let commands = self.begin(context)?;
+            barrier(context, commands, Before::Copy);
+            // SAFETY: the commands are being recorded; the caller holds range and words to the
+            // buffer, and a piece is no longer than the limit.
+            unsafe {
+                context
+                    .raw
+                    .cmd_update_buffer(commands, target, offset, some);
+            };
+            offset += some.len() as u64;
+            let written = self.open.get_or_insert_default();
+            *written += some.len();
+            if *written >= WRITTEN_BYTES_MAX {
+                self.submit(context, vk::CommandBuffer::null(), 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of a buffer, after whatever was submitted.
+    pub(super) fn read(
+        &mut self,
+        context: &Context,
+        (source, mut offset): (vk::Buffer, u64),
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        for some in bytes.chunks_mut(READ_BYTES) {
+            let commands = self.begin(context)?;
+            barrier(context, commands, Before::Copy);
+            let region = vk::BufferCopy::default()
+                .src_offset(offset)
+                .size(some.len() as u64);
+            // SAFETY: the commands are being recorded; the caller holds the range to the source,
+            // and a piece fits into the other buffer.
+            unsafe {
+                context
+                    .raw
+                    .cmd_copy_buffer(commands, source, self.readable, &[region]);
+            }
+            barrier(context, commands, Before::Host);
+            let slot = self.at;
+            self.submit(context, vk::CommandBuffer::null(), 0)?;
+            self.rest(context, slot)?;
+            // SAFETY: so many bytes are mapped there, the device has written them and writes no
+            // others before the next read; no reference to them outlives the copy.
+            let read = unsafe { std::slice::from_raw_parts(self.mapped.as_ptr(), some.len()) };
+            some.copy_from_slice(read);
+            offset += some.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Submits what was written, and `recorded` behind it so many times.
+    pub(super) fn submit(
+        &mut self,
+        context: &Context,
+        recorded: vk::CommandBuffer,
+        times: u32,
+    ) -> Result<()> {
+        let mut fence = vk::Fence::null();
+        let mut commands = [recorded; SUBMITTED_MAX];
+        let mut left = times as usize;
+        let mut first = 0;
+        if self.open.is_some() {
+            let slot = self.slots[self.at];
+            // SAFETY: the commands are being recorded.
+            let ended = unsafe { context.raw.end_command_buffer(slot.commands) };
+            self.open = None;
+            context.checked("commands", ended)?;
+            (commands[0], fence, first) = (slot.commands, slot.fence, 1);
+        }
+        while first + left > 0 {
+            let some = left.min(SUBMITTED_MAX - first);
+            context.submit(&commands[..first + some], fence)?;
+            if first == 1 {
+                self.slots[self.at].pending = true;
+                self.at = (self.at + 1) % SLOTS;
+            }
+            (commands[0], fence, first) = (recorded, vk::Fence::null(), 0);
+            left -= some;
+        }
+        Ok(())
+    }
+
+    /// The command buffer whose turn it is, being recorded.
+    fn begin(&mut self, context: &Context) -> Result<vk::CommandBuffer> {
+        let commands = self.slots[self.at].commands;
+        if self.open.is_none() {
+            self.rest(context, self.at)?;
+            let info = vk::CommandBufferBeginInfo::default()
+                .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+            // SAFETY: the commands are not pending, and their pool lets each begin anew.
+            let begun = unsafe { context.raw.begin_command_buffer(commands, &info) };
+            context.checked("commands", begun)?;
+            self.open = Some(0);
+        }
+        Ok(commands)
+    }
+
+    /// Waits until a slot's commands are done.
+    fn rest(&mut self, context: &Context, slot: usize) -> Result<()> {
+        let slot = &mut self.slots[slot];
+        if slot.pending {
+            context.wait(slot.fence)?;
+            // SAFETY: the fence is signalled: no submission has it any more.
+            let reset = unsafe { context.raw.reset_fences(&[slot.fence]) };
+            context.checked("fence", reset)?;
+            slot.pending = false;
+        }
+        Ok(())
+    }
+}
