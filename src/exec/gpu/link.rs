@@ -87,10 +87,9 @@ impl Parts {
 
 /// Links for replay through wgpu.
 fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
-    let pipelines = pipelines::compile(&device, &parts.kernels, &|shader, text| {
-        pipelines::pipeline(&device, shader, text)
-    })?;
-    let arena = filled(&device, &parts.program)?;
+    let make = |shader: &_, text: &_| pipelines::pipeline(&device, shader, text);
+    let fill = || filled(&device, &parts.program);
+    let (pipelines, arena) = pipelines::compile(&device, &parts.kernels, &make, fill)?;
     let bind = |group: &Group| {
         let name = parts.kernels[group.pipeline].name();
         let layout = &pipelines[group.pipeline].layout;

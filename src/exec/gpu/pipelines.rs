@@ -50,15 +50,16 @@ pub(super) fn used(tables: &[Table]) -> Vec<KernelId> {
     kernels
 }
 
-/// Compiles kernels side by side, by `make`.
-pub(super) fn compile<P: Send>(
+/// Compiles kernels by `make` on threads of their own, and does `meanwhile` on this one.
+pub(super) fn compile<P: Send, T>(
     device: &Device,
     kernels: &[KernelId],
     make: &(dyn Fn(&Shader, &Text) -> Result<P> + Sync),
-) -> Result<Vec<P>> {
+    meanwhile: impl FnOnce() -> Result<T>,
+) -> Result<(Vec<P>, T)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = kernels.len().div_ceil(threads).max(1);
-    let compiled = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let workers: Vec<_> = kernels
             .chunks(share)
             .map(|some| {
@@ -71,13 +72,14 @@ pub(super) fn compile<P: Send>(
                 })
             })
             .collect();
+        let done = meanwhile();
         let results = workers.into_iter().map(|w| match w.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        results.collect::<Result<Vec<_>>>()
-    })?;
-    Ok(compiled.into_iter().flatten().collect())
+        let compiled = results.collect::<Result<Vec<_>>>()?;
+        Ok((compiled.into_iter().flatten().collect(), done?))
+    })
 }
 
 fn embedded(file: &str) -> Option<String> {

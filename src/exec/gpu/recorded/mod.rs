@@ -95,11 +95,12 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
-    let pipelines = pipelines::compile(device, &parts.kernels, &|shader, text| {
+    let make = |shader: &_, text: &_| {
         let pipeline = kernels::pipeline(&context, &layouts, &options, (shader, text))?;
         Ok((pipeline, layouts.pipelines[shader.bindings.len()]))
-    })?;
-    let arena = filled(device, &parts.program)?;
+    };
+    let fill = || filled(device, &parts.program);
+    let (pipelines, arena) = pipelines::compile(device, &parts.kernels, &make, fill)?;
     let turn = context.turn()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;
