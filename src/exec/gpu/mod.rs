@@ -6,6 +6,7 @@
 
 mod arena;
 mod device;
+mod layout;
 mod link;
 mod pipelines;
 mod readback;
