@@ -124,15 +124,15 @@ pub(super) fn read_write(device: &Device) -> f64 {
 }
 
 pub(super) fn too_large(device: &Device) -> f64 {
-    // Refused before its bytes are asked for.
+    // Refused before its bytes are asked for: as few rows as a part has at least.
     let limit = device.profile().binding_bytes_max;
-    let cols = u32::try_from(limit / 4 / 1024 + 1)
+    let cols = u32::try_from(limit / 4 / 64 + 1)
         .unwrap()
         .next_multiple_of(8);
     let w = Weight {
         name: "token_embd.weight",
         dtype: DType::F32,
-        rows: 1024,
+        rows: 64,
         cols,
         bytes: vec![],
         scale: None,
@@ -140,7 +140,7 @@ pub(super) fn too_large(device: &Device) -> f64 {
     };
     let given = Arc::new(Given(vec![w]));
     let mut builder = Builder::new(&*given, shape(1));
-    let w: W = builder.weight("token_embd.weight", 1024, cols);
+    let w: W = builder.weight("token_embd.weight", 64, cols);
     builder.embed(w);
     let table = plan::compile(builder.finish().unwrap(), device.profile()).unwrap();
     let program = Program {
