@@ -304,6 +304,7 @@ impl File {
                 "weight_bytes": estimate.weight_bytes,
                 "cache_bytes": estimate.cache_bytes,
                 "scratch_bytes": estimate.scratch_bytes,
+                "device_bytes": estimate.device_bytes,
                 "total_bytes": total_bytes(estimate),
             })),
             "runs": self.estimate.is_ok(),
@@ -339,7 +340,12 @@ fn kind(tokenizer: &Tokenizer) -> String {
     format!("{:?}", tokenizer.kind()).to_lowercase()
 }
 
+/// On a GPU buffers are shared by tables, and weights have layouts of their own: what is planned
+/// is known there.
 fn total_bytes(estimate: &Estimate) -> u64 {
+    if let Some(bytes) = estimate.device_bytes {
+        return bytes;
+    }
     let parts = [
         estimate.weight_bytes,
         estimate.cache_bytes,

@@ -1,103 +1,90 @@
-// Tiles of W x: 64 rows by 64 tokens a workgroup of 128 lanes, 32 columns at a time.
+// Tiles of W x: 64 rows by 64 tokens a workgroup of 128 lanes, a stretch of columns at a time.
 //
 // Half of the lanes decode W into workgroup memory, half fetch x; then a lane multiplies 8 rows
 // by 4 tokens. A result is one running sum over the columns in their order, so it does not
 // depend on which tokens share its tile.
 
 #import quant
-#import octet
+#import x_tokens
 
-const DEPTH = 32u;
-
-// [column][row / 4] and [column][token / 4].
+// A stretch of 64 rows of W.
 var<workgroup> w_tile: array<vec4<f32>, 512>;
-var<workgroup> x_tile: array<vec4<f32>, 512>;
 
-// Rows first + 4 rg + (0..4) in `lo`, first + 32 + 4 rg + (0..4) in `hi`, of tokens 4 tg + (0..4).
-struct Tile {
-    lo: array<vec4<f32>, 4>,
-    hi: array<vec4<f32>, 4>,
-}
+// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+alias Sums = array<vec4<f32>, 8>;
 
-fn w_octet(row: u32, i: u32) -> Octet {
-    if (row < params.rows && i < octets()) {
-        return octet(row, i);
-    }
-    return Octet();
-}
-
-fn x_number(token: u32, col: u32, live: u32) -> f32 {
-    if (token < live && col < params.cols) {
-        return x[token * params.cols + col];
-    }
-    return 0.0;
-}
-
-// One octet of columns of four rows. `i` counts octets of the row, `at` those of the tile.
+// Stretch `i` of a row becomes row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
-    let a = w_octet(row, i);
-    let b = w_octet(row + 1u, i);
-    let c = w_octet(row + 2u, i);
-    let d = w_octet(row + 3u, i);
-    w_tile[at] = vec4(a.lo.x, b.lo.x, c.lo.x, d.lo.x);
-    w_tile[at + 16u] = vec4(a.lo.y, b.lo.y, c.lo.y, d.lo.y);
-    w_tile[at + 32u] = vec4(a.lo.z, b.lo.z, c.lo.z, d.lo.z);
-    w_tile[at + 48u] = vec4(a.lo.w, b.lo.w, c.lo.w, d.lo.w);
-    w_tile[at + 64u] = vec4(a.hi.x, b.hi.x, c.hi.x, d.hi.x);
-    w_tile[at + 80u] = vec4(a.hi.y, b.hi.y, c.hi.y, d.hi.y);
-    w_tile[at + 96u] = vec4(a.hi.z, b.hi.z, c.hi.z, d.hi.z);
-    w_tile[at + 112u] = vec4(a.hi.w, b.hi.w, c.hi.w, d.hi.w);
-}
-
-fn fetch_x(token: u32, col: u32, at: u32, live: u32) {
-    for (var j = 0u; j < 8u; j++) {
-        x_tile[at + 16u * j] = vec4(
-            x_number(token, col + j, live),
-            x_number(token + 1u, col + j, live),
-            x_number(token + 2u, col + j, live),
-            x_number(token + 3u, col + j, live),
-        );
+    var v = Numbers();
+    if (row < params.rows) {
+        v = numbers(row, i);
     }
+    w_tile[tile_at(at, 0u)] = v[0];
+    w_tile[tile_at(at, 1u)] = v[1];
+    w_tile[tile_at(at, 2u)] = v[2];
+    w_tile[tile_at(at, 3u)] = v[3];
+    w_tile[tile_at(at, 4u)] = v[4];
+    w_tile[tile_at(at, 5u)] = v[5];
+    w_tile[tile_at(at, 6u)] = v[6];
+    w_tile[tile_at(at, 7u)] = v[7];
 }
 
-fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Tile {
-    let tg = lane / 8u;
-    let rg = lane % 8u;
-    let four = lane % 16u;
-    let eight = (lane / 16u) % 4u;
-    let at = 128u * eight + four;
-    let busy = token + 4u * tg < live;
-    var lo0 = vec4(0.0);
-    var lo1 = vec4(0.0);
-    var lo2 = vec4(0.0);
-    var lo3 = vec4(0.0);
-    var hi0 = vec4(0.0);
-    var hi1 = vec4(0.0);
-    var hi2 = vec4(0.0);
-    var hi3 = vec4(0.0);
-    for (var col = 0u; col < params.cols; col += DEPTH) {
+struct Tokens {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    c: vec4<f32>,
+    d: vec4<f32>,
+}
+
+// Four columns of row `at` of the tile times those of four tokens.
+fn add(sums: vec4<f32>, at: u32, part: u32, x: Tokens) -> vec4<f32> {
+    let w = w_tile[tile_at(at, part)];
+    return vec4(
+        dot_add(sums.x, w, x.a),
+        dot_add(sums.y, w, x.b),
+        dot_add(sums.z, w, x.c),
+        dot_add(sums.w, w, x.d),
+    );
+}
+
+fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Sums {
+    let t = 4u * (lane / 8u);
+    let r = lane % 8u;
+    let busy = token + t < live;
+    var s0 = vec4(0.0);
+    var s1 = vec4(0.0);
+    var s2 = vec4(0.0);
+    var s3 = vec4(0.0);
+    var s4 = vec4(0.0);
+    var s5 = vec4(0.0);
+    var s6 = vec4(0.0);
+    var s7 = vec4(0.0);
+    for (var i = 0u; i < stretches(); i++) {
         workgroupBarrier();
         if (lane < 64u) {
-            fetch_w(row + 4u * four, col / 8u + eight, at);
+            fetch_w(row + lane, i, lane);
         } else {
-            fetch_x(token + 4u * four, col + 8u * eight, at, live);
+            fetch_x(token, live, i, lane - 64u);
         }
         workgroupBarrier();
         if (busy) {
-            for (var k = 0u; k < DEPTH; k++) {
-                let xs = x_tile[16u * k + tg];
-                let lo = w_tile[16u * k + rg];
-                let hi = w_tile[16u * k + rg + 8u];
-                lo0 += xs.x * lo;
-                lo1 += xs.y * lo;
-                lo2 += xs.z * lo;
-                lo3 += xs.w * lo;
-                hi0 += xs.x * hi;
-                hi1 += xs.y * hi;
-                hi2 += xs.z * hi;
-                hi3 += xs.w * hi;
+            for (var part = 0u; part < 8u; part++) {
+                let x = Tokens(
+                    x_tile[tile_at(t, part)],
+                    x_tile[tile_at(t + 1u, part)],
+                    x_tile[tile_at(t + 2u, part)],
+                    x_tile[tile_at(t + 3u, part)],
+                );
+                s0 = add(s0, r, part, x);
+                s1 = add(s1, r + 8u, part, x);
+                s2 = add(s2, r + 16u, part, x);
+                s3 = add(s3, r + 24u, part, x);
+                s4 = add(s4, r + 32u, part, x);
+                s5 = add(s5, r + 40u, part, x);
+                s6 = add(s6, r + 48u, part, x);
+                s7 = add(s7, r + 56u, part, x);
             }
         }
     }
-    return Tile(array(lo0, lo1, lo2, lo3), array(hi0, hi1, hi2, hi3));
+    return Sums(s0, s1, s2, s3, s4, s5, s6, s7);
 }

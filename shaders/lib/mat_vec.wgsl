@@ -1,25 +1,35 @@
-// W[first + (0..4), :] . x, by a workgroup of WG lanes.
+// W[first + (0..4), :] . x, by a workgroup of WG lanes, at most 64; x is a row that begins at number
+// `x_first`.
 //
-// Lanes take octets of the columns in turn and keep each for four rows, so that x is read
-// once for four rows and neighbouring lanes read neighbouring words of a row. The kernel gives
-// `x_octet`.
+// Lanes take stretches of the columns in turn and keep each for four rows, so that neighbouring
+// lanes read neighbouring words of a row. x goes by way of workgroup memory, as much as all lanes
+// take at once: neighbouring lanes read it as they find it.
 
 #import quant
-#import octet
 #import reduce4
+#import x4
+#import x_tile
 
-fn mat_vec(first: u32, lane: Lane) -> vec4<f32> {
+fn mat_vec(first: u32, x_first: u32, lane: Lane) -> vec4<f32> {
     // Rows past the last are computed as the last and not written.
     let r = min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(params.rows - 1u));
     var sums = vec4(0.0);
-    for (var i = lane.index; i < octets(); i += WG) {
-        let v = x_octet(i);
-        sums += vec4(
-            dot_octet(r.x, i, v),
-            dot_octet(r.y, i, v),
-            dot_octet(r.z, i, v),
-            dot_octet(r.w, i, v),
-        );
+    for (var begin = 0u; begin < stretches(); begin += WG) {
+        workgroupBarrier();
+        for (var at = lane.index; at < 8u * WG; at += WG) {
+            x_tile[tile_at(at / 8u, at % 8u)] = x4(x_first, 8u * begin + at);
+        }
+        workgroupBarrier();
+        let i = begin + lane.index;
+        if (i < stretches()) {
+            let v = x_of(x_numbers(lane.index));
+            sums += vec4(
+                product(r.x, i, v),
+                product(r.y, i, v),
+                product(r.z, i, v),
+                product(r.w, i, v),
+            );
+        }
     }
     return reduce_sum4(lane, sums);
 }

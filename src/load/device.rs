@@ -2,10 +2,13 @@
 
 use super::{Options, WeightMemory, memory};
 use crate::device::{Devices, Profile};
+#[cfg(feature = "gpu")]
+use crate::device::{Form, Precision};
 use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
+use crate::op::table::Table;
 
 /// Which device replays the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +28,13 @@ pub(super) enum Device {
     Cpu(cpu::Options, WeightMemory, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
+}
+
+/// The forms of kernels that compute as exactly as is asked for; `None`: all.
+#[cfg(feature = "gpu")]
+fn forms(precision: Precision) -> Option<Vec<Form>> {
+    let all = Form::ALL.iter().copied();
+    (precision == Precision::Exact).then(|| all.filter(|form| form.exact()).collect())
 }
 
 impl Device {
@@ -56,7 +66,7 @@ impl Device {
                     allow_software: asked,
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
-                    forms: None,
+                    forms: forms(options.precision),
                     replay: options.replay,
                 };
                 match gpu::open(&wanted) {
@@ -98,6 +108,16 @@ impl Device {
             Self::Cpu(options, ..) => cpu::profile(options),
             #[cfg(feature = "gpu")]
             Self::Gpu(device) => Ok(device.profile().clone()),
+        }
+    }
+
+    /// Bytes of the buffers that tables will have; `None` on a CPU, which has most of them in the
+    /// file's pages.
+    pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
+        match self {
+            Self::Cpu(..) => None,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(device) => Some(gpu::planned_bytes(tables, device.profile())),
         }
     }
 

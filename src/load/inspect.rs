@@ -22,6 +22,8 @@ pub struct Estimate {
     pub cache_bytes: u64,
     /// Bytes of working memory.
     pub scratch_bytes: u64,
+    /// Bytes of all buffers together on a GPU, whose layouts of weights are its own; `None` on a CPU.
+    pub device_bytes: Option<u64>,
     /// Positions of the KV cache.
     pub context: u32,
 }
@@ -71,14 +73,17 @@ pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
-    let build = prepare(source, options, Device::choose(options)?.profile()?)?;
-    let tables = build.greedy_and_batch()?;
+    let device = Device::choose(options)?;
+    let build = prepare(source, options, device.profile()?)?;
+    let mut tables = build.greedy_and_batch()?;
+    tables.extend(build.sampled()?);
     tokenizer::build(&build.catalog, &build.config)?;
     Ok(Estimate {
         dtype: build.catalog.dtype(),
         weight_bytes: build.catalog.weight_bytes(),
         cache_bytes: build.cache.bytes,
         scratch_bytes: scratch_bytes(&tables),
+        device_bytes: device.planned_bytes(&tables),
         context: build.cache.context,
     })
 }

@@ -4,6 +4,7 @@ use super::list::Op;
 use super::shaders::SHADERS;
 use crate::device::Form;
 use crate::dtype::DType;
+use std::collections::BTreeMap;
 
 /// A kernel: an operation in one of the storage types that it is made for.
 ///
@@ -180,17 +181,20 @@ impl Table {
 
     /// Bytes of working memory that its scratch places need.
     pub fn arena_bytes(&self) -> u64 {
-        let mut places: Vec<(Place, u64)> = Vec::new();
-        for slot in self
-            .slots
-            .iter()
-            .filter(|s| matches!(s.place, Place::Scratch(_)))
-        {
-            match places.iter_mut().find(|(p, _)| *p == slot.place) {
-                Some((_, bytes)) => *bytes = (*bytes).max(slot.bytes()),
-                None => places.push((slot.place, slot.bytes())),
-            }
-        }
-        places.iter().map(|(_, bytes)| bytes).sum()
+        let places = places(std::slice::from_ref(self)).into_values();
+        let scratch = places.filter(|slot| matches!(slot.place, Place::Scratch(_)));
+        scratch.map(SlotInfo::bytes).sum()
     }
+}
+
+/// The places of tables that share them, each with the largest of its slots.
+pub fn places(tables: &[Table]) -> BTreeMap<Place, &SlotInfo> {
+    let mut places: BTreeMap<Place, &SlotInfo> = BTreeMap::new();
+    for slot in tables.iter().flat_map(|table| &table.slots) {
+        let largest = places.entry(slot.place).or_insert(slot);
+        if slot.bytes() > largest.bytes() {
+            *largest = slot;
+        }
+    }
+    places
 }

@@ -1,10 +1,9 @@
 //! The buffers behind the places of tables.
 
 use super::device::Device;
-use super::upload;
+use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::op::table::{Place, SlotInfo, Table};
-use std::collections::BTreeMap;
+use crate::op::table::{self, Place, SlotInfo, Table};
 
 /// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
 /// two at a time, and cut off what is beyond.
@@ -34,15 +33,8 @@ impl Arena {
     ///
     /// `TooLarge` for what is over the device's limit, `Memory` for what it has no room for.
     pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
-        let mut places: BTreeMap<Place, &SlotInfo> = BTreeMap::new();
-        for slot in tables.iter().flat_map(|t| &t.slots) {
-            let largest = places.entry(slot.place).or_insert(slot);
-            if slot.bytes() > largest.bytes() {
-                *largest = slot;
-            }
-        }
         let mut total = 0;
-        let entries = places
+        let entries = table::places(tables)
             .into_values()
             .map(|slot| entry(device, slot, &mut total));
         Ok(Self {
@@ -109,12 +101,23 @@ impl Arena {
     }
 }
 
-fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
+/// Bytes of the buffers that tables will have on a device of this profile.
+pub fn planned_bytes(tables: &[Table], profile: &Profile) -> u64 {
+    let places = table::places(tables).into_values();
+    places.map(|slot| sizes(slot, profile)[1]).sum()
+}
+
+/// Bytes of a slot that count, and of its buffer.
+fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
     let bytes = match slot.place {
-        Place::Weight(..) => upload::weight_bytes(slot.dtype, slot.rows, slot.cols),
+        Place::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
         _ => slot.bytes(),
     };
-    let size = bytes.max(1).next_multiple_of(ALIGN);
+    [bytes, bytes.max(1).next_multiple_of(ALIGN)]
+}
+
+fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
+    let [bytes, size] = sizes(slot, device.profile());
     let limit = device.profile().binding_bytes_max;
     if size > limit {
         bail!(

@@ -30,7 +30,7 @@ const OPTIONAL: [(&str, wgpu::Features); 5] = [
 /// What a form of kernels needs beside that.
 fn features(form: Form) -> wgpu::Features {
     match form {
-        Form::Subgroup => wgpu::Features::SUBGROUP,
+        Form::Subgroup | Form::Int8 => wgpu::Features::SUBGROUP,
     }
 }
 
@@ -104,6 +104,12 @@ impl Device {
     /// The facts that planning uses.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Bytes of all buffers on it, where the back end tells.
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        let report = self.wgpu.generate_allocator_report()?;
+        Some(report.allocations.iter().map(|a| a.size).sum())
     }
 
     /// Loses the device, as when a driver resets it: for tests of what comes after.

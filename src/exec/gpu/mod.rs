@@ -9,6 +9,7 @@ mod arena;
 mod clock;
 mod device;
 mod laps;
+mod layout;
 mod link;
 mod pipelines;
 mod readback;
@@ -27,6 +28,7 @@ mod run;
 pub mod source;
 mod upload;
 
+pub use arena::planned_bytes;
 pub use device::{Device, Options, adapters, open};
 pub use link::link;
 pub use pipelines::shaders;

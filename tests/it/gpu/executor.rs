@@ -2,8 +2,10 @@
 
 use super::pick::{greedy, sampler};
 use super::rig::{Given, Rig, floats, live, shape};
+use super::types::matrix;
 use super::{device, devices, software};
 use std::sync::Arc;
+use tabla::dtype::DType;
 use tabla::error::ErrorKind;
 use tabla::exec::Program;
 use tabla::exec::gpu::{self, Device, Options};
@@ -188,6 +190,36 @@ pub(super) fn too_large(device: &Device) -> f64 {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().contains(&limit.to_string()), "{error}");
     0.0
+}
+
+/// What is planned is what the device gives, but for what reading back takes and what buffers are
+/// rounded up to.
+#[test]
+fn buffers_take_what_was_planned() {
+    for device in devices(&software(), 1) {
+        let dtypes = [DType::F32, DType::Q8_0, DType::Q4K, DType::Q6K, DType::Iq3S];
+        let weights: Vec<_> = ["a", "b", "c", "d", "e"]
+            .into_iter()
+            .zip(dtypes)
+            .map(|(name, dtype)| matrix(name, dtype, 500, 2048).weight)
+            .collect();
+        let before = device.allocated_bytes().expect("Vulkan tells");
+        let rig = Rig::new(&device, shape(7), weights, |b| {
+            let x = b.input("x", 2048);
+            for name in ["a", "b", "c", "d", "e"] {
+                let w = b.weight(name, 500, 2048);
+                b.mat(name, w, x);
+            }
+        });
+        let tables = std::slice::from_ref(&rig.table);
+        let planned = gpu::planned_bytes(tables, device.profile());
+        let all = device.allocated_bytes().expect("it told before") - before;
+        let places = rig.table.slots.len() as u64;
+        let rounded = planned + 256 * places + 2 * (1 << 20);
+        assert!((planned..=rounded).contains(&all), "{all} of {planned}");
+        drop(rig);
+        assert_eq!(device.allocated_bytes(), Some(before), "nothing stays");
+    }
 }
 
 #[test]

@@ -1,0 +1,24 @@
+// Products of weights that are floats.
+
+#import numbers
+
+// A stretch of x as products take it.
+alias X = Numbers;
+
+fn x_of(v: Numbers) -> X {
+    return v;
+}
+
+// Stretch `i` of a row times x.
+fn product(row: u32, i: u32, x: X) -> f32 {
+    let v = numbers(row, i);
+    var lo = dot_add(0.0, v[0], x[0]);
+    lo = dot_add(lo, v[1], x[1]);
+    lo = dot_add(lo, v[2], x[2]);
+    lo = dot_add(lo, v[3], x[3]);
+    var hi = dot_add(0.0, v[4], x[4]);
+    hi = dot_add(hi, v[5], x[5]);
+    hi = dot_add(hi, v[6], x[6]);
+    hi = dot_add(hi, v[7], x[7]);
+    return lo + hi;
+}

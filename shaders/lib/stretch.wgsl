@@ -1,0 +1,31 @@
+// Quantised weights: a stretch is signed bytes, and what makes numbers of them. A type gives
+// `stretch(row, i)` and says whether it has MINIMA, which cost where they are not.
+
+#import numbers
+#import product
+#import words
+
+struct Stretch {
+    lo: vec4<u32>,    // columns 0 to 16: column 4 k + j is byte j of word k
+    hi: vec4<u32>,    // columns 16 to 32
+    scale: vec2<f32>, // of lo and of hi: x = scale byte + min
+    min: vec2<f32>,
+}
+
+fn four(bytes: u32, scale: f32, min: f32) -> vec4<f32> {
+    return scale * vec4<f32>(unpack4xI8(bytes)) + min;
+}
+
+fn numbers(row: u32, i: u32) -> Numbers {
+    let s = stretch(row, i);
+    return Numbers(
+        four(s.lo.x, s.scale.x, s.min.x),
+        four(s.lo.y, s.scale.x, s.min.x),
+        four(s.lo.z, s.scale.x, s.min.x),
+        four(s.lo.w, s.scale.x, s.min.x),
+        four(s.hi.x, s.scale.y, s.min.y),
+        four(s.hi.y, s.scale.y, s.min.y),
+        four(s.hi.z, s.scale.y, s.min.y),
+        four(s.hi.w, s.scale.y, s.min.y),
+    );
+}
