@@ -1,12 +1,12 @@
 // y[t, r] = (W[r, :] . q[t, :]) d[t] scale, digits of W times signed bytes
 //
-// W: [rows, cols] ternary digits, bound by lib/trits.  q: [tokens, cols] signed bytes, rows padded
+// W: [rows, cols] ternary digits, bound by lib/codes2.  q: [tokens, cols] signed bytes, rows padded
 // with zeros to 64.  d: [tokens] f32.  y: [tokens, rows] f32.  Sums are exact, so that every device
 // gives the same bits.  One workgroup per four rows and eight tokens.
 
 #import grid
 #import state
-#import trits
+#import codes2
 
 const WG = 64u;
 const UNITS = 4u;
@@ -14,7 +14,7 @@ const TOKENS = 8u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, scale: f32 }
 
-@group(0) @binding(1) var<storage, read> q: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, read> q: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> d: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
@@ -22,13 +22,38 @@ var<immediate> params: Params;
 
 var<workgroup> sums: array<atomic<i32>, 32>; // [TOKENS, UNITS]
 
-// An octet of W as signed bytes; the top bits stop what is borrowed.
-fn signed(row: u32, i: u32) -> vec2<u32> {
-    return ((trits(row, i) | vec2(0x80808080u)) - vec2(0x01010101u)) ^ vec2(0x80808080u);
+fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 {
+    return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)
+        + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
 }
 
-fn dot_signed(a: vec2<u32>, b: vec2<u32>) -> i32 {
-    return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y);
+fn dot32(c: Codes, lo: vec4<u32>, hi: vec4<u32>) -> i32 {
+    return dot16(c.lo, lo) + dot16(c.hi, hi);
+}
+
+// A stretch of four rows, digits one more than they stand for.
+struct Four {
+    a: Codes,
+    b: Codes,
+    c: Codes,
+    d: Codes,
+}
+
+// Four rows times stretch `i` of a token.
+fn product(w: Four, t: u32, i: u32) -> vec4<i32> {
+    let at = t * ((params.cols + 63u) / 64u * 4u) + 2u * i;
+    let lo = q[at];
+    let hi = q[at + 1u];
+    let ones = vec4(0x01010101u);
+    let more = dot16(ones, lo) + dot16(ones, hi);
+    return vec4(dot32(w.a, lo, hi), dot32(w.b, lo, hi), dot32(w.c, lo, hi), dot32(w.d, lo, hi)) - more;
+}
+
+fn add(j: u32, own: vec4<i32>) {
+    atomicAdd(&sums[4u * j], own.x);
+    atomicAdd(&sums[4u * j + 1u], own.y);
+    atomicAdd(&sums[4u * j + 2u], own.z);
+    atomicAdd(&sums[4u * j + 3u], own.w);
 }
 
 @compute @workgroup_size(WG)
@@ -50,24 +75,60 @@ fn main(
     workgroupBarrier();
     // Rows past the last are computed as the last and not written.
     let r = min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(params.rows - 1u));
-    let stride = (params.cols + 63u) / 64u * 8u;
-    var own = array<vec4<i32>, TOKENS>();
-    for (var i = lane; i < octets(); i += WG) {
-        let a = signed(r.x, i);
-        let b = signed(r.y, i);
-        let c = signed(r.z, i);
-        let e = signed(r.w, i);
-        for (var j = 0u; j < TOKENS; j++) {
-            if (j < count) {
-                let v = q[(token + j) * stride + i];
-                own[j] += vec4(dot_signed(a, v), dot_signed(b, v), dot_signed(c, v), dot_signed(e, v));
-            }
+    var own0 = vec4(0);
+    var own1 = vec4(0);
+    var own2 = vec4(0);
+    var own3 = vec4(0);
+    var own4 = vec4(0);
+    var own5 = vec4(0);
+    var own6 = vec4(0);
+    var own7 = vec4(0);
+    for (var i = lane; i < stretches(); i += WG) {
+        let w = Four(codes(r.x, i), codes(r.y, i), codes(r.z, i), codes(r.w, i));
+        own0 += product(w, token, i);
+        if (count > 1u) {
+            own1 += product(w, token + 1u, i);
+        }
+        if (count > 2u) {
+            own2 += product(w, token + 2u, i);
+        }
+        if (count > 3u) {
+            own3 += product(w, token + 3u, i);
+        }
+        if (count > 4u) {
+            own4 += product(w, token + 4u, i);
+        }
+        if (count > 5u) {
+            own5 += product(w, token + 5u, i);
+        }
+        if (count > 6u) {
+            own6 += product(w, token + 6u, i);
+        }
+        if (count > 7u) {
+            own7 += product(w, token + 7u, i);
         }
     }
-    for (var j = 0u; j < count; j++) {
-        for (var k = 0u; k < UNITS; k++) {
-            atomicAdd(&sums[j * UNITS + k], own[j][k]);
-        }
+    add(0u, own0);
+    if (count > 1u) {
+        add(1u, own1);
+    }
+    if (count > 2u) {
+        add(2u, own2);
+    }
+    if (count > 3u) {
+        add(3u, own3);
+    }
+    if (count > 4u) {
+        add(4u, own4);
+    }
+    if (count > 5u) {
+        add(5u, own5);
+    }
+    if (count > 6u) {
+        add(6u, own6);
+    }
+    if (count > 7u) {
+        add(7u, own7);
     }
     workgroupBarrier();
     let t = token + lane / UNITS;

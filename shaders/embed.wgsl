@@ -2,21 +2,28 @@
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
 // A token outside the rows gives zeros; where W is rows of a larger matrix from `first` on, all but
-// the first of its parts leave y then.  One workgroup per token and 512 columns.
+// the first of its parts leave y then.  One workgroup per token and 2048 columns.
 
 #import grid
 #import state
 #import quant
-#import octet
 
 const WG = 64u;
-const UNITS = 512u;
+const UNITS = 2048u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, first: u32 }
 
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
+
+fn put(t: u32, col: u32, v: vec4<f32>) {
+    for (var j = 0u; j < 4u; j++) {
+        if (col + j < params.cols) {
+            y[t * params.cols + col + j] = v[j];
+        }
+    }
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -26,21 +33,23 @@ fn main(
 ) {
     let t = group.y;
     let i = unit_of(group, groups) * WG + lane;
-    if (t >= min(params.tokens, state.live) || i >= octets()) {
+    if (t >= min(params.tokens, state.live) || i >= stretches()) {
         return;
     }
     // Below the first row this wraps around, far beyond the last.
     let row = state.row[t].token - params.first;
-    var v = Octet();
+    var v = Numbers();
     if (row < params.rows) {
-        v = octet(row, i);
+        v = numbers(row, i);
     } else if (params.first != 0u) {
         return;
     }
-    for (var j = 0u; j < 8u; j++) {
-        let col = 8u * i + j;
-        if (col < params.cols) {
-            y[t * params.cols + col] = select(v.lo[j % 4u], v.hi[j % 4u], j >= 4u);
-        }
-    }
+    put(t, 32u * i, v[0]);
+    put(t, 32u * i + 4u, v[1]);
+    put(t, 32u * i + 8u, v[2]);
+    put(t, 32u * i + 12u, v[3]);
+    put(t, 32u * i + 16u, v[4]);
+    put(t, 32u * i + 20u, v[5]);
+    put(t, 32u * i + 24u, v[6]);
+    put(t, 32u * i + 28u, v[7]);
 }

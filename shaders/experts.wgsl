@@ -15,29 +15,11 @@ const UNITS = 4u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32, first: u32 }
 
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> ids: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
-
-// Where the row of x begins.
-var<private> x_row: u32;
-
-fn x_at(col: u32) -> f32 {
-    if (col >= params.cols) {
-        return 0.0;
-    }
-    return x[x_row + col];
-}
-
-fn x_octet(i: u32) -> Octet {
-    let at = 8u * i;
-    return Octet(
-        vec4(x_at(at), x_at(at + 1u), x_at(at + 2u), x_at(at + 3u)),
-        vec4(x_at(at + 4u), x_at(at + 5u), x_at(at + 6u), x_at(at + 7u)),
-    );
-}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -56,9 +38,9 @@ fn main(
     if (id >= params.experts && params.first != 0u) {
         return;
     }
-    x_row = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
+    let x_first = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
     // Another expert's rows may follow; they are computed and not written.
-    let sums = mat_vec(min(id, params.experts - 1u) * each + first, lane);
+    let sums = mat_vec(min(id, params.experts - 1u) * each + first, x_first, lane);
     if (lane.index < UNITS && first + lane.index < each) {
         y[pair * each + first + lane.index] = select(0.0, sums[lane.index], id < params.experts);
     }

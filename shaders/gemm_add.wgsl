@@ -13,7 +13,7 @@ const TOKENS = 64u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
@@ -31,15 +31,15 @@ fn main(
         return;
     }
     var tile = mat_mat(row, token, live, lane);
-    let r = row + 4u * (lane % 8u);
+    let r = row + lane % 8u;
     for (var j = 0u; j < 4u; j++) {
         let t = token + 4u * (lane / 8u) + j;
         for (var i = 0u; i < 4u; i++) {
-            if (t < live && r + i < params.rows) {
-                y[t * params.width + params.first + r + i] += tile.lo[j][i];
+            if (t < live && r + 8u * i < params.rows) {
+                y[t * params.width + params.first + r + 8u * i] += tile.lo[j][i];
             }
-            if (t < live && r + 32u + i < params.rows) {
-                y[t * params.width + params.first + r + 32u + i] += tile.hi[j][i];
+            if (t < live && r + 32u + 8u * i < params.rows) {
+                y[t * params.width + params.first + r + 32u + 8u * i] += tile.hi[j][i];
             }
         }
     }

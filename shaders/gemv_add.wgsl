@@ -5,7 +5,6 @@
 
 #import grid
 #import state
-#import x_octet
 #import mat_vec
 
 const WG = 64u;
@@ -28,7 +27,7 @@ fn main(
     if (state.live == 0u || first >= params.rows) {
         return;
     }
-    let sums = mat_vec(first, lane);
+    let sums = mat_vec(first, 0u, lane);
     if (lane.index < UNITS && first + lane.index < params.rows) {
         y[params.first + first + lane.index] += sums[lane.index];
     }

@@ -1,22 +1,13 @@
-// w as codes q of BITS bits, a stream in each row from the lowest bit on; behind all of them an
-// f32 scale and an f32 bias for 32 numbers; x = scale q + bias.
+// Behind codes q an f32 scale and an f32 bias for each stretch; x = scale q + bias. Codes of 8 bits
+// are stored less 128.
 
-#import octet
-#import dot_octet
-#import words
+#import coded
 
-@group(0) @binding(0) var<storage, read> w: array<u32>;
+const MINIMA = true;
 
-// Four codes, `i` times four codes from the beginning of the row.
-fn four(row: u32, i: u32) -> vec4<f32> {
-    let bits = bits_at(row * (params.cols / 32u) * BITS, 4u * BITS * i);
-    return vec4<f32>((vec4(bits) >> (BITS * vec4(0u, 1u, 2u, 3u))) & vec4((1u << BITS) - 1u));
-}
-
-fn octet(row: u32, i: u32) -> Octet {
-    let groups = params.cols / 32u;
-    let at = params.rows * groups * BITS + 2u * (row * groups + i / 4u);
-    let scale = bitcast<f32>(w[at]);
-    let bias = bitcast<f32>(w[at + 1u]);
-    return Octet(scale * four(row, 2u * i) + bias, scale * four(row, 2u * i + 1u) + bias);
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = behind() + 2u * stretch_at(row, i);
+    let scale = f32_at(at);
+    let offset = select(0.0, 128.0, BITS == 8u);
+    return unsigned(codes(row, i), vec2(scale), vec2(f32_at(at + 1u) + offset * scale));
 }

@@ -1,5 +1,23 @@
-// Twice the 16 values of fp4 (e2m1): 0 1 2 3 4 6 8 12, then the same negated.
+// Floats of 4 bits (e2m1).
 
-#import table16
+#import codes4
+#import stretch
 
-const FP4 = vec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+const MINIMA = false;
+
+// Twice the numbers 0 1/2 1 3/2 2 3 4 6, the same negated behind the fourth bit.
+fn doubled(c: vec4<u32>) -> vec4<u32> {
+    let ones = vec4(0x01010101u);
+    // From 4 on steps are of two, the last of four.
+    let from_4 = (c >> vec4(2u)) & ones;
+    let last = from_4 & (c >> vec4(1u)) & c;
+    let size = (c & vec4(0x07070707u)) + (c & (from_4 * 3u)) + (last << vec4(1u));
+    let negative = size & (((c >> vec4(3u)) & ones) * 0xffu);
+    return ((size | vec4(0x80808080u)) - (negative << vec4(1u))) ^ vec4(0x80808080u);
+}
+
+// The scale of doubled numbers is `half`.
+fn fp4(row: u32, i: u32, half: vec2<f32>) -> Stretch {
+    let c = codes(row, i);
+    return Stretch(doubled(c.lo), doubled(c.hi), half, vec2(0.0));
+}

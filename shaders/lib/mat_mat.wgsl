@@ -1,72 +1,82 @@
-// Tiles of W x: 64 rows by 64 tokens a workgroup of 128 lanes, 32 columns at a time.
+// Tiles of W x: 64 rows by 64 tokens a workgroup of 128 lanes, a stretch of columns at a time.
 //
 // Half of the lanes decode W into workgroup memory, half fetch x; then a lane multiplies 8 rows
 // by 4 tokens. A result is one running sum over the columns in their order, so it does not
 // depend on which tokens share its tile.
 
 #import quant
-#import octet
+#import tile
+#import x4
 
-const DEPTH = 32u;
-
-// [column][row / 4] and [column][token / 4].
+// Rows of W and tokens of x, 32 columns each.
 var<workgroup> w_tile: array<vec4<f32>, 512>;
 var<workgroup> x_tile: array<vec4<f32>, 512>;
 
-// Rows first + 4 rg + (0..4) in `lo`, first + 32 + 4 rg + (0..4) in `hi`, of tokens 4 tg + (0..4).
+// Of tokens token + 4 (lane / 8) + j rows row + lane % 8 + 8 i: i below 4 in `lo`, from 4 on in
+// `hi`.
 struct Tile {
     lo: array<vec4<f32>, 4>,
     hi: array<vec4<f32>, 4>,
 }
 
-fn w_octet(row: u32, i: u32) -> Octet {
-    if (row < params.rows && i < octets()) {
-        return octet(row, i);
-    }
-    return Octet();
-}
-
-fn x_number(token: u32, col: u32, live: u32) -> f32 {
-    if (token < live && col < params.cols) {
-        return x[token * params.cols + col];
-    }
-    return 0.0;
-}
-
-// One octet of columns of four rows. `i` counts octets of the row, `at` those of the tile.
+// Stretch `i` of a row becomes row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
-    let a = w_octet(row, i);
-    let b = w_octet(row + 1u, i);
-    let c = w_octet(row + 2u, i);
-    let d = w_octet(row + 3u, i);
-    w_tile[at] = vec4(a.lo.x, b.lo.x, c.lo.x, d.lo.x);
-    w_tile[at + 16u] = vec4(a.lo.y, b.lo.y, c.lo.y, d.lo.y);
-    w_tile[at + 32u] = vec4(a.lo.z, b.lo.z, c.lo.z, d.lo.z);
-    w_tile[at + 48u] = vec4(a.lo.w, b.lo.w, c.lo.w, d.lo.w);
-    w_tile[at + 64u] = vec4(a.hi.x, b.hi.x, c.hi.x, d.hi.x);
-    w_tile[at + 80u] = vec4(a.hi.y, b.hi.y, c.hi.y, d.hi.y);
-    w_tile[at + 96u] = vec4(a.hi.z, b.hi.z, c.hi.z, d.hi.z);
-    w_tile[at + 112u] = vec4(a.hi.w, b.hi.w, c.hi.w, d.hi.w);
+    var v = Numbers();
+    if (row < params.rows) {
+        v = numbers(row, i);
+    }
+    w_tile[tile_at(at, 0u)] = v[0];
+    w_tile[tile_at(at, 1u)] = v[1];
+    w_tile[tile_at(at, 2u)] = v[2];
+    w_tile[tile_at(at, 3u)] = v[3];
+    w_tile[tile_at(at, 4u)] = v[4];
+    w_tile[tile_at(at, 5u)] = v[5];
+    w_tile[tile_at(at, 6u)] = v[6];
+    w_tile[tile_at(at, 7u)] = v[7];
 }
 
-fn fetch_x(token: u32, col: u32, at: u32, live: u32) {
-    for (var j = 0u; j < 8u; j++) {
-        x_tile[at + 16u * j] = vec4(
-            x_number(token, col + j, live),
-            x_number(token + 1u, col + j, live),
-            x_number(token + 2u, col + j, live),
-            x_number(token + 3u, col + j, live),
-        );
+// Eight lanes fetch the stretch of a token.
+fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
+    for (var at = lane; at < 512u; at += 64u) {
+        let t = token + at / 8u;
+        var v = vec4(0.0);
+        if (t < live) {
+            v = x4(t * params.cols, 8u * i + at % 8u);
+        }
+        x_tile[tile_at(at / 8u, at % 8u)] = v;
     }
+}
+
+struct Rows4 {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    c: vec4<f32>,
+    d: vec4<f32>,
+}
+
+// Rows at, at + 8, at + 16 and at + 24 of the tile.
+fn rows4(at: u32, part: u32) -> Rows4 {
+    return Rows4(
+        w_tile[tile_at(at, part)],
+        w_tile[tile_at(at + 8u, part)],
+        w_tile[tile_at(at + 16u, part)],
+        w_tile[tile_at(at + 24u, part)],
+    );
+}
+
+fn add4(sums: vec4<f32>, w: Rows4, x: vec4<f32>) -> vec4<f32> {
+    return vec4(
+        dot_add(sums.x, w.a, x),
+        dot_add(sums.y, w.b, x),
+        dot_add(sums.z, w.c, x),
+        dot_add(sums.w, w.d, x),
+    );
 }
 
 fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Tile {
-    let tg = lane / 8u;
+    let tg = 4u * (lane / 8u);
     let rg = lane % 8u;
-    let four = lane % 16u;
-    let eight = (lane / 16u) % 4u;
-    let at = 128u * eight + four;
-    let busy = token + 4u * tg < live;
+    let busy = token + tg < live;
     var lo0 = vec4(0.0);
     var lo1 = vec4(0.0);
     var lo2 = vec4(0.0);
@@ -75,27 +85,30 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Tile {
     var hi1 = vec4(0.0);
     var hi2 = vec4(0.0);
     var hi3 = vec4(0.0);
-    for (var col = 0u; col < params.cols; col += DEPTH) {
+    for (var i = 0u; i < stretches(); i++) {
         workgroupBarrier();
         if (lane < 64u) {
-            fetch_w(row + 4u * four, col / 8u + eight, at);
+            fetch_w(row + lane, i, lane);
         } else {
-            fetch_x(token + 4u * four, col + 8u * eight, at, live);
+            fetch_x(token, live, i, lane - 64u);
         }
         workgroupBarrier();
         if (busy) {
-            for (var k = 0u; k < DEPTH; k++) {
-                let xs = x_tile[16u * k + tg];
-                let lo = w_tile[16u * k + rg];
-                let hi = w_tile[16u * k + rg + 8u];
-                lo0 += xs.x * lo;
-                lo1 += xs.y * lo;
-                lo2 += xs.z * lo;
-                lo3 += xs.w * lo;
-                hi0 += xs.x * hi;
-                hi1 += xs.y * hi;
-                hi2 += xs.z * hi;
-                hi3 += xs.w * hi;
+            for (var part = 0u; part < 8u; part++) {
+                let x0 = x_tile[tile_at(tg, part)];
+                let x1 = x_tile[tile_at(tg + 1u, part)];
+                let x2 = x_tile[tile_at(tg + 2u, part)];
+                let x3 = x_tile[tile_at(tg + 3u, part)];
+                let lo = rows4(rg, part);
+                lo0 = add4(lo0, lo, x0);
+                lo1 = add4(lo1, lo, x1);
+                lo2 = add4(lo2, lo, x2);
+                lo3 = add4(lo3, lo, x3);
+                let hi = rows4(rg + 32u, part);
+                hi0 = add4(hi0, hi, x0);
+                hi1 = add4(hi1, hi, x1);
+                hi2 = add4(hi2, hi, x2);
+                hi3 = add4(hi3, hi, x3);
             }
         }
     }

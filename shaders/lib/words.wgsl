@@ -1,27 +1,30 @@
-// Numbers of any width in w: array<u32>, at bits and bytes counted from a word.
+// w as words, and what is narrower by its number from the beginning. Sections of w are in an
+// order in which each begins where its numbers may be read.
 
-// 32 bits.
-fn bits_at(word: u32, bit: u32) -> u32 {
-    let at = word + bit / 32u;
-    let shift = bit % 32u;
-    return (w[at] >> shift) | ((w[at + 1u] << 1u) << (31u - shift));
+@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
+
+fn word_at(i: u32) -> u32 {
+    return w[i / 4u][i % 4u];
 }
 
-// 8 bytes.
-fn bytes_at(word: u32, byte: u32) -> vec2<u32> {
-    return vec2(bits_at(word, 8u * byte), bits_at(word, 8u * byte + 32u));
+// Words i and i + 1, of which i is even.
+fn pair_at(i: u32) -> vec2<u32> {
+    let four = w[i / 4u];
+    return select(four.xy, four.zw, (i & 2u) != 0u);
 }
 
-fn u8_at(word: u32, byte: u32) -> u32 {
-    return (w[word + byte / 4u] >> (8u * (byte % 4u))) & 0xffu;
+fn f32_at(i: u32) -> f32 {
+    return bitcast<f32>(word_at(i));
 }
 
-// At an even byte.
-fn u16_at(word: u32, byte: u32) -> u32 {
-    return (w[word + byte / 4u] >> (8u * (byte % 4u))) & 0xffffu;
+fn half_at(i: u32) -> u32 {
+    return (word_at(i / 2u) >> (16u * (i % 2u))) & 0xffffu;
 }
 
-// At an even byte.
-fn f16_at(word: u32, byte: u32) -> f32 {
-    return unpack2x16float(u16_at(word, byte)).x;
+fn f16_at(i: u32) -> f32 {
+    return unpack2x16float(half_at(i)).x;
+}
+
+fn byte_at(i: u32) -> u32 {
+    return (word_at(i / 4u) >> (8u * (i % 4u))) & 0xffu;
 }

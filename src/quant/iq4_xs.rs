@@ -5,8 +5,9 @@
 //! one. The scales' low nibbles fill `low`, two to a byte; their top two bits fill `top`.
 
 use super::iq4_nl::value;
-use super::{CHUNK, each, f16, nibbles};
+use super::{CHUNK, each, f16, nibbles, times};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
+use std::array::from_fn;
 
 /// Bytes of a block.
 pub const BYTES: usize = 136;
@@ -20,16 +21,34 @@ struct Block {
     qs: [[u8; 16]; 8],
 }
 
+impl Block {
+    /// Scales of the groups, less the offset.
+    #[inline(always)]
+    fn integers(&self) -> [i8; 8] {
+        let (top, low) = (u16::from_le_bytes(self.top), u32::from_le_bytes(self.low));
+        from_fn(|g| {
+            let s = low >> (4 * g) & 15 | u32::from(top) >> (2 * g) << 4 & 48;
+            s.to_le_bytes()[0].wrapping_sub(32).cast_signed()
+        })
+    }
+}
+
+/// Scales of the groups of a block, less the offset.
+///
+/// # Panics
+///
+/// Where the bytes are not those of a block.
+pub fn scales(block: &[u8]) -> [i8; 8] {
+    from_bytes::<Block>(block).integers()
+}
+
 /// `x[i] = d (s[i / 32] - 32) t[q[i]]`.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
-    let Block { d, top, low, qs } = from_bytes(block);
-    for (q, qs) in q.as_chunks_mut::<32>().0.iter_mut().zip(qs) {
+    let block: &Block = from_bytes(block);
+    for (q, qs) in q.as_chunks_mut::<32>().0.iter_mut().zip(&block.qs) {
         each(q, &cast(nibbles(qs)), value);
     }
-    let (d, top, low) = (f16(*d), u16::from_le_bytes(*top), u32::from_le_bytes(*low));
-    for (g, scale) in scale.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        let s = low >> (4 * g) & 15 | u32::from(top) >> (2 * g) << 4 & 48;
-        scale.fill(d * (s as f32 - 32.0));
-    }
+    let scales = block.integers();
+    *scale = times(f16(block.d), from_fn(|g| scales[g / 2]));
 }

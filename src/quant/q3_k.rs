@@ -21,15 +21,33 @@ struct Block {
     d: [u8; 2],
 }
 
+impl Block {
+    /// Scales of the groups, less the offset.
+    #[inline(always)]
+    fn integers(&self) -> [i8; 16] {
+        let [first, second, top] = self.scales.map(u32::from_le_bytes);
+        let low = [first, second, first >> 4, second >> 4].map(|w| w & 0x0f0f_0f0f);
+        let top = [top << 4, top << 2, top, top >> 2].map(|w| w & 0x3030_3030);
+        let scales: [[u8; 4]; 4] = from_fn(|i| (low[i] | top[i]).to_le_bytes());
+        let scales = scales.as_flattened();
+        from_fn(|i| scales[i].wrapping_sub(32).cast_signed())
+    }
+}
+
+/// Scales of the groups of a block, less the offset.
+///
+/// # Panics
+///
+/// Where the bytes are not those of a block.
+pub fn scales(block: &[u8]) -> [i8; 16] {
+    from_bytes::<Block>(block).integers()
+}
+
 /// `x[i] = d (s[i / 16] - 32) (q[i] - 4)`.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
-    let Block {
-        hmask,
-        qs,
-        scales,
-        d,
-    } = from_bytes(block);
+    let block: &Block = from_bytes(block);
+    let Block { hmask, qs, d, .. } = block;
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
     for (half, (parts, qs)) in halves.iter_mut().zip(qs).enumerate() {
         for (part, q) in parts.iter_mut().enumerate() {
@@ -39,15 +57,7 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
             });
         }
     }
-    let [first, second, top] = scales.map(u32::from_le_bytes);
-    let low = [first, second, first >> 4, second >> 4].map(|w| w & 0x0f0f_0f0f);
-    let top = [top << 4, top << 2, top, top >> 2].map(|w| w & 0x3030_3030);
-    let scales: [[u8; 4]; 4] = from_fn(|i| (low[i] | top[i]).to_le_bytes());
-    let scales = scales.as_flattened();
-    *scale = times(
-        f16(*d),
-        from_fn(|i| scales[i].wrapping_sub(32).cast_signed()),
-    );
+    *scale = times(f16(*d), block.integers());
 }
 
 /// Scales of least weighted error.

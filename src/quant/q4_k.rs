@@ -44,18 +44,34 @@ impl Scales {
         }
     }
 
-    /// Scales and minima as they apply: the minima negative.
+    /// Scales and minima of the groups, 6 bits each.
     #[inline(always)]
-    pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
+    fn integers(&self) -> [[u8; 8]; 2] {
         let [low, mid, high] = self.packed.map(u32::from_le_bytes);
         let word = |first: u32, nibbles: u32| {
             let rest = nibbles & 0x0f0f_0f0f | first >> 2 & 0x3030_3030;
-            [first & 0x3f3f_3f3f, rest].map(u32::to_le_bytes)
+            cast([first & 0x3f3f_3f3f, rest].map(u32::to_le_bytes))
         };
-        let twice = |bytes: [[u8; 4]; 2]| from_fn(|g| bytes[g / 8][g / 2 % 4].cast_signed());
-        *scale = times(f16(self.d), twice(word(low, high)));
-        *min = times(-f16(self.dmin), twice(word(mid, high >> 4)));
+        [word(low, high), word(mid, high >> 4)]
     }
+
+    /// Scales and minima as they apply: the minima negative.
+    #[inline(always)]
+    pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
+        let twice = |bytes: [u8; 8]| from_fn(|g| bytes[g / 2].cast_signed());
+        let [scales, mins] = self.integers();
+        *scale = times(f16(self.d), twice(scales));
+        *min = times(-f16(self.dmin), twice(mins));
+    }
+}
+
+/// Scales and minima of the groups of a block of `Q4_K` or `Q5_K`, which begin alike: 6 bits each.
+///
+/// # Panics
+///
+/// Where the bytes are fewer than those.
+pub fn scales(block: &[u8]) -> [[u8; 8]; 2] {
+    from_bytes::<Scales>(&block[..size_of::<Scales>()]).integers()
 }
 
 /// `x[i] = d s[i / 32] q[i] - dmin m[i / 32]`.

@@ -1,5 +1,4 @@
-// w as affine2: codes of 2 bits.
+// w as affine2.
 
-const BITS = 2u;
-
+#import codes2
 #import affine

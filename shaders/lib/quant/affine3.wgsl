@@ -1,5 +1,4 @@
-// w as affine3: codes of 3 bits.
+// w as affine3.
 
-const BITS = 3u;
-
+#import codes3
 #import affine

@@ -1,5 +1,4 @@
-// w as affine4: codes of 4 bits.
+// w as affine4.
 
-const BITS = 4u;
-
+#import codes4
 #import affine

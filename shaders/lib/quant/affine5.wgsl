@@ -1,5 +1,4 @@
-// w as affine5: codes of 5 bits.
+// w as affine5.
 
-const BITS = 5u;
-
+#import codes5
 #import affine

@@ -1,5 +1,4 @@
-// w as affine6: codes of 6 bits.
+// w as affine6.
 
-const BITS = 6u;
-
+#import codes6
 #import affine

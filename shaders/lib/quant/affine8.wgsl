@@ -1,5 +1,4 @@
-// w as affine8: codes of 8 bits.
+// w as affine8.
 
-const BITS = 8u;
-
+#import codes8
 #import affine

@@ -1,13 +1,29 @@
-// w as bf16, the upper halves of f32: rows padded with zeros to whole octets, 16 bytes each.
+// w as bf16, the upper halves of f32: of a row first eight columns of all stretches, then the next
+// eight of all.
 
-#import octet
-#import dot_octet
+#import floats
+#import words
 
-@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
+fn widened(v: vec2<u32>) -> vec4<f32> {
+    let even = bitcast<vec2<f32>>(v << vec2(16u));
+    let odd = bitcast<vec2<f32>>(v & vec2(0xffff0000u));
+    return vec4(even.x, odd.x, even.y, odd.y);
+}
 
-fn octet(row: u32, i: u32) -> Octet {
-    let words = w[row * octets() + i];
-    let even = bitcast<vec4<f32>>(words << vec4(16u));
-    let odd = bitcast<vec4<f32>>(words & vec4(0xffff0000u));
-    return Octet(vec4(even.x, odd.x, even.y, odd.y), vec4(even.z, odd.z, even.w, odd.w));
+fn numbers(row: u32, i: u32) -> Numbers {
+    let at = 4u * row * stretches() + i;
+    let a = w[at];
+    let b = w[at + stretches()];
+    let c = w[at + 2u * stretches()];
+    let d = w[at + 3u * stretches()];
+    return Numbers(
+        widened(a.xy),
+        widened(a.zw),
+        widened(b.xy),
+        widened(b.zw),
+        widened(c.xy),
+        widened(c.zw),
+        widened(d.xy),
+        widened(d.zw),
+    );
 }

@@ -1,14 +1,21 @@
-// w as f16: rows padded with zeros to whole octets, 16 bytes each.
+// w as f16: of a row first eight columns of all stretches, then the next eight of all.
 
-#import octet
-#import dot_octet
+#import floats
+#import words
 
-@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
+fn low(v: vec4<u32>) -> vec4<f32> {
+    return vec4(unpack2x16float(v.x), unpack2x16float(v.y));
+}
 
-fn octet(row: u32, i: u32) -> Octet {
-    let words = w[row * octets() + i];
-    return Octet(
-        vec4(unpack2x16float(words.x), unpack2x16float(words.y)),
-        vec4(unpack2x16float(words.z), unpack2x16float(words.w)),
-    );
+fn high(v: vec4<u32>) -> vec4<f32> {
+    return vec4(unpack2x16float(v.z), unpack2x16float(v.w));
+}
+
+fn numbers(row: u32, i: u32) -> Numbers {
+    let at = 4u * row * stretches() + i;
+    let a = w[at];
+    let b = w[at + stretches()];
+    let c = w[at + 2u * stretches()];
+    let d = w[at + 3u * stretches()];
+    return Numbers(low(a), high(a), low(b), high(b), low(c), high(c), low(d), high(d));
 }

@@ -1,8 +1,10 @@
-// w as i8: signed bytes q, then an f32 scale d for 32 numbers; x = d q.
+// w as i8: signed codes q, then an f32 scale d for each stretch; x = d q.
 
-#import scales32
-#import bytes
+#import codes8
+#import coded
 
-fn octet(row: u32, i: u32) -> Octet {
-    return scaled(scale_of(row, i), bytes_of(row, i));
+const MINIMA = false;
+
+fn stretch(row: u32, i: u32) -> Stretch {
+    return signed(codes(row, i), vec2(f32_at(behind() + stretch_at(row, i))));
 }

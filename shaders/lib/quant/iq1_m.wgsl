@@ -1,27 +1,19 @@
-// w as iq1_m: for 8 numbers a byte of the row of the grid and a nibble of its upper 3 bits
-// and a sign; scales s of 3 bits for 16 numbers in four u16, whose upper nibbles are the f16 d;
-// x = d (2 s + 1) (row +- 1/8). The grid has 128 + 8 row.
+// w as iq1_m: for 8 numbers a byte of the row of the grid, then a nibble of its upper 3 bits and a
+// sign; for 256 numbers 16 scales s of 3 bits in four u16, whose upper nibbles are the f16 d, the
+// lowest first; x = d (2 s + 1) (row +- 1/8).
 
-#import blocks
-#import iq_grid
+#import iq1_grid
 
-const BLOCK = 256u;
-const WORDS = 14u;
-
-// The upper nibbles of four u16, the first the lowest.
-fn upper_nibbles(low: u32, high: u32) -> u32 {
-    return ((low >> 12u) & 0xfu)
-        | ((low >> 24u) & 0xf0u)
-        | ((high >> 4u) & 0xf00u)
-        | ((high >> 16u) & 0xf000u);
-}
-
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let high = u8_at(b, 32u + o / 2u) >> (o % 2u * 4u);
-    let q = grid8(u8_at(b, o) | ((high & 7u) << 8u));
-    let s = (u16_at(b, 48u + o / 8u * 2u) >> (o % 8u / 2u * 3u)) & 7u;
-    let scale = unpack2x16float(upper_nibbles(w[b + 12u], w[b + 13u])).x * f32(2u * s + 1u);
-    return centred(0.125 * scale, q, select(127.0, 129.0, (high & 8u) != 0u));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let high = vec4(half_at(2u * section(1u) + at)) >> vec4(0u, 4u, 8u, 12u);
+    let rows = eights(bytes_of(word_at(section(0u) + at)) | ((high & vec4(7u)) << vec4(8u)));
+    let words = pair_at(section(1u) + params.rows * stretches() / 2u + at / 8u * 2u);
+    let nibbles = (words.xxyy >> vec4(12u, 28u, 12u, 28u)) & vec4(15u);
+    let d = unpack2x16float(
+        nibbles.x | (nibbles.y << 4u) | (nibbles.z << 8u) | (nibbles.w << 12u),
+    ).x;
+    let of_64 = select(words.x, words.y, (i & 4u) != 0u) >> (16u * (i / 2u % 2u));
+    let s = (vec2(of_64) >> (vec2(0u, 3u) + 6u * (i % 2u))) & vec2(7u);
+    return with_shifts(rows, (high >> vec4(3u)) & vec4(1u), d * vec2<f32>(2u * s + 1u));
 }

@@ -1,18 +1,15 @@
-// w as iq1_s: an f16 d; for 8 numbers a byte of the row of the grid; for 32 numbers 16 bits:
-// the upper 3 bits of four rows, a scale s of 3 bits, a sign;
-// x = d (2 s + 1) (row +- 1/8). The grid has 128 + 8 row.
+// w as iq1_s: for 8 numbers a byte of the row of the grid; for 32 numbers 16 bits: the upper 3 bits
+// of four rows, a scale s of 3 bits, a sign; an f16 d for 256;
+// x = d (2 s + 1) (row +- 1/8).
 
-#import blocks
-#import iq_grid
+#import iq1_grid
 
-const BLOCK = 256u;
-const WORDS = 13u;
-
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let of_four = u16_at(b, 34u + o / 4u * 2u);
-    let q = grid8(u8_at(b, 2u + o) | (((of_four >> (3u * (o % 4u))) & 7u) << 8u));
-    let d = f16_at(b, 0u) * f32(((of_four >> 12u) & 7u) * 2u + 1u);
-    return centred(0.125 * d, q, select(127.0, 129.0, of_four >= 0x8000u));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let bits = half_at(2u * section(1u) + at);
+    let upper = (vec4(bits) >> vec4(0u, 3u, 6u, 9u)) & vec4(7u);
+    let rows = eights(bytes_of(word_at(section(0u) + at)) | (upper << vec4(8u)));
+    let d = f16_at(2u * section(1u) + params.rows * stretches() + at / 8u);
+    let scale = d * f32(2u * ((bits >> 12u) & 7u) + 1u);
+    return with_shifts(rows, vec4(bits >> 15u), vec2(scale));
 }

@@ -1,18 +1,17 @@
-// w as iq2_s: an f16 d; for 8 numbers a byte of the row of the grid and a byte of signs; the
-// upper 2 bits of four rows in a byte; scales s of 4 bits for 16 numbers;
+// w as iq2_s: for 32 numbers 4 bytes, rows of the grid, and a word of signs; then a byte with the
+// upper 2 bits of the rows, and a byte of two scales s of 4 bits; an f16 d for 256;
 // x = d (s + 1/2) / 4 (+-row).
 
-#import blocks
 #import iq_grid
 
-const BLOCK = 256u;
-const WORDS = 21u;
+const GRID = 2048u;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let high = (u8_at(b, 66u + o / 4u) >> (o % 4u * 2u)) & 3u;
-    let s = (u8_at(b, 74u + o / 4u) >> (o % 4u / 2u * 4u)) & 15u;
-    let d = f16_at(b, 0u) * (0.5 + f32(s)) * 0.25;
-    return signed(d, grid8(u8_at(b, 2u + o) | (high << 8u)), u8_at(b, 34u + o));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let all = params.rows * stretches();
+    let upper = (vec4(byte_at(4u * section(2u) + at)) >> vec4(0u, 2u, 4u, 6u)) & vec4(3u);
+    let s = (vec2(byte_at(4u * section(2u) + all + at)) >> vec2(0u, 4u)) & vec2(15u);
+    let rows = eights(bytes_of(word_at(section(0u) + at)) | (upper << vec4(8u)));
+    let scale = f16_at(2u * section(2u) + all + at / 8u) * (0.5 + vec2<f32>(s)) * 0.25;
+    return with_signs(rows, word_at(section(1u) + at), scale);
 }

@@ -1,17 +1,15 @@
-// w as iq2_xs: an f16 d, for 8 numbers 16 bits (row of the grid 9, signs 7), scales s of 4
-// bits for 16 numbers; x = d (s + 1/2) / 4 (+-row).
+// w as iq2_xs: for 8 numbers 16 bits (row of the grid 9, signs 7); for 16 numbers a scale s of 4
+// bits; an f16 d for 256; x = d (s + 1/2) / 4 (+-row).
 
-#import blocks
 #import iq_grid
 
-const BLOCK = 256u;
-const WORDS = 19u;
+const GRID = 1024u;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let q = u16_at(b, 2u + 2u * o);
-    let s = (u8_at(b, 66u + o / 4u) >> (o % 4u / 2u * 4u)) & 15u;
-    let d = f16_at(b, 0u) * (0.5 + f32(s)) * 0.25;
-    return signed(d, grid8(q & 511u), even(q >> 9u));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let words = pair_at(section(0u) + 2u * at).xxyy >> vec4(0u, 16u, 0u, 16u);
+    let s = (vec2(byte_at(4u * section(2u) + at)) >> vec2(0u, 4u)) & vec2(15u);
+    let d = f16_at(2u * section(2u) + params.rows * stretches() / 2u + at / 8u);
+    let scale = d * (0.5 + vec2<f32>(s)) * 0.25;
+    return with_signs(eights(words & vec4(511u)), even(words >> vec4(9u)), scale);
 }

@@ -1,22 +1,22 @@
-// w as iq3_s: an f16 d; for 4 numbers a byte of the row of the grid; the upper bits of eight
-// rows in a byte; for 8 numbers a byte of signs; scales s of 4 bits for 32 numbers;
+// w as iq3_s: for 4 numbers a byte of the row of the grid; for 32 numbers a word of signs, then a
+// byte with the upper bits of the rows, then a scale s of 4 bits; an f16 d for 256;
 // x = d (2 s + 1) (+-row).
 
-#import blocks
 #import iq_grid
 
-const BLOCK = 256u;
-const WORDS = 28u;
+const GRID = 512u;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let rows = u16_at(b, 2u + 2u * o);
-    let high = u8_at(b, 66u + o / 4u) >> (o % 4u * 2u);
-    let s = (u8_at(b, 106u + o / 8u) >> (o % 8u / 4u * 4u)) & 15u;
-    let q = vec2(
-        grid4((rows & 0xffu) | ((high & 1u) << 8u)),
-        grid4((rows >> 8u) | ((high & 2u) << 7u)),
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let all = params.rows * stretches();
+    let names = pair_at(section(0u) + 2u * at);
+    let upper = byte_at(4u * section(3u) + at);
+    let s = (byte_at(4u * section(3u) + all + at / 2u) >> (4u * (i % 2u))) & 15u;
+    let bits = vec4(0u, 1u, 2u, 3u);
+    let rows = Rows(
+        fours(bytes_of(names.x) | (((vec4(upper) >> bits) & vec4(1u)) << vec4(8u))),
+        fours(bytes_of(names.y) | (((vec4(upper >> 4u) >> bits) & vec4(1u)) << vec4(8u))),
     );
-    return signed(f16_at(b, 0u) * (1.0 + 2.0 * f32(s)), q, u8_at(b, 74u + o));
+    let d = f16_at(2u * section(3u) + all / 2u + all / 4u + at / 8u);
+    return with_signs(rows, word_at(section(2u) + at), vec2(d * f32(2u * s + 1u)));
 }

@@ -1,18 +1,16 @@
-// w as iq3_xxs: an f16 d; for 4 numbers a byte, the row of the grid; for 32 numbers a word of
-// 4 times 7 signs and a scale s of 4 bits; x = d (s + 1/2) / 2 (+-row).
+// w as iq3_xxs: for 4 numbers a byte, the row of the grid; for 32 numbers a word of 4 times 7
+// signs and a scale s of 4 bits; an f16 d for 256; x = d (s + 1/2) / 2 (+-row).
 
-#import blocks
 #import iq_grid
 
-const BLOCK = 256u;
-const WORDS = 25u;
+const GRID = 256u;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let rows = u16_at(b, 2u + 2u * o);
-    let signs = bits_at(b, 8u * (66u + o / 4u * 4u));
-    let d = f16_at(b, 0u) * (0.5 + f32(signs >> 28u)) * 0.5;
-    let q = vec2(grid4(rows & 0xffu), grid4(rows >> 8u));
-    return signed(d, q, even((signs >> (7u * (o % 4u))) & 0x7fu));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let names = pair_at(section(0u) + 2u * at);
+    let bits = word_at(section(2u) + at);
+    let rows = Rows(fours(bytes_of(names.x)), fours(bytes_of(names.y)));
+    let signs = even(vec4(bits) >> vec4(0u, 7u, 14u, 21u));
+    let scale = f16_at(2u * section(3u) + at / 8u) * (0.5 + f32(bits >> 28u)) * 0.5;
+    return with_signs(rows, signs, vec2(scale));
 }

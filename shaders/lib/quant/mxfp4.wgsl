@@ -1,19 +1,12 @@
-// w as mxfp4: an exponent e, 32 codes of fp4; x = 2^(e - 127) value[q].
+// w as mxfp4: codes of fp4, then an exponent e for each stretch; x = 2^(e - 127) value.
 
-#import blocks
 #import fp4
 
-const BLOCK = 32u;
-const WORDS = 5u;
-
-// 2^(e - 128), which meets the table's doubled values.
+// 2^(e - 128)
 fn half_power(e: u32) -> f32 {
     return bitcast<f32>(select((e - 1u) << 23u, 0x200000u << e, e < 2u));
 }
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 4u;
-    let codes = fields(bytes_at(b, 1u + 8u * (o % 2u)), 4u * (o / 2u), 15u);
-    return from_table(half_power(u8_at(b, 0u)), FP4, codes);
+fn stretch(row: u32, i: u32) -> Stretch {
+    return fp4(row, i, vec2(half_power(byte_at(4u * behind() + stretch_at(row, i)))));
 }

@@ -1,15 +1,14 @@
-// w as q2_k: a byte for 16 numbers (scale s and minimum m, 4 bits each), 256 times 2 bits, f16 d
-// and e; x = d s q - e m.
+// w as q2_k: codes q; a byte for 16 numbers, scale s and minimum m of 4 bits each; f16 d and e for
+// 256; x = d s q - e m.
 
-#import blocks
+#import codes2
+#import coded
 
-const BLOCK = 256u;
-const WORDS = 21u;
+const MINIMA = true;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let q = fields(bytes_at(b, 16u + 32u * (o / 16u) + 8u * (o % 4u)), o % 16u / 4u * 2u, 3u);
-    let sm = u8_at(b, o / 2u);
-    return line(f16_at(b, 80u) * f32(sm & 15u), q, -f16_at(b, 82u) * f32(sm >> 4u));
+fn stretch(row: u32, i: u32) -> Stretch {
+    let at = stretch_at(row, i);
+    let sm = (vec4(half_at(2u * behind() + at)) >> vec4(0u, 8u, 4u, 12u)) & vec4(15u);
+    let de = unpack2x16float(word_at(behind() + params.rows * stretches() / 2u + at / 8u));
+    return unsigned(codes(row, i), de.x * vec2<f32>(sm.xy), -de.y * vec2<f32>(sm.zw));
 }

@@ -1,17 +1,4 @@
-// w as q5_k: f16 d and e, 8 scales s and minima m of 6 bits, 256 fifth bits, 256 nibbles;
-// x = d s q - e m.
+// w as q5_k.
 
-#import blocks
-#import scales6
-
-const BLOCK = 256u;
-const WORDS = 44u;
-
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    let o = i % 32u;
-    let low = fields(bytes_at(b, 48u + 32u * (o / 8u) + 8u * (o % 4u)), o % 8u / 4u * 4u, 15u);
-    let fifth = fields(bytes_at(b, 16u + 8u * (o % 4u)), o / 4u, 1u);
-    let sm = scale_min(b, o / 4u);
-    return line(f16_at(b, 0u) * sm.x, low | (fifth << vec2(4u)), -f16_at(b, 2u) * sm.y);
-}
+#import codes5
+#import lines_k

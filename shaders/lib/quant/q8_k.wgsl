@@ -1,11 +1,10 @@
-// w as q8_k: an f32 scale d, 256 signed bytes, their sums by 16; x = d q.
+// w as q8_k: signed codes q, then an f32 scale d for 256; x = d q.
 
-#import blocks
+#import codes8
+#import coded
 
-const BLOCK = 256u;
-const WORDS = 73u;
+const MINIMA = false;
 
-fn octet(row: u32, i: u32) -> Octet {
-    let b = block_of(row, i);
-    return scaled(bitcast<f32>(w[b]), bytes_at(b, 4u + 8u * (i % 32u)));
+fn stretch(row: u32, i: u32) -> Stretch {
+    return signed(codes(row, i), vec2(f32_at(behind() + stretch_at(row, i) / 8u)));
 }

@@ -9,6 +9,7 @@ mod arena;
 mod clock;
 mod device;
 mod laps;
+mod layout;
 mod link;
 mod pipelines;
 mod readback;

@@ -1,92 +1,26 @@
-//! Weights on their way to the device, in the layouts that `shaders/lib/quant` reads.
+//! Weights on their way to the device, section by section as `layout` says.
 //!
-//! The pieces of the file come one after the other, each padded with zeros: rows of numbers to
-//! whole octets (8 numbers), blocks to whole words. In the types made for speed, quants and
-//! scales of all blocks go apart instead. Behind them stands what else decoding needs: the grid
-//! of an iq type, or scales from a tensor of their own.
 //! Tensors pass through one small piece of host memory; no second copy stays.
 
 use super::arena::Entry;
 use super::device::Device;
+use super::layout::{Section, sections};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
-use crate::op::table::{Place, SlotInfo};
-use crate::quant::{Scales, iq_grids};
-use bytemuck::cast_slice;
+use crate::op::table::SlotInfo;
+use crate::quant::Matrix;
 
 /// Bytes that are handed to wgpu at once.
 const PIECE_BYTES: usize = 4 << 20;
 /// Bytes in wgpu's staging buffers before the host waits for them to be copied.
 const PENDING_BYTES_MAX: usize = 64 << 20;
-/// Numbers of an octet.
-const OCTET: usize = 8;
 
 /// Bytes of a weight on the device.
 pub(super) fn weight_bytes(dtype: DType, rows: u32, cols: u32) -> u64 {
-    let slot = &SlotInfo {
-        name: String::new(),
-        dtype,
-        rows,
-        cols,
-        place: Place::Weight(0, 0),
-    };
-    let [piece, padded] = piece_bytes(slot).map(|bytes| bytes as u64);
-    let behind = match behind(slot) {
-        Behind::Nothing => 0,
-        Behind::Grid(grid) => grid.len() as u64,
-        Behind::Scales { columns, numbers } => {
-            let groups = u64::from(slot.cols).div_ceil(columns as u64);
-            u64::from(slot.rows) * groups * (numbers * size_of::<f32>()) as u64
-        }
-    };
-    slot.bytes() / piece * padded + behind
-}
-
-/// Bytes of a piece of the file, and of a piece on the device.
-fn piece_bytes(slot: &SlotInfo) -> [usize; 2] {
-    let facts = slot.dtype.facts();
-    let row = slot.cols as usize * facts.bytes;
-    match slot.dtype {
-        DType::Q8_0 | DType::Q4_0 | DType::Q4_1 => [facts.bytes; 2],
-        // A byte holds a column of four rows.
-        DType::Ternary => [row, row.next_multiple_of(OCTET)],
-        _ if facts.block == 1 => [row, row.next_multiple_of(OCTET * facts.bytes)],
-        _ => [facts.bytes, facts.bytes.next_multiple_of(size_of::<u32>())],
-    }
-}
-
-/// What stands behind the pieces of a weight.
-enum Behind {
-    Nothing,
-    Grid(&'static [u8]),
-    /// For every so many columns of each row an f32 scale, and where there are two an f32 bias.
-    Scales {
-        columns: usize,
-        numbers: usize,
-    },
-}
-
-fn behind(slot: &SlotInfo) -> Behind {
-    let scales = |columns, numbers| Behind::Scales { columns, numbers };
-    match slot.dtype {
-        DType::Iq1S | DType::Iq1M => Behind::Grid(cast_slice(&iq_grids::IQ1)),
-        DType::Iq2Xxs => Behind::Grid(cast_slice(&iq_grids::IQ2_XXS)),
-        DType::Iq2Xs => Behind::Grid(cast_slice(&iq_grids::IQ2_XS)),
-        DType::Iq2S => Behind::Grid(cast_slice(&iq_grids::IQ2_S)),
-        DType::Iq3Xxs => Behind::Grid(cast_slice(&iq_grids::IQ3_XXS)),
-        DType::Iq3S => Behind::Grid(cast_slice(&iq_grids::IQ3_S)),
-        DType::Affine2
-        | DType::Affine3
-        | DType::Affine4
-        | DType::Affine5
-        | DType::Affine6
-        | DType::Affine8 => scales(32, 2),
-        DType::E2m1 => scales(16, 1),
-        DType::E4m3 | DType::I8 => scales(32, 1),
-        DType::Ternary => scales(slot.cols as usize, 1),
-        _ => Behind::Nothing,
-    }
+    let shape = [rows, cols].map(|n| n as usize);
+    let sections = sections(dtype).into_iter();
+    sections.map(|s| s.bytes(dtype, shape) as u64).sum()
 }
 
 /// Sends rows of a weight and, where they lie in a tensor of their own, its scales.
@@ -97,86 +31,58 @@ pub(super) fn weight(
     (index, first): (u32, u32),
 ) -> Result<()> {
     let slot = &entry.slot;
-    let bytes = rows(slot, tensors.weight(index), first)?;
-    stream.begin(&entry.buffer);
-    let [piece, padded] = piece_bytes(slot);
-    let pieces = || bytes.chunks_exact(piece);
-    match slot.dtype {
-        DType::Q8_0 => {
-            pieces().try_for_each(|b| stream.push(&b[2..]))?;
-            pieces().try_for_each(|b| stream.push(&b[..2]))?;
-        }
-        DType::Q4_0 => {
-            pieces().try_for_each(|b| stream.push(&octets(&b[2..])))?;
-            pieces().try_for_each(|b| stream.push(&b[..2]))?;
-        }
-        DType::Q4_1 => {
-            pieces().try_for_each(|b| stream.push(&octets(&b[4..])))?;
-            pieces().try_for_each(|b| stream.push(&b[..4]))?;
-        }
-        _ if piece == padded => stream.push(bytes)?,
-        _ => {
-            let zeros = &[0; 32][..padded - piece];
-            pieces().try_for_each(|b| stream.push(b).and_then(|()| stream.push(zeros)))?;
-        }
+    let matrix = whole(slot, tensors, index)?;
+    let rows = first as usize..first as usize + slot.rows as usize;
+    if rows.end > matrix.rows {
+        bail!(
+            Internal,
+            "gpu: {}: rows {rows:?} of {}",
+            slot.name,
+            matrix.rows
+        );
     }
-    match behind(slot) {
-        Behind::Nothing => {}
-        Behind::Grid(grid) => stream.push(grid)?,
-        Behind::Scales { columns, numbers } => {
-            let scales = tensors.scales(index).map(|scales| (scales, first as usize));
-            send_scales(stream, slot, scales, columns, numbers)?;
+    stream.begin(&entry.buffer);
+    let mut row_bytes = Vec::new();
+    for section in sections(slot.dtype) {
+        if let (Section::Scales { columns, .. }, Some(scales)) = (&section, &matrix.scales) {
+            grouped(slot, scales.group[1], *columns)?;
+        }
+        stream.push(&section.head(slot.dtype, &matrix))?;
+        for row in rows.clone() {
+            row_bytes.clear();
+            section.row(slot.dtype, &matrix, row, &mut row_bytes);
+            stream.push(&row_bytes)?;
         }
     }
     stream.end()
 }
 
-/// The bytes of the rows of a tensor that a slot has, from `first` on.
-fn rows<'a>(slot: &SlotInfo, tensor: &'a [u8], first: u32) -> Result<&'a [u8]> {
-    let facts = slot.dtype.facts();
-    let blocks = u64::from(first) * u64::from(slot.cols) / facts.block as u64;
-    let begin = usize::try_from(blocks * facts.bytes as u64).ok();
-    let len = usize::try_from(slot.bytes()).ok();
-    let range = begin
-        .zip(len)
-        .and_then(|(begin, len)| Some(begin..begin.checked_add(len)?));
-    match range.and_then(|range| tensor.get(range)) {
-        Some(bytes) => Ok(bytes),
-        None => bail!(
+/// The matrix of which a slot has some rows.
+fn whole<'a>(slot: &SlotInfo, tensors: &'a dyn Tensors, index: u32) -> Result<Matrix<'a>> {
+    let (bytes, facts) = (tensors.weight(index), slot.dtype.facts());
+    let blocks = bytes.len().saturating_sub(facts.tail) / facts.bytes;
+    let cols = slot.cols as usize;
+    let rows = blocks * facts.block / cols.max(1);
+    if slot.dtype.bytes((rows * cols) as u64) != Some(bytes.len() as u64) {
+        bail!(
             Internal,
-            "gpu: {}: {} bytes from row {first} on, of {}",
+            "gpu: {}: {} bytes are no rows of {cols} columns",
             slot.name,
-            slot.bytes(),
-            tensor.len()
-        ),
+            bytes.len()
+        );
     }
-}
-
-/// Sends `numbers` of scale and bias for every `columns` of each row; scales come with the tensor's
-/// row that is the first.
-fn send_scales(
-    stream: &mut Stream<'_>,
-    slot: &SlotInfo,
-    scales: Option<(Scales<'_>, usize)>,
-    columns: usize,
-    numbers: usize,
-) -> Result<()> {
-    let [rows, cols] = [slot.rows, slot.cols].map(|n| n as usize);
-    if let Some((scales, _)) = scales {
-        grouped(slot, scales.group[1], columns)?;
-    }
-    for row in 0..rows {
-        for col in (0..cols).step_by(columns) {
-            let all = scales.map_or([1.0, 0.0], |(s, first)| s.at(first + row, col, cols));
-            stream.push(cast_slice(&all[..numbers]))?;
-        }
-    }
-    Ok(())
+    Ok(Matrix {
+        bytes,
+        scales: tensors.scales(index),
+        rows,
+        cols,
+    })
 }
 
 /// Refuses groups that part what the shaders scale at once.
 fn grouped(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
-    if group < slot.cols as usize && !group.is_multiple_of(columns) {
+    let cols = slot.cols as usize;
+    if group < cols && !group.is_multiple_of(columns.min(cols)) {
         bail!(
             Unsupported,
             "gpu: {}: a scale for {group} columns, where {} takes multiples of {columns}",
@@ -202,20 +108,6 @@ fn checked(entry: &Entry, bytes: &[u8]) -> Result<()> {
         bail!(Internal, "gpu: {name}: {has} bytes where {wants} were told");
     }
     Ok(())
-}
-
-/// 32 nibbles of a block, number j in the low half of byte j and j + 16 in its high half, in the
-/// order of octets: number j of 8 in the low half of byte j, j + 4 in its high half.
-fn octets(nibbles: &[u8]) -> [u8; 16] {
-    let mut out = [0; 16];
-    for j in 0..4 {
-        let [a, b, c, d] = [0, 4, 8, 12].map(|i| nibbles[i + j]);
-        out[j] = a & 0xf | b << 4;
-        out[4 + j] = c & 0xf | d << 4;
-        out[8 + j] = a >> 4 | b & 0xf0;
-        out[12 + j] = c >> 4 | d & 0xf0;
-    }
-    out
 }
 
 /// Bytes on their way into one buffer after another.
@@ -295,6 +187,7 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::table::Place;
 
     fn slot(dtype: DType, rows: u32, cols: u32) -> SlotInfo {
         SlotInfo {
@@ -307,46 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_has_the_bytes_of_its_pieces_and_of_what_stands_behind() {
-        for (dtype, rows, cols, bytes) in [
-            (DType::F32, 3, 5, 3 * 32),
-            (DType::Q4_1, 2, 32, 2 * 20),
-            (DType::Q6K, 3, 512, 3 * 2 * 212),
-            (DType::Mxfp4, 2, 64, 2 * 2 * 20),
-            (DType::I2S, 4, 96, 96 + 32),
-            (DType::Iq3S, 1, 256, 112 + 512 * 4),
-            (DType::Affine3, 4, 96, 4 * (3 * 12 + 3 * 8)),
-            (DType::E2m1, 2, 64, 2 * (2 * 16 + 4 * 4)),
-            (DType::E4m3, 5, 77, 5 * (80 + 3 * 4)),
-            (DType::Ternary, 8, 77, 2 * 80 + 8 * 4),
-        ] {
-            assert_eq!(weight_bytes(dtype, rows, cols), bytes, "{dtype}");
-        }
-    }
-
-    #[test]
     fn groups_are_whole_pieces_or_whole_rows() {
         let slot = slot(DType::I8, 1, 80);
         assert!(grouped(&slot, 64, 32).is_ok());
         assert!(grouped(&slot, 80, 32).is_ok());
         let error = grouped(&slot, 48, 32).expect_err("half of a piece");
         assert!(error.message().contains("48 columns"), "{error}");
-    }
-
-    #[test]
-    fn octets_hold_the_numbers_in_their_order() {
-        // Number n of a block is n % 16 in the first half and 15 - n % 16 in the second.
-        let block: Vec<u8> = (0..16).map(|j| j | (15 - j) << 4).collect();
-        let number = |n: u8| if n < 16 { n } else { 15 - n % 16 };
-        for (o, octet) in (0..4).zip(octets(&block).chunks(4)) {
-            for (j, byte) in (0..4).zip(octet) {
-                assert_eq!(byte & 15, number(8 * o + j), "octet {o}, number {j}");
-                assert_eq!(
-                    byte >> 4,
-                    number(8 * o + 4 + j),
-                    "octet {o}, number {j} + 4"
-                );
-            }
-        }
     }
 }
