@@ -45,7 +45,7 @@ pub(super) enum Section {
 
 /// The sections of a type, in their order.
 pub(super) fn sections(dtype: DType) -> Vec<Section> {
-    use Section::{Field, Grid, Made, Numbers, Scale};
+    use Section::{Field, Made, Numbers, Scale};
     match dtype {
         DType::F16 | DType::Bf16 => vec![Numbers { parts: 4 }],
         DType::E4m3 => vec![Numbers { parts: 2 }, scales(32, 1)],
@@ -59,7 +59,7 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
             plane(0, 2),
             plane(2, 1),
             Made(16, |b, out| {
-                out.extend_from_slice(cast_slice(&q3_k::scales(b)))
+                out.extend(q3_k::scales(b).map(i8::cast_unsigned));
             }),
             Field(108..110),
         ],
@@ -67,65 +67,20 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
         DType::Q5K => vec![plane(0, 4), plane(4, 1), Made(16, lines), Field(0..4)],
         DType::Q6K => vec![plane(0, 4), plane(4, 2), Field(192..208), Field(208..210)],
         DType::Q8K => vec![plane(0, 8), Field(0..4)],
-        DType::Iq1S => vec![
-            Grid(cast_slice(&iq_grids::IQ1)),
-            Field(2..34),
-            Field(34..50),
-            Field(0..2),
-        ],
-        DType::Iq1M => vec![
-            Grid(cast_slice(&iq_grids::IQ1)),
-            Field(0..32),
-            Field(32..48),
-            Field(48..56),
-        ],
-        DType::Iq2Xxs => vec![
-            Grid(cast_slice(&iq_grids::IQ2_XXS)),
-            Field(2..66),
-            Field(0..2),
-        ],
-        DType::Iq2Xs => vec![
-            Grid(cast_slice(&iq_grids::IQ2_XS)),
-            Field(2..66),
-            Field(66..74),
-            Field(0..2),
-        ],
-        DType::Iq2S => vec![
-            Grid(cast_slice(&iq_grids::IQ2_S)),
-            Field(2..34),
-            Field(34..66),
-            Field(66..74),
-            Field(74..82),
-            Field(0..2),
-        ],
-        DType::Iq3Xxs => vec![
-            Grid(cast_slice(&iq_grids::IQ3_XXS)),
-            Field(2..66),
-            Field(66..98),
-            Field(0..2),
-        ],
-        DType::Iq3S => vec![
-            Grid(cast_slice(&iq_grids::IQ3_S)),
-            Field(2..66),
-            Field(74..106),
-            Field(66..74),
-            Field(106..110),
-            Field(0..2),
-        ],
-        DType::Iq4Nl => vec![plane_of(&IQ4), Field(0..2)],
+        DType::Iq4Nl => vec![named(&IQ4), Field(0..2)],
         DType::Iq4Xs => vec![
-            plane_of(&IQ4),
+            named(&IQ4),
             Made(8, |b, out| {
-                out.extend_from_slice(cast_slice(&iq4_xs::scales(b)))
+                out.extend(iq4_xs::scales(b).map(i8::cast_unsigned));
             }),
             Field(0..2),
         ],
-        DType::Mxfp4 => vec![plane_of(&FP4), Field(0..1)],
-        DType::E2m1 => vec![plane_of(&FP4), scales(16, 1)],
+        DType::Mxfp4 => vec![named(&FP4), Field(0..1)],
         DType::Tq1_0 => vec![digits(), Field(52..54)],
         DType::Tq2_0 => vec![digits(), Field(64..66)],
         DType::I2S => vec![digits(), Scale],
         DType::Ternary => vec![digits(), scales(ROW, 1)],
+        DType::E2m1 => vec![named(&FP4), scales(16, 1)],
         DType::I8 => vec![plane(0, 8), scales(32, 1)],
         DType::Affine2 => vec![plane(0, 2), scales(32, 2)],
         DType::Affine3 => vec![plane(0, 2), plane(2, 1), scales(32, 2)],
@@ -133,8 +88,34 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
         DType::Affine5 => vec![plane(0, 4), plane(4, 1), scales(32, 2)],
         DType::Affine6 => vec![plane(0, 4), plane(4, 2), scales(32, 2)],
         DType::Affine8 => vec![plane(0, 8), scales(32, 2)],
-        _ => vec![Numbers { parts: 1 }],
+        _ => match grid(dtype) {
+            Some((grid, fields)) => {
+                let fields = fields.iter().cloned().map(Field);
+                std::iter::once(Section::Grid(grid)).chain(fields).collect()
+            }
+            None => vec![Numbers { parts: 1 }],
+        },
     }
+}
+
+/// The grid of a type that has one, and what of its blocks lies behind it.
+fn grid(dtype: DType) -> Option<(&'static [u8], &'static [Range<usize>])> {
+    Some(match dtype {
+        DType::Iq1S => (cast_slice(&iq_grids::IQ1), &[2..34, 34..50, 0..2]),
+        DType::Iq1M => (cast_slice(&iq_grids::IQ1), &[0..32, 32..48, 48..56]),
+        DType::Iq2Xxs => (cast_slice(&iq_grids::IQ2_XXS), &[2..66, 0..2]),
+        DType::Iq2Xs => (cast_slice(&iq_grids::IQ2_XS), &[2..66, 66..74, 0..2]),
+        DType::Iq2S => (
+            cast_slice(&iq_grids::IQ2_S),
+            &[2..34, 34..66, 66..74, 74..82, 0..2],
+        ),
+        DType::Iq3Xxs => (cast_slice(&iq_grids::IQ3_XXS), &[2..66, 66..98, 0..2]),
+        DType::Iq3S => (
+            cast_slice(&iq_grids::IQ3_S),
+            &[2..66, 74..106, 66..74, 106..110, 0..2],
+        ),
+        _ => return None,
+    })
 }
 
 fn plane(shift: u32, bits: usize) -> Section {
@@ -143,7 +124,7 @@ fn plane(shift: u32, bits: usize) -> Section {
 }
 
 /// Codes of 4 bits that name numbers.
-fn plane_of(table: &'static [u8; 256]) -> Section {
+fn named(table: &'static [u8; 256]) -> Section {
     let codes = Some(table);
     Section::Plane {
         shift: 0,
