@@ -31,7 +31,7 @@ fn main() {
         let mut params = None;
         let of_stem = variants.get(stem).cloned().unwrap_or_else(|| vec![None]);
         let of_stem = of_stem.iter().map(Option::as_deref);
-        for which in of_stem.flat_map(|variant| kernels(stem, variant, &forms)) {
+        for which in of_stem.flat_map(|variant| kernels(stem, variant, &variants, &forms)) {
             let name = which.name();
             let text = source::expand(which, &|f| files.get(f).cloned())
                 .unwrap_or_else(|e| panic!("shaders: {name}: {e}"));
@@ -70,15 +70,21 @@ fn main() {
     std::fs::write(out, text).expect("OUT_DIR takes files");
 }
 
-/// The plain kernel of a stem, then its forms.
+/// The plain kernel of a stem for a storage type, then its forms.
 fn kernels<'a>(
     stem: &'a str,
     variant: Option<&'a str>,
-    forms: &'a [(String, Vec<String>)],
+    variants: &'a BTreeMap<String, Vec<Option<String>>>,
+    forms: &'a [source::Form],
 ) -> impl Iterator<Item = source::Which<'a>> {
-    let has = move |stems: &[String]| stems.iter().any(|s| s == stem);
-    let of_stem = forms.iter().filter(move |(_, stems)| has(stems));
-    let names = of_stem.map(|(form, _)| Some(form.as_str()));
+    let listed = move |list: &String| variants[list].iter().any(|v| v.as_deref() == variant);
+    let has = move |form: &&source::Form| {
+        form.stems.iter().any(|s| s == stem) && form.list.as_ref().is_none_or(listed)
+    };
+    let names = forms
+        .iter()
+        .filter(has)
+        .map(|form| Some(form.name.as_str()));
     std::iter::once(None)
         .chain(names)
         .map(move |form| source::Which {

@@ -18,6 +18,15 @@ struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
+// A row times four tokens.
+fn put(row: u32, token: u32, live: u32, sums: vec4<f32>) {
+    for (var j = 0u; j < 4u; j++) {
+        if (row < params.rows && token + j < live) {
+            y[(token + j) * params.width + params.first + row] += sums[j];
+        }
+    }
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -30,17 +39,15 @@ fn main(
     if (token >= live || row >= params.rows) {
         return;
     }
-    var tile = mat_mat(row, token, live, lane);
+    let sums = mat_mat(row, token, live, lane);
+    let t = token + 4u * (lane / 8u);
     let r = row + lane % 8u;
-    for (var j = 0u; j < 4u; j++) {
-        let t = token + 4u * (lane / 8u) + j;
-        for (var i = 0u; i < 4u; i++) {
-            if (t < live && r + 8u * i < params.rows) {
-                y[t * params.width + params.first + r + 8u * i] += tile.lo[j][i];
-            }
-            if (t < live && r + 32u + 8u * i < params.rows) {
-                y[t * params.width + params.first + r + 32u + 8u * i] += tile.hi[j][i];
-            }
-        }
-    }
+    put(r, t, live, sums[0]);
+    put(r + 8u, t, live, sums[1]);
+    put(r + 16u, t, live, sums[2]);
+    put(r + 24u, t, live, sums[3]);
+    put(r + 32u, t, live, sums[4]);
+    put(r + 40u, t, live, sums[5]);
+    put(r + 48u, t, live, sums[6]);
+    put(r + 56u, t, live, sums[7]);
 }

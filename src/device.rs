@@ -34,22 +34,30 @@ pub enum GpuFeatures {
     Baseline,
 }
 
-/// How a kernel is made beside the plain way, which runs everywhere: a folder of `shaders/lib`. The
+/// How a kernel is made beside the plain way, which runs everywhere: folders of `shaders/lib`. The
 /// better ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Lanes of a subgroup sum without workgroup memory.
     Subgroup,
+    /// Activations go to int8 in blocks before a quantised product; sums as above.
+    Int8,
 }
 
 impl Form {
     /// Every form.
-    pub const ALL: &'static [Self] = &[Self::Subgroup];
+    pub const ALL: &'static [Self] = &[Self::Subgroup, Self::Int8];
 
-    /// Its name in the names of kernels, and its folder.
+    /// Whether every product is of f32 on decoded weights.
+    pub fn exact(self) -> bool {
+        self != Self::Int8
+    }
+
+    /// Its name in the names of kernels, which is its folders.
     pub fn name(self) -> &'static str {
         match self {
             Self::Subgroup => "subgroup",
+            Self::Int8 => "subgroup+int8",
         }
     }
 }

@@ -5,19 +5,13 @@
 // depend on which tokens share its tile.
 
 #import quant
-#import tile
-#import x4
+#import x_tokens
 
-// Rows of W and tokens of x, 32 columns each.
+// A stretch of 64 rows of W.
 var<workgroup> w_tile: array<vec4<f32>, 512>;
-var<workgroup> x_tile: array<vec4<f32>, 512>;
 
-// Of tokens token + 4 (lane / 8) + j rows row + lane % 8 + 8 i: i below 4 in `lo`, from 4 on in
-// `hi`.
-struct Tile {
-    lo: array<vec4<f32>, 4>,
-    hi: array<vec4<f32>, 4>,
-}
+// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+alias Sums = array<vec4<f32>, 8>;
 
 // Stretch `i` of a row becomes row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
@@ -35,56 +29,36 @@ fn fetch_w(row: u32, i: u32, at: u32) {
     w_tile[tile_at(at, 7u)] = v[7];
 }
 
-// Eight lanes fetch the stretch of a token.
-fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
-    for (var at = lane; at < 512u; at += 64u) {
-        let t = token + at / 8u;
-        var v = vec4(0.0);
-        if (t < live) {
-            v = x4(t * params.cols, 8u * i + at % 8u);
-        }
-        x_tile[tile_at(at / 8u, at % 8u)] = v;
-    }
-}
-
-struct Rows4 {
+struct Tokens {
     a: vec4<f32>,
     b: vec4<f32>,
     c: vec4<f32>,
     d: vec4<f32>,
 }
 
-// Rows at, at + 8, at + 16 and at + 24 of the tile.
-fn rows4(at: u32, part: u32) -> Rows4 {
-    return Rows4(
-        w_tile[tile_at(at, part)],
-        w_tile[tile_at(at + 8u, part)],
-        w_tile[tile_at(at + 16u, part)],
-        w_tile[tile_at(at + 24u, part)],
-    );
-}
-
-fn add4(sums: vec4<f32>, w: Rows4, x: vec4<f32>) -> vec4<f32> {
+// Four columns of row `at` of the tile times those of four tokens.
+fn add(sums: vec4<f32>, at: u32, part: u32, x: Tokens) -> vec4<f32> {
+    let w = w_tile[tile_at(at, part)];
     return vec4(
-        dot_add(sums.x, w.a, x),
-        dot_add(sums.y, w.b, x),
-        dot_add(sums.z, w.c, x),
-        dot_add(sums.w, w.d, x),
+        dot_add(sums.x, w, x.a),
+        dot_add(sums.y, w, x.b),
+        dot_add(sums.z, w, x.c),
+        dot_add(sums.w, w, x.d),
     );
 }
 
-fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Tile {
-    let tg = 4u * (lane / 8u);
-    let rg = lane % 8u;
-    let busy = token + tg < live;
-    var lo0 = vec4(0.0);
-    var lo1 = vec4(0.0);
-    var lo2 = vec4(0.0);
-    var lo3 = vec4(0.0);
-    var hi0 = vec4(0.0);
-    var hi1 = vec4(0.0);
-    var hi2 = vec4(0.0);
-    var hi3 = vec4(0.0);
+fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Sums {
+    let t = 4u * (lane / 8u);
+    let r = lane % 8u;
+    let busy = token + t < live;
+    var s0 = vec4(0.0);
+    var s1 = vec4(0.0);
+    var s2 = vec4(0.0);
+    var s3 = vec4(0.0);
+    var s4 = vec4(0.0);
+    var s5 = vec4(0.0);
+    var s6 = vec4(0.0);
+    var s7 = vec4(0.0);
     for (var i = 0u; i < stretches(); i++) {
         workgroupBarrier();
         if (lane < 64u) {
@@ -95,22 +69,22 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Tile {
         workgroupBarrier();
         if (busy) {
             for (var part = 0u; part < 8u; part++) {
-                let x0 = x_tile[tile_at(tg, part)];
-                let x1 = x_tile[tile_at(tg + 1u, part)];
-                let x2 = x_tile[tile_at(tg + 2u, part)];
-                let x3 = x_tile[tile_at(tg + 3u, part)];
-                let lo = rows4(rg, part);
-                lo0 = add4(lo0, lo, x0);
-                lo1 = add4(lo1, lo, x1);
-                lo2 = add4(lo2, lo, x2);
-                lo3 = add4(lo3, lo, x3);
-                let hi = rows4(rg + 32u, part);
-                hi0 = add4(hi0, hi, x0);
-                hi1 = add4(hi1, hi, x1);
-                hi2 = add4(hi2, hi, x2);
-                hi3 = add4(hi3, hi, x3);
+                let x = Tokens(
+                    x_tile[tile_at(t, part)],
+                    x_tile[tile_at(t + 1u, part)],
+                    x_tile[tile_at(t + 2u, part)],
+                    x_tile[tile_at(t + 3u, part)],
+                );
+                s0 = add(s0, r, part, x);
+                s1 = add(s1, r + 8u, part, x);
+                s2 = add(s2, r + 16u, part, x);
+                s3 = add(s3, r + 24u, part, x);
+                s4 = add(s4, r + 32u, part, x);
+                s5 = add(s5, r + 40u, part, x);
+                s6 = add(s6, r + 48u, part, x);
+                s7 = add(s7, r + 56u, part, x);
             }
         }
     }
-    return Tile(array(lo0, lo1, lo2, lo3), array(hi0, hi1, hi2, hi3));
+    return Sums(s0, s1, s2, s3, s4, s5, s6, s7);
 }

@@ -1,4 +1,5 @@
-// W[first + (0..4), :] . x, by a workgroup of WG lanes; x is a row that begins at number `x_first`.
+// W[first + (0..4), :] . x, by a workgroup of WG lanes, at most 64; x is a row that begins at number
+// `x_first`.
 //
 // Lanes take stretches of the columns in turn and keep each for four rows, so that neighbouring
 // lanes read neighbouring words of a row. x goes by way of workgroup memory, as much as all lanes
@@ -6,14 +7,8 @@
 
 #import quant
 #import reduce4
-#import tile
 #import x4
-
-var<workgroup> x_tile: array<vec4<f32>, 8 * WG>;
-
-fn four_sum(v: vec4<f32>) -> f32 {
-    return (v.x + v.y) + (v.z + v.w);
-}
+#import x_tile
 
 fn mat_vec(first: u32, x_first: u32, lane: Lane) -> vec4<f32> {
     // Rows past the last are computed as the last and not written.
@@ -27,28 +22,12 @@ fn mat_vec(first: u32, x_first: u32, lane: Lane) -> vec4<f32> {
         workgroupBarrier();
         let i = begin + lane.index;
         if (i < stretches()) {
-            let v = Numbers(
-                x_tile[tile_at(lane.index, 0u)],
-                x_tile[tile_at(lane.index, 1u)],
-                x_tile[tile_at(lane.index, 2u)],
-                x_tile[tile_at(lane.index, 3u)],
-                x_tile[tile_at(lane.index, 4u)],
-                x_tile[tile_at(lane.index, 5u)],
-                x_tile[tile_at(lane.index, 6u)],
-                x_tile[tile_at(lane.index, 7u)],
-            );
-            var halves = vec2(0.0);
-            if (MINIMA) {
-                halves = vec2(
-                    four_sum((v[0] + v[1]) + (v[2] + v[3])),
-                    four_sum((v[4] + v[5]) + (v[6] + v[7])),
-                );
-            }
+            let v = x_of(x_numbers(lane.index));
             sums += vec4(
-                product(r.x, i, v, halves),
-                product(r.y, i, v, halves),
-                product(r.z, i, v, halves),
-                product(r.w, i, v, halves),
+                product(r.x, i, v),
+                product(r.y, i, v),
+                product(r.z, i, v),
+                product(r.w, i, v),
             );
         }
     }

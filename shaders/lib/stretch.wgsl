@@ -2,6 +2,7 @@
 // `stretch(row, i)` and says whether it has MINIMA, which cost where they are not.
 
 #import numbers
+#import product
 #import words
 
 struct Stretch {
@@ -27,21 +28,4 @@ fn numbers(row: u32, i: u32) -> Numbers {
         four(s.hi.z, s.scale.y, s.min.y),
         four(s.hi.w, s.scale.y, s.min.y),
     );
-}
-
-// `sum + bytes . x`
-fn bytes_add(sum: f32, bytes: u32, x: vec4<f32>) -> f32 {
-    return dot_add(sum, vec4<f32>(unpack4xI8(bytes)), x);
-}
-
-// Stretch `i` of a row times x, of whose halves the sums are given where the type has minima.
-fn product(row: u32, i: u32, x: Numbers, sums: vec2<f32>) -> f32 {
-    let s = stretch(row, i);
-    let lo = bytes_add(bytes_add(bytes_add(bytes_add(0.0, s.lo.x, x[0]), s.lo.y, x[1]), s.lo.z, x[2]), s.lo.w, x[3]);
-    let hi = bytes_add(bytes_add(bytes_add(bytes_add(0.0, s.hi.x, x[4]), s.hi.y, x[5]), s.hi.z, x[6]), s.hi.w, x[7]);
-    let scaled = fma(s.scale.y, hi, s.scale.x * lo);
-    if (MINIMA) {
-        return fma(s.min.y, sums.y, fma(s.min.x, sums.x, scaled));
-    }
-    return scaled;
 }

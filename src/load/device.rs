@@ -2,6 +2,8 @@
 
 use super::{Options, WeightMemory, memory};
 use crate::device::{Devices, Profile};
+#[cfg(feature = "gpu")]
+use crate::device::{Form, Precision};
 use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu;
@@ -25,6 +27,13 @@ pub(super) enum Device {
     Cpu(cpu::Options, WeightMemory, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
+}
+
+/// The forms of kernels that compute as exactly as is asked for; `None`: all.
+#[cfg(feature = "gpu")]
+fn forms(precision: Precision) -> Option<Vec<Form>> {
+    let all = Form::ALL.iter().copied();
+    (precision == Precision::Exact).then(|| all.filter(|form| form.exact()).collect())
 }
 
 impl Device {
@@ -56,7 +65,7 @@ impl Device {
                     allow_software: asked,
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
-                    forms: None,
+                    forms: forms(options.precision),
                     replay: options.replay,
                 };
                 match gpu::open(&wanted) {

@@ -30,7 +30,7 @@ const OPTIONAL: [(&str, wgpu::Features); 5] = [
 /// What a form of kernels needs beside that.
 fn features(form: Form) -> wgpu::Features {
     match form {
-        Form::Subgroup => wgpu::Features::SUBGROUP,
+        Form::Subgroup | Form::Int8 => wgpu::Features::SUBGROUP,
     }
 }
 

@@ -20,14 +20,32 @@ pub fn variants(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     lists
 }
 
+/// A form beside the plain one.
+#[derive(Debug)]
+pub struct Form {
+    /// Its folders of `lib`, joined by `+`.
+    pub name: String,
+    /// The list of storage types that have it, if these are not all.
+    pub list: Option<String>,
+    /// The kernels that have it.
+    pub stems: Vec<String>,
+}
+
 /// Reads the file `shaders/forms`: a line per form, with the kernels that have it.
-pub fn forms(text: &str) -> Vec<(String, Vec<String>)> {
+pub fn forms(text: &str) -> Vec<Form> {
     let lines = text
         .lines()
         .map(|l| l.split('#').next().unwrap_or_default());
-    let form = |(name, stems): (&str, &str)| {
-        let stems = stems.split_whitespace().map(str::to_string);
-        (name.trim().to_string(), stems.collect())
+    let form = |(head, stems): (&str, &str)| {
+        let (name, list) = match head.split_once('/') {
+            Some((name, list)) => (name, Some(list.trim().to_string())),
+            None => (head, None),
+        };
+        Form {
+            name: name.trim().to_string(),
+            list,
+            stems: stems.split_whitespace().map(str::to_string).collect(),
+        }
     };
     lines.filter_map(|l| l.split_once(':')).map(form).collect()
 }
@@ -57,16 +75,17 @@ impl Which<'_> {
     }
 
     /// The files that `#import a` may stand for, the first that there is.
-    fn targets(&self, import: &str) -> impl Iterator<Item = String> {
-        let form = self.form.map(|form| format!("lib/{form}/{import}.wgsl"));
+    fn targets<'a>(&'a self, import: &'a str) -> impl Iterator<Item = String> + 'a {
+        let folders = self.form.into_iter().flat_map(|form| form.rsplit('+'));
+        let of_form = folders.map(move |folder| format!("lib/{folder}/{import}.wgsl"));
         let variant = self.variant.map(|v| format!("lib/{import}/{v}.wgsl"));
-        let plain = Some(format!("lib/{import}.wgsl"));
-        [form, plain, variant].into_iter().flatten()
+        let plain = format!("lib/{import}.wgsl");
+        of_form.chain([plain]).chain(variant)
     }
 }
 
-/// The whole text of a kernel: `#import a` stands for `lib/<form>/a.wgsl`, `lib/a.wgsl` or
-/// `lib/a/<variant>.wgsl`, the first that there is, once.
+/// The whole text of a kernel: `#import a` stands for `lib/<folder of the form>/a.wgsl`,
+/// `lib/a.wgsl` or `lib/a/<variant>.wgsl`, the first that there is, once.
 ///
 /// # Errors
 ///

@@ -23,7 +23,7 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, too_large};
-use experts::{attend_join, attend_part, combine, experts, route};
+use experts::{attend_join, attend_part, combine, company, experts, route};
 use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
@@ -80,9 +80,11 @@ const CHECKS: &[(&str, Check)] = &[
     ("too large", too_large),
 ];
 
+/// An adapter that may be software, with kernels that compute in f32.
 fn software() -> Options {
     Options {
         allow_software: true,
+        forms: Some(Form::ALL.iter().copied().filter(|f| f.exact()).collect()),
         ..Options::default()
     }
 }
@@ -162,7 +164,7 @@ fn each_form_of_a_kernel_alone() {
         return;
     };
     let all = all.profile();
-    for &form in Form::ALL {
+    for &form in Form::ALL.iter().filter(|f| f.exact()) {
         let alone = vec![form];
         if !all.forms.contains(&form) {
             say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
@@ -175,5 +177,29 @@ fn each_form_of_a_kernel_alone() {
                 0,
             ));
         }
+    }
+}
+
+/// Activations that int8 holds as they are give what f32 gives.
+#[test]
+fn products_in_int8() {
+    let options = Options {
+        forms: Some(vec![Form::Int8]),
+        ..software()
+    };
+    let Some(device) = devices(&options, 3).pop() else {
+        return;
+    };
+    if device.profile().forms != [Form::Int8] {
+        return say(format_args!("Int8: SKIPPED, the adapter lacks it"));
+    }
+    let checks: [(&str, Check); 3] = [
+        ("weights of every type", types),
+        ("gemm, the same bits in any company", gemm_bits),
+        ("experts", company),
+    ];
+    for (name, check) in checks {
+        let error = check(&device);
+        say(format_args!("int8, {name}: error {error:.1e}"));
     }
 }

@@ -208,6 +208,17 @@ pub(super) fn floats(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|_| unit(next()) as f32).collect()
 }
 
+/// Rows of whole numbers up to 127 over 64, one of 32 the largest: int8 holds them as they are.
+pub(super) fn wholes(seed: u64, cols: usize, rows: usize) -> Vec<f32> {
+    let mut next = random(seed);
+    let mut whole = |i: usize| {
+        let small = u8::try_from(next() % 255).expect("below 255");
+        let any = f32::from(small) - 127.0;
+        if i % cols % 32 == 0 { 127.0 } else { any }
+    };
+    (0..rows * cols).map(|i| whole(i) / 64.0).collect()
+}
+
 /// A random weight in a storage type.
 pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Weight {
     let n = rows as usize * cols as usize;

@@ -1,6 +1,6 @@
 //! Weights in every storage type that there are kernels for, against decode-then-multiply in f64.
 
-use super::rig::{Rig, UNTOUCHED, Weight, close, floats, live, shape, then_untouched, wide};
+use super::rig::{Rig, UNTOUCHED, Weight, close, live, shape, then_untouched, wholes, wide};
 use crate::fill::Filling;
 use std::sync::Arc;
 use tabla::dtype::DType;
@@ -94,7 +94,7 @@ fn product(
     let tokens = rig.table.tokens as usize;
     let adds = matches!(rig.table.cmds[at].op, Op::GemvAdd | Op::GemmAdd);
     let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
-    let x = floats(at as u64, cols * tokens);
+    let x = wholes(at as u64, cols, tokens);
     rig.state(live(alive), &[]);
     rig.put(x_name, &x);
     rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);

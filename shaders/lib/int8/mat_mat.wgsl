@@ -1,0 +1,102 @@
+// Tiles of W x, 64 rows by 64 tokens a workgroup of 128 lanes, a stretch of columns at a time, in
+// whole numbers.
+//
+// Half of the lanes read W into workgroup memory, half fetch x and round it; then a lane multiplies
+// 8 rows by 4 tokens. A result is one running sum over the stretches in their order, so it does not
+// depend on which tokens share its tile.
+
+#import quant
+#import x_tokens
+
+// A stretch of 64 rows of W, and of 64 tokens of x.
+var<workgroup> w_lo: array<vec4<u32>, 64>;
+var<workgroup> w_hi: array<vec4<u32>, 64>;
+var<workgroup> w_line: array<vec4<f32>, 64>; // scale and min
+var<workgroup> x_lo: array<vec4<u32>, 64>;
+var<workgroup> x_hi: array<vec4<u32>, 64>;
+var<workgroup> x_line: array<vec4<f32>, 64>; // scale and sums
+
+// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+alias Sums = array<vec4<f32>, 8>;
+
+// Stretch `i` of a row becomes row `at` of the tile.
+fn fetch_w(row: u32, i: u32, at: u32) {
+    var w = Stretch();
+    if (row < params.rows) {
+        w = stretch(row, i);
+    }
+    w_lo[at] = w.lo;
+    w_hi[at] = w.hi;
+    w_line[at] = vec4(w.scale, w.min);
+}
+
+// Rounds token `at` of the tile.
+fn round_x(at: u32) {
+    let x = x_of(x_numbers(at));
+    x_lo[at] = x.lo;
+    x_hi[at] = x.hi;
+    x_line[at] = vec4(x.scale, x.sums, 0.0);
+}
+
+fn x_at(at: u32) -> X {
+    let line = x_line[at];
+    return X(x_lo[at], x_hi[at], line.x, line.yz);
+}
+
+struct Tokens {
+    a: X,
+    b: X,
+    c: X,
+    d: X,
+}
+
+// Row `at` of the tile times four tokens.
+fn row_product(at: u32, x: Tokens) -> vec4<f32> {
+    let line = w_line[at];
+    let w = Stretch(w_lo[at], w_hi[at], line.xy, line.zw);
+    return vec4(
+        stretch_product(w, x.a),
+        stretch_product(w, x.b),
+        stretch_product(w, x.c),
+        stretch_product(w, x.d),
+    );
+}
+
+fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Sums {
+    let t = 4u * (lane / 8u);
+    let r = lane % 8u;
+    let busy = token + t < live;
+    var s0 = vec4(0.0);
+    var s1 = vec4(0.0);
+    var s2 = vec4(0.0);
+    var s3 = vec4(0.0);
+    var s4 = vec4(0.0);
+    var s5 = vec4(0.0);
+    var s6 = vec4(0.0);
+    var s7 = vec4(0.0);
+    for (var i = 0u; i < stretches(); i++) {
+        workgroupBarrier();
+        if (lane < 64u) {
+            fetch_w(row + lane, i, lane);
+        } else {
+            fetch_x(token, live, i, lane - 64u);
+        }
+        workgroupBarrier();
+        if (lane >= 64u) {
+            round_x(lane - 64u);
+        }
+        workgroupBarrier();
+        if (busy) {
+            let x = Tokens(x_at(t), x_at(t + 1u), x_at(t + 2u), x_at(t + 3u));
+            s0 += row_product(r, x);
+            s1 += row_product(r + 8u, x);
+            s2 += row_product(r + 16u, x);
+            s3 += row_product(r + 24u, x);
+            s4 += row_product(r + 32u, x);
+            s5 += row_product(r + 40u, x);
+            s6 += row_product(r + 48u, x);
+            s7 += row_product(r + 56u, x);
+        }
+    }
+    return Sums(s0, s1, s2, s3, s4, s5, s6, s7);
+}

@@ -1,0 +1,62 @@
+// Stretches of W times x in whole numbers: x is rounded to signed bytes, 32 numbers at a time.
+
+// A stretch of x as products take it: bytes, what they are multiplied by, and where the type has
+// minima the sums of both halves times that.
+struct X {
+    lo: vec4<u32>,
+    hi: vec4<u32>,
+    scale: f32,
+    sums: vec2<f32>,
+}
+
+fn dot16(a: vec4<u32>, b: vec4<u32>) -> f32 {
+    return f32(dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)
+        + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w));
+}
+
+// Adding 1.5 2^23 leaves the nearest whole number in the lower bits.
+fn rounded(v: vec4<f32>, inverse: f32) -> u32 {
+    return pack4xU8(bitcast<vec4<u32>>(fma(v, vec4(inverse), vec4(12582912.0))));
+}
+
+// `scale = max |x| / 127`, bytes are `round(x / scale)`, halves to even.
+fn x_of(v: Numbers) -> X {
+    let a = max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3])));
+    let b = max(max(abs(v[4]), abs(v[5])), max(abs(v[6]), abs(v[7])));
+    let m = max(a, b);
+    let largest = max(max(m.x, m.y), max(m.z, m.w));
+    // Zeros, and numbers so small that their inverse is none.
+    let inverse = select(0.0, 127.0 / largest, largest > 4e-37);
+    let lo = vec4(
+        rounded(v[0], inverse),
+        rounded(v[1], inverse),
+        rounded(v[2], inverse),
+        rounded(v[3], inverse),
+    );
+    let hi = vec4(
+        rounded(v[4], inverse),
+        rounded(v[5], inverse),
+        rounded(v[6], inverse),
+        rounded(v[7], inverse),
+    );
+    let scale = largest / 127.0;
+    var sums = vec2(0.0);
+    if (MINIMA) {
+        let ones = vec4(0x01010101u);
+        sums = scale * vec2(dot16(lo, ones), dot16(hi, ones));
+    }
+    return X(lo, hi, scale, sums);
+}
+
+fn stretch_product(w: Stretch, x: X) -> f32 {
+    let scaled = x.scale * fma(w.scale.y, dot16(w.hi, x.hi), w.scale.x * dot16(w.lo, x.lo));
+    if (MINIMA) {
+        return fma(w.min.y, x.sums.y, fma(w.min.x, x.sums.x, scaled));
+    }
+    return scaled;
+}
+
+// Stretch `i` of a row times x.
+fn product(row: u32, i: u32, x: X) -> f32 {
+    return stretch_product(stretch(row, i), x);
+}
