@@ -10,7 +10,8 @@ use crate::quant::{
     CHUNK, Chunk, Floats, Ints, Matrix, Visit, iq_grids, iq4_nl, iq4_xs, mxfp4, one_scale, q3_k,
     q4_k, visit,
 };
-use bytemuck::{cast, cast_slice};
+use bytemuck::{cast, cast_slice, cast_slice_mut};
+use std::array::from_fn;
 use std::ops::Range;
 
 /// Columns of a stretch.
@@ -24,11 +25,11 @@ const ROW: usize = usize::MAX;
 pub(super) enum Section {
     /// The grid whose rows the codes name.
     Grid(&'static [u8]),
-    /// `bits` bits of every code from bit `shift` on; of codes that a table gives for numbers.
+    /// `bits` bits of every code from bit `shift` on; of codes that stand for the numbers.
     Plane {
         shift: u32,
         bits: usize,
-        codes: Option<&'static [u8; 256]>,
+        coded: Option<fn(&mut [u8])>,
     },
     /// Numbers as the file has them, in so many parts: of a row the first part of all stretches,
     /// then the second of all.
@@ -67,20 +68,20 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
         DType::Q5K => vec![plane(0, 4), plane(4, 1), Made(16, lines), Field(0..4)],
         DType::Q6K => vec![plane(0, 4), plane(4, 2), Field(192..208), Field(208..210)],
         DType::Q8K => vec![plane(0, 8), Field(0..4)],
-        DType::Iq4Nl => vec![named(&IQ4), Field(0..2)],
+        DType::Iq4Nl => vec![iq4(), Field(0..2)],
         DType::Iq4Xs => vec![
-            named(&IQ4),
+            iq4(),
             Made(8, |b, out| {
                 out.extend(iq4_xs::scales(b).map(i8::cast_unsigned));
             }),
             Field(0..2),
         ],
-        DType::Mxfp4 => vec![named(&FP4), Field(0..1)],
+        DType::Mxfp4 => vec![fp4(), Field(0..1)],
         DType::Tq1_0 => vec![digits(), Field(52..54)],
         DType::Tq2_0 => vec![digits(), Field(64..66)],
         DType::I2S => vec![digits(), Scale],
         DType::Ternary => vec![digits(), scales(ROW, 1)],
-        DType::E2m1 => vec![named(&FP4), scales(16, 1)],
+        DType::E2m1 => vec![fp4(), scales(16, 1)],
         DType::I8 => vec![plane(0, 8), scales(32, 1)],
         DType::Affine2 => vec![plane(0, 2), scales(32, 2)],
         DType::Affine3 => vec![plane(0, 2), plane(2, 1), scales(32, 2)],
@@ -119,27 +120,32 @@ fn grid(dtype: DType) -> Option<(&'static [u8], &'static [Range<usize>])> {
 }
 
 fn plane(shift: u32, bits: usize) -> Section {
-    let codes = None;
-    Section::Plane { shift, bits, codes }
+    let coded = None;
+    Section::Plane { shift, bits, coded }
 }
 
-/// Codes of 4 bits that name numbers.
-fn named(table: &'static [u8; 256]) -> Section {
-    let codes = Some(table);
+/// Codes of so many bits that stand for the numbers.
+fn coded(bits: usize, coded: fn(&mut [u8])) -> Section {
     Section::Plane {
         shift: 0,
-        bits: 4,
-        codes,
+        bits,
+        coded: Some(coded),
     }
 }
 
+/// Ternary digits, each one more than it stands for.
 fn digits() -> Section {
-    let codes = Some(&DIGITS);
-    Section::Plane {
-        shift: 0,
-        bits: 2,
-        codes,
-    }
+    coded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
+}
+
+fn iq4() -> Section {
+    static CODES: [u8; 256] = codes_of(&iq4_nl::VALUES);
+    coded(4, |q| name(q, &CODES))
+}
+
+fn fp4() -> Section {
+    static CODES: [u8; 256] = codes_of(&mxfp4::DOUBLED);
+    coded(4, |q| name(q, &CODES))
 }
 
 fn scales(columns: usize, numbers: usize) -> Section {
@@ -152,10 +158,10 @@ fn lines(block: &[u8], out: &mut Vec<u8>) {
     out.extend(scales.iter().zip(mins).flat_map(|(s, m)| [*s, m]));
 }
 
-static IQ4: [u8; 256] = codes_of(&iq4_nl::VALUES);
-static FP4: [u8; 256] = codes_of(&mxfp4::DOUBLED);
-/// Digits, each one more than it stands for.
-static DIGITS: [u8; 256] = codes_of(&[-1, 0, 1, 2]);
+/// Numbers become codes.
+fn name(q: &mut [u8], codes: &[u8; 256]) {
+    q.iter_mut().for_each(|q| *q = codes[usize::from(*q)]);
+}
 
 /// The first code of each number that has one.
 const fn codes_of(numbers: &[i8]) -> [u8; 256] {
@@ -204,14 +210,17 @@ impl Section {
         let stretches = matrix.cols.div_ceil(STRETCH);
         match self {
             Self::Grid(_) | Self::Scale => {}
-            Self::Plane { shift, bits, codes } => {
+            Self::Plane { shift, bits, coded } => {
                 let mut words = words(dtype, matrix, row, stretches);
-                if let Some(codes) = codes {
-                    let code = |byte: u8| codes[usize::from(byte)];
-                    let of_word = |w: &mut u32| *w = u32::from_le_bytes(w.to_le_bytes().map(code));
-                    words.as_flattened_mut().iter_mut().for_each(of_word);
+                if let Some(coded) = coded {
+                    coded(cast_slice_mut(&mut words));
                 }
-                pack(&words, *shift, *bits, out);
+                match bits {
+                    1 => pack::<1>(&words, *shift, out),
+                    2 => pack::<2>(&words, *shift, out),
+                    4 => pack::<4>(&words, *shift, out),
+                    _ => split(cast_slice(&words), STRETCH, LOAD_BYTES, out),
+                }
             }
             Self::Numbers { parts } => {
                 let stretch = STRETCH * dtype.facts().bytes;
@@ -257,19 +266,16 @@ fn words(dtype: DType, matrix: &Matrix<'_>, row: usize, stretches: usize) -> Vec
     all
 }
 
-/// Appends a plane of codes: bytes hold the same field of neighbouring words.
-fn pack(words: &[[u32; 8]], shift: u32, bits: usize, out: &mut Vec<u8>) {
-    if bits == 8 {
-        return split(cast_slice(words), STRETCH, LOAD_BYTES, out);
-    }
-    let mask = 0x0101_0101 * ((1 << bits) - 1);
-    for some in words.as_flattened().chunks_exact(8 / bits) {
-        let fields = some.iter().rev().map(|word| word >> shift & mask);
-        out.extend(
-            fields
-                .fold(0, |all, field| all << bits | field)
-                .to_le_bytes(),
-        );
+/// Appends a plane of `BITS` bits of codes: bytes hold the same field of neighbouring words.
+fn pack<const BITS: usize>(words: &[[u32; 8]], shift: u32, out: &mut Vec<u8>) {
+    let mask = 0x0101_0101 * ((1 << BITS) - 1);
+    for stretch in words {
+        let packed: [u32; BITS] = from_fn(|i| {
+            let some = &stretch[i * (8 / BITS)..][..8 / BITS];
+            let fields = some.iter().rev().map(|word| word >> shift & mask);
+            fields.fold(0, |all, field| all << BITS | field)
+        });
+        out.extend_from_slice(cast_slice(&packed));
     }
 }
 
@@ -390,11 +396,18 @@ mod tests {
     fn planes_hold_a_field_of_each_code() {
         // Code n is 8 n + n / 4, so that each of its bits counts.
         let code = |n: u8| n.wrapping_mul(8).wrapping_add(n / 4);
-        let stretch: [u8; 32] = std::array::from_fn(|n| code(n.to_le_bytes()[0]));
+        let stretch: [u8; 32] = from_fn(|n| code(n.to_le_bytes()[0]));
         let words: [u32; 8] = cast(stretch);
-        for (shift, bits) in [(0, 4), (4, 2), (2, 1), (0, 2)] {
+        type Pack = fn(&[[u32; 8]], u32, &mut Vec<u8>);
+        let packs: [(Pack, u32, usize); 4] = [
+            (pack::<4>, 0, 4),
+            (pack::<2>, 4, 2),
+            (pack::<1>, 2, 1),
+            (pack::<2>, 0, 2),
+        ];
+        for (pack, shift, bits) in packs {
             let mut plane = Vec::new();
-            pack(&[words], shift, bits, &mut plane);
+            pack(&[words], shift, &mut plane);
             assert_eq!(plane.len(), 4 * bits);
             for (n, code) in stretch.iter().enumerate() {
                 let (word, byte) = (n / 4, n % 4);
@@ -411,10 +424,11 @@ mod tests {
 
     #[test]
     fn codes_name_numbers() {
-        for (codes, numbers) in [(&IQ4, &iq4_nl::VALUES), (&FP4, &mxfp4::DOUBLED)] {
+        for numbers in [iq4_nl::VALUES, mxfp4::DOUBLED] {
+            let codes = codes_of(&numbers);
             for n in numbers {
                 let code = codes[usize::from(n.cast_unsigned())];
-                assert_eq!(numbers[usize::from(code)], *n);
+                assert_eq!(numbers[usize::from(code)], n);
             }
         }
     }

@@ -30,7 +30,7 @@ use std::io::Write as _;
 use tabla::device::{Form, GpuFeatures, Replay};
 use tabla::error::ErrorKind;
 use tabla::exec::gpu::{self, Device, Options};
-use types::types;
+use types::{types, types_shortly};
 
 /// A check gives the greatest error it found, relative to the largest number of the result.
 type Check = fn(&Device) -> f64;
@@ -194,7 +194,7 @@ fn products_in_int8() {
         return say(format_args!("Int8: SKIPPED, the adapter lacks it"));
     }
     let checks: [(&str, Check); 3] = [
-        ("weights of every type", types),
+        ("weights of every type", types_shortly),
         ("gemm, the same bits in any company", gemm_bits),
         ("experts", company),
     ];

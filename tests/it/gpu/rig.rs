@@ -214,7 +214,11 @@ pub(super) fn wholes(seed: u64, cols: usize, rows: usize) -> Vec<f32> {
     let mut whole = |i: usize| {
         let small = u8::try_from(next() % 255).expect("below 255");
         let any = f32::from(small) - 127.0;
-        if i % cols % 32 == 0 { 127.0 } else { any }
+        if (i % cols).is_multiple_of(32) {
+            127.0
+        } else {
+            any
+        }
     };
     (0..rows * cols).map(|i| whole(i) / 64.0).collect()
 }

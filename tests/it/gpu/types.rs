@@ -21,12 +21,23 @@ const TOKENS: u32 = 512;
 const ADDED: usize = 3;
 
 pub(super) fn types(device: &Device) -> f64 {
-    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
-    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
-    dtypes.map(|d| of_type(device, d)).fold(0.0, f64::max)
+    types_with(device, TOKENS)
 }
 
-fn of_type(device: &Device, dtype: DType) -> f64 {
+/// The same with fewer tokens: two tiles of them.
+pub(super) fn types_shortly(device: &Device) -> f64 {
+    types_with(device, 67)
+}
+
+fn types_with(device: &Device, tokens: u32) -> f64 {
+    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
+    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
+    dtypes
+        .map(|d| of_type(device, d, tokens))
+        .fold(0.0, f64::max)
+}
+
+fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
     // Columns: whole tiles of every kernel, and parts of some where the type allows it.
     let cols = match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::E4m3 => [512, 77],
@@ -46,7 +57,7 @@ fn of_type(device: &Device, dtype: DType) -> f64 {
         })
         .collect();
     let one = products(device, &matrices, 1);
-    let many = products(device, &matrices, TOKENS);
+    let many = products(device, &matrices, tokens);
     one.max(many)
 }
 
