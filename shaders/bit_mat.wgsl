@@ -7,6 +7,7 @@
 #import grid
 #import state
 #import codes2
+#import total4
 
 const WG = 64u;
 const UNITS = 4u;
@@ -20,7 +21,7 @@ struct Params { tokens: u32, rows: u32, cols: u32, scale: f32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-var<workgroup> sums: array<atomic<i32>, 32>; // [TOKENS, UNITS]
+var<workgroup> totals: array<atomic<i32>, 32>; // [TOKENS, UNITS]
 
 fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 {
     return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)
@@ -49,18 +50,11 @@ fn product(w: Four, t: u32, i: u32) -> vec4<i32> {
     return vec4(dot32(w.a, lo, hi), dot32(w.b, lo, hi), dot32(w.c, lo, hi), dot32(w.d, lo, hi)) - more;
 }
 
-fn add(j: u32, own: vec4<i32>) {
-    atomicAdd(&sums[4u * j], own.x);
-    atomicAdd(&sums[4u * j + 1u], own.y);
-    atomicAdd(&sums[4u * j + 2u], own.z);
-    atomicAdd(&sums[4u * j + 3u], own.w);
-}
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let live = min(params.tokens, state.live);
     let first = unit_of(group, groups) * UNITS;
@@ -69,8 +63,8 @@ fn main(
         return;
     }
     let count = min(TOKENS, live - token);
-    if (lane < TOKENS * UNITS) {
-        atomicStore(&sums[lane], 0);
+    if (lane.index < TOKENS * UNITS) {
+        atomicStore(&totals[lane.index], 0);
     }
     workgroupBarrier();
     // Rows past the last are computed as the last and not written.
@@ -83,7 +77,7 @@ fn main(
     var own5 = vec4(0);
     var own6 = vec4(0);
     var own7 = vec4(0);
-    for (var i = lane; i < stretches(); i += WG) {
+    for (var i = lane.index; i < stretches(); i += WG) {
         let w = Four(codes(r.x, i), codes(r.y, i), codes(r.z, i), codes(r.w, i));
         own0 += product(w, token, i);
         if (count > 1u) {
@@ -108,32 +102,32 @@ fn main(
             own7 += product(w, token + 7u, i);
         }
     }
-    add(0u, own0);
+    total4(lane, 0u, own0);
     if (count > 1u) {
-        add(1u, own1);
+        total4(lane, 4u, own1);
     }
     if (count > 2u) {
-        add(2u, own2);
+        total4(lane, 8u, own2);
     }
     if (count > 3u) {
-        add(3u, own3);
+        total4(lane, 12u, own3);
     }
     if (count > 4u) {
-        add(4u, own4);
+        total4(lane, 16u, own4);
     }
     if (count > 5u) {
-        add(5u, own5);
+        total4(lane, 20u, own5);
     }
     if (count > 6u) {
-        add(6u, own6);
+        total4(lane, 24u, own6);
     }
     if (count > 7u) {
-        add(7u, own7);
+        total4(lane, 28u, own7);
     }
     workgroupBarrier();
-    let t = token + lane / UNITS;
-    let row = first + lane % UNITS;
-    if (lane < count * UNITS && row < params.rows) {
-        y[t * params.rows + row] = f32(atomicLoad(&sums[lane])) * (d[t] * params.scale);
+    let t = token + lane.index / UNITS;
+    let row = first + lane.index % UNITS;
+    if (lane.index < count * UNITS && row < params.rows) {
+        y[t * params.rows + row] = f32(atomicLoad(&totals[lane.index])) * (d[t] * params.scale);
     }
 }
