@@ -139,7 +139,9 @@ impl Device {
         (made, memory.or(internal).or(validation))
     }
 
-    /// A built-in shader, without the loop counters that wgpu adds to text it does not trust.
+    /// A built-in shader, without the loop counters that wgpu adds to text it does not trust. On
+    /// Vulkan wgpu 30 heeds that, as it does a wish for workgroup memory that is not zeroed, only
+    /// in modules with overrides.
     pub(super) fn trusted_module(&self, name: &str, text: &str) -> wgpu::ShaderModule {
         let checks = wgpu::ShaderRuntimeChecks {
             force_loop_bounding: false,

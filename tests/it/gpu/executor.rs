@@ -37,8 +37,10 @@ fn a_lost_device_is_an_error_from_then_on() {
 }
 
 #[test]
-fn a_device_lost_by_another_thread_is_an_error() {
-    for device in devices(&software(), 1) {
+fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
+    let count = devices(&software(), 1).len();
+    for at in 0..count {
+        let [device, next] = [(); 2].map(|()| devices(&software(), 1).swap_remove(at));
         let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -59,6 +61,7 @@ fn a_device_lost_by_another_thread_is_an_error() {
             }
         });
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        chain(&next);
     }
 }
 
