@@ -108,6 +108,8 @@ impl Device {
 
     /// Bytes of all buffers on it, where the back end tells.
     pub fn allocated_bytes(&self) -> Option<u64> {
+        // Buffers go once the device is done with them, and with a poll behind that.
+        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
         let report = self.wgpu.generate_allocator_report()?;
         Some(report.allocations.iter().map(|a| a.size).sum())
     }
@@ -122,6 +124,14 @@ impl Device {
         // The callback comes with a poll once all work has ended; an error of the poll says no
         // more than the callback does.
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+    }
+
+    /// Why something did not work: the loss of the device, which its callback tells once all work has
+    /// ended, or else `otherwise`.
+    pub(super) fn explain(&self, otherwise: impl std::fmt::Display) -> Error {
+        // An error of the poll says no more than the callback does.
+        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+        self.failure.explain(otherwise)
     }
 
     /// Runs `make` and catches what wgpu has to say about it on this thread.

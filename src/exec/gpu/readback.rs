@@ -87,9 +87,7 @@ impl Readback {
             self.staging.unmap();
             return Err(error);
         }
-        let view = slice
-            .get_mapped_range()
-            .map_err(|e| device.failure.explain(e));
+        let view = slice.get_mapped_range().map_err(|e| device.explain(e));
         let copied = view.map(|view| {
             let skip = usize::try_from(offset - start).expect("under 4");
             bytes.copy_from_slice(&view[skip..skip + bytes.len()]);
@@ -106,10 +104,10 @@ impl Readback {
             let polled = device.wgpu.poll(poll.clone());
             match self.outcome.load(Ordering::Acquire) {
                 MAPPED => return Ok(()),
-                FAILED => return Err(device.failure.explain("a buffer could not be mapped")),
+                FAILED => return Err(device.explain("a buffer could not be mapped")),
                 _ => {}
             }
-            polled.map_err(|e| device.failure.explain(e))?;
+            polled.map_err(|e| device.explain(e))?;
             device.failure.check()?;
             if !matches!(poll, wgpu::PollType::Poll) {
                 bail!(Device, "gpu: the work ended but not the mapping");

@@ -207,7 +207,7 @@ fn buffers_take_what_was_planned() {
             .map(|(name, dtype)| matrix(name, dtype, 500, 2048).weight)
             .collect();
         let before = device.allocated_bytes().expect("Vulkan tells");
-        let rig = Rig::new(&device, shape(7), weights, |b| {
+        let mut rig = Rig::new(&device, shape(7), weights, |b| {
             let x = b.input("x", 2048);
             for name in ["a", "b", "c", "d", "e"] {
                 let w = b.weight(name, 500, 2048);
@@ -220,8 +220,10 @@ fn buffers_take_what_was_planned() {
         let places = rig.table.slots.len() as u64;
         let rounded = planned + 256 * places + 2 * (1 << 20);
         assert!((planned..=rounded).contains(&all), "{all} of {planned}");
+        rig.run();
         drop(rig);
-        assert_eq!(device.allocated_bytes(), Some(before), "nothing stays");
+        let after = device.allocated_bytes().expect("it told before");
+        assert!(after <= before, "{after} bytes, {before} before");
     }
 }
 
