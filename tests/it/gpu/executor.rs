@@ -218,8 +218,9 @@ fn buffers_take_what_was_planned() {
         let planned = gpu::planned_bytes(tables, device.profile());
         let all = device.allocated_bytes().expect("it told before") - before;
         let places = rig.table.slots.len() as u64;
-        let rounded = planned + 256 * places + 2 * (1 << 20);
-        assert!((planned..=rounded).contains(&all), "{all} of {planned}");
+        // What wgpu has for itself comes and goes: a few KiB.
+        let (least, rounded) = (planned - (4 << 10), planned + 256 * places + 2 * (1 << 20));
+        assert!((least..=rounded).contains(&all), "{all} of {planned}");
         rig.run();
         drop(rig);
         let after = device.allocated_bytes().expect("it told before");
