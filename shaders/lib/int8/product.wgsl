@@ -19,12 +19,20 @@ fn rounded(v: vec4<f32>, inverse: f32) -> u32 {
     return pack4xU8(bitcast<vec4<u32>>(fma(v, vec4(inverse), vec4(12582912.0))));
 }
 
+// Magnitudes order as these do, and what is no number comes last.
+fn magnitudes(v: vec4<f32>) -> vec4<u32> {
+    return bitcast<vec4<u32>>(v) & vec4(0x7fffffffu);
+}
+
+fn larger(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
+    return max(magnitudes(a), magnitudes(b));
+}
+
 // `scale = max |x| / 127`, bytes are `round(x / scale)`, halves to even.
 fn x_of(v: Numbers) -> X {
-    let a = max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3])));
-    let b = max(max(abs(v[4]), abs(v[5])), max(abs(v[6]), abs(v[7])));
-    let m = max(a, b);
-    let largest = max(max(m.x, m.y), max(m.z, m.w));
+    let lower = max(larger(v[0], v[1]), larger(v[2], v[3]));
+    let m = max(lower, max(larger(v[4], v[5]), larger(v[6], v[7])));
+    let largest = bitcast<f32>(max(max(m.x, m.y), max(m.z, m.w)));
     // Zeros, and numbers so small that their inverse is none.
     let inverse = select(0.0, 127.0 / largest, largest > 4e-37);
     let lo = vec4(

@@ -206,6 +206,28 @@ pub(super) fn gemm_bits(device: &Device) -> f64 {
     0.0
 }
 
+/// What is no number stays none, and only in the rows that have it.
+pub(super) fn nan_stays(device: &Device) -> f64 {
+    let (rows, cols) = (70, 96);
+    for (dtype, tokens) in [(DType::Q4_0, 1), (DType::Q4_1, 3), (DType::Q8_0, 1)] {
+        let w = weight("w", dtype, rows, cols);
+        let mut rig = Rig::new(device, shape(tokens), vec![w], |b| {
+            let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
+            b.mat("y", w, x);
+        });
+        let mut x = floats(6, (tokens * cols) as usize);
+        x[40] = f32::NAN;
+        rig.put("x", &x);
+        rig.run();
+        for (t, y) in rig.get("y").chunks(rows as usize).enumerate() {
+            let found = y.iter().filter(|y| y.is_nan()).count();
+            let wanted = if t == 0 { rows as usize } else { 0 };
+            assert_eq!(found, wanted, "{dtype}, token {t} of {tokens}");
+        }
+    }
+    0.0
+}
+
 pub(super) fn wide_grid(device: &Device) -> f64 {
     let profile = Profile {
         grid_max: 7,

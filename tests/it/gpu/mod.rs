@@ -24,7 +24,9 @@ use elementwise::{
 };
 use executor::{chain, dead, read_write, too_large};
 use experts::{attend_join, attend_part, combine, company, experts, route};
-use forward::{add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, rms_norm, wide_grid};
+use forward::{
+    add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, wide_grid,
+};
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
 use tabla::device::{Form, GpuFeatures, Replay};
@@ -43,6 +45,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("layer_norm", layer_norm),
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
+    ("what is no number", nan_stays),
     ("gemm", gemm),
     ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
@@ -187,16 +190,17 @@ fn products_in_int8() {
         forms: Some(vec![Form::Int8]),
         ..software()
     };
-    let Some(device) = devices(&options, 3).pop() else {
+    let Some(device) = devices(&options, 4).pop() else {
         return;
     };
     if device.profile().forms != [Form::Int8] {
         return say(format_args!("Int8: SKIPPED, the adapter lacks it"));
     }
-    let checks: [(&str, Check); 3] = [
+    let checks: [(&str, Check); 4] = [
         ("weights of every type", types_shortly),
         ("gemm, the same bits in any company", gemm_bits),
         ("experts", company),
+        ("what is no number", nan_stays),
     ];
     for (name, check) in checks {
         let error = check(&device);
