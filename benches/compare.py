@@ -77,10 +77,11 @@ class Tabla:
 
     def __init__(self, name, binary, args):
         self.name, self.binary, self.threads, self.repetitions = name, str(Path(binary).resolve()), args.threads, args.repetitions
+        self.device = args.device
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
-        return ["-m", str(model), "--device", "cpu", "-t", str(self.threads)]
+        return ["-m", str(model), "--device", self.device, "-t", str(self.threads)]
 
     def bench(self, model, prompt, generate, depth, *more):
         return [self.binary, "bench", *self.common(model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
@@ -104,14 +105,16 @@ class Tabla:
 class Llama:
     """llama.cpp."""
 
-    first_token, flags, bench_flags = "llama-completion", [], []
+    first_token, flags = "llama-completion", []
 
     def __init__(self, name, folder, args):
         self.name, self.folder, self.threads, self.repetitions = name, Path(folder).resolve(), args.threads, args.repetitions
         self.version = ""
+        # A build has the back end of one kind of GPU; more layers than any model has go there.
+        self.layers = ["-ngl", "999"] if args.device == "gpu" else []
 
     def program(self, program, model):
-        return [str(self.folder / program), "-m", str(model), "-t", str(self.threads)]
+        return [str(self.folder / program), "-m", str(model), "-t", str(self.threads), *self.layers]
 
     def bench(self, model, prompt, generate, depth):
         return [*self.program("llama-bench", model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
@@ -368,7 +371,8 @@ def roofline_table(test):
 def section(report, plots):
     """The Markdown of everything."""
     raw = report.raw
-    text = f"## {raw['date']}, compared on the CPU, commit {raw['commit']}\n\n"
+    device = raw.get("device", "cpu").upper()
+    text = f"## {raw['date']}, compared on the {device}, commit {raw['commit']}\n\n"
     text += f"Machine: {raw['machine']}; {raw['threads']} threads; load at the starts of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
     text += f"Made by `benches/compare.py` in {raw['rounds']} rounds of {raw['repetitions']} repetitions, medians; the programs took turns.\n"
     text += f"{raw['note']}\n" if raw["note"] else ""
@@ -523,8 +527,15 @@ def plot(report, folder):
 # -------------------------------------------------------------------- main
 
 
-def machine():
-    """Processor, threads, instruction sets and memory, as Linux tells them."""
+def machine(args):
+    """Processor, threads, instruction sets and memory, as Linux tells them, and the GPUs where one is measured."""
+    if args.device == "gpu":
+        gpus = json.loads(measured([str(args.tabla.resolve()), "devices", "--json"], 60)[0])["gpus"]
+        return "; ".join([processor(), *(f"{gpu['name']} ({gpu['backend']}, {gpu['driver']})" for gpu in gpus)])
+    return processor()
+
+
+def processor():
     try:
         info, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
     except OSError:
@@ -561,6 +572,7 @@ def arguments():
     parser.add_argument("--llama", action="append", default=[], metavar="NAME=FOLDER", help="a build of llama.cpp; may be repeated")
     parser.add_argument("--ik", action="append", default=[], metavar="NAME=FOLDER", help="a build of ik_llama.cpp; may be repeated")
     parser.add_argument("--tests", default=",".join(TESTS), help=f"which of {','.join(TESTS)} [all]")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="what every program runs on; peers as they were built for it [%(default)s]")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count(), help="threads of every program [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     parser.add_argument("-r", "--repetitions", type=int, default=3, help="of a test in a process [%(default)s]")
@@ -575,6 +587,9 @@ def arguments():
     parser.add_argument("--write", type=Path, metavar="FILE", help="puts the section in front of the others of this page, its plots beside it; else it goes to standard output")
     args = parser.parse_args()
     args.tests = args.tests.split(",")
+    if args.device == "gpu":
+        # Its limits are not probed yet; `tabla bench --commands` shows the times.
+        args.tests = [test for test in args.tests if test != "commands"]
     if unknown := set(args.tests) - set(TESTS):
         parser.error(f"no such tests: {', '.join(sorted(unknown))}")
     if bool(args.models) == bool(args.raw):
@@ -590,8 +605,8 @@ def measure_all(args):
     records = compare(programs, args)
     commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
-        "note": args.note, "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(),
-        "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
+        "note": args.note, "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(args),
+        "device": args.device, "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
         "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
     }
 
