@@ -2,7 +2,7 @@
 
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::Executor;
+use crate::exec::{Executor, Upload};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
@@ -81,6 +81,8 @@ pub struct Facts {
     pub device: String,
     /// Why the CPU replays although a GPU would have been taken.
     pub fallback: Option<String>,
+    /// What was sent to a GPU; `None` on a CPU.
+    pub upload: Option<Upload>,
     /// Where loading spent its time.
     pub stages: Vec<(&'static str, Duration)>,
 }

@@ -283,6 +283,12 @@ impl Report<'_> {
             format!("seed      {seed}"),
         ];
         if args.verbose {
+            lines.extend(facts.upload.map(|upload| {
+                let rate = upload.bytes as f64 / upload.took.as_secs_f64() / 1e9;
+                let bytes = terminal::bytes(upload.bytes);
+                let took = milliseconds(upload.took);
+                format!("upload    {took:9.1} ms  {bytes}, {rate:.1} GB/s")
+            }));
             let stages = facts.stages.iter();
             lines.extend(
                 stages.map(|(name, took)| {
@@ -303,6 +309,9 @@ impl Report<'_> {
             Finish::Context => "context",
             Finish::Callback | Finish::Cancelled => "cancelled",
         };
+        let upload = facts
+            .upload
+            .map(|upload| json!({ "bytes": upload.bytes, "ms": milliseconds(upload.took) }));
         let stages = facts.stages.iter();
         let stages: serde_json::Map<String, Value> = stages
             .map(|(name, took)| ((*name).to_string(), json!(milliseconds(*took))))
@@ -318,6 +327,7 @@ impl Report<'_> {
             "timings": {
                 "load_ms": milliseconds(self.load),
                 "stages_ms": stages,
+                "upload": upload,
                 "prompt_ms": milliseconds(self.prefill),
                 "prompt_n": self.prompt.len(),
                 "prompt_per_second": rate(self.prompt.len(), self.prefill),

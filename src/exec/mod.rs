@@ -52,12 +52,26 @@ pub struct Lap {
     pub begun: Duration,
 }
 
+/// What linking sent to a device with memory of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Upload {
+    /// Bytes of weights and constants, as the device has them.
+    pub bytes: u64,
+    /// From the first of them until all had arrived.
+    pub took: Duration,
+}
+
 /// A device with tables linked to it: their places have memory, their kernels are chosen.
 ///
 /// Places begin as zeros. `run` allocates nothing.
 pub trait Executor: Send {
     /// The facts that the tables were planned with.
     fn profile(&self) -> &Profile;
+
+    /// What linking sent there; `None` where tensors stay in the host's memory.
+    fn upload(&self) -> Option<Upload> {
+        None
+    }
 
     /// Replays `cmds` of a table `times` times; the host does not wait for the device.
     ///

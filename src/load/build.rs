@@ -131,6 +131,7 @@ impl Build {
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
             fallback: None,
+            upload: None,
             stages: Vec::new(),
         }
     }

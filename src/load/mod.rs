@@ -183,6 +183,7 @@ pub fn load(
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables, &profile))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
+    facts.upload = executor.upload();
     facts.stages = s.took;
     Ok(Model {
         executor,

@@ -3,6 +3,7 @@
 use super::device::Device;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::exec::Upload;
 use crate::op::table::{self, Place, SlotInfo, Table};
 
 /// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
@@ -24,6 +25,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Arena {
     entries: Vec<Entry>,
+    /// What was sent there.
+    pub(super) upload: Upload,
 }
 
 impl Arena {
@@ -39,6 +42,7 @@ impl Arena {
             .map(|slot| entry(device, slot, &mut total));
         Ok(Self {
             entries: entries.collect::<Result<_>>()?,
+            upload: Upload::default(),
         })
     }
 

@@ -8,11 +8,12 @@ use super::recorded;
 use super::run::{Command, Linked};
 use super::upload::{self, Stream};
 use crate::error::{Result, bail};
-use crate::exec::{Executor, Program, Tensors};
+use crate::exec::{Executor, Program, Tensors, Upload};
 use crate::op::list::Op;
 use crate::op::shaders;
 use crate::op::table::{DispatchCmd, KernelId, Place, Table};
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
 const HEAD_DIM_MAX: u32 = 512;
@@ -112,11 +113,14 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
 
 /// Memory for all places: tensors as they were given, zeros everywhere else.
 pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
-    let arena = Arena::new(device, &program.tables)?;
+    let mut arena = Arena::new(device, &program.tables)?;
     if device.recorded {
         arena.clear(device);
     }
-    send(device, &arena, &*program.tensors)?;
+    let begun = Instant::now();
+    let bytes = send(device, &arena, &*program.tensors)?;
+    let took = begun.elapsed();
+    arena.upload = Upload { bytes, took };
     Ok(arena)
 }
 
@@ -145,7 +149,8 @@ fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
     Ok(())
 }
 
-fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<()> {
+/// Sends the tensors, and says how many bytes they are there.
+fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
     let mut stream = Stream::new(device);
     for entry in arena.entries() {
         match entry.place {
@@ -156,7 +161,8 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<()> {
             _ => {}
         }
     }
-    stream.wait()
+    stream.wait()?;
+    Ok(stream.sent)
 }
 
 fn bind(

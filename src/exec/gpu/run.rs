@@ -6,7 +6,7 @@ use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::exec::{Executor, Lap};
+use crate::exec::{Executor, Lap, Upload};
 use crate::op::table::{Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,6 +111,10 @@ impl Linked {
 impl Executor for Linked {
     fn profile(&self) -> &Profile {
         self.device.profile()
+    }
+
+    fn upload(&self) -> Option<Upload> {
+        Some(self.arena.upload)
     }
 
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {

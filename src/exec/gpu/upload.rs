@@ -1,6 +1,6 @@
 //! Weights on their way to the device, section by section as `layout` says.
 //!
-//! Tensors pass through one small piece of host memory; no second copy stays.
+//! Tensors pass through a small piece of host memory for each thread; no second copy stays.
 
 use super::arena::Entry;
 use super::device::Device;
@@ -10,6 +10,7 @@ use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::op::table::SlotInfo;
 use crate::quant::Matrix;
+use std::ops::Range;
 
 /// Bytes that are handed to wgpu at once.
 const PIECE_BYTES: usize = 4 << 20;
@@ -42,19 +43,23 @@ pub(super) fn weight(
         );
     }
     stream.begin(&entry.buffer);
-    let mut row_bytes = Vec::new();
     for section in sections(slot.dtype) {
         if let (Section::Scales { columns, .. }, Some(scales)) = (&section, &matrix.scales) {
             grouped(slot, scales.group[1], *columns)?;
         }
         stream.push(&section.head(slot.dtype, &matrix))?;
-        for row in rows.clone() {
-            row_bytes.clear();
-            section.row(slot.dtype, &matrix, row, &mut row_bytes);
-            stream.push(&row_bytes)?;
-        }
+        let row_bytes = section.bytes(slot.dtype, [1, matrix.cols]).max(1);
+        let pack = |rows: Range<usize>, piece: &mut Vec<u8>| {
+            piece.clear();
+            rows.for_each(|row| section.row(slot.dtype, &matrix, row, piece));
+        };
+        stream.packed(rows.clone(), row_bytes, &pack)?;
     }
-    stream.end()
+    stream.end()?;
+    // The file's pages are not read again.
+    let row_bytes = matrix.bytes.len() / matrix.rows.max(1);
+    tensors.release(index, rows.start * row_bytes..rows.end * row_bytes);
+    Ok(())
 }
 
 /// The matrix of which a slot has some rows.
@@ -117,17 +122,24 @@ pub(super) struct Stream<'a> {
     target: Option<wgpu::Buffer>,
     offset: u64,
     piece: Vec<u8>,
+    /// What threads pack, one for each.
+    pieces: Vec<Vec<u8>>,
     pending: usize,
+    /// Bytes of all buffers together.
+    pub(super) sent: u64,
 }
 
 impl<'a> Stream<'a> {
     pub(super) fn new(device: &'a Device) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             device,
             target: None,
             offset: 0,
             piece: Vec::with_capacity(PIECE_BYTES),
+            pieces: vec![Vec::new(); threads],
             pending: 0,
+            sent: 0,
         }
     }
 
@@ -149,6 +161,38 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
+    /// Sends rows of so many bytes, which all threads pack a piece at a time.
+    fn packed(
+        &mut self,
+        rows: Range<usize>,
+        row_bytes: usize,
+        pack: &(dyn Fn(Range<usize>, &mut Vec<u8>) + Sync),
+    ) -> Result<()> {
+        let share = (PIECE_BYTES / row_bytes).max(1);
+        let mut starts = rows.clone().step_by(share);
+        while starts.len() > 0 {
+            let threads = self.pieces.len();
+            let batch: Vec<Range<usize>> = starts
+                .by_ref()
+                .take(threads)
+                .map(|first| first..rows.end.min(first + share))
+                .collect();
+            let mut pieces = std::mem::take(&mut self.pieces);
+            match &batch[..] {
+                [all] => pack(all.clone(), &mut pieces[0]),
+                _ => std::thread::scope(|scope| {
+                    for (some, piece) in batch.iter().zip(&mut pieces) {
+                        scope.spawn(move || pack(some.clone(), piece));
+                    }
+                }),
+            }
+            let sent = pieces[..batch.len()].iter().try_for_each(|p| self.push(p));
+            self.pieces = pieces;
+            sent?;
+        }
+        Ok(())
+    }
+
     /// Sends the rest, in whole words as wgpu wants it: the buffer has room for them.
     fn end(&mut self) -> Result<()> {
         let whole = self.piece.len().next_multiple_of(4);
@@ -163,6 +207,7 @@ impl<'a> Stream<'a> {
             .write_buffer(target, self.offset, &self.piece);
         self.offset += self.piece.len() as u64;
         self.pending += self.piece.len();
+        self.sent += self.piece.len() as u64;
         self.piece.clear();
         if self.pending >= PENDING_BYTES_MAX {
             self.wait()?;

@@ -23,7 +23,7 @@ use super::pipelines;
 use super::run::{Command, in_table};
 use crate::device::Profile;
 use crate::error::Result;
-use crate::exec::{Executor, Lap};
+use crate::exec::{Executor, Lap, Upload};
 use crate::op::table::{Place, Table};
 use ash::vk;
 use clock::Clock;
@@ -125,6 +125,10 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
 impl Executor for Recorded {
     fn profile(&self) -> &Profile {
         self.context.device.profile()
+    }
+
+    fn upload(&self) -> Option<Upload> {
+        Some(self.arena.upload)
     }
 
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
