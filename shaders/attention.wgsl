@@ -1,48 +1,15 @@
 // y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// Caches: [sequences, ring, kv_heads, head_dim] in pairs, position p in row p % ring of its
-// sequence.  `seen` are the last `window` positions up to its own.  One workgroup per token and head.
+// Caches: [sequences, ring, kv_heads, head_dim], position p in row p % ring of its sequence.  `seen`
+// are the last `window` positions up to its own.
 
 #import grid
 #import state
-#import cache
-#import attend
-
-const WG = 128u;
-const UNITS = 1u;
+#import attention
 
 struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, ring: u32 }
 
-@group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(1) var<storage, read> k_cache: array<Pair>;
-@group(0) @binding(2) var<storage, read> v_cache: array<Pair>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
-
-fn key(i: u32) -> vec2<f32> {
-    return unpack_pair(k_cache[i]);
-}
-
-fn value(i: u32) -> vec2<f32> {
-    return unpack_pair(v_cache[i]);
-}
-
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
-    if (token >= min(params.tokens, state.live) || head >= params.heads) {
-        return;
-    }
-    let row = state.row[token];
-    let end = min(row.position + 1u, state.context);
-    let count = min(end, params.window);
-    let span = Span(row.sequence * params.ring, (end - count) % params.ring, count, params.ring);
-    attend(token, head, span, params.softcap, lane);
-}

@@ -40,13 +40,15 @@ pub enum GpuFeatures {
 pub enum Form {
     /// Lanes of a subgroup sum without workgroup memory.
     Subgroup,
+    /// Attention of many tokens by tiles of them, for heads of 128 elements at most in whole octets.
+    Tile,
     /// Activations go to int8 in blocks before a quantised product; sums as above.
     Int8,
 }
 
 impl Form {
     /// Every form.
-    pub const ALL: &'static [Self] = &[Self::Subgroup, Self::Int8];
+    pub const ALL: &'static [Self] = &[Self::Subgroup, Self::Tile, Self::Int8];
 
     /// Whether every product is of f32 on decoded weights.
     pub fn exact(self) -> bool {
@@ -57,6 +59,7 @@ impl Form {
     pub fn name(self) -> &'static str {
         match self {
             Self::Subgroup => "subgroup",
+            Self::Tile => "tile",
             Self::Int8 => "subgroup+int8",
         }
     }

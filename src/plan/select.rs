@@ -1,9 +1,10 @@
 //! Operation and storage type become a kernel; its tile and the work become a grid.
 
-use crate::device::Profile;
+use crate::device::{Form, Profile};
 use crate::error::{Result, bail};
 use crate::op::builder::{Draft, Node};
-use crate::op::shaders::SHADERS;
+use crate::op::list::Op;
+use crate::op::shaders::{SHADERS, attention};
 use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table};
 
 /// Parameters begin at multiples of this many bytes.
@@ -29,8 +30,21 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
     Ok(table)
 }
 
+/// Whether a form is made for the shape of a command.
+fn suits(form: Form, node: &Node) -> bool {
+    match (form, node.op) {
+        (Form::Tile, Op::Attention) => {
+            let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 128
+        }
+        _ => true,
+    }
+}
+
 fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<DispatchCmd> {
-    let Some(kernel) = KernelId::find(node.op, node.variant, &profile.forms) else {
+    let forms = profile.forms.iter().filter(|form| suits(**form, node));
+    let forms: Vec<Form> = forms.copied().collect();
+    let Some(kernel) = KernelId::find(node.op, node.variant, &forms) else {
         let variant = node.variant.map_or("", |v| v.name());
         bail!(
             Unsupported,

@@ -401,6 +401,20 @@ fn threads_change_no_bit() {
     }
 }
 
+/// Puts a token of a batch where the first one is, alone.
+pub(crate) fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8>) {
+    move |name, bytes| match name {
+        "state" => {
+            let (state, rows) = bytes.split_at_mut(ROWS_OFFSET);
+            bytemuck::from_bytes_mut::<State>(state).live = 1;
+            let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
+            rows[0] = all.rows()[t];
+        }
+        "q" => bytes[..width].copy_from_slice(&all.before[name][t * width..][..width]),
+        _ => {}
+    }
+}
+
 /// Each token of attention's cases again: alone in the batch's table, and in a table of its own.
 #[test]
 fn a_tile_of_attention_changes_no_bit() {
@@ -412,16 +426,7 @@ fn a_tile_of_attention_changes_no_bit() {
             let width = (p.heads * p.head_dim) as usize * size_of::<f32>();
             for t in (0..case.live as usize).step_by(5) {
                 let wanted = &all.after["y"][t * width..][..width];
-                let alone = |name: &str, bytes: &mut Vec<u8>| match name {
-                    "state" => {
-                        let (state, rows) = bytes.split_at_mut(ROWS_OFFSET);
-                        bytemuck::from_bytes_mut::<State>(state).live = 1;
-                        let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
-                        rows[0] = all.rows()[t];
-                    }
-                    "q" => bytes[..width].copy_from_slice(&all.before[name][t * width..][..width]),
-                    _ => {}
-                };
+                let alone = alone(&all, t, width);
                 let found = run_case(Op::Attention, case, &device, &alone);
                 let what = format!("{} {}, row {t}", case.name, device.name);
                 assert!(&found.after["y"][..width] == wanted, "{what} alone");

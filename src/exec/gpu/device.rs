@@ -31,6 +31,7 @@ const OPTIONAL: [(&str, wgpu::Features); 5] = [
 fn features(form: Form) -> wgpu::Features {
     match form {
         Form::Subgroup | Form::Int8 => wgpu::Features::SUBGROUP,
+        Form::Tile => wgpu::Features::empty(),
     }
 }
 
@@ -392,9 +393,13 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
 fn forms(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
     let wanted = |form: &Form| {
         let forms = options.forms.as_ref();
-        options.features == GpuFeatures::All && forms.is_none_or(|forms| forms.contains(form))
+        forms.is_none_or(|forms| forms.contains(form))
     };
-    let able = |form: &Form| adapter.features().contains(features(*form));
+    let has = match options.features {
+        GpuFeatures::All => adapter.features(),
+        GpuFeatures::Baseline => wgpu::Features::empty(),
+    };
+    let able = |form: &Form| has.contains(features(*form));
     let all = Form::ALL.iter().copied();
     all.filter(|form| wanted(form) && able(form)).collect()
 }

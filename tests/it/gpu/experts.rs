@@ -3,7 +3,7 @@
 
 use super::bits::{case, runners};
 use super::rig::wholes;
-use crate::kernels::{compare, cpu, run_case};
+use crate::kernels::{alone, compare, cpu, run_case};
 use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::case::Case;
@@ -26,6 +26,21 @@ fn cases(device: &Device, op: Op) -> f64 {
         );
     }
     f64::from(cpu::cases(op)[0].tolerance)
+}
+
+/// Attention, and the same bits for a token alone.
+pub(super) fn attention_cases(device: &Device) -> f64 {
+    let gpu = runners(device).pop().unwrap();
+    for case in cpu::cases(Op::Attention).iter().filter(|case| case.tokens > 1) {
+        let all = run_case(Op::Attention, case, &gpu, &|_, _| {});
+        let width = all.after["y"].len() / case.tokens as usize;
+        for t in (0..case.live as usize).step_by(5) {
+            let found = run_case(Op::Attention, case, &gpu, &alone(&all, t, width));
+            let same = found.after["y"][..width] == all.after["y"][t * width..][..width];
+            assert!(same, "{}, row {t} alone", case.name);
+        }
+    }
+    cases(device, Op::Attention)
 }
 
 pub(super) fn attend_part(device: &Device) -> f64 {

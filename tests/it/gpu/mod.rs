@@ -23,7 +23,7 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, dead, read_write, too_large};
-use experts::{attend_join, attend_part, combine, company, experts, route};
+use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, wide_grid,
 };
@@ -59,6 +59,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("rope_kv", rope_kv),
     ("rope", rope),
     ("attention", attention),
+    ("attention, every case", attention_cases),
     ("attend_part", attend_part),
     ("attend_join", attend_join),
     ("glu", glu),
@@ -145,6 +146,7 @@ fn kernels_follow_their_formulas() {
 fn plain_kernels_within_the_limits_of_webgpu() {
     let options = Options {
         features: GpuFeatures::Baseline,
+        forms: Some(vec![]),
         ..software()
     };
     let devices = devices(&options, 0);

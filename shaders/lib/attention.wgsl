@@ -1,0 +1,37 @@
+// Attention, a workgroup per token and head.
+
+#import cache
+#import attend
+
+const WG = 128u;
+const UNITS = 1u;
+
+@group(0) @binding(0) var<storage, read> q: array<f32>;
+@group(0) @binding(1) var<storage, read> k_cache: array<Pair>;
+@group(0) @binding(2) var<storage, read> v_cache: array<Pair>;
+
+fn key(i: u32) -> vec2<f32> {
+    return unpack_pair(k_cache[i]);
+}
+
+fn value(i: u32) -> vec2<f32> {
+    return unpack_pair(v_cache[i]);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    lane: Lane,
+) {
+    let head = unit_of(group, groups);
+    let token = group.y;
+    if (token >= min(params.tokens, state.live) || head >= params.heads) {
+        return;
+    }
+    let row = state.row[token];
+    let end = min(row.position + 1u, state.context);
+    let count = min(end, params.window);
+    let span = Span(row.sequence * params.ring, (end - count) % params.ring, count, params.ring);
+    attend(token, head, span, params.softcap, lane);
+}

@@ -1,0 +1,208 @@
+// Attention, a workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most 128.
+//
+// Keys and values come to workgroup memory a tile of positions at a time, for all tokens that lie
+// side by side in one sequence. Four lanes have a token: each scores every fourth position of a tile,
+// and sums every fourth vector of columns. Tiles begin at multiples of their size and a token's sums
+// run along the positions, so that they do not depend on its company.
+
+#import keys_values
+#import tanh
+
+const WG = 128u;
+const UNITS = 1u;
+const TOKENS = 32u;
+const LOWEST = -3.0e38;
+// Positions of a tile at most, and vectors of four columns; rows of vectors have one more than they
+// need, so that neighbouring rows lie in different banks.
+const POSITIONS = 32u;
+const VECTORS = 512u;
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+
+var<workgroup> tile: array<vec4<f32>, VECTORS + POSITIONS>;
+// [token][position]: scores, then weights.
+var<workgroup> scores: array<f32, TOKENS * POSITIONS>;
+
+// Positions, from the first one seen to behind the last.
+struct Seen { first: u32, end: u32 }
+
+fn seen_by(token: u32) -> Seen {
+    let end = min(state.row[token].position + 1u, state.context);
+    return Seen(end - min(end, params.window), end);
+}
+
+// The end of the tokens behind `first` that follow it in its sequence, one position behind the other.
+fn run_end(first: u32, limit: u32) -> u32 {
+    var end = first + 1u;
+    while (end < limit) {
+        let follows = state.row[end].sequence == state.row[first].sequence
+            && state.row[end].position == state.row[end - 1u].position + 1u;
+        if (!follows) {
+            break;
+        }
+        end += 1u;
+    }
+    return end;
+}
+
+fn bent(score: f32) -> f32 {
+    if (params.softcap == 0.0) {
+        return score;
+    }
+    return params.softcap * tanh_of(score / params.softcap);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let head = unit_of(group, groups);
+    let begin = group.y * TOKENS;
+    let limit = min(begin + TOKENS, min(params.tokens, state.live));
+    if (begin >= limit || head >= params.heads) {
+        return;
+    }
+    let quads = params.head_dim / 4u;
+    let octets = params.head_dim / 8u;
+    let pitch = quads + 1u;
+    let size = min(POSITIONS, VECTORS / quads);
+    let stride = params.kv_heads * octets;
+    let column = head / (params.heads / params.kv_heads) * octets;
+
+    let row = lane / 4u;
+    let part = lane % 4u;
+    let token = begin + row;
+    let query = (token * params.heads + head) * quads;
+    let mine = row * POSITIONS;
+
+    var first = begin;
+    while (first < limit) {
+        let behind = run_end(first, limit);
+        let lowest = seen_by(first).first;
+        let highest = seen_by(behind - 1u).end;
+        let base = state.row[first].sequence * params.ring;
+        let alive = token >= first && token < behind;
+        var own = Seen(0u, 0u);
+        if (alive) {
+            own = seen_by(token);
+        }
+        var peak = LOWEST;
+        var total = 0.0;
+        var a = vec4(0.0);
+        var b = vec4(0.0);
+        var c = vec4(0.0);
+        var d = vec4(0.0);
+        var e = vec4(0.0);
+        var f = vec4(0.0);
+        var g = vec4(0.0);
+        var h = vec4(0.0);
+        for (var at = lowest / size * size; at < highest; at += size) {
+            workgroupBarrier();
+            for (var i = lane; i < size * octets; i += WG) {
+                let position = at + i / octets;
+                var k = Eight();
+                if (position >= lowest && position < highest) {
+                    k = key((base + position % params.ring) * stride + column + i % octets);
+                }
+                let to = i / octets * pitch + i % octets * 2u;
+                tile[to] = k.lo;
+                tile[to + 1u] = k.hi;
+            }
+            workgroupBarrier();
+            if (alive) {
+                for (var j = part; j < size; j += 4u) {
+                    let position = at + j;
+                    var score = LOWEST;
+                    if (position >= own.first && position < own.end) {
+                        var dots = 0.0;
+                        for (var v = 0u; v < quads; v++) {
+                            dots += dot(q[query + v], tile[j * pitch + v]);
+                        }
+                        score = bent(params.scale * dots);
+                    }
+                    scores[mine + j] = score;
+                }
+            }
+            workgroupBarrier();
+            var top = peak;
+            for (var j = 0u; j < size; j++) {
+                top = max(top, scores[mine + j]);
+            }
+            let decay = exp(peak - top);
+            peak = top;
+            for (var i = lane; i < size * octets; i += WG) {
+                let position = at + i / octets;
+                var v = Eight();
+                if (position >= lowest && position < highest) {
+                    v = value((base + position % params.ring) * stride + column + i % octets);
+                }
+                let to = i / octets * pitch + i % octets * 2u;
+                tile[to] = v.lo;
+                tile[to + 1u] = v.hi;
+            }
+            // Everybody has seen the scores.
+            workgroupBarrier();
+            if (alive) {
+                for (var j = part; j < size; j += 4u) {
+                    let seen = at + j >= own.first && at + j < own.end;
+                    scores[mine + j] = select(0.0, exp(scores[mine + j] - top), seen);
+                }
+            }
+            workgroupBarrier();
+            total *= decay;
+            a *= decay;
+            b *= decay;
+            c *= decay;
+            d *= decay;
+            e *= decay;
+            f *= decay;
+            g *= decay;
+            h *= decay;
+            if (alive) {
+                for (var j = 0u; j < size; j++) {
+                    let weight = scores[mine + j];
+                    let from = j * pitch + part;
+                    total += weight;
+                    a += weight * tile[from];
+                    b += weight * tile[from + 4u];
+                    if (quads > 8u) {
+                        c += weight * tile[from + 8u];
+                        d += weight * tile[from + 12u];
+                    }
+                    if (quads > 16u) {
+                        e += weight * tile[from + 16u];
+                        f += weight * tile[from + 20u];
+                    }
+                    if (quads > 24u) {
+                        g += weight * tile[from + 24u];
+                        h += weight * tile[from + 28u];
+                    }
+                }
+            }
+        }
+        if (alive) {
+            put(query, part, a / total);
+            put(query, part + 4u, b / total);
+            put(query, part + 8u, c / total);
+            put(query, part + 12u, d / total);
+            put(query, part + 16u, e / total);
+            put(query, part + 20u, f / total);
+            put(query, part + 24u, g / total);
+            put(query, part + 28u, h / total);
+        }
+        first = behind;
+    }
+}
+
+// Writes vector v of a row, where it has so many.
+fn put(row: u32, v: u32, value: vec4<f32>) {
+    if (v < params.head_dim / 4u) {
+        let at = 4u * (row + v);
+        y[at] = value.x;
+        y[at + 1u] = value.y;
+        y[at + 2u] = value.z;
+        y[at + 3u] = value.w;
+    }
+}
