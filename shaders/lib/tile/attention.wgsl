@@ -163,21 +163,21 @@ fn main(
             if (alive) {
                 for (var j = 0u; j < size; j++) {
                     let weight = scores[mine + j];
-                    let from = j * pitch + part;
+                    let vector = j * pitch + part;
                     total += weight;
-                    a += weight * tile[from];
-                    b += weight * tile[from + 4u];
+                    a += weight * tile[vector];
+                    b += weight * tile[vector + 4u];
                     if (quads > 8u) {
-                        c += weight * tile[from + 8u];
-                        d += weight * tile[from + 12u];
+                        c += weight * tile[vector + 8u];
+                        d += weight * tile[vector + 12u];
                     }
                     if (quads > 16u) {
-                        e += weight * tile[from + 16u];
-                        f += weight * tile[from + 20u];
+                        e += weight * tile[vector + 16u];
+                        f += weight * tile[vector + 20u];
                     }
                     if (quads > 24u) {
-                        g += weight * tile[from + 24u];
-                        h += weight * tile[from + 28u];
+                        g += weight * tile[vector + 24u];
+                        h += weight * tile[vector + 28u];
                     }
                 }
             }

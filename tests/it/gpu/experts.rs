@@ -28,19 +28,23 @@ fn cases(device: &Device, op: Op) -> f64 {
     f64::from(cpu::cases(op)[0].tolerance)
 }
 
-/// Attention, and the same bits for a token alone.
+/// Attention of several tokens, and the same bits for each of them alone.
 pub(super) fn attention_cases(device: &Device) -> f64 {
+    let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
-    for case in cpu::cases(Op::Attention).iter().filter(|case| case.tokens > 1) {
-        let all = run_case(Op::Attention, case, &gpu, &|_, _| {});
+    let cases = cpu::cases(Op::Attention);
+    for case in cases.iter().filter(|case| case.tokens > 1) {
+        let [wanted, all] = [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
+        let what = format!("attention, {}", case.name);
+        compare(&what, &wanted, &all, case.tolerance);
         let width = all.after["y"].len() / case.tokens as usize;
         for t in (0..case.live as usize).step_by(5) {
             let found = run_case(Op::Attention, case, &gpu, &alone(&all, t, width));
             let same = found.after["y"][..width] == all.after["y"][t * width..][..width];
-            assert!(same, "{}, row {t} alone", case.name);
+            assert!(same, "{what}, row {t} alone");
         }
     }
-    cases(device, Op::Attention)
+    f64::from(cases[0].tolerance)
 }
 
 pub(super) fn attend_part(device: &Device) -> f64 {
