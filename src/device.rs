@@ -142,10 +142,10 @@ pub struct AdapterFacts {
     pub workgroup_bytes_max: u32,
     /// Lanes that run in step, least and most.
     pub subgroup_sizes: [u32; 2],
-    /// Optional features that it has, of those that are of use: `subgroups`, `f16`,
-    /// `cooperative_matrix`, `timestamps`, `pipeline_cache`.
+    /// Optional features that it has, of those that are used: `subgroups` by kernels, `timestamps` to
+    /// time commands.
     pub features: Vec<&'static str>,
-    /// Those that it has not: something slower stands in.
+    /// Those that it has not: plain kernels stand in, commands are not timed.
     pub without: Vec<&'static str>,
     /// What the shaders need and it has not; empty for an adapter that can be opened.
     pub lacks: Vec<String>,

@@ -52,9 +52,10 @@ impl Device {
         };
         match options.device {
             DeviceChoice::Cpu => match &options.adapter {
-                Some(adapter) => {
-                    bail!(Argument, "the CPU was asked for, and the adapter {adapter}")
-                }
+                Some(adapter) => bail!(
+                    Argument,
+                    "the adapter {adapter} was named, but the device is to be the CPU"
+                ),
                 None => cpu(None),
             },
             #[cfg(feature = "gpu")]
@@ -78,9 +79,13 @@ impl Device {
                 }
             }
             #[cfg(not(feature = "gpu"))]
-            DeviceChoice::Auto => cpu(Some("this build has no GPU support".into())),
+            DeviceChoice::Auto if options.adapter.is_none() => {
+                cpu(Some("this build has no GPU support".into()))
+            }
             #[cfg(not(feature = "gpu"))]
-            DeviceChoice::Gpu => bail!(Unsupported, "this build has no GPU support"),
+            DeviceChoice::Auto | DeviceChoice::Gpu => {
+                bail!(Unsupported, "this build has no GPU support")
+            }
         }
     }
 

@@ -160,6 +160,7 @@ for_each_op!(define_ops);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Form;
     use crate::op::shaders::SHADERS;
 
     #[test]
@@ -178,6 +179,21 @@ mod tests {
                 .map(|b| (b.name, b.writable))
                 .collect();
             assert_eq!(wanted, found, "{}", shader.name);
+        }
+    }
+
+    #[test]
+    fn forms_of_shaders_are_those_that_devices_know_the_better_ones_last() {
+        let known = Form::ALL.iter().map(|form| form.name());
+        let rank = |name: &str| known.clone().position(|k| k == name);
+        for pair in SHADERS.windows(2) {
+            let [a, b] = [&pair[0], &pair[1]];
+            let ranks = [a, b].map(|s| s.form.map(|form| rank(form).expect(s.name)));
+            let same = (a.stem, a.variant) == (b.stem, b.variant);
+            assert!(!same || ranks[0] < ranks[1], "{} and {}", a.name, b.name);
+        }
+        for form in known.clone() {
+            assert!(SHADERS.iter().any(|s| s.form == Some(form)), "{form}");
         }
     }
 

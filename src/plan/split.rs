@@ -157,3 +157,77 @@ fn edit<P: Pod>(node: &mut Node, change: impl FnOnce(&mut P)) {
     change(&mut params);
     node.params.copy_from_slice(bytemuck::bytes_of(&params));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::exec::cpu;
+    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+
+    /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
+    struct Tied;
+    impl Weights for Tied {
+        fn find(&self, name: &str) -> Option<WeightInfo> {
+            let (index, rows) = if name == "embd" { (0, 200) } else { (1, 8) };
+            Some(WeightInfo {
+                index,
+                dtype: DType::F32,
+                rows,
+                cols: 8,
+                scale: None,
+            })
+        }
+    }
+
+    #[test]
+    fn what_points_at_commands_points_at_the_same_ones_behind_a_split() {
+        let shape = Shape {
+            name: "tied",
+            tokens: 1,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            rows: 1,
+            cache: DType::F32,
+            part: 0,
+        };
+        let mut b = Builder::new(&Tied, shape);
+        let embd = b.weight("embd", 200, 8);
+        let mut h = b.embed(embd);
+        for _ in 0..3 {
+            let w = b.weight("w", 8, 8);
+            h = b.mat("h", w, h);
+            b.end_of_layer(h);
+        }
+        b.mat("logits", embd, h);
+        let mut draft = b.finish().expect("the weights fit");
+        (draft.head, draft.pick) = (4, 5);
+        let mut profile = cpu::profile(&cpu::Options::default()).expect("a CPU");
+        profile.binding_bytes_max = 100 * 8 * 4;
+        split(&mut draft, &profile).expect("it can be split");
+
+        let rows = |node: &Node| match node.op {
+            Op::Embed => {
+                let p: embed::Params = bytemuck::pod_read_unaligned(&node.params);
+                (node.slots[0], p.first, p.rows)
+            }
+            _ => {
+                let p: gemv::Params = bytemuck::pod_read_unaligned(&node.params);
+                assert_eq!(node.work[0], p.rows);
+                (node.slots[0], p.first, p.rows)
+            }
+        };
+        let found: Vec<_> = draft.nodes.iter().map(rows).collect();
+        let parts = |nodes: &[(Slot, u32, u32)]| {
+            let parts = nodes.iter().map(|&(_, first, rows)| (first, rows));
+            parts.collect::<Vec<_>>()
+        };
+        let wanted = [(0, 64), (64, 64), (128, 64), (192, 8)];
+        assert_eq!(parts(&found[..4]), wanted);
+        assert_eq!(parts(&found[4..7]), [(0, 8); 3]);
+        assert_eq!(found[..4], found[7..], "the head has the same parts");
+        let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
+        assert_eq!((&ends[..], draft.head, draft.pick), (&[5, 6, 7][..], 7, 11));
+    }
+}

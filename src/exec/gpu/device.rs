@@ -17,16 +17,11 @@ use std::task::{Poll, Waker};
 /// What the shaders need; everything else is optional.
 const FEATURES: wgpu::Features = wgpu::Features::IMMEDIATES;
 /// What kernels and tools can use where it is there.
-const OPTIONAL: [(&str, wgpu::Features); 5] = [
+const OPTIONAL: [(&str, wgpu::Features); 2] = [
     ("subgroups", wgpu::Features::SUBGROUP),
-    ("f16", wgpu::Features::SHADER_F16),
-    (
-        "cooperative_matrix",
-        wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
-    ),
     ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
-    ("pipeline_cache", wgpu::Features::PIPELINE_CACHE),
 ];
+
 /// What a form of kernels needs beside that.
 fn features(form: Form) -> wgpu::Features {
     match form {

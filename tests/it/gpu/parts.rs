@@ -30,7 +30,9 @@ fn weights_in_parts_give_the_same_bits() {
                 binding_bytes_max: (profile.weight_bytes)(dtype, 70, COLS),
                 ..profile.clone()
             };
-            let [one, many] = [profile, &small].map(|p| results(&device, p, &weights, tokens));
+            let one = results(&device, profile, [1, 1], &weights, tokens);
+            let counts = [PARTS, EXPERTS as usize];
+            let many = results(&device, &small, counts, &weights, tokens);
             for ((name, one), (_, many)) in one.iter().zip(&many) {
                 let differ = one.iter().zip(many).position(|(a, b)| a != b);
                 assert_eq!(differ, None, "{dtype}, {name:?} of {tokens} tokens");
@@ -52,10 +54,11 @@ fn emit(b: &mut Builder<'_>) {
     b.experts("e", w, EXPERTS, x, ids);
 }
 
-/// The bits of each operation.
+/// The bits of each operation, which is so many commands: of the rows, and of the experts.
 fn results(
     device: &Device,
     profile: &Profile,
+    [of_rows, of_experts]: [usize; 2],
     weights: &[Weight],
     tokens: u32,
 ) -> Vec<(Op, Vec<u8>)> {
@@ -86,7 +89,15 @@ fn results(
         let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].op == op);
         let cmds: Vec<usize> = cmds.collect();
         let (first, count) = (cmds[0], cmds.len());
-        assert!(count == 1 || count == PARTS || op == Op::Experts && count == EXPERTS as usize);
+        assert_eq!(
+            count,
+            if op == Op::Experts {
+                of_experts
+            } else {
+                of_rows
+            },
+            "{op:?}"
+        );
         rig.executor.run(0, first..first + count, 1).unwrap();
         results.push((op, rig.bytes(name)));
     }
