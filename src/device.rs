@@ -106,6 +106,9 @@ pub struct Profile {
     pub chunk_tokens: u32,
     /// Tokens of the longest chain in one submission.
     pub chain_tokens: u32,
+    /// Whether the device is still at work when a run returns: a chain is submitted then before the
+    /// one in front of it was read.
+    pub runs_ahead: bool,
 }
 
 impl fmt::Display for Profile {

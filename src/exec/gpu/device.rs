@@ -436,5 +436,6 @@ fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> 
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
+        runs_ahead: true,
     }
 }

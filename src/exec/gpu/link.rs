@@ -8,7 +8,7 @@ use super::recorded;
 use super::run::{Command, Linked};
 use super::upload::{self, Stream};
 use crate::error::{Result, bail};
-use crate::exec::{Executor, Program, Tensors, Upload};
+use crate::exec::{Copies, Executor, Program, Tensors, Upload};
 use crate::op::list::Op;
 use crate::op::shaders;
 use crate::op::table::{DispatchCmd, KernelId, Place, Table};
@@ -106,6 +106,7 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
         groups,
         arena,
         readback,
+        copies: Copies::default(),
         clock: None,
         device,
     }))

@@ -7,9 +7,9 @@ use super::{device, devices, software};
 use std::sync::Arc;
 use tabla::dtype::DType;
 use tabla::error::ErrorKind;
-use tabla::exec::Program;
 use tabla::exec::gpu::{self, Device, Options};
-use tabla::exec::state::{FULL, State};
+use tabla::exec::state::{FULL, ROWS_OFFSET, Row, State};
+use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
 use tabla::op::builder::{Activation, Builder};
 use tabla::op::table::Place;
 use tabla::plan;
@@ -21,6 +21,7 @@ fn a_lost_device_is_an_error_from_then_on() {
         rig.state(live(1), &[(0, 0)]);
         // Under way when the device goes.
         rig.executor.run(0, 0..2, 400).unwrap();
+        let copy = rig.executor.copy(&[Span::new(Place::State, 0, 4)]).unwrap();
         rig.state(live(1), &[(0, 0)]);
         device.destroy();
         let lost = |result: tabla::error::Result<()>| {
@@ -31,6 +32,12 @@ fn a_lost_device_is_an_error_from_then_on() {
         };
         let mut bytes = [0; 4];
         lost(rig.executor.read(Place::State, 0, &mut bytes));
+        lost(
+            rig.executor
+                .copy(&[Span::new(Place::State, 0, 4)])
+                .map(drop),
+        );
+        lost(rig.executor.take(copy, &mut bytes));
         lost(rig.executor.run(0, 0..1, 1));
         lost(rig.executor.write(Place::State, 0, &bytes));
     }
@@ -125,6 +132,50 @@ pub(super) fn chain(device: &Device) -> f64 {
     assert_eq!((state.step, row.position, row.done), (7, 512, FULL));
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
     assert_eq!((history[505], &history[506..]), (0, &[1; 6][..]));
+    0.0
+}
+
+/// A copy is of the time when it was asked for, whatever runs behind it and whenever it is taken.
+pub(super) fn copies(device: &Device) -> f64 {
+    let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
+    rig.state(live(1), &[(7, 100)]);
+    let rows = Span::new(Place::State, ROWS_OFFSET, size_of::<Row>());
+    let history = Span::new(Place::History, 4 * 100, 4 * 8);
+    let mut begun = Vec::new();
+    for _ in 0..2 * COPIES_MAX {
+        begun.push(rig.executor.copy(&[rows, history]).unwrap());
+        rig.executor.run(0, 0..2, 1).unwrap();
+    }
+    let forgotten = begun.drain(..COPIES_MAX);
+    let kinds = forgotten.map(|copy| rig.executor.take(copy, &mut []).expect_err("gone").kind());
+    assert!(kinds.eq([ErrorKind::State; COPIES_MAX]));
+    for (copy, steps) in begun.into_iter().zip(COPIES_MAX..2 * COPIES_MAX).rev() {
+        let mut bytes = [0; size_of::<Row>() + 4 * 8];
+        rig.executor.take(copy, &mut bytes).unwrap();
+        let (row, tokens) = bytes.split_at(size_of::<Row>());
+        let row: Row = bytemuck::pod_read_unaligned(row);
+        let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(tokens);
+        assert_eq!((row.token, row.position as usize), (1, 100 + steps));
+        let picked = tokens.iter().filter(|token| **token == 1).count();
+        assert_eq!(picked, steps.min(7), "{tokens:?}");
+    }
+    let kind = |spans: &[Span], rig: &mut Rig| {
+        let refused = rig.executor.copy(spans);
+        refused.expect_err("it is refused").kind()
+    };
+    for refused in [
+        Span::new(Place::State, 2, 4),
+        Span::new(Place::State, 0, 6),
+        Span::new(Place::Keys(3), 0, 4),
+        Span::new(Place::History, 4 * 511, 8),
+        Span::new(Place::History, 0, COPY_BYTES_MAX + 4),
+    ] {
+        assert_eq!(
+            kind(&[refused], &mut rig),
+            ErrorKind::Argument,
+            "{refused:?}"
+        );
+    }
     0.0
 }
 

@@ -22,7 +22,7 @@ use bits::{bit_mat, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
-use executor::{chain, dead, read_write, too_large};
+use executor::{chain, copies, dead, read_write, too_large};
 use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, wide_grid,
@@ -79,6 +79,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("argmax", argmax),
     ("advance", advance),
     ("chain", chain),
+    ("copies", copies),
     ("a dead state", dead),
     ("read and write", read_write),
     ("too large", too_large),

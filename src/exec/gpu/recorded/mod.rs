@@ -23,7 +23,7 @@ use super::pipelines;
 use super::run::{Command, in_table};
 use crate::device::Profile;
 use crate::error::Result;
-use crate::exec::{Executor, Lap, Upload};
+use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload};
 use crate::op::table::{Place, Table};
 use ash::vk;
 use clock::Clock;
@@ -31,7 +31,7 @@ use context::Context;
 pub(super) use context::{able, idle};
 use kernels::Layouts;
 use record::Recordings;
-use ring::Ring;
+use ring::{Ring, Source};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +84,7 @@ struct Recorded {
     kernels: Kernels,
     recordings: Recordings,
     ring: Ring,
+    copies: Copies,
     buffers: Buffers,
     arena: Arena,
     /// What times the commands, once that was asked for.
@@ -112,6 +113,7 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     Ok(Box::new(Recorded {
         recordings: Recordings::new(&context)?,
         ring: Ring::new(&context)?,
+        copies: Copies::default(),
         kernels: Kernels { pipelines, sets },
         commands: parts.commands,
         tables: parts.program.tables,
@@ -171,6 +173,25 @@ impl Executor for Recorded {
         let (buffer, _) = self.buffers[&entry.place];
         self.ring
             .read(&self.context, (buffer, offset as u64), bytes)
+    }
+
+    fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
+        let _turn = self.context.turn()?;
+        self.arena.copyable(spans)?;
+        let (copying, room) = self.copies.begin(spans)?;
+        let sources = spans.iter().map(|span| Source {
+            buffer: self.buffers[&span.place].0,
+            offset: span.offset as u64,
+            bytes: span.bytes,
+        });
+        self.ring.copy(&self.context, sources, room)?;
+        Ok(copying)
+    }
+
+    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
+        let _turn = self.context.turn()?;
+        let room = self.copies.find(&copying)?;
+        self.ring.take(&self.context, room, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {
