@@ -35,7 +35,7 @@ fn suits(form: Form, node: &Node) -> bool {
     match (form, node.op) {
         (Form::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
-            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 128
+            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
         _ => true,
     }
