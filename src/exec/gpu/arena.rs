@@ -1,6 +1,7 @@
 //! The buffers behind the places of tables.
 
 use super::device::Device;
+use super::readback::READBACK_BYTES;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::{Span, Upload};
@@ -122,10 +123,12 @@ fn whole_words(place: Place, offset: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the buffers that tables will have on a device of this profile.
+/// Bytes of the buffers that tables will have on a device of this profile, and of those that the
+/// host reads from. While weights go there, what they pass through comes on top: 64 MiB at most.
 pub fn planned_bytes(tables: &[Table], profile: &Profile) -> u64 {
     let places = table::places(tables).into_values();
-    places.map(|slot| sizes(slot, profile)[1]).sum()
+    let places: u64 = places.map(|slot| sizes(slot, profile)[1]).sum();
+    places + READBACK_BYTES as u64
 }
 
 /// Bytes of a slot that count, and of its buffer.

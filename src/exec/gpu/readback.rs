@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes that are read at once: the logits of 256 Ki tokens.
-const READ_BYTES: u64 = 1 << 20;
+pub(super) const READ_BYTES: usize = 1 << 20;
+/// Bytes of what the host reads from: room for what is read at once, and for each copy.
+pub(super) const READBACK_BYTES: usize = READ_BYTES + COPIES_MAX * COPY_BYTES_MAX;
 /// How long to ask the device again and again before the thread sleeps for it: waking up takes
 /// longer than most tokens have left by then.
 const SPIN: Duration = Duration::from_millis(1);
@@ -41,7 +43,7 @@ impl Readback {
             copies.push(Staging::new(device, COPY_BYTES_MAX as u64)?);
         }
         Ok(Self {
-            read: Staging::new(device, READ_BYTES)?,
+            read: Staging::new(device, READ_BYTES as u64)?,
             copies: copies.try_into().expect("so many were made"),
         })
     }
@@ -54,7 +56,8 @@ impl Readback {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let piece = usize::try_from(READ_BYTES).expect("1 MiB") - 8;
+        // An odd piece takes a word more.
+        let piece = READ_BYTES - 8;
         let mut at = offset;
         for some in bytes.chunks_mut(piece) {
             let start = at & !3;

@@ -18,6 +18,7 @@ mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
+use super::kept::Kept;
 use super::link::{Parts, filled};
 use super::pipelines;
 use super::run::{Command, in_table};
@@ -96,12 +97,15 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
+    let kept = Kept::read(device);
+    let cache = kernels::cache(&context, &kept)?;
     let make = |shader: &_, text: &_| {
-        let pipeline = kernels::pipeline(&context, &layouts, &options, (shader, text))?;
+        let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (shader, text))?;
         Ok((pipeline, layouts.pipelines[shader.bindings.len()]))
     };
     let fill = || filled(device, &parts.program);
     let (pipelines, arena) = pipelines::compile(device, &parts.kernels, &make, fill)?;
+    kernels::keep(&context, cache, &kept)?;
     let turn = context.turn()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;

@@ -8,6 +8,7 @@
 use super::context::Context;
 use super::record::{Before, barrier};
 use crate::error::Result;
+use crate::exec::gpu::readback::{READ_BYTES, READBACK_BYTES};
 use crate::exec::{COPIES_MAX, COPY_BYTES_MAX};
 use ash::vk;
 use std::ptr::NonNull;
@@ -18,10 +19,6 @@ const SLOTS: usize = 8;
 const INLINE_BYTES: usize = 64 << 10;
 /// Bytes of writes in one command buffer, before it is submitted.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
-/// Bytes that are read at once: the logits of 256 Ki tokens.
-const READ_BYTES: usize = 1 << 20;
-/// Bytes of the buffer that the host sees.
-const READABLE_BYTES: usize = READ_BYTES + COPIES_MAX * COPY_BYTES_MAX;
 /// Command buffers of one submission at most.
 const SUBMITTED_MAX: usize = 64;
 
@@ -73,7 +70,7 @@ impl Ring {
             slot.commands = commands;
             slot.fence = context.fence()?;
         }
-        let (readable, mapped) = context.readable_buffer(READABLE_BYTES as u64)?;
+        let (readable, mapped) = context.readable_buffer(READBACK_BYTES as u64)?;
         Ok(Self {
             slots,
             at: 0,
