@@ -19,6 +19,7 @@ import datetime
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,8 @@ class Tabla:
 
     def __init__(self, name, binary, args):
         self.name, self.binary, self.threads, self.repetitions = name, str(Path(binary).resolve()), args.threads, args.repetitions
-        self.device = args.device
+        # It refuses by itself to run elsewhere than on the device.
+        self.device, self.gpus = args.device, None
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
@@ -109,9 +111,18 @@ class Llama:
 
     def __init__(self, name, folder, args):
         self.name, self.folder, self.threads, self.repetitions = name, Path(folder).resolve(), args.threads, args.repetitions
-        self.version = ""
-        # A build has the back end of one kind of GPU; more layers than any model has go there.
-        self.layers = ["-ngl", "999"] if args.device == "gpu" else []
+        self.version, self.layers, self.gpus = "", [], None
+        if args.device == "gpu":
+            # A build has the back end of one kind of GPU; more layers than any model has go there.
+            self.layers, self.gpus = ["-ngl", "999"], self.listed()
+
+    def listed(self):
+        """The GPUs, each in a line with what the back end says of it. Without one all would run on the CPU, unasked."""
+        text, said, _, _ = measured([str(self.folder / "llama-bench"), "--list-devices"], 60)
+        if not any(":" in line for line in text.splitlines()[1:]):
+            return []
+        found = [re.match(r"\s*(?:ggml_\w+: \d+ = |Device \d+: )(.*)", line) for line in said.splitlines()]
+        return [match[1] for match in found if match] or text.splitlines()[1:]
 
     def program(self, program, model):
         return [str(self.folder / program), "-m", str(model), "-t", str(self.threads), *self.layers]
@@ -174,6 +185,8 @@ def tests_of(args, context):
 
 def measure(program, model, test, numbers, args):
     """One run of a test: what is kept of it."""
+    if program.gpus == []:
+        raise Failed("it finds no GPU")
     if test == "cold":
         _, _, seconds, peak = measured(program.cold(model), args.timeout)
         return {"samples": [seconds], "peak_mib": peak}
@@ -182,7 +195,7 @@ def measure(program, model, test, numbers, args):
         # Some builds write their table to standard error.
         return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
     result = json.loads(measured(program.bench(model, *numbers), args.timeout)[0])[-1]
-    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "backends"]
+    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend"]
     return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
 
 
@@ -570,11 +583,12 @@ def versions(programs, records):
     for program in programs:
         said = lambda key: next((r[key] for r in records if r["program"] == program.name and key in r), "unknown")
         if isinstance(program, Tabla):
-            ran_on = {"cpu": "level", "gpu": "through"}[program.device]
-            found[program.name] = f"{program.version}, `tabla bench`, {ran_on} {said('device_backend')}"
+            level = f", level {said('device_backend')}" if program.device == "cpu" else ""
+            found[program.name] = f"{program.version}, `tabla bench`{level}"
         else:
             flags = f" with {' '.join(program.flags)}" if program.flags else ""
-            found[program.name] = f"commit {said('build_commit')}, `llama-bench`{flags}, {said('backends')}"
+            gpus = f" on {'; '.join(program.gpus)}" if program.gpus else ""
+            found[program.name] = f"commit {said('build_commit')}, `llama-bench`{flags}{gpus}"
     return found
 
 
