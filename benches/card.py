@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures Tabla and llama.cpp on the GPU of a machine without a network: packs here, runs there.
 
-    python3 benches/card.py pack --llama LLAMA.CPP --make-models FILE.py --build FOLDER card.tar.xz
-    tar xJf card.tar.xz -C /tmp && python3 /tmp/card/card.py run --out OUT check decode prefill
+    python3 benches/card.py pack --llama LLAMA.CPP --make-models FILE.py --build FOLDER card.tar.gz
+    tar xzf card.tar.gz -C /tmp && python3 /tmp/card/card.py run --out OUT check decode prefill
 
 `pack` builds Tabla and llama.cpp with its Vulkan back end (cmake, ninja, glslc and the headers of Vulkan and SPIR-V have to
 be there) and packs them with the loader of Vulkan, the sources of llama.cpp that a build with CUDA needs, and FILE.py, which
@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -86,7 +87,7 @@ def pack(args):
         shutil.copy(HERE / script, card)
     commit = described(root, None)
     (card / "commit").write_text(commit)
-    said(["tar", "cJf", str(args.archive.resolve()), "-C", str(build), "card"], env={**os.environ, "XZ_OPT": "-6 -T0"})
+    said(["tar", "czf", str(args.archive.resolve()), "-C", str(build), "card"])
     print(f"{args.archive}: {args.archive.stat().st_size / 2**20:.1f} MiB, commit {commit}, llama.cpp {llama}")
 
 
@@ -138,9 +139,9 @@ def copied(files, folder):
         shutil.copy(file, folder, follow_symlinks=False)
 
 
-def said(command, cwd=None, env=None):
+def said(command, cwd=None):
     """What a command wrote; it ends this program where it fails."""
-    done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"card.py: {' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-4000:]}")
     return done.stdout
@@ -157,29 +158,36 @@ class Run:
     """The machine with the card: where things lie, and what came out so far."""
 
     def __init__(self, args):
-        self.args, self.shapes = args, SHAPES[args.shapes]
+        self.args, self.shapes, self.until = args, SHAPES[args.shapes], time.monotonic() + args.limit
         self.out, self.folder = args.out.resolve(), args.models.resolve()
         self.out.mkdir(parents=True, exist_ok=True)
         self.env = environment()
         self.tabla = str(HERE / "bin/tabla")
         self.report, self.results = [], {}
-        self.log = open(self.out / "log.txt", "a")
+        self.log_file = self.out / "log.txt"
+        self.log = open(self.log_file, "a")
 
-    def call(self, command, timeout, **more):
-        """Standard output of a command; standard error goes to the log."""
+    def call(self, command):
+        """Standard output of a command; standard error goes to the log. It and all that it started end in time."""
         self.log.write(f"\n$ {' '.join(map(str, command))}\n")
         self.log.flush()
+        begun, name = self.log_file.stat().st_size, Path(command[0]).name
+        process = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True)
         try:
-            done = subprocess.run(command, env=self.env, stdout=subprocess.PIPE, stderr=self.log, text=True, timeout=timeout, check=False, **more)
+            text, _ = process.communicate(timeout=max(0, self.until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Failed(f"{Path(command[0]).name}: over {timeout:.0f} s") from None
-        if done.returncode != 0:
-            self.log.write(done.stdout[-4000:])
-            raise Failed(f"{Path(command[0]).name}: exit code {done.returncode}, see log.txt")
-        return done.stdout
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise Failed(f"{name}: the time of the run is over, see log.txt") from None
+        if process.returncode != 0:
+            self.log.write(text)
+            self.log.flush()
+            said = self.log_file.read_bytes()[begun:].decode(errors="replace")
+            raise Failed(f"{name}: exit code {process.returncode}\n\n{said[-2000:]}")
+        return text
 
     def json(self, *command):
-        return json.loads(self.call([self.tabla, *command], 300))
+        return json.loads(self.call([self.tabla, *command]))
 
     def made(self, names):
         """The files of these models; those that are not there are written, side by side."""
@@ -191,15 +199,15 @@ class Run:
                 pool.map(make, missing)
         return files
 
-    def compared(self, step, files, tests, peers, *more):
+    def compared(self, step, files, tests, peers):
         """A report of compare.py, and its numbers."""
-        raw = self.out / f"{step}.part"
+        raw = self.folder / f"{step}.json"
         command = [sys.executable, str(HERE / "compare.py"), "--device", "gpu", "--tabla", self.tabla, "--tests", tests,
                    "--rounds", str(self.args.rounds), "-n", str(self.shapes["generate"]), "--depths", self.shapes["depths"],
                    "-p", self.shapes["prompts"], "--sequences", self.shapes["sequences"], "--timeout", "240",
                    "--commit", (HERE / "commit").read_text(), "--json", str(raw)]
         command += [f"--llama={name}={folder}" for name, folder in peers]
-        text = self.call([*command, *more, *map(str, files)], self.args.limit)
+        text = self.call([*command, *map(str, files)])
         numbers = json.loads(raw.read_text())
         raw.unlink()
         return text, numbers
@@ -221,8 +229,8 @@ def environment():
     """This process's, with a loader of Vulkan and a driver where the system does not know them."""
     env = dict(os.environ)
     known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    folders = [] if "libvulkan.so.1" in known else [str(HERE / "loader")]
-    env["LD_LIBRARY_PATH"] = ":".join(folders + [part for part in [env.get("LD_LIBRARY_PATH")] if part])
+    if "libvulkan.so.1" not in known:
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(HERE / "loader"), env.get("LD_LIBRARY_PATH")]))
     places = [Path(folder) / "vulkan/icd.d" for folder in ("/etc", "/usr/share", "/usr/local/share", "/usr/local/nvidia/share")]
     drivers = [str(file) for place in places for file in sorted(place.glob("*.json"))]
     nvidia = [file for file in drivers if "nvidia" in file]
@@ -253,11 +261,11 @@ def check(run):
     import numpy
     gpus = run.json("devices", "--json")["gpus"]
     text = "".join(f"{gpu['name']} ({gpu['backend']}, {gpu['driver']}); has {', '.join(gpu['features'])}\n" for gpu in gpus)
-    rows, file = [], run.out / "logits.part"
+    rows, file = [], run.folder / "logits.npy"
 
     def logits(model, device, precision):
         ids = ",".join(str(37 * n * n % 1000) for n in range(run.shapes["checked"]))
-        run.call([run.tabla, "logits", *model, "--device", device, "--precision", precision, "--tokens", ids, "--all", "-o", str(file)], 300)
+        run.call([run.tabla, "logits", *model, "--device", device, "--precision", precision, "--tokens", ids, "--all", "-o", str(file)])
         return numpy.load(file).astype(numpy.float64)
 
     files = run.made(run.shapes["models"])
@@ -271,9 +279,8 @@ def check(run):
             rows.append([name, precision, f"{error(found):.1e}", f"{most:.1e}", f"{same * 100:.0f} %", "good" if error(found) <= most else "wrong"])
     file.unlink()
     text += "\n" + table(["model", "precision", "error of the logits", "at most", "same best token", ""], rows)
-    if bad := [row for row in rows if row[-1] != "good"]:
-        run.keep("check", text, rows)
-        raise Failed(f"the GPU's logits are wrong: {bad}")
+    if any(row[-1] == "wrong" for row in rows):
+        raise Failed(f"the GPU's logits are wrong\n\n{text}")
     return text, rows
 
 
@@ -332,12 +339,11 @@ def commands(run):
 def cuda(run):
     """Builds llama.cpp with CUDA; a build that ran out of time goes on with the next call."""
     build, begun = HERE / "cuda", time.monotonic()
-    left = lambda: run.args.limit - (time.monotonic() - begun)
     run.env["PATH"] += ":/usr/local/cuda/bin"
     commit = (HERE / "llama.cpp/commit").read_text()
     options = [f"-DLLAMA_BUILD_COMMIT={commit}", "-DGGML_CUDA=ON", f"-DCMAKE_CUDA_ARCHITECTURES={run.args.cuda_arch}", "-DGGML_CUDA_NCCL=OFF"]
-    run.call(["cmake", "-G", "Ninja", "-S", str(HERE / "llama.cpp"), "-B", str(build), *COMMON, *options], left())
-    run.call(["ninja", "-C", str(build), *PROGRAMS], left())
+    run.call(["cmake", "-G", "Ninja", "-S", str(HERE / "llama.cpp"), "-B", str(build), *COMMON, *options])
+    run.call(["ninja", "-C", str(build), *PROGRAMS])
     return f"llama.cpp built with CUDA in {time.monotonic() - begun:.0f} s", {}
 
 
@@ -353,10 +359,10 @@ def measure(args):
             text, numbers = STEPS[name](run)
             took = f"{time.monotonic() - begun:.0f} s"
             run.keep(name, f"{text}\nThe step took {took}.", numbers)
-        except Failed as error:
+        except (Failed, LookupError, ValueError, OSError) as error:
             took = f"{time.monotonic() - begun:.0f} s"
             failed.append(name)
-            run.keep(f"{name}: failed", f"{error}, after {took}", str(error))
+            run.keep(f"{name}: failed after {took}", f"{type(error).__name__}: {error}", str(error))
             # Times of wrong results are of no use.
             if name == "check":
                 break
@@ -372,7 +378,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     packs = commands.add_parser("pack", help="builds everything and writes an archive")
-    packs.add_argument("archive", type=Path, metavar="FILE.tar.xz")
+    packs.add_argument("archive", type=Path, metavar="FILE.tar.gz")
     packs.add_argument("--llama", type=Path, required=True, metavar="FOLDER", help="sources of llama.cpp")
     packs.add_argument("--make-models", type=Path, required=True, metavar="FILE.py", help="what writes the models")
     packs.add_argument("--build", type=Path, required=True, metavar="FOLDER", help="where to build; what is there is used again")
@@ -385,7 +391,7 @@ def arguments():
     runs.add_argument("--models", type=Path, default=HERE / "models", metavar="FOLDER", help="where models are, or go [beside this file]")
     runs.add_argument("--shapes", choices=SHAPES, default="real", help="[%(default)s]")
     runs.add_argument("--rounds", type=int, default=2, help="of every comparison [%(default)s]")
-    runs.add_argument("--limit", type=int, default=540, metavar="SECONDS", help="of a comparison or a build [%(default)s]")
+    runs.add_argument("--limit", type=int, default=570, metavar="SECONDS", help="of all steps; what goes over is stopped [%(default)s]")
     runs.add_argument("--cuda-arch", default="90", metavar="N", help="[%(default)s]")
     runs.set_defaults(do=measure)
     return parser.parse_args()

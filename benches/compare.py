@@ -134,11 +134,12 @@ class Llama:
     def batch(self, model, sequences, generate):
         # Every sequence has as much, in steps of 256.
         context = sequences * -(-(BATCH_PROMPT + generate) // 256) * 256
+        # Twice: it may end before the last row is written.
         return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
-                "-ntg", str(generate), "-npl", str(sequences), *self.flags]
+                "-ntg", str(generate), "-npl", f"{sequences},{sequences}", *self.flags]
 
     def batch_rates(self, text, sequences):
-        """The column S_TG of the row with so many sequences."""
+        """The column S_TG of the rows with so many sequences."""
         rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
         rates = [float(row[7]) for row in rows if len(row) == 10 and row[2] == str(sequences)]
         if not rates:
