@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures Tabla and llama.cpp on the GPU of a machine without a network: packs here, runs there.
 
-    python3 benches/card.py pack --llama LLAMA.CPP --make-models FILE.py --build FOLDER card.tar.gz
-    tar xzf card.tar.gz -C /tmp && python3 /tmp/card/card.py run --out OUT check decode prefill
+    python3 benches/card.py pack --llama LLAMA.CPP --make-models FILE.py --build FOLDER card.tar.xz
+    python3 -m tarfile -e card.tar.xz /tmp && python3 /tmp/card/card.py run --out OUT check decode prefill
 
 `pack` builds Tabla and llama.cpp with its Vulkan back end (cmake, ninja, glslc and the headers of Vulkan and SPIR-V have to
 be there) and packs them with the loader of Vulkan, the sources of llama.cpp that a build with CUDA needs, and FILE.py, which
@@ -87,7 +87,7 @@ def pack(args):
         shutil.copy(HERE / script, card)
     commit = described(root, None)
     (card / "commit").write_text(commit)
-    said(["tar", "czf", str(args.archive.resolve()), "-C", str(build), "card"])
+    said(["tar", "cJf", str(args.archive.resolve()), "-C", str(build), "card"])
     print(f"{args.archive}: {args.archive.stat().st_size / 2**20:.1f} MiB, commit {commit}, llama.cpp {llama}")
 
 
@@ -378,7 +378,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     packs = commands.add_parser("pack", help="builds everything and writes an archive")
-    packs.add_argument("archive", type=Path, metavar="FILE.tar.gz")
+    packs.add_argument("archive", type=Path, metavar="FILE.tar.xz")
     packs.add_argument("--llama", type=Path, required=True, metavar="FOLDER", help="sources of llama.cpp")
     packs.add_argument("--make-models", type=Path, required=True, metavar="FILE.py", help="what writes the models")
     packs.add_argument("--build", type=Path, required=True, metavar="FOLDER", help="where to build; what is there is used again")
