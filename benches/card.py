@@ -272,7 +272,9 @@ def check(run):
     for name, model in [("built-in", []), *((file.stem, ["-m", str(file)]) for file in files)]:
         wanted = logits(model, "cpu", "exact")
         error = lambda found: float(numpy.linalg.norm(found - wanted) / numpy.linalg.norm(wanted))
-        limits = {"exact": EXACT_MAX, "fast": max(EXACT_MAX, FAST_MAX * error(logits(model, "cpu", "fast")))}
+        fast = max(EXACT_MAX, FAST_MAX * error(logits(model, "cpu", "fast")))
+        # BitNet's activations are int8 in every precision: the last bit of a sum moves some by a step.
+        limits = {"exact": fast if name.startswith("bitnet") else EXACT_MAX, "fast": fast}
         for precision, most in limits.items():
             found = logits(model, "gpu", precision)
             same = float((found.argmax(1) == wanted.argmax(1)).mean())
