@@ -19,6 +19,7 @@ import datetime
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,8 @@ class Tabla:
 
     def __init__(self, name, binary, args):
         self.name, self.binary, self.threads, self.repetitions = name, str(Path(binary).resolve()), args.threads, args.repetitions
-        self.device = args.device
+        # It refuses by itself to run elsewhere than on the device.
+        self.device, self.gpus = args.device, None
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
@@ -109,9 +111,18 @@ class Llama:
 
     def __init__(self, name, folder, args):
         self.name, self.folder, self.threads, self.repetitions = name, Path(folder).resolve(), args.threads, args.repetitions
-        self.version = ""
-        # A build has the back end of one kind of GPU; more layers than any model has go there.
-        self.layers = ["-ngl", "999"] if args.device == "gpu" else []
+        self.version, self.layers, self.gpus = "", [], None
+        if args.device == "gpu":
+            # A build has the back end of one kind of GPU; more layers than any model has go there.
+            self.layers, self.gpus = ["-ngl", "999"], self.listed()
+
+    def listed(self):
+        """The GPUs, each in a line with what the back end says of it. Without one all would run on the CPU, unasked."""
+        text, said, _, _ = measured([str(self.folder / "llama-bench"), "--list-devices"], 60)
+        if not any(":" in line for line in text.splitlines()[1:]):
+            return []
+        found = [re.match(r"\s*(?:ggml_\w+: \d+ = |Device \d+: )(.*)", line) for line in said.splitlines()]
+        return [match[1] for match in found if match] or text.splitlines()[1:]
 
     def program(self, program, model):
         return [str(self.folder / program), "-m", str(model), "-t", str(self.threads), *self.layers]
@@ -123,11 +134,12 @@ class Llama:
     def batch(self, model, sequences, generate):
         # Every sequence has as much, in steps of 256.
         context = sequences * -(-(BATCH_PROMPT + generate) // 256) * 256
+        # Twice: it may end before the last row is written.
         return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
-                "-ntg", str(generate), "-npl", str(sequences), *self.flags]
+                "-ntg", str(generate), "-npl", f"{sequences},{sequences}", *self.flags]
 
     def batch_rates(self, text, sequences):
-        """The column S_TG of the row with so many sequences."""
+        """The column S_TG of the rows with so many sequences."""
         rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
         rates = [float(row[7]) for row in rows if len(row) == 10 and row[2] == str(sequences)]
         if not rates:
@@ -163,8 +175,9 @@ def tests_of(args, context):
     for depth in args.depths if "decode" in args.tests else []:
         if depth + args.generate <= context:
             yield "decode", f"tg{args.generate}" + (f" @ d{depth}" if depth else ""), (0, args.generate, depth)
-    if "prefill" in args.tests:
-        yield "prefill", f"pp{args.prompt}", (args.prompt, 0, 0)
+    for prompt in args.prompts if "prefill" in args.tests else []:
+        if prompt <= context:
+            yield "prefill", f"pp{prompt}", (prompt, 0, 0)
     for sequences in args.sequences if "batch" in args.tests else []:
         yield "batch", str(sequences), (sequences,)
     if "cold" in args.tests:
@@ -173,6 +186,8 @@ def tests_of(args, context):
 
 def measure(program, model, test, numbers, args):
     """One run of a test: what is kept of it."""
+    if program.gpus == []:
+        raise Failed("it finds no GPU")
     if test == "cold":
         _, _, seconds, peak = measured(program.cold(model), args.timeout)
         return {"samples": [seconds], "peak_mib": peak}
@@ -218,9 +233,9 @@ def commands(tabla, model, args):
     """The times of Tabla's commands in one decode and one prefill."""
     record = {"program": tabla.name, "model": model.stem, "test": "commands", "load": os.getloadavg()[0]}
     try:
-        text = measured(tabla.bench(model, args.prompt, args.generate, 0, "--commands"), args.timeout)[0]
+        text = measured(tabla.bench(model, args.prompts[0], args.generate, 0, "--commands"), args.timeout)[0]
         keys = ["test", "commands", *LIMITS, "samples_ns", "n_prompt", "n_gen"]
-        return record | {"tests": [{key: test[key] for key in keys} for test in json.loads(text)]}
+        return record | {"tests": [{key: test[key] for key in keys if key in test} for test in json.loads(text)]}
     except (Failed, ValueError, LookupError) as error:
         return record | {"failed": str(error) or type(error).__name__}
 
@@ -239,7 +254,7 @@ class Report:
     """Records, and the questions that tables ask them."""
 
     def __init__(self, raw):
-        self.raw, self.records = raw, raw["records"]
+        self.raw, self.records, self.device = raw, raw["records"], raw.get("device", "cpu")
         self.programs, self.tabla, self.peers = raw["programs"], raw["programs"][0], raw["programs"][1:]
         self.models = list(dict.fromkeys(record["model"] for record in self.records))
 
@@ -295,10 +310,15 @@ def rates_table(report, test):
                 rate = own * bytes_ if own is not None else None
                 row += [number(rate and rate / 1e9), number(probe and probe / 1e9),
                         f"{rate / probe * 100:.0f} %" if rate and probe else "–"]
-            row += [number(report.value(test, model, name, peer)) for peer in report.peers]
+            row += [over(own, report.value(test, model, name, peer)) for peer in report.peers]
             rows.append(row + [number(report.ratio(test, model, name))] * bool(report.peers))
     heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode
     return table(heads + report.peers + ["ratio to the best"] * bool(report.peers), rows) if rows else ""
+
+
+def over(own, peer):
+    """A peer's number, and so many times as much is Tabla's."""
+    return f"{number(peer)} ({number(own / peer)} ×)" if own and peer else number(peer)
 
 
 def batch_table(report):
@@ -333,9 +353,9 @@ def roofline_tables(report, plots):
     text = ""
     for model in report.models:
         for record in report.of("commands", model):
-            plot = plots and f"plots/roofline-{model}.svg"
-            best = {key: max(test[key] for test in record["tests"]) for key in LIMITS}
-            limits = ", ".join(f"{name} {number(best[key] / 1e9)} {unit}" for key, (name, unit) in LIMITS.items())
+            plot = plots and f"plots/{plot_name(report, f'roofline-{model}')}"
+            best = best_of(record["tests"])
+            limits = ", ".join(f"{LIMITS[key][0]} {number(most / 1e9)} {LIMITS[key][1]}" for key, most in best.items())
             text += f"\n**{model}**" + (f" ([plot]({plot}))" if plot else "") + f", limits of this run: {limits}\n"
             for test in record["tests"]:
                 text += "\n" + roofline_table(test)
@@ -350,18 +370,23 @@ LIMITS = {
 }
 
 
+def best_of(tests):
+    """The limits that were measured: those of a GPU's arithmetic are not."""
+    return {key: max(test[key] for test in tests) for key in LIMITS if all(key in test for test in tests)}
+
+
 def roofline_table(test):
     tokens = (test["n_prompt"] + test["n_gen"]) * len(test["samples_ns"])
     whole = sum(g["seconds"] for g in test["commands"])
     named = sorted((g for g in test["commands"] if g["seconds"] >= SHARE_MIN * whole), key=lambda g: -g["seconds"])
     rows = []
     for g in named:
-        peak = test[f"peak_{g['arithmetic']}_per_second"]
+        peak = test.get(f"peak_{g['arithmetic']}_per_second")
         bytes_, operations = g["bytes"] / g["seconds"], g["operations"] / g["seconds"]
         what = "" if g["what"] == g["kernel"] else f" {g['what']}"
         rows.append([f"`{g['kernel']}`{what}", number(g["seconds"] / tokens * 1e6), f"{g['seconds'] / whole * 100:.0f} %",
                      number(g["bytes"] / tokens / 1e6), number(bytes_ / 1e9), f"{bytes_ / test['memory_bytes_per_second'] * 100:.0f} %",
-                     number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}"])
+                     number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}" if peak else "–"])
     rest = whole - sum(g["seconds"] for g in named)
     rows.append(["the rest", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
     heads = [f"{test['test']}, a token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
@@ -371,16 +396,15 @@ def roofline_table(test):
 def section(report, plots):
     """The Markdown of everything."""
     raw = report.raw
-    device = raw.get("device", "cpu").upper()
-    text = f"## {raw['date']}, compared on the {device}, commit {raw['commit']}\n\n"
+    text = f"## {raw['date']}, compared on the {report.device.upper()}, commit {raw['commit']}\n\n"
     text += f"Machine: {raw['machine']}; {raw['threads']} threads; load at the starts of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
     text += f"Made by `benches/compare.py` in {raw['rounds']} rounds of {raw['repetitions']} repetitions, medians; the programs took turns.\n"
     text += f"{raw['note']}\n" if raw["note"] else ""
     for name in report.programs:
         text += f"{name}: {raw['versions'][name]}.\n"
     parts = [
-        ("Decode, tokens per second, batch 1, behind as many tokens as `d` says", rates_table(report, "decode")),
-        ("Prefill, tokens per second", rates_table(report, "prefill")),
+        ("Decode, tokens per second, batch 1, behind as many tokens as `d` says; × is Tabla over the peer", rates_table(report, "decode")),
+        ("Prefill, tokens per second; × is Tabla over the peer", rates_table(report, "prefill")),
         ("So many sequences decoded together, tokens per second of all, and over that of the first column", batch_table(report)),
         (f"Cold process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, page cache warm; peak resident memory, mapped files included", cold_table(report)),
     ]
@@ -388,7 +412,7 @@ def section(report, plots):
         if part:
             text += f"\n{title}:\n\n{part}"
     if plots and any(report.names(test) for test in ("decode", "prefill")):
-        text += "\n" + " ".join(f"![{test}](plots/{test}.svg)" for test in ("decode", "prefill") if report.names(test)) + "\n"
+        text += "\n" + " ".join(f"![{test}](plots/{plot_name(report, test)})" for test in ("decode", "prefill") if report.names(test)) + "\n"
     roofline = roofline_tables(report, plots)
     if roofline:
         text += f"\nEvery command: its time, the bytes of weights and cache that it moves, its share of the limits. At least {SHARE_MIN * 100:.0f} % of the time is named.\n{roofline}"
@@ -476,9 +500,12 @@ def roofline(record, path):
                    if g["seconds"] >= SHARE_MIN * whole and g["bytes"] > 0 and g["operations"] > 0]
     if not points:
         return
-    memory, *peaks = (max(test[key] for test in tests) for key in LIMITS)
+    limits = best_of(tests)
+    memory = limits.pop("memory_bytes_per_second")
     low = [math.floor(math.log10(min(p[i] for p in points))) for i in (0, 1)]
-    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * max(peaks) / memory))), math.ceil(math.log10(max(peaks) * 1.1))]
+    # Up to where arithmetic bounds everything, or the points end.
+    most = max([*limits.values(), *(p[1] for p in points)])
+    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * most / memory))), math.ceil(math.log10(most * 1.1))]
     left, top, width, height = 60, 20, 560, 360
     svg = Svg(left + width + 20, top + height + 50)
     x = lambda v: left + (math.log10(v) - low[0]) / (high[0] - low[0]) * width
@@ -489,13 +516,13 @@ def roofline(record, path):
     for power in range(low[1], high[1] + 1):
         svg.line(left, y(10.0**power), left + width, y(10.0**power), "#ddd")
         svg.text(left - 6, y(10.0**power) + 4, f"{10.0**power / 1e9:g}", "end")
-    for (name, _), peak in zip(list(LIMITS.values())[1:], peaks):
-        knee = peak / memory
+    for key, peak in limits.items():
+        name, knee = LIMITS[key][0], peak / memory
         svg.line(x(max(knee, 10.0 ** low[0])), y(peak), left + width, y(peak), "#444")
         svg.text(left + width - 4, y(peak) - 4, f"{name} {number(peak / 1e9)} GOP/s", "end")
     # The line of memory ends where arithmetic begins, or at the foot of the sheet.
     start = max(10.0 ** low[0], 10.0 ** low[1] / memory)
-    end = max(peaks) / memory
+    end = most / memory
     svg.line(x(start), y(start * memory), x(end), y(end * memory), "#444")
     svg.text(x(start) + 24, y(start * memory) + 6, f"memory {number(memory / 1e9)} GB/s")
     labels = []
@@ -515,13 +542,18 @@ def roofline(record, path):
     svg.write(path)
 
 
+def plot_name(report, name):
+    """Those of one device stand beside those of another."""
+    return f"{name}-{report.device}.svg"
+
+
 def plot(report, folder):
     for test in ("decode", "prefill"):
         if report.names(test):
-            bars(report, test, folder / f"{test}.svg")
+            bars(report, test, folder / plot_name(report, test))
     for model in report.models:
         for record in report.of("commands", model):
-            roofline(record, folder / f"roofline-{model}.svg")
+            roofline(record, folder / plot_name(report, f"roofline-{model}"))
 
 
 # -------------------------------------------------------------------- main
@@ -547,12 +579,17 @@ def processor():
 
 
 def versions(programs, records):
-    """What each program says of itself, and the flags that are not its defaults."""
-    found = {programs[0].name: f"{programs[0].version}, `tabla bench`, level " + next((r["device_backend"] for r in records if "device_backend" in r), "unknown")}
-    for peer in programs[1:]:
-        commit = next((r["build_commit"] for r in records if r["program"] == peer.name and "build_commit" in r), "unknown")
-        flags = f" with {' '.join(peer.flags)}" if peer.flags else ""
-        found[peer.name] = f"commit {commit}, `llama-bench`{flags}"
+    """What each program says of itself and of what it ran on, and the flags that are not its defaults."""
+    found = {}
+    for program in programs:
+        said = lambda key: next((r[key] for r in records if r["program"] == program.name and key in r), "unknown")
+        if isinstance(program, Tabla):
+            level = f", level {said('device_backend')}" if program.device == "cpu" else ""
+            found[program.name] = f"{program.version}, `tabla bench`{level}"
+        else:
+            flags = f" with {' '.join(program.flags)}" if program.flags else ""
+            gpus = f" on {'; '.join(program.gpus)}" if program.gpus else ""
+            found[program.name] = f"commit {said('build_commit')}, `llama-bench`{flags}{gpus}"
     return found
 
 
@@ -577,19 +614,17 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     parser.add_argument("-r", "--repetitions", type=int, default=3, help="of a test in a process [%(default)s]")
     parser.add_argument("-n", "--generate", type=int, default=64, help="tokens to decode [%(default)s]")
-    parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens to prefill [%(default)s]")
+    parser.add_argument("-p", "--prompts", type=numbers, default=[512], help="tokens to prefill, the first with the commands [512]")
     parser.add_argument("-d", "--depths", type=numbers, default=[0, 4096, 16384], help="tokens in front of decoding [0,4096,16384]")
     parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="decoded together [1,2,4,8,16]")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds of a process at most [%(default)s]")
     parser.add_argument("--note", default="", metavar="TEXT", help="a sentence on the models or the builds of the peers")
+    parser.add_argument("--commit", metavar="NAME", help="what the program was built from [this tree's]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps every number")
     parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="measures nothing and writes what --json kept")
     parser.add_argument("--write", type=Path, metavar="FILE", help="puts the section in front of the others of this page, its plots beside it; else it goes to standard output")
     args = parser.parse_args()
     args.tests = args.tests.split(",")
-    if args.device == "gpu":
-        # Its limits are not probed yet; `tabla bench --commands` shows the times.
-        args.tests = [test for test in args.tests if test != "commands"]
     if unknown := set(args.tests) - set(TESTS):
         parser.error(f"no such tests: {', '.join(sorted(unknown))}")
     if bool(args.models) == bool(args.raw):
@@ -599,13 +634,18 @@ def arguments():
     return args
 
 
+def described():
+    """The commit of this tree."""
+    said = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return said.stdout.strip() or "unknown"
+
+
 def measure_all(args):
     peers = [(kind, *peer.partition("=")[::2]) for kind, given in ((LlamaCpp, args.llama), (Ik, args.ik)) for peer in given]
     programs = [Tabla("Tabla", args.tabla, args), *(kind(name, folder, args) for kind, name, folder in peers)]
     records = compare(programs, args)
-    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
-        "note": args.note, "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip() or "unknown", "machine": machine(args),
+        "note": args.note, "date": datetime.date.today().isoformat(), "commit": args.commit or described(), "machine": machine(args),
         "device": args.device, "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
         "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
     }

@@ -370,7 +370,8 @@ fn operations(files: &[File]) -> Vec<String> {
         .lines()
         .filter(|line| line.trim_end().ends_with(");"));
     let rows = rows.filter_map(|line| line.split_once(" = ")?.1.split_once('('));
-    let name = |stem: &str| stem.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let of_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |stem: &str| !stem.is_empty() && stem.chars().all(of_name);
     let rows = rows.filter(|(stem, _)| name(stem));
     let listed: BTreeSet<_> = rows.map(|(stem, _)| stem.to_string()).collect();
     // A file beside the kernels that none of them is has to be declared by hand.

@@ -30,18 +30,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let opened = open::model(&source, &options)?;
     let profile = opened.profile.clone();
     let mut session = Session::new(opened.model);
-    let mut probe = match profile.kind {
-        DeviceKind::Cpu => Some(Probe::new(profile.threads, profile.cache_bytes)?),
-        // What the cores can read says nothing about the memory of a GPU.
-        DeviceKind::Gpu => None,
-    };
+    let mut probe = Probe::new(&profile, &options)?;
     let mut peak = None;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
         let counts = turn > 0 || args.no_warmup;
         for test in &mut tests {
-            probe.iter_mut().for_each(Probe::round);
+            probe.round()?;
             test.fill(&mut session)?;
             if args.commands {
                 session.time_commands()?;
@@ -59,7 +55,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             peak = Some(best(peak.unwrap_or_default(), found));
         }
     }
-    probe.iter_mut().for_each(Probe::round);
+    probe.round()?;
     drop(bar);
 
     let machine = Machine {
@@ -246,16 +242,11 @@ pub(crate) struct Machine<'a> {
     pub(crate) model: String,
     pub(crate) source: &'a Source,
     pub(crate) profile: Profile,
-    pub(crate) probe: Option<Probe>,
+    pub(crate) probe: Probe,
     pub(crate) peak: Option<Peak>,
 }
 
 impl Machine<'_> {
-    /// Bytes per second that every thread together read from memory, in the best round.
-    fn bandwidth(&self) -> Option<f64> {
-        self.probe.as_ref().map(Probe::best)
-    }
-
     pub(crate) fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
         match form {
             Form::Md => self.print_markdown(tests),
@@ -281,7 +272,7 @@ impl Machine<'_> {
     /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
     /// from a cache.
     fn share(&self, test: &Test) -> Option<f64> {
-        Some(self.read_rate(test)? / self.bandwidth()? * 100.0)
+        Some(self.read_rate(test)? / self.probe.best() * 100.0)
     }
 
     fn print_markdown(&self, tests: &[Test]) -> Result<(), Failure> {
@@ -313,19 +304,20 @@ impl Machine<'_> {
             ];
             terminal::line(&row(cells.each_ref().map(String::as_str)))?;
         }
-        if let Some(bandwidth) = self.bandwidth() {
-            let threads = self.profile.threads;
-            terminal::note(&format!(
-                "memory: {:.1} GB/s, read by {threads} threads in the same run",
-                bandwidth / 1e9
-            ));
-            if self.facts.token_bytes < self.profile.cache_bytes {
-                let cache = terminal::bytes(self.profile.cache_bytes);
-                terminal::note(&format!("the weights fit a cache of {cache}"));
-            }
+        let reader = match self.profile.kind {
+            DeviceKind::Cpu => format!("{} threads", self.profile.threads),
+            DeviceKind::Gpu => "the GPU".to_string(),
+        };
+        terminal::note(&format!(
+            "memory: {:.1} GB/s, read by {reader} in the same run",
+            self.probe.best() / 1e9
+        ));
+        if self.facts.token_bytes < self.profile.cache_bytes {
+            let cache = terminal::bytes(self.profile.cache_bytes);
+            terminal::note(&format!("the weights fit a cache of {cache}"));
         }
         let limits = Limits {
-            memory: self.bandwidth().unwrap_or(0.0),
+            memory: self.probe.best(),
             peak: self.peak.unwrap_or_default(),
         };
         for test in tests.iter().filter(|test| !test.commands.is_empty()) {
@@ -403,15 +395,14 @@ impl Machine<'_> {
             "samples_ts": rates,
             "token_bytes": self.facts.token_bytes,
             "read_bytes_per_second": self.read_rate(test),
-            "memory_bytes_per_second": self.bandwidth(),
+            "memory_bytes_per_second": self.probe.best(),
             "memory_share_percent": self.share(test),
         });
         let mut fields = match object {
             Value::Object(fields) => fields,
             _ => Map::new(),
         };
-        let rates = self.probe.as_ref().map_or(&[][..], Probe::rates);
-        fields.insert("memory_samples".to_string(), rates.into());
+        fields.insert("memory_samples".to_string(), self.probe.rates().into());
         if let Some(peak) = self.peak {
             fields.insert("peak_int8_per_second".to_string(), peak.int8.into());
             fields.insert("peak_bf16_per_second".to_string(), peak.bf16.into());

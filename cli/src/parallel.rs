@@ -7,7 +7,7 @@ use crate::open;
 use crate::probe::Probe;
 use crate::terminal::{self, Progress};
 use std::time::Instant;
-use tabla::{Batch, DeviceKind};
+use tabla::Batch;
 
 /// Runs the tests of `-npl` in turns, as those of one sequence are.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -24,15 +24,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let opened = open::model(&source, &options)?;
     let profile = opened.profile.clone();
     let mut batch = Batch::new(opened.model)?;
-    let mut probe = match profile.kind {
-        DeviceKind::Cpu => Some(Probe::new(profile.threads, profile.cache_bytes)?),
-        DeviceKind::Gpu => None,
-    };
+    let mut probe = Probe::new(&profile, &options)?;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
         for test in &mut tests {
-            probe.iter_mut().for_each(Probe::round);
+            probe.round()?;
             let seconds = measure(test, &mut batch)?;
             if turn > 0 || args.no_warmup {
                 test.seconds.push(seconds);
@@ -40,7 +37,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             bar.at(bar.position() + 1);
         }
     }
-    probe.iter_mut().for_each(Probe::round);
+    probe.round()?;
     drop(bar);
     let machine = Machine {
         facts: batch.facts(),

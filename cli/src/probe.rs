@@ -1,10 +1,12 @@
 //! What memory can deliver: every thread reads its part of a buffer that no cache holds, as kernels
-//! read weights.
+//! read weights; or a kernel of a GPU reads its memory.
 
 use crate::failure::Failure;
 use memmap2::MmapMut;
 use std::time::Instant;
 use tabla::exec::cpu::{self, Level};
+use tabla::exec::gpu;
+use tabla::{DeviceKind, Options, Profile};
 
 /// Bytes of the buffer at least.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
@@ -13,17 +15,69 @@ const CACHES: u64 = 4;
 /// Bytes of a line of a cache.
 const LINE: usize = 64;
 
-/// A buffer in parts, one for each thread, and the rate of every round.
+/// The memory of a device, and the rate of every round.
 pub(crate) struct Probe {
-    level: Level,
-    parts: Vec<MmapMut>,
+    memory: Memory,
     /// Bytes per second.
     rates: Vec<f64>,
 }
 
+enum Memory {
+    Cpu(Buffer),
+    Gpu(Box<gpu::Probe>),
+}
+
 impl Probe {
-    /// A buffer for this many threads and a last-level cache of this size.
-    pub(crate) fn new(threads: u32, cache_bytes: u64) -> Result<Self, Failure> {
+    /// Of the device that a model was loaded to with these options.
+    pub(crate) fn new(profile: &Profile, options: &Options) -> Result<Self, Failure> {
+        let memory = match profile.kind {
+            DeviceKind::Cpu => Memory::Cpu(Buffer::new(profile.threads, profile.cache_bytes)?),
+            DeviceKind::Gpu => {
+                let device = gpu::open(&gpu::Options {
+                    adapter: options.adapter.clone(),
+                    allow_software: true,
+                    ..gpu::Options::default()
+                })?;
+                let device = device.ok_or_else(|| Failure::new("the GPU is gone"))?;
+                Memory::Gpu(Box::new(gpu::Probe::new(&device)?))
+            }
+        };
+        let rates = Vec::new();
+        Ok(Self { memory, rates })
+    }
+
+    /// Reads all of it once.
+    pub(crate) fn round(&mut self) -> Result<(), Failure> {
+        let rate = match &mut self.memory {
+            Memory::Cpu(buffer) => buffer.read(),
+            Memory::Gpu(probe) => probe.round()?,
+        };
+        if rate.is_finite() {
+            self.rates.push(rate);
+        }
+        Ok(())
+    }
+
+    /// Bytes per second of every round.
+    pub(crate) fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// Bytes per second of the best round.
+    pub(crate) fn best(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// A buffer in parts, one for each thread.
+struct Buffer {
+    level: Level,
+    parts: Vec<MmapMut>,
+}
+
+impl Buffer {
+    /// For this many threads and a last-level cache of this size.
+    fn new(threads: u32, cache_bytes: u64) -> Result<Self, Failure> {
         let threads = u64::from(threads.max(1));
         let bytes = BUFFER_BYTES_MIN.max(cache_bytes.saturating_mul(CACHES));
         let part = usize::try_from(bytes / threads).unwrap_or(usize::MAX);
@@ -46,15 +100,11 @@ impl Probe {
         });
         let level = Level::best()?;
         cpu::read(level, &[])?;
-        Ok(Self {
-            level,
-            parts,
-            rates: Vec::new(),
-        })
+        Ok(Self { level, parts })
     }
 
-    /// Reads the buffer once.
-    pub(crate) fn round(&mut self) {
+    /// Reads the buffer once; yields bytes per second.
+    fn read(&self) -> f64 {
         let (level, start) = (self.level, Instant::now());
         std::thread::scope(|scope| {
             for part in &self.parts {
@@ -63,18 +113,6 @@ impl Probe {
         });
         let seconds = start.elapsed().as_secs_f64();
         let bytes: usize = self.parts.iter().map(|part| part.len()).sum();
-        if seconds > 0.0 {
-            self.rates.push(bytes as f64 / seconds);
-        }
-    }
-
-    /// Bytes per second of every round.
-    pub(crate) fn rates(&self) -> &[f64] {
-        &self.rates
-    }
-
-    /// Bytes per second of the best round.
-    pub(crate) fn best(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
+        bytes as f64 / seconds
     }
 }

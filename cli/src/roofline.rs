@@ -1,5 +1,5 @@
 //! `tabla bench --commands` and `tabla trace`: what every command moves and computes in the time that
-//! it takes, held against what memory and arithmetic of a CPU delivered in the same run.
+//! it takes, held against what memory delivered in the same run, and the arithmetic of a CPU.
 
 use crate::failure::Failure;
 use crate::terminal;

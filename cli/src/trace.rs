@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tabla::exec::Lap;
-use tabla::exec::cpu;
+use tabla::exec::cpu::{self, Peak};
 use tabla::op::table::Table;
 use tabla::{DeviceKind, Options, Precision, Profile, Sampling, Session, Source};
 
@@ -112,17 +112,18 @@ fn load(depth: usize, tokens: usize) -> Result<Load, Failure> {
     })
 }
 
-/// What memory and arithmetic can deliver, where that can be measured: on a CPU.
+/// What memory can deliver, and on a CPU arithmetic.
 fn limits(options: &Options, profile: &Profile) -> Result<Limits, Failure> {
-    if profile.kind == DeviceKind::Gpu {
-        return Ok(Limits::default());
+    let mut probe = Probe::new(profile, options)?;
+    for _ in 0..3 {
+        probe.round()?;
     }
-    let mut probe = Probe::new(profile.threads, profile.cache_bytes)?;
-    (0..3).for_each(|_| probe.round());
-    Ok(Limits {
-        memory: probe.best(),
-        peak: cpu::peak(&bench::cpu_options(options, profile))?,
-    })
+    let peak = match profile.kind {
+        DeviceKind::Cpu => cpu::peak(&bench::cpu_options(options, profile))?,
+        DeviceKind::Gpu => Peak::default(),
+    };
+    let memory = probe.best();
+    Ok(Limits { memory, peak })
 }
 
 /// What was seen so far.

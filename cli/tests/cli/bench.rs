@@ -1,6 +1,7 @@
 //! `tabla bench` as a user meets it.
 
 use super::tabla;
+use super::trace::devices;
 use serde_json::Value;
 
 #[test]
@@ -46,6 +47,28 @@ fn benchmarks_go_behind_other_tokens() {
         assert_eq!(object["memory_samples"].as_array().map(Vec::len), Some(9));
     }
     assert_eq!(objects[3]["n_depth"], 40);
+}
+
+#[test]
+fn every_device_is_held_against_its_own_memory() {
+    for device in devices() {
+        let args = [
+            "bench", "--device", device, "-p", "0", "-n", "2", "-r", "1", "-o", "json",
+        ];
+        let object = &tabla(&args).json()[0];
+        let rates = object["memory_samples"].as_array().expect("an array");
+        assert_eq!(rates.len(), 3, "before, between and after two turns");
+        let positive = |rate: &Value| rate.as_f64().is_some_and(|rate| rate > 0.0);
+        assert!(rates.iter().all(positive), "{device}: {rates:?}");
+        let [best, read, share] = [
+            "memory_bytes_per_second",
+            "read_bytes_per_second",
+            "memory_share_percent",
+        ]
+        .map(|key| object[key].as_f64().expect("a number"));
+        assert!(rates.iter().any(|rate| rate.as_f64() == Some(best)));
+        assert!((read / best * 100.0 - share).abs() < 1e-6 * share);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Scratch, tabla};
 use serde_json::Value;
 
 /// The devices of this machine, software ones too.
-fn devices() -> Vec<&'static str> {
+pub(super) fn devices() -> Vec<&'static str> {
     let found = tabla(&["devices", "--json"]).json();
     let gpus = found["gpus"].as_array().map_or(0, Vec::len);
     assert!(gpus > 0 || std::env::var_os("TABLA_REQUIRE_GPU").is_none());

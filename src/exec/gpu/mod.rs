@@ -14,6 +14,7 @@ mod laps;
 mod layout;
 mod link;
 mod pipelines;
+mod probe;
 mod readback;
 // wgpu's Vulkan is built for these.
 #[cfg_attr(
@@ -35,3 +36,4 @@ pub use arena::planned_bytes;
 pub use device::{Device, Options, adapters, open};
 pub use link::link;
 pub use pipelines::shaders;
+pub use probe::Probe;

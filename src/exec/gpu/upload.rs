@@ -143,12 +143,12 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn begin(&mut self, target: &wgpu::Buffer) {
+    pub(super) fn begin(&mut self, target: &wgpu::Buffer) {
         self.target = Some(target.clone());
         self.offset = 0;
     }
 
-    fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let room = PIECE_BYTES - self.piece.len();
             let (some, rest) = bytes.split_at(room.min(bytes.len()));
@@ -194,7 +194,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Sends the rest, in whole words as wgpu wants it: the buffer has room for them.
-    fn end(&mut self) -> Result<()> {
+    pub(super) fn end(&mut self) -> Result<()> {
         let whole = self.piece.len().next_multiple_of(4);
         self.piece.resize(whole, 0);
         self.flush()

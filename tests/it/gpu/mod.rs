@@ -14,6 +14,7 @@ mod experts;
 mod forward;
 mod parts;
 mod pick;
+mod probe;
 mod rig;
 mod types;
 
