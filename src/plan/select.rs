@@ -30,6 +30,10 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
     Ok(table)
 }
 
+/// Tokens that are no prompt but one of each of several sequences: their products stay as near to
+/// those of one token as they can, so that a sequence picks the same tokens in company as alone.
+const FEW_TOKENS: u32 = 16;
+
 /// Whether a form is made for the shape of a command.
 fn suits(form: Form, node: &Node) -> bool {
     match (form, node.op) {
@@ -37,6 +41,7 @@ fn suits(form: Form, node: &Node) -> bool {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
+        (Form::Matrix8 | Form::Matrix16, _) => node.work[1] > FEW_TOKENS,
         _ => true,
     }
 }

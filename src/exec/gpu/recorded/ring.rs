@@ -173,7 +173,7 @@ impl Ring {
             unsafe {
                 context
                     .raw
-                    .cmd_copy_buffer(commands, from, readable, &region)
+                    .cmd_copy_buffer(commands, from, readable, &region);
             };
             to += source.bytes;
         }
