@@ -126,8 +126,10 @@ impl Device {
         }
     }
 
-    /// Stage 16.
-    pub(super) fn link(self, program: Program) -> Result<Box<dyn Executor>> {
+    /// Stage 16: links tables that were planned with these facts.
+    pub(super) fn link(self, program: Program, profile: Profile) -> Result<Box<dyn Executor>> {
+        #[cfg(not(feature = "gpu"))]
+        let _ = profile;
         match self {
             Self::Cpu(mut options, weights, _) => {
                 let bytes = cpu::packed_bytes(&program, &options)?;
@@ -135,7 +137,7 @@ impl Device {
                 cpu::link(program, &options)
             }
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => gpu::link(device, program),
+            Self::Gpu(device) => gpu::link(device.with_profile(profile), program),
         }
     }
 }

@@ -129,7 +129,7 @@ pub fn hidden_states(
         tables: tables.into(),
         tensors: Arc::new(build.catalog),
     };
-    let mut executor = device.link(program)?;
+    let mut executor = device.link(program, build.profile)?;
     let state = State {
         live: tokens,
         context,

@@ -93,13 +93,22 @@ pub struct Device {
     pub(super) recorded: bool,
     /// Held by whoever uses the queue, where wgpu is not alone with it.
     pub(super) turn: Arc<Mutex<()>>,
-    profile: Profile,
+    profile: Arc<Profile>,
 }
 
 impl Device {
     /// The facts that planning uses.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// The same device, for tables that are planned with these facts.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self {
+            profile: Arc::new(profile),
+            ..self
+        }
     }
 
     /// Bytes of all buffers on it, where the back end tells.
@@ -237,6 +246,11 @@ fn kind(of: wgpu::DeviceType) -> &'static str {
     }
 }
 
+/// Name and version of the driver.
+fn driver(info: &wgpu::AdapterInfo) -> String {
+    format!("{} {}", info.driver, info.driver_info)
+}
+
 fn is_software(adapter: &wgpu::Adapter) -> bool {
     adapter.get_info().device_type == wgpu::DeviceType::Cpu
 }
@@ -248,7 +262,7 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     AdapterFacts {
         kind: kind(info.device_type),
         backend: info.backend.to_str().to_string(),
-        driver: format!("{} {}", info.driver, info.driver_info),
+        driver: driver(&info),
         vendor: info.vendor,
         buffer_bytes_max: limits.max_buffer_size,
         binding_bytes_max: limits.max_storage_buffer_binding_size,
@@ -374,7 +388,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         Replay::Recorded => recorded::able(&wgpu).map(|()| true)?,
     };
     Ok(Device {
-        profile: profile(adapter.get_info(), &limits, forms),
+        profile: Arc::new(profile(adapter.get_info(), &limits, forms)),
         wgpu,
         queue,
         failure,
@@ -422,6 +436,7 @@ fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
 fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
+        driver: driver(&info),
         name: info.name,
         backend: info.backend.to_str().to_string(),
         threads: 0,
@@ -433,6 +448,7 @@ fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> 
         weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
+        choices: Vec::new(),
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
