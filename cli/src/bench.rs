@@ -257,6 +257,7 @@ impl Machine<'_> {
     }
 
     pub(crate) fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
+        open::note_tuning(self.facts);
         match form {
             Form::Md => self.print_markdown(tests),
             Form::Json => {
@@ -383,6 +384,7 @@ impl Machine<'_> {
             "gpu_info": device(gpu),
             "backends": devices::backend(&self.profile),
             "device_backend": self.profile.backend,
+            "tuning": open::tuning(self.facts),
             "model_filename": path,
             "model_type": self.model,
             "model_size": self.facts.file_bytes,
