@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 use tabla::op::table::KernelId;
-use tabla::{Group, Measured};
+use tabla::{Gain, Group, Measured};
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
@@ -96,6 +96,25 @@ fn say(found: &Measured) -> Result<(), Failure> {
             times.join(", ")
         ))?;
     }
+    if found.gains.is_empty() {
+        return terminal::line("\nnothing is better than what is usual");
+    }
+    for gain in &found.gains {
+        let what = if gain.many {
+            "a token of a prompt"
+        } else {
+            "a token"
+        };
+        let [usual, tuned] = [gain.usual, gain.tuned].map(microseconds);
+        let end = if gain.pays() {
+            ""
+        } else {
+            ": it stays as is usual"
+        };
+        terminal::line(&format!(
+            "\n{what}, all commands: {usual} us as is usual, {tuned} us tuned{end}"
+        ))?;
+    }
     Ok(())
 }
 
@@ -149,12 +168,20 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         })
     };
     let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
+    let gain = |gain: &Gain| {
+        json!({
+            "many": gain.many,
+            "usual_us": gain.usual.as_secs_f64() * 1e6,
+            "tuned_us": gain.tuned.as_secs_f64() * 1e6,
+        })
+    };
     json!({
         "tuning": kept,
         "device": found.tuning.device,
         "driver": found.tuning.driver,
         "cold": found.cold,
         "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
+        "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
         "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
         "attention_part": found.tuning.attention_part,
         "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),

@@ -11,12 +11,13 @@ use crate::op::list::Op;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
+use std::sync::Arc;
 
 /// What every table of a model is built from.
 pub(super) struct Build {
     pub(super) arch: &'static Arch,
     pub(super) config: Config,
-    pub(super) catalog: Catalog,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) profile: Profile,
     pub(super) tuned: Tuned,
     pub(super) cache: Cache,
@@ -101,7 +102,7 @@ impl Build {
             ..
         } = self.cache;
         let mut b = Builder::new(
-            &self.catalog,
+            &*self.catalog,
             Shape {
                 name: id.name(),
                 tokens,

@@ -94,7 +94,7 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     };
     let program = Program {
         tables: tables.clone(),
-        tensors: Arc::new(build.catalog),
+        tensors: build.catalog,
     };
     let mut pair = Pair {
         cpu: cpu.link(program.clone(), cpu_profile)?,

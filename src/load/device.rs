@@ -23,6 +23,7 @@ pub enum DeviceChoice {
 }
 
 /// A device before tables are linked to it.
+#[derive(Clone)]
 pub(super) enum Device {
     /// With the reason why no GPU was taken, where one would have been.
     Cpu(cpu::Options, WeightMemory, Option<String>),

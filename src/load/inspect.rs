@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::format::Directory;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
+use std::sync::Arc;
 
 /// What a model needs in memory.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +102,7 @@ pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) 
     Ok(Build {
         arch,
         config,
-        catalog,
+        catalog: Arc::new(catalog),
         profile,
         tuned,
         cache,

@@ -37,7 +37,7 @@ pub use quantize::{
     Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
 };
 pub use stage::{Progress, STAGES, Stage};
-pub use tune::{Group, Measured, tune};
+pub use tune::{Gain, Group, Measured, tune};
 pub use tuning::Tuning;
 
 use crate::arch::{self, Config};
@@ -172,7 +172,7 @@ pub fn load(
     let build = Build {
         arch,
         config,
-        catalog,
+        catalog: Arc::new(catalog),
         profile,
         tuned,
         cache,
@@ -190,7 +190,7 @@ pub fn load(
     let embedding = embedding::read(catalog.model())?;
     let program = Program {
         tables: tables.clone(),
-        tensors: Arc::new(catalog),
+        tensors: catalog,
     };
     let mut executor = s.run(Stage::Buffers, || device.link(program, profile))?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;

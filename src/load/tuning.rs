@@ -62,6 +62,13 @@ impl Tuning {
         }
     }
 
+    /// Puts it in the place of what is usual.
+    pub(super) fn put_into(&self, profile: &mut Profile) {
+        profile.attention_part = self.attention_part;
+        profile.chunk_tokens = self.chunk_tokens;
+        profile.choices.clone_from(&self.choices);
+    }
+
     /// Writes it into a folder, where loading finds it by adapter, driver and model; the folder is
     /// made if need be.
     ///
@@ -152,9 +159,7 @@ pub(super) fn follow(profile: &mut Profile, catalog: &Catalog, options: &Options
     match read(&path, &usual) {
         Ok(None) => Tuned::No,
         Ok(Some(tuning)) => {
-            profile.attention_part = tuning.attention_part;
-            profile.chunk_tokens = tuning.chunk_tokens;
-            profile.choices = tuning.choices;
+            tuning.put_into(profile);
             Tuned::By(path)
         }
         Err(error) => Tuned::Left(error.to_string()),

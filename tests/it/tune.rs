@@ -5,7 +5,8 @@ use crate::scratch::Folder;
 use tabla::device::Choice;
 use tabla::op::table::{KernelId, Table};
 use tabla::{
-    DeviceChoice, ErrorKind, GpuFeatures, Measured, Options, Precision, Replay, Source, Tuned,
+    DeviceChoice, ErrorKind, GpuFeatures, Group, Measured, Options, Precision, Replay, Source,
+    Tuned, Tuning,
 };
 
 fn gpu(context: u32) -> Options {
@@ -16,32 +17,49 @@ fn gpu(context: u32) -> Options {
     }
 }
 
+/// A kernel for the commands of each group.
+fn choices<'a>(
+    groups: impl IntoIterator<Item = &'a Group>,
+    kernel: fn(&Group) -> KernelId,
+) -> Vec<Choice> {
+    let choice = |group: &Group| Choice {
+        kernel: kernel(group).name().to_string(),
+        extent: group.extent,
+    };
+    groups.into_iter().map(choice).collect()
+}
+
+fn plain(group: &Group) -> KernelId {
+    group.times[0].0
+}
+
 /// Measures, and checks what is said about it.
 fn measure(source: &Source, options: &Options) -> Measured {
     let mut reports = Vec::new();
     let found = tabla::tune(source, options, &mut |done, of| reports.push((done, of)));
     let found = found.expect("it is measured");
-    let rounds = reports.last().expect("it was told").1;
+    let (told, rounds) = *reports.last().expect("it was told");
+    assert!(told <= rounds);
     assert!(
         reports
             .into_iter()
-            .eq((0..=rounds).map(|done| (done, rounds)))
+            .eq((1..=told).map(|done| (done, rounds)))
     );
     assert!(!found.groups.is_empty() && !found.cold);
-    let choices = &found.tuning.choices;
-    assert_eq!(choices.len(), found.groups.len());
-    for (group, choice) in found.groups.iter().zip(choices) {
-        assert_eq!(
-            (group.taken.name(), group.extent),
-            (&*choice.kernel, choice.extent)
-        );
+    let lost = found.gains.iter().filter(|gain| !gain.pays());
+    let lost = |many| lost.clone().any(|gain| gain.many == many);
+    let kept = found.groups.iter().filter(|group| !lost(group.extent.many));
+    assert_eq!(found.tuning.choices, choices(kept, |group| group.taken));
+    for group in &found.groups {
         assert!(group.commands > 0 && group.times.len() > 1, "{group:?}");
         assert!(group.times.iter().any(|(kernel, _)| *kernel == group.taken));
-        let plain = group.times[0].0;
-        assert_eq!(plain.form(), None, "{group:?}");
+        assert_eq!(plain(group).form(), None, "{group:?}");
         for pair in group.times.windows(2) {
             assert!(pair[0].0.0 < pair[1].0.0, "the better ones last: {group:?}");
-            assert!(pair[1].0.name().starts_with(plain.name()), "{group:?}");
+            assert!(
+                pair[1].0.name().starts_with(plain(group).name()),
+                "{group:?}"
+            );
         }
     }
     assert!(found.groups.iter().any(|group| group.extent.many));
@@ -79,7 +97,7 @@ fn tables_follow_what_was_measured() {
     ];
     for source in &sources {
         let folder = Folder::new("tunings");
-        let mut tuning = measure(source, &gpu(32)).tuning;
+        let Measured { groups, tuning, .. } = measure(source, &gpu(32));
         let options = Options {
             tuning_folder: Some(folder.0.clone()),
             ..gpu(32)
@@ -91,17 +109,16 @@ fn tables_follow_what_was_measured() {
         assert_eq!(tuned(), Tuned::No);
         let path = tuning.write(&folder.0).expect("it can be written");
         assert_eq!(tuned(), Tuned::By(path.clone()));
-        let tables = tabla::compile(source, &options).expect("it compiles");
-        assert!(followed(&tables, &tuning.choices) > 5);
-
-        // Another choice is followed as well: the plain kernels.
-        for choice in &mut tuning.choices {
-            let plain = choice.kernel.split('.').next();
-            choice.kernel = plain.expect("there is a first").to_string();
+        // Whatever kernel is named for a group is taken: the best, and the plain one.
+        for kernel in [|group: &Group| group.taken, plain] {
+            let tuning = Tuning {
+                choices: choices(&groups, kernel),
+                ..tuning.clone()
+            };
+            assert_eq!(tuning.write(&folder.0).expect("it is replaced"), path);
+            let tables = tabla::compile(source, &options).expect("it compiles");
+            assert!(followed(&tables, &tuning.choices) > 5);
         }
-        assert_eq!(tuning.write(&folder.0).expect("it is replaced"), path);
-        let tables = tabla::compile(source, &options).expect("it compiles");
-        assert!(followed(&tables, &tuning.choices) > 5);
 
         // What cannot be followed is left, and loading goes on.
         std::fs::write(&path, "{").expect("the folder takes files");
@@ -140,9 +157,9 @@ fn exact_choices_stay_exact_and_compute_the_same() {
     let (usual, _) = logits(&exact);
     // Kernels that only int8 would make different are asked for, in vain, and plain ones.
     for form in [".subgroup+int8", ""] {
+        found.tuning.choices = choices(&found.groups, plain);
         for choice in &mut found.tuning.choices {
-            let plain = choice.kernel.split('.').next();
-            choice.kernel = format!("{}{form}", plain.expect("there is a first"));
+            choice.kernel.push_str(form);
         }
         let written = found.tuning.write(&folder.0).expect("it can be written");
         let options = Options {
@@ -188,7 +205,7 @@ fn numbers_are_measured_where_there_is_a_choice() {
     assert!(chunks.contains(&found.tuning.chunk_tokens));
 
     let folder = Folder::new("tunings");
-    let tuning = tabla::Tuning {
+    let tuning = Tuning {
         attention_part: 64,
         chunk_tokens: 128,
         ..found.tuning
