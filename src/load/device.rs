@@ -120,6 +120,8 @@ impl Device {
     /// Bytes of the buffers that tables will have; `None` on a CPU, which has most of them in the
     /// file's pages.
     pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
+        #[cfg(not(feature = "gpu"))]
+        let _ = tables;
         match self {
             Self::Cpu(..) => None,
             #[cfg(feature = "gpu")]
