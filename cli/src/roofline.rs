@@ -198,7 +198,11 @@ const HEADS: [&str; 11] = [
 /// Writes a table of equally many cells in each row, the first of which has the heads.
 pub(crate) fn print_rows(rows: &[Vec<String>]) -> Result<(), Failure> {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    // The rule below the heads has two characters at least.
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.chain([2]).max()
+    };
     let widths: Vec<usize> = (0..columns).filter_map(width).collect();
     for (at, row) in rows.iter().enumerate() {
         terminal::line(&line(row, &widths))?;
