@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
+use tabla::device::Form;
 use tabla::op::table::KernelId;
 use tabla::{Gain, Group, Measured};
 
@@ -61,12 +62,12 @@ fn form(kernel: KernelId) -> &'static str {
 }
 
 fn say(found: &Measured) -> Result<(), Failure> {
-    let mut forms: Vec<&str> = Vec::new();
-    for (kernel, _) in found.groups.iter().flat_map(|group| &group.times) {
-        if !forms.contains(&form(*kernel)) {
-            forms.push(form(*kernel));
-        }
-    }
+    let measured = |name: &str| {
+        let mut times = found.groups.iter().flat_map(|group| &group.times);
+        times.any(|(kernel, _)| form(*kernel) == name)
+    };
+    let forms = std::iter::once("plain").chain(Form::ALL.iter().map(|form| form.name()));
+    let forms: Vec<&str> = forms.filter(|name| measured(name)).collect();
     let heads = ["command", "shape", "tokens", "n"].into_iter();
     let heads = heads.chain(forms.iter().copied()).chain(["taken", "gain"]);
     let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_string).collect()];
