@@ -4,6 +4,7 @@
 // y: [tokens, width] f32, columns `first` and up.  One workgroup per 64 rows and 64 tokens.
 
 #import grid
+#import lane
 #import state
 #import mat_mat
 
@@ -31,7 +32,7 @@ fn put(row: u32, token: u32, live: u32, sums: vec4<f32>) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
     let live = min(params.tokens, state.live);
     let row = unit_of(group, groups) * UNITS;
@@ -40,8 +41,8 @@ fn main(
         return;
     }
     let sums = mat_mat(row, token, live, lane);
-    let t = token + 4u * (lane / 8u);
-    let r = row + lane % 8u;
+    let t = token + 4u * (lane.index / 8u);
+    let r = row + lane.index % 8u;
     put(r, t, live, sums[0]);
     put(r + 8u, t, live, sums[1]);
     put(r + 16u, t, live, sums[2]);

@@ -17,7 +17,8 @@ pub enum DeviceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Activations may go to int8 in blocks before a quantised product, on a CPU to bf16 before one
-    /// of BF16 weights, and the KV cache is f16.
+    /// of BF16 weights, on a GPU with matrix units to f16 before products of many tokens, and the KV
+    /// cache is f16.
     #[default]
     Fast,
     /// Every product in f32 on decoded weights, KV cache in f32. Only ternary digits with one scale
@@ -41,19 +42,29 @@ pub enum GpuFeatures {
 pub enum Form {
     /// Lanes of a subgroup sum without workgroup memory.
     Subgroup,
-    /// Attention of many tokens by tiles of them, for heads of 128 elements at most in whole octets.
+    /// Attention of many tokens by tiles of them, for heads of 512 elements at most in whole octets.
     Tile,
     /// Activations go to int8 in blocks before a quantised product; sums as above.
     Int8,
+    /// Products of many tokens by cooperative matrices of 8 by 8, in f16 with sums in f32.
+    Matrix8,
+    /// The same, of 16 by 16.
+    Matrix16,
 }
 
 impl Form {
     /// Every form.
-    pub const ALL: &'static [Self] = &[Self::Subgroup, Self::Tile, Self::Int8];
+    pub const ALL: &'static [Self] = &[
+        Self::Subgroup,
+        Self::Tile,
+        Self::Int8,
+        Self::Matrix8,
+        Self::Matrix16,
+    ];
 
     /// Whether every product is of f32 on decoded weights.
     pub fn exact(self) -> bool {
-        self != Self::Int8
+        matches!(self, Self::Subgroup | Self::Tile)
     }
 
     /// Its name in the names of kernels, which is its folders.
@@ -62,6 +73,8 @@ impl Form {
             Self::Subgroup => "subgroup",
             Self::Tile => "tile",
             Self::Int8 => "subgroup+int8",
+            Self::Matrix8 => "subgroup+matrix+of8",
+            Self::Matrix16 => "subgroup+matrix+of16",
         }
     }
 }
@@ -132,6 +145,9 @@ pub struct Profile {
     pub chunk_tokens: u32,
     /// Tokens of the longest chain in one submission.
     pub chain_tokens: u32,
+    /// Whether the device is still at work when a run returns: a chain is submitted then before the
+    /// one in front of it was read.
+    pub runs_ahead: bool,
 }
 
 impl fmt::Display for Profile {

@@ -1,7 +1,8 @@
 //! Nothing on the token path allocates: a counting allocator proves it.
 //!
 //! That holds for a GPU too where it replays what was recorded. Where wgpu encodes, it allocates
-//! on its own: every allocation there is traced to the crate that asked.
+//! on its own: every allocation there is traced to the crate that asked. Either way a soak of many
+//! tokens leaves the process as large as it was.
 #![expect(
     clippy::print_stdout,
     reason = "the figures are what one runs this for"
@@ -13,7 +14,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tabla::text::Encode;
-use tabla::{Batch, DeviceChoice, Flow, Generate, Options, Replay, Sampling, Session, Source};
+use tabla::{
+    Batch, DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source,
+};
 
 struct Counting;
 
@@ -291,12 +294,63 @@ fn on_a_gpu(source: &Source, prompt: &[u32]) {
     if gpus[0].backend == "vulkan" {
         recorded(source, prompt);
     }
+    if matches!(source, Source::BuiltIn) {
+        soak(source, prompt, Replay::Encoded);
+        soak(source, prompt, Replay::Auto);
+    }
+}
+
+/// Tokens of a soak, and those behind which all that is made once has been made.
+const SOAK: u32 = 10_000;
+const WARM: u32 = 2_000;
+/// Bytes by which the process may have grown between the two: less than a page for 10 tokens, so that
+/// a buffer lost for each would show.
+const GROWTH_MAX: u64 = 3 << 20;
+
+/// Many tokens, over the end of the context again and again, take no more memory than some.
+fn soak(source: &Source, prompt: &[u32], replay: Replay) {
+    let Some(before) = resident_bytes() else {
+        println!("SKIPPED: the soak: this system does not tell what memory a process has");
+        return;
+    };
+    let mut session = gpu_session(source, replay);
+    session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    let generate = Generate {
+        sampling: SAMPLED,
+        max_tokens: SOAK,
+        ignore_stops: true,
+        overflow: Overflow::Shift { keep: 4 },
+        ..Generate::default()
+    };
+    let (mut heard, mut warm) = (0, 0);
+    let stats = session.generate(&generate, &mut |_| {
+        heard += 1;
+        if heard == WARM {
+            warm = resident_bytes().unwrap_or_default();
+        }
+        Flow::Continue
+    });
+    assert_eq!(stats.expect("it generates").tokens, SOAK);
+    let after = resident_bytes().unwrap_or_default();
+    println!("{replay:?}: {before} bytes, {warm} behind {WARM} tokens, {after} behind {SOAK}");
+    assert!(
+        after <= warm + GROWTH_MAX,
+        "{replay:?}: {warm}, then {after}"
+    );
+}
+
+/// The memory that the process has, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(4096 * pages)
 }
 
 fn gpu_session(source: &Source, replay: Replay) -> Session {
     let options = Options {
         device: DeviceChoice::Gpu,
         replay,
+        context: 512,
         ..Options::default()
     };
     Session::new(tabla::load(source, &options, &mut |_| {}).expect("it loads"))

@@ -27,6 +27,8 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "src/exec/cpu/pool.rs",
             "src/exec/cpu/memory.rs",
             "src/exec/gpu/device.rs",
+            "src/exec/gpu/forms.rs",
+            "src/exec/gpu/kept.rs",
             "src/exec/gpu/recorded/",
             "src/format/map.rs",
             "tests/alloc.rs",

@@ -4,6 +4,7 @@
 // by 4 tokens. A result is one running sum over the columns in their order, so it does not
 // depend on which tokens share its tile.
 
+#import lane
 #import quant
 #import x_tokens
 
@@ -47,9 +48,9 @@ fn add(sums: vec4<f32>, at: u32, part: u32, x: Tokens) -> vec4<f32> {
     );
 }
 
-fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Sums {
-    let t = 4u * (lane / 8u);
-    let r = lane % 8u;
+fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
+    let t = 4u * (lane.index / 8u);
+    let r = lane.index % 8u;
     let busy = token + t < live;
     var s0 = vec4(0.0);
     var s1 = vec4(0.0);
@@ -61,10 +62,10 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: u32) -> Sums {
     var s7 = vec4(0.0);
     for (var i = 0u; i < stretches(); i++) {
         workgroupBarrier();
-        if (lane < 64u) {
-            fetch_w(row + lane, i, lane);
+        if (lane.index < 64u) {
+            fetch_w(row + lane.index, i, lane.index);
         } else {
-            fetch_x(token, live, i, lane - 64u);
+            fetch_x(token, live, i, lane.index - 64u);
         }
         workgroupBarrier();
         if (busy) {

@@ -1,8 +1,9 @@
 //! Generation: chains of tokens, cut at stop tokens and limits, out as text.
 
+use super::rows::Picks;
 use super::{Sampling, Session};
 use crate::error::{ErrorKind, Result};
-use crate::exec::state::{FULL, RUNNING, STOPPED};
+use crate::exec::state::{FULL, RUNNING, STOPPED, STOPS_MAX};
 use crate::text::Utf8Stream;
 use std::time::{Duration, Instant};
 
@@ -100,79 +101,134 @@ impl Session {
         options.sampling.check()?;
         self.check_sequence()?;
         let start = Instant::now();
-        let mut stream = Utf8Stream::new(self.model.tokenizer.piece_bytes_max());
-        let (finish, tokens) = self.chains(options, &mut stream, each)?;
-        if let Some(text) = Some(stream.flush()).filter(|text| !text.is_empty()) {
+        let mut stops = [0; STOPS_MAX];
+        let mut answer = Answer {
+            options,
+            chain: Chain::new(options.chain, self.profile().chain_tokens),
+            stops: self.stops(options, &mut stops),
+            stream: Utf8Stream::new(self.model.tokenizer.piece_bytes_max()),
+            each,
+            limit: match options.max_tokens {
+                0 => usize::MAX,
+                n => n as usize,
+            },
+            picked: 0,
+        };
+        let finish = self.answer(&mut answer)?;
+        let text = answer.stream.flush();
+        if !text.is_empty() {
             let token = self.tokens.last().copied().unwrap_or_default();
-            each(Piece { token, text });
+            (answer.each)(Piece { token, text });
         }
         Ok(Stats {
-            tokens,
+            tokens: u32::try_from(answer.picked).unwrap_or(u32::MAX),
             took: start.elapsed(),
             finish,
         })
     }
 
-    /// Submits chains until something ends the answer; counts the tokens that were picked.
-    fn chains(
-        &mut self,
-        options: &Generate,
-        stream: &mut Utf8Stream,
-        each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Result<(Finish, u32)> {
-        let limit = if options.max_tokens == 0 {
-            u32::MAX
-        } else {
-            options.max_tokens
-        };
-        let mut chain = Chain::new(options.chain, self.model.executor.profile().chain_tokens);
-        let mut picked = 0;
-        // The tokenizer's list outlives the borrow of the session: it is copied once.
-        let mut stops = [0; 32];
+    /// The tokens that end an answer. The tokenizer's list is in the session, which picking changes:
+    /// it is copied once.
+    fn stops<'a>(&self, options: &Generate, room: &'a mut [u32; STOPS_MAX]) -> &'a [u32] {
         let known = self.model.tokenizer.stops();
         let count = if options.ignore_stops {
             0
         } else {
-            known.len().min(stops.len())
+            known.len().min(room.len())
         };
-        stops[..count].copy_from_slice(&known[..count]);
-        let finish = loop {
-            if picked >= limit {
-                break Finish::Length;
+        room[..count].copy_from_slice(&known[..count]);
+        &room[..count]
+    }
+
+    /// Picks until something ends the answer.
+    fn answer(&mut self, answer: &mut Answer<'_>) -> Result<Finish> {
+        loop {
+            if answer.picked >= answer.limit {
+                return Ok(Finish::Length);
             }
             if self.cancelled() {
-                break Finish::Cancelled;
+                return Ok(Finish::Cancelled);
             }
             if self.tokens.len() > self.model.facts.context as usize {
-                let Overflow::Shift { keep } = options.overflow else {
-                    break Finish::Context;
+                let Overflow::Shift { keep } = answer.options.overflow else {
+                    return Ok(Finish::Context);
                 };
                 self.make_room(keep);
             }
             match self.catch_up() {
-                Err(e) if e.kind() == ErrorKind::Cancelled => break Finish::Cancelled,
+                Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
                 other => other?,
             }
+            if let Some(finish) = self.chains(answer)? {
+                return Ok(finish);
+            }
+        }
+    }
+
+    /// Chains, one behind the other, until the answer ends or there is no more to submit. Where the
+    /// device runs ahead, the next one is submitted before one is read: the device never waits for
+    /// the host.
+    fn chains(&mut self, answer: &mut Answer<'_>) -> Result<Option<Finish>> {
+        self.begin(&answer.options.sampling, answer.stops)?;
+        let ahead = self.profile().runs_ahead;
+        let mut since = Instant::now();
+        let mut under_way = self.next_chain(answer)?;
+        while let Some((picks, times)) = under_way {
+            under_way = if ahead {
+                self.next_chain(answer)?
+            } else {
+                None
+            };
             let before = self.tokens.len();
-            let start = Instant::now();
-            let times = chain.next.min(limit - picked);
-            let done = self.advance(&options.sampling, times, &stops[..count])?;
-            chain.adapt(start.elapsed(), times);
-            let ended = self.hand_out(before, done, stream, each);
+            let done = self.collect(picks).inspect_err(|_| self.give_up())?;
+            answer.chain.adapt(since.elapsed(), times);
+            since = Instant::now();
+            let ended = self.hand_out(before, done, answer);
             if let Some(at) = ended {
+                self.give_up();
                 self.truncate(at);
             }
-            picked += u32::try_from(self.tokens.len() - before).unwrap_or(u32::MAX);
+            answer.picked += self.tokens.len() - before;
             match done {
-                _ if ended.is_some() => break Finish::Callback,
+                _ if ended.is_some() => return Ok(Some(Finish::Callback)),
                 RUNNING => {}
-                STOPPED => break Finish::Stop,
-                FULL if options.overflow == Overflow::Stop => break Finish::Context,
-                FULL => {}
+                STOPPED => return Ok(Some(Finish::Stop)),
+                FULL if answer.options.overflow == Overflow::Stop => {
+                    return Ok(Some(Finish::Context));
+                }
+                FULL => return Ok(None),
                 other => unreachable!("the shaders write no other reason than {other}"),
             }
-        };
-        Ok((finish, picked))
+            if (under_way.is_some() || self.room(answer) > 0) && self.cancelled() {
+                self.give_up();
+                return Ok(Some(Finish::Cancelled));
+            }
+            if under_way.is_none() {
+                under_way = self.next_chain(answer)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Submits the next chain, where there is room for a token of it.
+    fn next_chain(&mut self, answer: &Answer<'_>) -> Result<Option<(Picks, u32)>> {
+        let times = self.room(answer).min(answer.chain.next);
+        if times == 0 {
+            return Ok(None);
+        }
+        let picks = self.submit(&answer.options.sampling, times)?;
+        Ok(Some((picks, times)))
+    }
+
+    /// Tokens that may be picked behind those that are submitted; a chain stops by itself where the
+    /// context is full.
+    fn room(&self, answer: &Answer<'_>) -> u32 {
+        if self.submitted > self.model.facts.context as usize {
+            return 0;
+        }
+        let under_way = self.submitted - self.tokens.len();
+        let left = answer.limit - answer.picked - under_way;
+        u32::try_from(left).unwrap_or(u32::MAX)
     }
 
     /// Forgets the older half of what stands behind the first `keep` tokens.
@@ -185,25 +241,32 @@ impl Session {
 
     /// Hands the tokens behind `before` to the callback. `Some(n)`: it ended the answer, and the
     /// sequence keeps `n` tokens.
-    fn hand_out(
-        &self,
-        before: usize,
-        done: u32,
-        stream: &mut Utf8Stream,
-        each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Option<usize> {
+    fn hand_out(&self, before: usize, done: u32, answer: &mut Answer<'_>) -> Option<usize> {
         let last = self.tokens.len() - 1;
         for (at, &token) in self.tokens.iter().enumerate().skip(before) {
             if at == last && done == STOPPED {
                 return None;
             }
-            let text = stream.push(self.model.tokenizer.token_bytes(token));
-            if each(Piece { token, text }) == Flow::Stop {
+            let bytes = self.model.tokenizer.token_bytes(token);
+            let text = answer.stream.push(bytes);
+            if (answer.each)(Piece { token, text }) == Flow::Stop {
                 return Some(at + 1);
             }
         }
         None
     }
+}
+
+/// An answer as it is being picked.
+struct Answer<'a> {
+    options: &'a Generate,
+    chain: Chain,
+    stops: &'a [u32],
+    stream: Utf8Stream,
+    each: &'a mut dyn FnMut(Piece<'_>) -> Flow,
+    /// Tokens at most, and those so far.
+    limit: usize,
+    picked: usize,
 }
 
 /// How many tokens the next submission picks.

@@ -2,6 +2,7 @@
 
 use crate::error::{Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{Model, TableId};
 use crate::op::table::Place;
 use std::ops::Range;
@@ -119,6 +120,55 @@ pub(super) fn collect(model: &mut Model, row: Row, sequence: &mut Vec<u32>) -> R
         sequence.push(row.token);
     }
     Ok(())
+}
+
+/// What a chain picks for a sequence that has the first row of the step state, on its way here.
+pub(super) struct Picks {
+    copying: Copying,
+    /// Tokens of the sequence in front of it.
+    first: usize,
+    /// Those that come, at most; the context has no place for a last one beyond.
+    most: usize,
+}
+
+impl Picks {
+    /// Has them copied as they are once the chain is done that was submitted last, which had so many
+    /// tokens in front of it and picks `times` at most.
+    pub(super) fn ask(model: &mut Model, sequence: u32, first: usize, times: u32) -> Result<Self> {
+        let context = model.facts.context as usize;
+        let most = (times as usize).min(context - first);
+        let offset = history_offset(model, sequence, first);
+        let spans = [
+            Span::new(Place::State, ROWS_OFFSET, size_of::<Row>()),
+            Span::new(Place::History, offset, most * size_of::<u32>()),
+        ];
+        let some = if most == 0 { &spans[..1] } else { &spans };
+        Ok(Self {
+            copying: model.executor.copy(some)?,
+            first,
+            most,
+        })
+    }
+
+    /// Waits for them and appends them to the sequence. Returns the row's `done`.
+    pub(super) fn take(self, model: &mut Model, sequence: &mut Vec<u32>) -> Result<u32> {
+        let mut bytes = [0; COPY_BYTES_MAX];
+        let copied = &mut bytes[..size_of::<Row>() + self.most * size_of::<u32>()];
+        model.executor.take(self.copying, copied)?;
+        let (row, picked) = copied.split_at(size_of::<Row>());
+        let row: Row = bytemuck::pod_read_unaligned(row);
+        let context = model.facts.context as usize;
+        let position = row.position as usize;
+        // A chain behind one that ended the sequence has picked nothing.
+        let count = (position.min(context - 1) + 1).saturating_sub(self.first);
+        let picked = picked.chunks_exact(size_of::<u32>()).take(count);
+        sequence.extend(picked.map(bytemuck::pod_read_unaligned::<u32>));
+        if position == context {
+            // The history has no place for it.
+            sequence.push(row.token);
+        }
+        Ok(row.done)
+    }
 }
 
 /// Where the token of a position lies in the history, in bytes.

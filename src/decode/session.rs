@@ -1,7 +1,7 @@
 //! A session: the tokens of one sequence, and how many of them the KV cache holds.
 
 use super::Sampling;
-use super::rows::{collect, read_rows, write_rows, write_stops};
+use super::rows::{Picks, write_rows, write_stops};
 use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::exec::Lap;
@@ -27,6 +27,8 @@ pub struct Session {
     /// How many it held at most since they were computed from the first one on: what rings of
     /// layers with a window lost before that is gone.
     pub(super) deepest: usize,
+    /// How many tokens there are once the chains are done that were submitted, if none ends early.
+    pub(super) submitted: usize,
     /// Host copy of the step state and its rows, for writing and reading.
     pub(super) state: Vec<u8>,
     cancel: Cancel,
@@ -65,6 +67,7 @@ impl Session {
             tokens: Vec::with_capacity(context + 1),
             fed: 0,
             deepest: 0,
+            submitted: 0,
             state: vec![0; state_bytes(rows as usize)],
             cancel: Cancel::default(),
             model,
@@ -151,7 +154,7 @@ impl Session {
         sampling.check()?;
         self.check_sequence()?;
         self.catch_up()?;
-        self.advance(sampling, 1, &[])?;
+        self.advance(sampling, 1)?;
         self.tokens.last().copied().ok_or_else(unreachable_empty)
     }
 
@@ -165,7 +168,7 @@ impl Session {
         sampling.check()?;
         self.check_sequence()?;
         self.feed(&mut |_, _| {})?;
-        self.advance(sampling, 1, &[])?;
+        self.advance(sampling, 1)?;
         let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
         self.hold(self.tokens.len());
         Ok(token)
@@ -225,15 +228,17 @@ impl Session {
     }
 
     /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.
-    /// Returns the row's `done`.
-    pub(super) fn advance(
-        &mut self,
-        sampling: &Sampling,
-        times: u32,
-        stops: &[u32],
-    ) -> Result<u32> {
+    fn advance(&mut self, sampling: &Sampling, times: u32) -> Result<()> {
+        self.begin(sampling, &[])?;
+        let picks = self.submit(sampling, times)?;
+        self.collect(picks).map(drop)
+    }
+
+    /// Tells the device where the sequence ends and how tokens are picked. It goes on from there by
+    /// itself, chain by chain.
+    pub(super) fn begin(&mut self, sampling: &Sampling, stops: &[u32]) -> Result<()> {
         let context = self.model.facts.context;
-        let last = *self.tokens.last().ok_or_else(unreachable_empty)?;
+        let token = *self.tokens.last().ok_or_else(unreachable_empty)?;
         // The row is the last token at its position; where it is fed, its logits are there.
         let position = self.tokens.len() - 1;
         if position >= context as usize {
@@ -243,30 +248,46 @@ impl Session {
         sampling.write(&mut head);
         write_stops(&mut head, stops);
         let row = Row {
-            token: last,
+            token,
             position: u32::try_from(position).expect("a position is under the context"),
             sequence: SEQUENCE,
             done: RUNNING,
         };
         write_rows(&mut self.model, &mut self.state, head, [row].into_iter())?;
+        self.submitted = self.tokens.len();
+        Ok(())
+    }
 
+    /// Submits a chain behind those that were since [`Session::begin`].
+    pub(super) fn submit(&mut self, sampling: &Sampling, times: u32) -> Result<Picks> {
         let id = self.model.at(sampling.table())?;
         let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
         let executor = &mut self.model.executor;
-        let mut times = times;
-        if self.fed == self.tokens.len() {
+        let first = self.submitted;
+        let mut whole = times;
+        if self.fed == first {
             executor.run(id, pick..end, 1)?;
-            times -= 1;
+            whole -= 1;
         }
-        if times > 0 {
-            executor.run(id, 0..end, times)?;
+        if whole > 0 {
+            executor.run(id, 0..end, whole)?;
         }
-        let row = read_rows(&mut self.model, &mut self.state, 1)?.next();
-        let row = row.expect("one was asked for");
-        collect(&mut self.model, row, &mut self.tokens)?;
+        self.submitted += times as usize;
+        Picks::ask(&mut self.model, SEQUENCE, first, times)
+    }
+
+    /// Waits for a chain and appends what it picked. Returns the row's `done`.
+    pub(super) fn collect(&mut self, picks: Picks) -> Result<u32> {
+        let done = picks.take(&mut self.model, &mut self.tokens)?;
         // The token picked last has not been fed.
         self.hold(self.tokens.len() - 1);
-        Ok(row.done)
+        Ok(done)
+    }
+
+    /// Collects none of the chains that were submitted since: the cache holds what they fed.
+    pub(super) fn give_up(&mut self) {
+        self.deepest = self.deepest.max(self.submitted - 1);
+        self.rewind(self.fed);
     }
 
     /// Forgets the tokens behind the first `keep`, to go on from there.

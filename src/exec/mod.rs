@@ -8,7 +8,7 @@ pub mod philox;
 pub mod state;
 
 use crate::device::Profile;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::op::table::{Place, Table};
 use crate::quant::Scales;
 use std::ops::Range;
@@ -61,9 +61,80 @@ pub struct Upload {
     pub took: Duration,
 }
 
+/// Bytes of a place.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The place.
+    pub place: Place,
+    /// Where they begin.
+    pub offset: usize,
+    /// How many they are.
+    pub bytes: usize,
+}
+
+impl Span {
+    /// Bytes of a place from an offset on.
+    pub fn new(place: Place, offset: usize, bytes: usize) -> Self {
+        Self {
+            place,
+            offset,
+            bytes,
+        }
+    }
+}
+
+/// Copies that may be on their way to the host at a time.
+pub const COPIES_MAX: usize = 4;
+/// Bytes of one at most.
+pub const COPY_BYTES_MAX: usize = 1024;
+
+/// A copy on its way to the host: its number among all.
+#[derive(Debug)]
+pub struct Copying(u64);
+
+/// Numbers copies; each has one of [`COPIES_MAX`] rooms until so many others were begun.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copies {
+    begun: u64,
+}
+
+impl Copies {
+    /// The next copy, of these spans, and its room.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for more than [`COPY_BYTES_MAX`] bytes.
+    fn begin(&mut self, spans: &[Span]) -> Result<(Copying, usize)> {
+        let bytes: usize = spans.iter().map(|span| span.bytes).sum();
+        if bytes > COPY_BYTES_MAX {
+            bail!(Argument, "a copy of {bytes} bytes is over {COPY_BYTES_MAX}");
+        }
+        let copying = Copying(self.begun);
+        self.begun += 1;
+        let room = Self::room(&copying);
+        Ok((copying, room))
+    }
+
+    /// The room of a copy that has it still.
+    ///
+    /// # Errors
+    ///
+    /// `State` where it has not.
+    fn find(&self, copying: &Copying) -> Result<usize> {
+        if self.begun - copying.0 > COPIES_MAX as u64 {
+            bail!(State, "a copy that is {COPIES_MAX} others ago is forgotten");
+        }
+        Ok(Self::room(copying))
+    }
+
+    fn room(copying: &Copying) -> usize {
+        usize::try_from(copying.0 % COPIES_MAX as u64).expect("a small number")
+    }
+}
+
 /// A device with tables linked to it: their places have memory, their kernels are chosen.
 ///
-/// Places begin as zeros. `run` allocates nothing.
+/// Places begin as zeros. Nothing that is done between two tokens allocates.
 pub trait Executor: Send {
     /// The facts that the tables were planned with.
     fn profile(&self) -> &Profile;
@@ -93,6 +164,21 @@ pub trait Executor: Send {
     ///
     /// As `write`, and `Device` or `DeviceLost`.
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Has spans copied as they are after whatever ran last, one behind the other; the host does not
+    /// wait for them.
+    ///
+    /// # Errors
+    ///
+    /// As `write`, and `Argument` for more than [`COPY_BYTES_MAX`] bytes.
+    fn copy(&mut self, spans: &[Span]) -> Result<Copying>;
+
+    /// Waits for a copy, and for nothing behind it, and takes its first bytes.
+    ///
+    /// # Errors
+    ///
+    /// `State` for a copy behind which [`COPIES_MAX`] others were begun; `Device` or `DeviceLost`.
+    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()>;
 
     /// Begins to time every command that runs, from nothing.
     ///

@@ -70,6 +70,7 @@ impl Device {
                     features: options.gpu_features,
                     forms: forms(options.precision),
                     replay: options.replay,
+                    kernel_folder: options.kernel_folder.clone(),
                 };
                 match gpu::open(&wanted) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),

@@ -24,6 +24,7 @@ pub struct Estimate {
     /// Bytes of working memory.
     pub scratch_bytes: u64,
     /// Bytes of all buffers together on a GPU, whose layouts of weights are its own; `None` on a CPU.
+    /// While weights go there, what they pass through comes on top: 64 MiB at most.
     pub device_bytes: Option<u64>,
     /// Positions of the KV cache.
     pub context: u32,

@@ -112,6 +112,9 @@ pub struct Options {
     /// A folder of tunings, as [`Tuning::write`] fills it: a GPU's tables follow that of this model on
     /// this adapter, where there is one. Sums may then have another order.
     pub tuning_folder: Option<PathBuf>,
+    /// A folder that keeps a GPU's compiled kernels for the next load, where its driver gives them
+    /// out; nothing is kept where absent.
+    pub kernel_folder: Option<PathBuf>,
     /// Tokens of a prefill chunk at most; 0 takes what suits the device.
     pub chunk_tokens: u32,
     /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.

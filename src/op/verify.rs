@@ -143,6 +143,7 @@ mod tests {
             chunk_tokens: 8,
             attention_part: 0,
             chain_tokens: 8,
+            runs_ahead: false,
         }
     }
 

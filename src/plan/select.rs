@@ -35,7 +35,7 @@ fn suits(form: Form, node: &Node) -> bool {
     match (form, node.op) {
         (Form::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
-            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 128
+            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
         _ => true,
     }
@@ -193,11 +193,11 @@ mod tests {
             "gemv_q8_0.subgroup"
         );
         assert_eq!(kernels(1, 16, &tuned(&[], &int8))[0], "gemv_q8_0");
-        // Tiles are made for many tokens, and heads of 128 elements at most.
+        // Tiles are made for many tokens, and heads of 512 elements at most.
         let tile = |many| {
             [
                 ("attention_f16.tile", [1, 2 * 16], many),
-                ("attention_f16.tile", [1, 2 * 136], many),
+                ("attention_f16.tile", [1, 2 * 520], many),
             ]
         };
         let all = Form::ALL;
@@ -206,7 +206,7 @@ mod tests {
             "attention_f16.tile"
         );
         assert_eq!(
-            kernels(3, 136, &tuned(all, &tile(true)))[1],
+            kernels(3, 520, &tuned(all, &tile(true)))[1],
             "attention_f16.subgroup"
         );
         assert_eq!(

@@ -265,11 +265,28 @@ fn operate(s: &mut Session, random: &mut Random) -> String {
             "score".into()
         }
         _ if length > 0 => {
-            let count = 1 + u32::try_from(random.below(30)).expect("small");
-            let keep = u32::try_from(random.below(30)).expect("small");
-            s.generate(&shifting(SAMPLED, count, keep), &mut |_| Flow::Continue)
-                .expect("it generates");
-            format!("generate {count}, keep {keep}")
+            let [count, keep, chain, end] =
+                [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
+            let options = Generate {
+                chain,
+                ..shifting(SAMPLED, 1 + count, keep)
+            };
+            // Some end before their time: chains are under way then.
+            let (cancel, mut heard) = (s.canceller(), 0);
+            let stats = s.generate(&options, &mut |_| {
+                heard += 1;
+                match heard == end {
+                    true if end % 2 == 0 => cancel.cancel(),
+                    true => return Flow::Stop,
+                    false => {}
+                }
+                Flow::Continue
+            });
+            s.forget_cancel();
+            // Half a character at the end is heard once more.
+            let picked = stats.expect("it generates").tokens;
+            assert!(heard == picked || heard == picked + 1);
+            format!("generate {count} by {chain}, keep {keep}, end behind {end}")
         }
         _ => String::new(),
     }

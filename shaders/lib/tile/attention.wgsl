@@ -1,9 +1,10 @@
-// Attention, a workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most 128.
+// Attention, a workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most 512.
 //
 // Keys and values come to workgroup memory a tile of positions at a time, for all tokens that lie
-// side by side in one sequence. Four lanes have a token: each scores every fourth position of a tile,
-// and sums every fourth vector of columns. Tiles begin at multiples of their size and a token's sums
-// run along the positions, so that they do not depend on its company.
+// side by side in one sequence. Four lanes have a token, or of longer heads 8 or 16, and fewer tokens
+// go at a time: each lane scores every fourth position of a tile, and sums every fourth vector of
+// columns. Tiles begin at multiples of their size and a token's sums run along the positions, so that
+// they do not depend on its company.
 
 #import keys_values
 #import tanh
@@ -60,10 +61,19 @@ fn main(
 ) {
     let head = unit_of(group, groups);
     let begin = group.y * TOKENS;
-    let limit = min(begin + TOKENS, min(params.tokens, state.live));
-    if (begin >= limit || head >= params.heads) {
+    let all = min(begin + TOKENS, min(params.tokens, state.live));
+    if (begin >= all || head >= params.heads) {
         return;
     }
+    let quads = params.head_dim / 4u;
+    let lanes = select(select(16u, 8u, quads <= 64u), 4u, quads <= 32u);
+    for (var at = begin; at < all; at += WG / lanes) {
+        attend(head, at, min(at + WG / lanes, all), lanes, lane);
+    }
+}
+
+// Some tokens, with so many lanes for each.
+fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
     let quads = params.head_dim / 4u;
     let octets = params.head_dim / 8u;
     let pitch = quads + 1u;
@@ -71,8 +81,8 @@ fn main(
     let stride = params.kv_heads * octets;
     let column = head / (params.heads / params.kv_heads) * octets;
 
-    let row = lane / 4u;
-    let part = lane % 4u;
+    let row = lane / lanes;
+    let part = lane % lanes;
     let token = begin + row;
     let query = (token * params.heads + head) * quads;
     let mine = row * POSITIONS;
@@ -112,7 +122,7 @@ fn main(
             }
             workgroupBarrier();
             if (alive) {
-                for (var j = part; j < size; j += 4u) {
+                for (var j = part; j < size; j += lanes) {
                     let position = at + j;
                     var score = LOWEST;
                     if (position >= own.first && position < own.end) {
@@ -145,7 +155,7 @@ fn main(
             // Everybody has seen the scores.
             workgroupBarrier();
             if (alive) {
-                for (var j = part; j < size; j += 4u) {
+                for (var j = part; j < size; j += lanes) {
                     let seen = at + j >= own.first && at + j < own.end;
                     scores[mine + j] = select(0.0, exp(scores[mine + j] - top), seen);
                 }
@@ -166,31 +176,31 @@ fn main(
                     let vector = j * pitch + part;
                     total += weight;
                     a += weight * tile[vector];
-                    b += weight * tile[vector + 4u];
-                    if (quads > 8u) {
-                        c += weight * tile[vector + 8u];
-                        d += weight * tile[vector + 12u];
+                    b += weight * tile[vector + lanes];
+                    if (quads > 2u * lanes) {
+                        c += weight * tile[vector + 2u * lanes];
+                        d += weight * tile[vector + 3u * lanes];
                     }
-                    if (quads > 16u) {
-                        e += weight * tile[vector + 16u];
-                        f += weight * tile[vector + 20u];
+                    if (quads > 4u * lanes) {
+                        e += weight * tile[vector + 4u * lanes];
+                        f += weight * tile[vector + 5u * lanes];
                     }
-                    if (quads > 24u) {
-                        g += weight * tile[vector + 24u];
-                        h += weight * tile[vector + 28u];
+                    if (quads > 6u * lanes) {
+                        g += weight * tile[vector + 6u * lanes];
+                        h += weight * tile[vector + 7u * lanes];
                     }
                 }
             }
         }
         if (alive) {
             put(query, part, a / total);
-            put(query, part + 4u, b / total);
-            put(query, part + 8u, c / total);
-            put(query, part + 12u, d / total);
-            put(query, part + 16u, e / total);
-            put(query, part + 20u, f / total);
-            put(query, part + 24u, g / total);
-            put(query, part + 28u, h / total);
+            put(query, part + lanes, b / total);
+            put(query, part + 2u * lanes, c / total);
+            put(query, part + 3u * lanes, d / total);
+            put(query, part + 4u * lanes, e / total);
+            put(query, part + 5u * lanes, f / total);
+            put(query, part + 6u * lanes, g / total);
+            put(query, part + 7u * lanes, h / total);
         }
         first = behind;
     }

@@ -17,7 +17,7 @@ mod step;
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::case::Case;
-use crate::exec::{Executor, Lap, Program};
+use crate::exec::{COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span};
 use crate::op::list::Op;
 use crate::op::table::Place;
 use link::Target;
@@ -108,6 +108,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
+        runs_ahead: false,
     })
 }
 
@@ -127,6 +128,8 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     Ok(Box::new(Cpu {
         profile: profile(&options)?,
         places: linked.places,
+        copies: Copies::default(),
+        copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
         laps: Vec::new(),
         timed_since: None,
         pool: Pool::new(linked.tables, target.threads)?,
@@ -169,6 +172,9 @@ pub fn cases(op: Op) -> &'static [Case] {
 struct Cpu {
     profile: Profile,
     places: BTreeMap<Place, Operand>,
+    copies: Copies,
+    /// Their rooms, one behind the other.
+    copied: Vec<u8>,
     /// For each table its commands, as timed.
     laps: Vec<Vec<Lap>>,
     /// Since when they are timed, while they are.
@@ -176,24 +182,31 @@ struct Cpu {
     pool: Pool,
 }
 
-impl Cpu {
-    /// Bytes of a place.
-    fn bytes(&mut self, place: Place, offset: usize, len: usize) -> Result<&mut [u8]> {
-        let Some(operand) = self.places.get(&place) else {
-            bail!(Argument, "{place:?} is no place of these tables");
-        };
-        let bytes = memory::between_runs(*operand, &mut self.pool);
-        let all = bytes.len();
-        match offset
-            .checked_add(len)
-            .and_then(|end| bytes.get_mut(offset..end))
-        {
-            Some(bytes) => Ok(bytes),
-            None => bail!(
-                Argument,
-                "{place:?}: {len} bytes from {offset} leave its {all}"
-            ),
-        }
+/// Bytes of a place, while no command runs.
+fn span_of<'a>(
+    places: &BTreeMap<Place, Operand>,
+    pool: &'a mut Pool,
+    span: Span,
+) -> Result<&'a mut [u8]> {
+    let Span {
+        place,
+        offset,
+        bytes: len,
+    } = span;
+    let Some(operand) = places.get(&place) else {
+        bail!(Argument, "{place:?} is no place of these tables");
+    };
+    let bytes = memory::between_runs(*operand, pool);
+    let all = bytes.len();
+    match offset
+        .checked_add(len)
+        .and_then(|end| bytes.get_mut(offset..end))
+    {
+        Some(bytes) => Ok(bytes),
+        None => bail!(
+            Argument,
+            "{place:?}: {len} bytes from {offset} leave its {all}"
+        ),
     }
 }
 
@@ -216,13 +229,31 @@ impl Executor for Cpu {
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.bytes(place, offset, bytes.len())?
-            .copy_from_slice(bytes);
+        let span = Span::new(place, offset, bytes.len());
+        span_of(&self.places, &mut self.pool, span)?.copy_from_slice(bytes);
         Ok(())
     }
 
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        bytes.copy_from_slice(self.bytes(place, offset, bytes.len())?);
+        let span = Span::new(place, offset, bytes.len());
+        bytes.copy_from_slice(span_of(&self.places, &mut self.pool, span)?);
+        Ok(())
+    }
+
+    fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
+        let (copying, room) = self.copies.begin(spans)?;
+        let mut at = room * COPY_BYTES_MAX;
+        for span in spans {
+            let bytes = span_of(&self.places, &mut self.pool, *span)?;
+            self.copied[at..at + span.bytes].copy_from_slice(bytes);
+            at += span.bytes;
+        }
+        Ok(copying)
+    }
+
+    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
+        let room = self.copies.find(&copying)? * COPY_BYTES_MAX;
+        bytes.copy_from_slice(&self.copied[room..room + bytes.len()]);
         Ok(())
     }
 

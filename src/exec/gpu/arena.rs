@@ -1,9 +1,10 @@
 //! The buffers behind the places of tables.
 
 use super::device::Device;
+use super::readback::READBACK_BYTES;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::exec::Upload;
+use crate::exec::{Span, Upload};
 use crate::op::table::{self, Place, SlotInfo, Table};
 
 /// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
@@ -85,13 +86,20 @@ impl Arena {
         if matches!(place, Place::Weight(..)) {
             bail!(Argument, "gpu: {place:?}: weights are written by linking");
         }
-        if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
-            bail!(
-                Argument,
-                "gpu: {place:?}: {bytes} bytes at {offset} are no whole words"
-            );
-        }
+        whole_words(place, offset, bytes)?;
         Ok(entry)
+    }
+
+    /// Checks that these spans are of known places, in whole words.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` where one is not.
+    pub(super) fn copyable(&self, spans: &[Span]) -> Result<()> {
+        spans.iter().try_for_each(|span| {
+            self.range(span.place, span.offset, span.bytes)?;
+            whole_words(span.place, span.offset, span.bytes)
+        })
     }
 
     /// Writes the zeros that wgpu leaves out until it sees that a buffer is used.
@@ -105,10 +113,22 @@ impl Arena {
     }
 }
 
-/// Bytes of the buffers that tables will have on a device of this profile.
+fn whole_words(place: Place, offset: usize, bytes: usize) -> Result<()> {
+    if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
+        bail!(
+            Argument,
+            "gpu: {place:?}: {bytes} bytes at {offset} are no whole words"
+        );
+    }
+    Ok(())
+}
+
+/// Bytes of the buffers that tables will have on a device of this profile, and of those that the
+/// host reads from. While weights go there, what they pass through comes on top: 64 MiB at most.
 pub fn planned_bytes(tables: &[Table], profile: &Profile) -> u64 {
     let places = table::places(tables).into_values();
-    places.map(|slot| sizes(slot, profile)[1]).sum()
+    let places: u64 = places.map(|slot| sizes(slot, profile)[1]).sum();
+    places + READBACK_BYTES as u64
 }
 
 /// Bytes of a slot that count, and of its buffer.

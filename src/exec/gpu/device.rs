@@ -4,7 +4,7 @@
     reason = "wgpu compiles loops without its own counters only through an unsafe function"
 )]
 
-use super::{recorded, upload};
+use super::{forms, recorded, trial, upload};
 use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile, Replay};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
@@ -17,18 +17,11 @@ use std::task::{Poll, Waker};
 /// What the shaders need; everything else is optional.
 const FEATURES: wgpu::Features = wgpu::Features::IMMEDIATES;
 /// What kernels and tools can use where it is there.
-const OPTIONAL: [(&str, wgpu::Features); 2] = [
+const OPTIONAL: [(&str, wgpu::Features); 3] = [
     ("subgroups", wgpu::Features::SUBGROUP),
+    ("cooperative_matrix", forms::MATRIX),
     ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
 ];
-
-/// What a form of kernels needs beside that.
-fn features(form: Form) -> wgpu::Features {
-    match form {
-        Form::Subgroup | Form::Int8 => wgpu::Features::SUBGROUP,
-        Form::Tile => wgpu::Features::empty(),
-    }
-}
 
 /// Storage buffers of one kernel.
 const BINDINGS: u32 = 8;
@@ -58,6 +51,8 @@ pub struct Options {
     pub forms: Option<Vec<Form>>,
     /// How tables are replayed.
     pub replay: Replay,
+    /// A folder that keeps compiled kernels for the next time.
+    pub kernel_folder: Option<PathBuf>,
 }
 
 /// The adapters of this machine, in the order of the indices of [`Options::adapter`].
@@ -79,7 +74,8 @@ pub fn open(options: &Options) -> Result<Option<Device>> {
         Some(wanted) => Some(named(&adapters, wanted, options)?),
         None => best(&adapters, options),
     };
-    adapter.map(|a| request(a, options)).transpose()
+    let device = adapter.map(|a| request(a, options)).transpose()?;
+    Ok(device.map(Device::tried))
 }
 
 /// An open device. Clones are the same device.
@@ -89,6 +85,9 @@ pub struct Device {
     pub(super) queue: wgpu::Queue,
     pub(super) failure: Arc<Failure>,
     pub(super) shader_folder: Option<PathBuf>,
+    pub(super) kernel_folder: Option<PathBuf>,
+    /// The adapter's numbers: vendor and device.
+    pub(super) pci: [u32; 2],
     /// Whether tables are replayed from recorded command buffers.
     pub(super) recorded: bool,
     /// Held by whoever uses the queue, where wgpu is not alone with it.
@@ -111,12 +110,29 @@ impl Device {
         }
     }
 
-    /// Bytes of all buffers on it, where the back end tells.
-    pub fn allocated_bytes(&self) -> Option<u64> {
+    /// The same without the forms whose products come out wrong.
+    fn tried(mut self) -> Self {
+        let (inexact, mut forms): (Vec<Form>, Vec<Form>) = self
+            .profile
+            .forms
+            .iter()
+            .partition(|form| forms::on_trial(**form));
+        for form in inexact {
+            match trial::multiplies(&self, form) {
+                Ok(()) => forms.push(form),
+                Err(error) => tracing::warn!(%error, "this form of kernels is not used"),
+            }
+        }
+        Arc::make_mut(&mut self.profile).forms = forms;
+        self
+    }
+
+    /// The name and bytes of every buffer that wgpu has on it, where the back end tells.
+    pub fn allocations(&self) -> Option<Vec<(String, u64)>> {
         // Buffers go once the device is done with them, and with a poll behind that.
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
-        let report = self.wgpu.generate_allocator_report()?;
-        Some(report.allocations.iter().map(|a| a.size).sum())
+        let all = self.wgpu.generate_allocator_report()?.allocations;
+        Some(all.into_iter().map(|a| (a.name, a.size)).collect())
     }
 
     /// Loses the device, as when a driver resets it: for tests of what comes after.
@@ -356,14 +372,16 @@ fn named<'a>(
 }
 
 fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
-    let forms = forms(adapter, options);
+    let forms = forms::of(adapter, options);
     let limits = limits(adapter, options);
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("tabla"),
         required_features: forms
             .iter()
-            .fold(FEATURES, |all, form| all | features(*form))
-            .union(timestamps(adapter, options)),
+            .fold(FEATURES, |all, form| all | forms::features(*form))
+            .union(timestamps(adapter, options))
+            .union(adapter.features() & wgpu::Features::PIPELINE_CACHE),
+        experimental_features: forms::experimental(&forms),
         required_limits: limits.clone(),
         // Large blocks to place buffers in would be wasted: the large buffers are weights.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
@@ -387,30 +405,18 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         Replay::Auto => recorded::able(&wgpu).is_ok(),
         Replay::Recorded => recorded::able(&wgpu).map(|()| true)?,
     };
+    let info = adapter.get_info();
     Ok(Device {
-        profile: Arc::new(profile(adapter.get_info(), &limits, forms)),
+        profile: Arc::new(profile(&info, &limits, forms)),
         wgpu,
         queue,
         failure,
         shader_folder: options.shader_folder.clone(),
+        kernel_folder: options.kernel_folder.clone(),
+        pci: [info.vendor, info.device],
         recorded,
         turn: Arc::default(),
     })
-}
-
-/// The forms of kernels that the device will run.
-fn forms(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
-    let wanted = |form: &Form| {
-        let forms = options.forms.as_ref();
-        forms.is_none_or(|forms| forms.contains(form))
-    };
-    let has = match options.features {
-        GpuFeatures::All => adapter.features(),
-        GpuFeatures::Baseline => wgpu::Features::empty(),
-    };
-    let able = |form: &Form| has.contains(features(*form));
-    let all = Form::ALL.iter().copied();
-    all.filter(|form| wanted(form) && able(form)).collect()
 }
 
 /// What timing commands needs, where the device has it.
@@ -433,11 +439,11 @@ fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
     }
 }
 
-fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
+fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
-        driver: driver(&info),
-        name: info.name,
+        driver: driver(info),
+        name: info.name.clone(),
         backend: info.backend.to_str().to_string(),
         threads: 0,
         cache_bytes: 0,
@@ -452,5 +458,6 @@ fn profile(info: wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> 
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,
+        runs_ahead: true,
     }
 }

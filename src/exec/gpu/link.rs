@@ -2,13 +2,14 @@
 
 use super::arena::Arena;
 use super::device::Device;
+use super::kept::{self, Kept};
 use super::pipelines;
 use super::readback::Readback;
 use super::recorded;
 use super::run::{Command, Linked};
 use super::upload::{self, Stream};
 use crate::error::{Result, bail};
-use crate::exec::{Executor, Program, Tensors, Upload};
+use crate::exec::{Copies, Executor, Program, Tensors, Upload};
 use crate::op::list::Op;
 use crate::op::shaders;
 use crate::op::table::{DispatchCmd, KernelId, Place, Table};
@@ -88,9 +89,14 @@ impl Parts {
 
 /// Links for replay through wgpu.
 fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
-    let make = |shader: &_, text: &_| pipelines::pipeline(&device, shader, text);
+    let kept = Kept::read(&device);
+    let cache = kept::cache(&device, &kept);
+    let make = |shader: &_, text: &_| pipelines::pipeline(&device, cache.as_ref(), shader, text);
     let fill = || filled(&device, &parts.program);
     let (pipelines, arena) = pipelines::compile(&device, &parts.kernels, &make, fill)?;
+    if let Some(bytes) = cache.and_then(|cache| cache.get_data()) {
+        kept.replace(&bytes);
+    }
     let bind = |group: &Group| {
         let name = parts.kernels[group.pipeline].name();
         let layout = &pipelines[group.pipeline].layout;
@@ -106,6 +112,7 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
         groups,
         arena,
         readback,
+        copies: Copies::default(),
         clock: None,
         device,
     }))

@@ -8,6 +8,8 @@
 mod arena;
 mod clock;
 mod device;
+mod forms;
+mod kept;
 mod laps;
 mod layout;
 mod link;
@@ -26,6 +28,7 @@ mod readback;
 mod recorded;
 mod run;
 pub mod source;
+mod trial;
 mod upload;
 
 pub use arena::planned_bytes;

@@ -146,9 +146,14 @@ fn text(device: &Device, shader: &Shader) -> Result<Text> {
     }
 }
 
-/// Compiles a kernel by wgpu.
-pub(super) fn pipeline(device: &Device, shader: &Shader, text: &Text) -> Result<Pipeline> {
-    let ((layout, compute), error) = device.caught(|| create(device, shader, text));
+/// Compiles a kernel by wgpu, or has it out of the cache.
+pub(super) fn pipeline(
+    device: &Device,
+    cache: Option<&wgpu::PipelineCache>,
+    shader: &Shader,
+    text: &Text,
+) -> Result<Pipeline> {
+    let ((layout, compute), error) = device.caught(|| create(device, cache, shader, text));
     match error {
         Some(error) => {
             device.failure.check()?;
@@ -160,6 +165,7 @@ pub(super) fn pipeline(device: &Device, shader: &Shader, text: &Text) -> Result<
 
 fn create(
     device: &Device,
+    cache: Option<&wgpu::PipelineCache>,
     shader: &Shader,
     text: &Text,
 ) -> (wgpu::BindGroupLayout, wgpu::ComputePipeline) {
@@ -209,7 +215,7 @@ fn create(
                 zero_initialize_workgroup_memory: false,
                 ..Default::default()
             },
-            cache: None,
+            cache,
         });
     (layout, compute)
 }

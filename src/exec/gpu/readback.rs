@@ -1,13 +1,17 @@
-//! Reading back: a copy into one mappable buffer, kept for the life of the executor.
+//! Reading back: copies into mappable buffers, kept for the life of the executor.
 
+use super::arena::Arena;
 use super::device::Device;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of the mappable buffer: the logits of 256 Ki tokens.
-const STAGING_BYTES: u64 = 1 << 20;
+/// Bytes that are read at once: the logits of 256 Ki tokens.
+pub(super) const READ_BYTES: usize = 1 << 20;
+/// Bytes of what the host reads from: room for what is read at once, and for each copy.
+pub(super) const READBACK_BYTES: usize = READ_BYTES + COPIES_MAX * COPY_BYTES_MAX;
 /// How long to ask the device again and again before the thread sleeps for it: waking up takes
 /// longer than most tokens have left by then.
 const SPIN: Duration = Duration::from_millis(1);
@@ -16,33 +20,31 @@ const MAPPING: u32 = 0;
 const MAPPED: u32 = 1;
 const FAILED: u32 = 2;
 
-/// The mappable buffer and what the last mapping came to.
+/// The mappable buffers: one for what is read at once, and one for the room of each copy.
 #[derive(Debug)]
 pub(super) struct Readback {
-    staging: wgpu::Buffer,
+    read: Staging,
+    copies: [Staging; COPIES_MAX],
+}
+
+/// A mappable buffer and what its last mapping came to.
+#[derive(Debug)]
+struct Staging {
+    buffer: wgpu::Buffer,
     outcome: Arc<AtomicU32>,
+    /// The submission that fills it, while it is mapped or about to be.
+    filled_by: Option<wgpu::SubmissionIndex>,
 }
 
 impl Readback {
     pub(super) fn new(device: &Device) -> Result<Self> {
-        let (staging, error) = device.caught(|| {
-            device.wgpu.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("readback"),
-                size: STAGING_BYTES,
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        });
-        if let Some(error) = error {
-            device.failure.check()?;
-            return Err(Error::new(
-                ErrorKind::Memory,
-                format_args!("gpu: readback: {STAGING_BYTES} bytes: {error}"),
-            ));
+        let mut copies = Vec::with_capacity(COPIES_MAX);
+        for _ in 0..COPIES_MAX {
+            copies.push(Staging::new(device, COPY_BYTES_MAX as u64)?);
         }
         Ok(Self {
-            staging,
-            outcome: Arc::new(AtomicU32::new(MAPPING)),
+            read: Staging::new(device, READ_BYTES as u64)?,
+            copies: copies.try_into().expect("so many were made"),
         })
     }
 
@@ -54,50 +56,116 @@ impl Readback {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let piece = usize::try_from(STAGING_BYTES).expect("1 MiB") - 8;
+        // An odd piece takes a word more.
+        let piece = READ_BYTES - 8;
         let mut at = offset;
         for some in bytes.chunks_mut(piece) {
-            self.read_piece(device, source, at, some)?;
+            let start = at & !3;
+            let skip = usize::try_from(at - start).expect("under 4");
             at += some.len() as u64;
+            let part = (source, start, at.next_multiple_of(4) - start);
+            self.read.fill(device, [part].into_iter())?;
+            self.read.take(device, skip, some)?;
         }
         Ok(())
     }
 
-    fn read_piece(
+    /// Has spans copied to a room, one behind the other, for `take`.
+    pub(super) fn copy(
         &mut self,
         device: &Device,
-        source: &wgpu::Buffer,
-        offset: u64,
-        bytes: &mut [u8],
+        arena: &Arena,
+        spans: &[Span],
+        room: usize,
     ) -> Result<()> {
-        let start = offset & !3;
-        let size = (offset + bytes.len() as u64).next_multiple_of(4) - start;
+        arena.copyable(spans)?;
+        let sources = spans.iter().filter_map(|span| {
+            let entry = arena.find(span.place)?;
+            Some((&entry.buffer, span.offset as u64, span.bytes as u64))
+        });
+        self.copies[room].fill(device, sources)
+    }
+
+    /// Waits for what was copied to a room.
+    pub(super) fn take(&mut self, device: &Device, room: usize, bytes: &mut [u8]) -> Result<()> {
+        self.copies[room].take(device, 0, bytes)
+    }
+}
+
+impl Staging {
+    fn new(device: &Device, size: u64) -> Result<Self> {
+        let (buffer, error) = device.caught(|| {
+            device.wgpu.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("readback"),
+                size,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        });
+        if let Some(error) = error {
+            device.failure.check()?;
+            return Err(Error::new(
+                ErrorKind::Memory,
+                format_args!("gpu: readback: {size} bytes: {error}"),
+            ));
+        }
+        Ok(Self {
+            buffer,
+            outcome: Arc::new(AtomicU32::new(MAPPING)),
+            filled_by: None,
+        })
+    }
+
+    /// Submits a copy of parts of buffers, one behind the other, and has the buffer mapped once it
+    /// is done.
+    fn fill<'a>(
+        &mut self,
+        device: &Device,
+        sources: impl Iterator<Item = (&'a wgpu::Buffer, u64, u64)>,
+    ) -> Result<()> {
+        // What nobody took is forgotten.
+        self.unmap();
         let mut encoder = device.wgpu.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(source, start, &self.staging, 0, size);
+        let mut to = 0;
+        for (source, start, size) in sources {
+            encoder.copy_buffer_to_buffer(source, start, &self.buffer, to, size);
+            to += size;
+        }
         let submission = device.queue.submit([encoder.finish()]);
         device.failure.check()?;
-        let slice = self.staging.slice(..size);
+        // A mapping that was given up has told so by now.
         self.outcome.store(MAPPING, Ordering::Relaxed);
         let outcome = Arc::clone(&self.outcome);
-        slice.map_async(wgpu::MapMode::Read, move |result| {
+        let mapped = self.buffer.slice(..to);
+        mapped.map_async(wgpu::MapMode::Read, move |result| {
             let value = if result.is_ok() { MAPPED } else { FAILED };
             outcome.store(value, Ordering::Release);
         });
-        if let Err(error) = self.wait(device, submission) {
-            self.staging.unmap();
-            return Err(error);
+        self.filled_by = Some(submission);
+        Ok(())
+    }
+
+    fn unmap(&mut self) {
+        if self.filled_by.take().is_some() {
+            self.buffer.unmap();
         }
-        let view = slice.get_mapped_range().map_err(|e| device.explain(e));
-        let copied = view.map(|view| {
-            let skip = usize::try_from(offset - start).expect("under 4");
+    }
+
+    /// Waits for the copy and takes bytes of it, from `skip` on.
+    fn take(&mut self, device: &Device, skip: usize, bytes: &mut [u8]) -> Result<()> {
+        let taken = self.wait(device).and_then(|()| {
+            let size = (skip + bytes.len()).next_multiple_of(4);
+            let view = self.buffer.slice(..size as u64).get_mapped_range();
+            let view = view.map_err(|e| device.explain(e))?;
             bytes.copy_from_slice(&view[skip..skip + bytes.len()]);
+            Ok(())
         });
-        self.staging.unmap();
-        copied
+        self.unmap();
+        taken
     }
 
     /// Until the mapping has an outcome: a bounded spin, then sleep.
-    fn wait(&self, device: &Device, submission: wgpu::SubmissionIndex) -> Result<()> {
+    fn wait(&self, device: &Device) -> Result<()> {
         let begun = Instant::now();
         let mut poll = wgpu::PollType::Poll;
         loop {
@@ -115,7 +183,7 @@ impl Readback {
             let waited = begun.elapsed();
             if waited > SPIN {
                 poll = wgpu::PollType::Wait {
-                    submission_index: Some(submission.clone()),
+                    submission_index: self.filled_by.clone(),
                     timeout: None,
                 };
             }

@@ -6,7 +6,7 @@ use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::exec::{Executor, Lap, Upload};
+use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload};
 use crate::op::table::{Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ pub(super) struct Linked {
     pub(super) groups: Vec<wgpu::BindGroup>,
     pub(super) arena: Arena,
     pub(super) readback: Readback,
+    pub(super) copies: Copies,
     /// What times the commands, once that was asked for.
     pub(super) clock: Option<Clock>,
 }
@@ -145,6 +146,19 @@ impl Executor for Linked {
         let entry = self.arena.range(place, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
+    }
+
+    fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
+        self.device.failure.check()?;
+        let (copying, room) = self.copies.begin(spans)?;
+        self.readback.copy(&self.device, &self.arena, spans, room)?;
+        Ok(copying)
+    }
+
+    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
+        self.device.failure.check()?;
+        let room = self.copies.find(&copying)?;
+        self.readback.take(&self.device, room, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {

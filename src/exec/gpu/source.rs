@@ -91,41 +91,49 @@ impl Which<'_> {
 ///
 /// Names the file that `read` does not have.
 pub fn expand(which: Which<'_>, read: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
-    let mut out = String::new();
-    let mut seen = Vec::new();
-    paste(
-        format!("{}.wgsl", which.stem),
-        which,
-        read,
-        &mut seen,
-        &mut out,
-    )?;
-    Ok(out)
+    let mut text = Text::default();
+    paste(format!("{}.wgsl", which.stem), which, read, &mut text)?;
+    Ok(text.enables + &text.lines)
+}
+
+/// A text that grows.
+#[derive(Default)]
+struct Text {
+    /// Directives, which stand in front of everything else.
+    enables: String,
+    lines: String,
+    /// The files that are in it.
+    files: Vec<String>,
 }
 
 fn paste(
     file: String,
     which: Which<'_>,
     read: &dyn Fn(&str) -> Option<String>,
-    seen: &mut Vec<String>,
-    out: &mut String,
+    text: &mut Text,
 ) -> Result<(), String> {
-    if seen.contains(&file) {
+    if text.files.contains(&file) {
         return Ok(());
     }
-    let text = read(&file).ok_or_else(|| format!("no file {file}"))?;
-    seen.push(file);
-    for line in text.lines() {
+    let own = read(&file).ok_or_else(|| format!("no file {file}"))?;
+    text.files.push(file);
+    for line in own.lines() {
         let Some(import) = line.strip_prefix("#import ") else {
-            out.push_str(line);
-            out.push('\n');
+            let directive = line.starts_with("enable ");
+            let part = if directive {
+                &mut text.enables
+            } else {
+                &mut text.lines
+            };
+            part.push_str(line);
+            part.push('\n');
             continue;
         };
         let import = import.trim();
         let mut targets = which.targets(import);
         let target = targets.find(|target| read(target).is_some());
         let target = target.ok_or_else(|| format!("no file lib/{import}.wgsl"))?;
-        paste(target, which, read, seen, out)?;
+        paste(target, which, read, text)?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use bits::{bit_mat, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
-use executor::{chain, dead, read_write, too_large};
+use executor::{chain, copies, dead, read_write, too_large};
 use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, wide_grid,
@@ -79,6 +79,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("argmax", argmax),
     ("advance", advance),
     ("chain", chain),
+    ("copies", copies),
     ("a dead state", dead),
     ("read and write", read_write),
     ("too large", too_large),
@@ -185,27 +186,31 @@ fn each_form_of_a_kernel_alone() {
     }
 }
 
-/// Activations that int8 holds as they are give what f32 gives.
+/// Activations that int8 and f16 hold as they are give what f32 gives.
 #[test]
-fn products_in_int8() {
-    let options = Options {
-        forms: Some(vec![Form::Int8]),
-        ..software()
-    };
-    let Some(device) = devices(&options, 4).pop() else {
-        return;
-    };
-    if device.profile().forms != [Form::Int8] {
-        return say(format_args!("Int8: SKIPPED, the adapter lacks it"));
-    }
-    let checks: [(&str, Check); 4] = [
-        ("weights of every type", types_shortly),
-        ("gemm, the same bits in any company", gemm_bits),
-        ("experts", company),
-        ("what is no number", nan_stays),
-    ];
-    for (name, check) in checks {
-        let error = check(&device);
-        say(format_args!("int8, {name}: error {error:.1e}"));
+fn products_in_other_numbers() {
+    let inexact = Form::ALL.iter().copied().filter(|form| !form.exact());
+    for form in inexact {
+        let options = Options {
+            forms: Some(vec![form]),
+            ..software()
+        };
+        let Some(device) = devices(&options, 4).pop() else {
+            return;
+        };
+        if device.profile().forms != [form] {
+            say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
+            continue;
+        }
+        let checks: [(&str, Check); 4] = [
+            ("weights of every type", types_shortly),
+            ("gemm, the same bits in any company", gemm_bits),
+            ("experts", company),
+            ("what is no number", nan_stays),
+        ];
+        for (name, check) in checks {
+            let error = check(&device);
+            say(format_args!("{form:?}, {name}: error {error:.1e}"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::rig::{Rig, UNTOUCHED, Weight, close, live, shape, then_untouched, wholes, wide};
 use crate::fill::Filling;
+use half::f16;
 use std::sync::Arc;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
@@ -111,10 +112,18 @@ fn product(
     rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
     rig.executor.run(0, at..at + 1, 1).unwrap();
     let x = wide(&x[..cols * alive as usize]);
+    // Matrix units take weights in f16; the activations are whole numbers in all forms.
+    let kernel = rig.table.cmds[at].kernel.name();
+    let halved = kernel.contains("matrix");
+    let halve = |w: &f64| f16::from_f64(*w).to_f64();
+    let w: Vec<f64> = match halved {
+        true => m.decoded.iter().map(halve).collect(),
+        false => m.decoded.clone(),
+    };
     // Terms cancel: what they are without signs sets the scale of the error.
     let (mut wanted, mut size) = (Vec::new(), 0.0);
     for x in x.chunks(cols) {
-        for w in m.decoded.chunks(cols) {
+        for w in w.chunks(cols) {
             let terms = w.iter().zip(x).map(|(w, x)| w * x);
             wanted.push(before + terms.clone().sum::<f64>());
             size = terms.map(f64::abs).sum::<f64>().max(size);

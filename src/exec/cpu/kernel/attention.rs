@@ -229,5 +229,8 @@ pub(super) const CASES: &[Case] = &[
     case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
     case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
     case!("ring of blocks", F16, 1/1 at 700 of 1024, 2/1 x 16, window 515, cap 0.0),
+    case!("many heads of 256", F16, 20/19 at 30 of 64, 2/1 x 256),
+    case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9, cap 0.0),
+    case!("many heads of 512", F32, 19/18 at 20 of 64, 2/1 x 512, window 16, cap 2.0),
     case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
 ];

@@ -4,6 +4,7 @@
 use super::context::Context;
 use super::{Buffers, spirv};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::gpu::kept::Kept;
 use crate::exec::gpu::link::Group;
 use crate::exec::gpu::pipelines::Text;
 use crate::op::shaders::Shader;
@@ -109,11 +110,35 @@ fn fill(context: &Context, buffers: &Buffers, group: &Group, set: vk::Descriptor
     unsafe { context.raw.update_descriptor_sets(&writes, &[]) };
 }
 
-/// Compiles a kernel.
+/// The driver's cache of compiled kernels, with what was kept of an earlier one.
+pub(super) fn cache(context: &Context, kept: &Kept) -> Result<vk::PipelineCache> {
+    if !kept.wanted() {
+        return Ok(vk::PipelineCache::null());
+    }
+    let info = vk::PipelineCacheCreateInfo::default().initial_data(kept.bytes());
+    // SAFETY: the bytes are a driver's, as the file's sum says; one that did not write them itself
+    // tells by their head.
+    let made = unsafe { context.raw.create_pipeline_cache(&info, None) };
+    let cache = context.checked("kernels", made)?;
+    Ok(context.keep(cache, ash::Device::destroy_pipeline_cache))
+}
+
+/// Keeps what the cache holds now.
+pub(super) fn keep(context: &Context, cache: vk::PipelineCache, kept: &Kept) -> Result<()> {
+    if kept.wanted() {
+        // SAFETY: the cache is of this device.
+        let bytes = unsafe { context.raw.get_pipeline_cache_data(cache) };
+        kept.replace(&context.checked("kernels", bytes)?);
+    }
+    Ok(())
+}
+
+/// Compiles a kernel, or has it out of the cache.
 pub(super) fn pipeline(
     context: &Context,
     layouts: &Layouts,
     options: &Options<'_>,
+    cache: vk::PipelineCache,
     (shader, text): (&Shader, &Text),
 ) -> Result<vk::Pipeline> {
     let (words, entry) = spirv::compile(text, options).map_err(|e| {
@@ -145,7 +170,6 @@ pub(super) fn pipeline(
     let info = vk::ComputePipelineCreateInfo::default()
         .stage(stage)
         .layout(layouts.pipelines[shader.bindings.len()]);
-    let cache = vk::PipelineCache::null();
     // SAFETY: module and layout are of this device, and agree: both follow the shader's list.
     let made = unsafe { context.raw.create_compute_pipelines(cache, &[info], None) };
     // SAFETY: a pipeline does not need the module once it is made.

@@ -18,12 +18,13 @@ mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
+use super::kept::Kept;
 use super::link::{Parts, filled};
 use super::pipelines;
 use super::run::{Command, in_table};
 use crate::device::Profile;
 use crate::error::Result;
-use crate::exec::{Executor, Lap, Upload};
+use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload};
 use crate::op::table::{Place, Table};
 use ash::vk;
 use clock::Clock;
@@ -31,7 +32,7 @@ use context::Context;
 pub(super) use context::{able, idle};
 use kernels::Layouts;
 use record::Recordings;
-use ring::Ring;
+use ring::{Ring, Source};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ struct Recorded {
     kernels: Kernels,
     recordings: Recordings,
     ring: Ring,
+    copies: Copies,
     buffers: Buffers,
     arena: Arena,
     /// What times the commands, once that was asked for.
@@ -95,12 +97,15 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
+    let kept = Kept::read(device);
+    let cache = kernels::cache(&context, &kept)?;
     let make = |shader: &_, text: &_| {
-        let pipeline = kernels::pipeline(&context, &layouts, &options, (shader, text))?;
+        let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (shader, text))?;
         Ok((pipeline, layouts.pipelines[shader.bindings.len()]))
     };
     let fill = || filled(device, &parts.program);
     let (pipelines, arena) = pipelines::compile(device, &parts.kernels, &make, fill)?;
+    kernels::keep(&context, cache, &kept)?;
     let turn = context.turn()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;
@@ -112,6 +117,7 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     Ok(Box::new(Recorded {
         recordings: Recordings::new(&context)?,
         ring: Ring::new(&context)?,
+        copies: Copies::default(),
         kernels: Kernels { pipelines, sets },
         commands: parts.commands,
         tables: parts.program.tables,
@@ -171,6 +177,25 @@ impl Executor for Recorded {
         let (buffer, _) = self.buffers[&entry.place];
         self.ring
             .read(&self.context, (buffer, offset as u64), bytes)
+    }
+
+    fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
+        let _turn = self.context.turn()?;
+        self.arena.copyable(spans)?;
+        let (copying, room) = self.copies.begin(spans)?;
+        let sources = spans.iter().map(|span| Source {
+            buffer: self.buffers[&span.place].0,
+            offset: span.offset as u64,
+            bytes: span.bytes,
+        });
+        self.ring.copy(&self.context, sources, room)?;
+        Ok(copying)
+    }
+
+    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
+        let _turn = self.context.turn()?;
+        let room = self.copies.find(&copying)?;
+        self.ring.take(&self.context, room, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {

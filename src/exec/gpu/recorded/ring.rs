@@ -8,6 +8,8 @@
 use super::context::Context;
 use super::record::{Before, barrier};
 use crate::error::Result;
+use crate::exec::gpu::readback::{READ_BYTES, READBACK_BYTES};
+use crate::exec::{COPIES_MAX, COPY_BYTES_MAX};
 use ash::vk;
 use std::ptr::NonNull;
 
@@ -17,8 +19,6 @@ const SLOTS: usize = 8;
 const INLINE_BYTES: usize = 64 << 10;
 /// Bytes of writes in one command buffer, before it is submitted.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
-/// Bytes that are read at once: the logits of 256 Ki tokens.
-const READ_BYTES: usize = 1 << 20;
 /// Command buffers of one submission at most.
 const SUBMITTED_MAX: usize = 64;
 
@@ -28,6 +28,16 @@ struct Slot {
     /// Signalled once the commands are done.
     fence: vk::Fence,
     pending: bool,
+    /// How often it was recorded.
+    turns: u64,
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) buffer: vk::Buffer,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
 }
 
 /// Command buffers that take turns, and the buffer that is read.
@@ -37,8 +47,11 @@ pub(super) struct Ring {
     at: usize,
     /// Bytes of writes that it holds so far; `None` while it is not being recorded.
     open: Option<usize>,
+    /// The buffer that the host sees: room for what is read at once, and for copies behind it.
     readable: vk::Buffer,
     mapped: NonNull<u8>,
+    /// Whose commands make each copy, and in which of their turns.
+    copies: [(usize, u64); COPIES_MAX],
 }
 
 // SAFETY: the address is of memory that the process shares with the device, not of a thread.
@@ -51,18 +64,20 @@ impl Ring {
             commands: vk::CommandBuffer::null(),
             fence: vk::Fence::null(),
             pending: false,
+            turns: 0,
         }; SLOTS];
         for (slot, commands) in slots.iter_mut().zip(buffers) {
             slot.commands = commands;
             slot.fence = context.fence()?;
         }
-        let (readable, mapped) = context.readable_buffer(READ_BYTES as u64)?;
+        let (readable, mapped) = context.readable_buffer(READBACK_BYTES as u64)?;
         Ok(Self {
             slots,
             at: 0,
             open: None,
             readable,
             mapped,
+            copies: [(0, 0); COPIES_MAX],
         })
     }
 
@@ -97,33 +112,85 @@ impl Ring {
     pub(super) fn read(
         &mut self,
         context: &Context,
-        (source, mut offset): (vk::Buffer, u64),
+        (buffer, mut offset): (vk::Buffer, u64),
         bytes: &mut [u8],
     ) -> Result<()> {
         for some in bytes.chunks_mut(READ_BYTES) {
-            let commands = self.begin(context)?;
-            barrier(context, commands, Before::Copy);
-            let region = vk::BufferCopy::default()
-                .src_offset(offset)
-                .size(some.len() as u64);
-            // SAFETY: the commands are being recorded; the caller holds the range to the source,
-            // and a piece fits into the other buffer.
-            unsafe {
-                context
-                    .raw
-                    .cmd_copy_buffer(commands, source, self.readable, &[region]);
-            }
-            barrier(context, commands, Before::Host);
-            let slot = self.at;
-            self.submit(context, vk::CommandBuffer::null(), 0)?;
+            let source = Source {
+                buffer,
+                offset,
+                bytes: some.len(),
+            };
+            let slot = self.fetch(context, [source].into_iter(), 0)?;
             self.rest(context, slot)?;
-            // SAFETY: so many bytes are mapped there, the device has written them and writes no
-            // others before the next read; no reference to them outlives the copy.
-            let read = unsafe { std::slice::from_raw_parts(self.mapped.as_ptr(), some.len()) };
-            some.copy_from_slice(read);
+            self.look(0, some);
             offset += some.len() as u64;
         }
         Ok(())
+    }
+
+    /// Has parts of buffers copied, after whatever was submitted, for `take`.
+    pub(super) fn copy(
+        &mut self,
+        context: &Context,
+        sources: impl Iterator<Item = Source>,
+        room: usize,
+    ) -> Result<()> {
+        let slot = self.fetch(context, sources, copied_at(room))?;
+        self.copies[room] = (slot, self.slots[slot].turns);
+        Ok(())
+    }
+
+    /// Waits for a copy.
+    pub(super) fn take(&mut self, context: &Context, room: usize, bytes: &mut [u8]) -> Result<()> {
+        let (slot, turn) = self.copies[room];
+        // A slot that had another turn since has waited for this one.
+        if self.slots[slot].turns == turn {
+            self.rest(context, slot)?;
+        }
+        self.look(copied_at(room), bytes);
+        Ok(())
+    }
+
+    /// Submits a copy of parts to where the host sees them, one behind the other, and says in which
+    /// slot.
+    fn fetch(
+        &mut self,
+        context: &Context,
+        sources: impl Iterator<Item = Source>,
+        mut to: usize,
+    ) -> Result<usize> {
+        let commands = self.begin(context)?;
+        barrier(context, commands, Before::Copy);
+        for source in sources {
+            let region = [vk::BufferCopy::default()
+                .src_offset(source.offset)
+                .dst_offset(to as u64)
+                .size(source.bytes as u64)];
+            let (from, readable) = (source.buffer, self.readable);
+            // SAFETY: the commands are being recorded; the caller holds the ranges to the sources,
+            // and together they fit into their room of the other buffer.
+            unsafe {
+                context
+                    .raw
+                    .cmd_copy_buffer(commands, from, readable, &region)
+            };
+            to += source.bytes;
+        }
+        barrier(context, commands, Before::Host);
+        let slot = self.at;
+        self.submit(context, vk::CommandBuffer::null(), 0)?;
+        Ok(slot)
+    }
+
+    /// Takes bytes that were copied to where the host sees them.
+    fn look(&self, at: usize, bytes: &mut [u8]) {
+        // SAFETY: the buffer is mapped and has room for that many bytes there.
+        let first = unsafe { self.mapped.as_ptr().add(at) };
+        // SAFETY: the device has written them and writes no others there before the next copy to
+        // the same room; no reference to them outlives this function.
+        let copied = unsafe { std::slice::from_raw_parts(first, bytes.len()) };
+        bytes.copy_from_slice(copied);
     }
 
     /// Submits what was written, and `recorded` behind it so many times.
@@ -168,6 +235,7 @@ impl Ring {
             // SAFETY: the commands are not pending, and their pool lets each begin anew.
             let begun = unsafe { context.raw.begin_command_buffer(commands, &info) };
             context.checked("commands", begun)?;
+            self.slots[self.at].turns += 1;
             self.open = Some(0);
         }
         Ok(commands)
@@ -185,4 +253,9 @@ impl Ring {
         }
         Ok(())
     }
+}
+
+/// Where the room of a copy begins.
+fn copied_at(room: usize) -> usize {
+    READ_BYTES + room * COPY_BYTES_MAX
 }

@@ -1,0 +1,113 @@
+// Tiles of W x by cooperative matrices, in f16 with sums in f32: 64 rows by 64 tokens a workgroup of
+// 128 lanes, a stretch of columns at a time.
+//
+// Half of the lanes decode W into workgroup memory, half fetch x; then a subgroup multiplies blocks
+// of two by two fragments. A result is one running sum over the columns, so it does not depend on
+// which tokens share its tile.
+
+#import fragment
+#import lane
+#import quant
+#import x4
+
+// Vectors from a row of a tile to the next: a stretch, and as much more as keeps neighbouring rows
+// apart in the banks.
+const PITCH = 10u;
+const Y_PITCH = 17u;
+// Blocks of a tile in each direction.
+const ACROSS = 32u / SIDE;
+const BLOCKS = ACROSS * ACROSS;
+// f16 ends at 65504, which activations may pass.
+const X_SCALE = 0.015625;
+
+// A stretch of 64 rows of W, and of 64 tokens of x.
+var<workgroup> w_tile: array<vec4<f16>, 640>;
+var<workgroup> x_tile: array<vec4<f16>, 640>;
+// Four tokens to a vector.
+var<workgroup> y_tile: array<vec4<f32>, 1088>;
+
+// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+alias Sums = array<vec4<f32>, 8>;
+
+// Stretch `i` of a row becomes row `at` of the tile.
+fn fetch_w(row: u32, i: u32, at: u32) {
+    var v = Numbers();
+    if (row < params.rows) {
+        v = numbers(row, i);
+    }
+    w_tile[PITCH * at] = vec4<f16>(v[0]);
+    w_tile[PITCH * at + 1u] = vec4<f16>(v[1]);
+    w_tile[PITCH * at + 2u] = vec4<f16>(v[2]);
+    w_tile[PITCH * at + 3u] = vec4<f16>(v[3]);
+    w_tile[PITCH * at + 4u] = vec4<f16>(v[4]);
+    w_tile[PITCH * at + 5u] = vec4<f16>(v[5]);
+    w_tile[PITCH * at + 6u] = vec4<f16>(v[6]);
+    w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
+}
+
+// By 64 lanes, of which eight fetch the stretch of a token.
+fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
+    for (var at = lane; at < 512u; at += 64u) {
+        let t = token + at / 8u;
+        var v = vec4(0.0);
+        if (t < live) {
+            v = x4(t * params.cols, 8u * i + at % 8u);
+        }
+        x_tile[PITCH * (at / 8u) + at % 8u] = vec4<f16>(X_SCALE * v);
+    }
+}
+
+// Two by two fragments from row `r` and token `t` of the tile on, over all columns. Every subgroup is
+// at one of its own, and all lanes fetch.
+fn block(at: vec2<u32>, r: u32, t: u32, live: u32, lane: u32) {
+    var c00 = FragmentY();
+    var c01 = FragmentY();
+    var c10 = FragmentY();
+    var c11 = FragmentY();
+    for (var i = 0u; i < stretches(); i++) {
+        workgroupBarrier();
+        if (lane < 64u) {
+            fetch_w(at.x + lane, i, lane);
+        } else {
+            fetch_x(at.y, live, i, lane - 64u);
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < 8u; k += SIDE / 4u) {
+            let a0 = coopLoadT<FragmentW>(&w_tile[PITCH * r + k], PITCH);
+            let a1 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + SIDE) + k], PITCH);
+            let b0 = coopLoad<FragmentX>(&x_tile[PITCH * t + k], PITCH);
+            let b1 = coopLoad<FragmentX>(&x_tile[PITCH * (t + SIDE) + k], PITCH);
+            c00 = coopMultiplyAdd(a0, b0, c00);
+            c01 = coopMultiplyAdd(a0, b1, c01);
+            c10 = coopMultiplyAdd(a1, b0, c10);
+            c11 = coopMultiplyAdd(a1, b1, c11);
+        }
+    }
+    let y = Y_PITCH * r + t / 4u;
+    coopStoreT(c00, &y_tile[y], Y_PITCH);
+    coopStoreT(c01, &y_tile[y + SIDE / 4u], Y_PITCH);
+    coopStoreT(c10, &y_tile[y + Y_PITCH * SIDE], Y_PITCH);
+    coopStoreT(c11, &y_tile[y + Y_PITCH * SIDE + SIDE / 4u], Y_PITCH);
+}
+
+fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
+    // Devices whose subgroups are so small that they were more than the blocks have not this form.
+    for (var first = 0u; first < BLOCKS; first += lane.subgroups) {
+        let b = first + lane.subgroup;
+        block(vec2(row, token), 2u * SIDE * (b % ACROSS), 2u * SIDE * (b / ACROSS), live, lane.index);
+    }
+    workgroupBarrier();
+    let y = Y_PITCH * (lane.index % 8u) + lane.index / 8u;
+    const ROWS = 8u * Y_PITCH;
+    const WHOLE = 1.0 / X_SCALE;
+    return Sums(
+        WHOLE * y_tile[y],
+        WHOLE * y_tile[y + ROWS],
+        WHOLE * y_tile[y + 2u * ROWS],
+        WHOLE * y_tile[y + 3u * ROWS],
+        WHOLE * y_tile[y + 4u * ROWS],
+        WHOLE * y_tile[y + 5u * ROWS],
+        WHOLE * y_tile[y + 6u * ROWS],
+        WHOLE * y_tile[y + 7u * ROWS],
+    );
+}

@@ -1,0 +1,10 @@
+// Cooperative matrices of 16 by 16: W in f16 times x in f16 makes y in f32.
+
+enable f16;
+enable wgpu_cooperative_matrix;
+
+const SIDE = 16u;
+
+alias FragmentW = coop_mat16x16<f16, A>;
+alias FragmentX = coop_mat16x16<f16, B>;
+alias FragmentY = coop_mat16x16<f32, C>;
