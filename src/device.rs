@@ -1,6 +1,7 @@
 //! Plain facts about a device: everything that tunes a dispatch is a field here.
 
 use crate::dtype::DType;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which kind of device replays the table.
@@ -78,6 +79,27 @@ impl Form {
     }
 }
 
+/// What a command works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    /// Rows and columns of its weight; one row of its activations, where it has none.
+    pub shape: [u32; 2],
+    /// Whether it takes many tokens at once, and not one.
+    pub many: bool,
+}
+
+/// The kernel that was measured to be the best for commands of one operation, storage type and
+/// extent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// Its name in listings, which has operation, storage type and form.
+    pub kernel: String,
+    /// What the commands work on.
+    pub extent: Extent,
+}
+
 /// How a GPU replays a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replay {
@@ -99,6 +121,8 @@ pub struct Profile {
     pub name: String,
     /// `amx`, `avx512`, `avx2`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
     pub backend: String,
+    /// Name and version of a GPU's driver; empty on a CPU.
+    pub driver: String,
     /// Threads that replay the table; 0 on a GPU.
     pub threads: u32,
     /// Last-level data cache of a core in bytes; 0 where unknown.
@@ -113,6 +137,8 @@ pub struct Profile {
     pub bindings_max: u32,
     /// The forms of kernels that it can run; none on a CPU.
     pub forms: Vec<Form>,
+    /// Which kernels commands take instead of those of the best form.
+    pub choices: Vec<Choice>,
     /// Positions that attention of few tokens takes at a time; 0: all.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Upload};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,10 +82,23 @@ pub struct Facts {
     pub device: String,
     /// Why the CPU replays although a GPU would have been taken.
     pub fallback: Option<String>,
+    /// Whether its tables follow what [`tune`](crate::tune) measured.
+    pub tuned: Tuned,
     /// What was sent to a GPU; `None` on a CPU.
     pub upload: Option<Upload>,
     /// Where loading spent its time.
     pub stages: Vec<(&'static str, Duration)>,
+}
+
+/// What became of the folder of tunings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tuned {
+    /// None of this model on this device is there, or nobody gave a folder.
+    No,
+    /// This file was followed.
+    By(PathBuf),
+    /// One is there and was not followed: which, and why.
+    Left(String),
 }
 
 /// What becomes of the rows of a text.

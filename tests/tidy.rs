@@ -366,7 +366,7 @@ fn operations(files: &[File]) -> Vec<String> {
         return vec!["src/op/list.rs:1: the list is not there".to_string()];
     };
     let rows = list
-        .code
+        .without_tests(&list.code)
         .lines()
         .filter(|line| line.trim_end().ends_with(");"));
     let rows = rows.filter_map(|line| line.split_once(" = ")?.1.split_once('('));

@@ -7,8 +7,9 @@ use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::logits::LogitsArgs;
 use crate::quantize::{self, Choice};
 use crate::sampling::{OverflowArgs, SamplingArgs};
-use crate::terminal;
 use crate::trace::TraceArgs;
+use crate::tune::TuneArgs;
+use crate::{cache, terminal};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tabla::dtype::DType;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Writes a trace of every command, for Perfetto or Chrome, and prints a roofline table
     Trace(TraceArgs),
+    /// Times the kernels that could run a model on a GPU, and keeps the choice for every command
+    Tune(TuneArgs),
     /// Fetches a model from the Hugging Face Hub and prints where it is
     Pull(PullArgs),
     /// Writes a model in smaller storage types
@@ -142,6 +145,9 @@ pub(crate) struct DeviceArgs {
     /// submission; auto records where it can
     #[arg(long, value_enum, default_value_t = Replays::Auto)]
     replay: Replays,
+    /// Leaves what `tabla tune` measured of the model on the GPU
+    #[arg(long)]
+    no_tuning: bool,
     /// Folder whose WGSL files stand in front of the embedded shaders
     #[arg(long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
@@ -242,6 +248,11 @@ impl DeviceArgs {
                 Replays::Auto => Replay::Auto,
                 Replays::Encoded => Replay::Encoded,
                 Replays::Recorded => Replay::Recorded,
+            },
+            tuning_folder: if self.no_tuning {
+                None
+            } else {
+                cache::tunings()
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,

@@ -248,6 +248,7 @@ pub(crate) struct Machine<'a> {
 
 impl Machine<'_> {
     pub(crate) fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
+        open::note_tuning(self.facts);
         match form {
             Form::Md => self.print_markdown(tests),
             Form::Json => {
@@ -375,6 +376,7 @@ impl Machine<'_> {
             "gpu_info": device(gpu),
             "backends": devices::backend(&self.profile),
             "device_backend": self.profile.backend,
+            "tuning": open::tuning(self.facts),
             "model_filename": path,
             "model_type": self.model,
             "model_size": self.facts.file_bytes,

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod cache;
 mod chat;
 mod convert;
 mod devices;
@@ -27,6 +28,7 @@ mod table;
 mod terminal;
 mod tokenize;
 mod trace;
+mod tune;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Trace(args)) => trace::run(args),
+        Some(Command::Tune(args)) => tune::run(args),
         Some(Command::Pull(args)) => pull::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),
         Some(Command::Convert(args)) => convert::run(args),

@@ -3,8 +3,9 @@
 use crate::args::source_name;
 use crate::failure::Failure;
 use crate::terminal::{self, Progress};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use tabla::{Model, Options, Profile, STAGES, Source};
+use tabla::{Facts, Model, Options, Profile, STAGES, Source, Tuned};
 
 /// A loaded model and what loading found.
 pub(crate) struct Opened {
@@ -29,6 +30,29 @@ pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failur
     })
 }
 
+/// The file of a tuning that is followed.
+pub(crate) fn tuning(facts: &Facts) -> Option<&Path> {
+    match &facts.tuned {
+        Tuned::By(path) => Some(path),
+        Tuned::No | Tuned::Left(_) => None,
+    }
+}
+
+/// Says which tuning is followed, or why one is not.
+pub(crate) fn note_tuning(facts: &Facts) {
+    match &facts.tuned {
+        Tuned::No => {}
+        Tuned::By(path) => {
+            let path = path.to_string_lossy();
+            terminal::note(&format!("tuned by {}", terminal::one_line(&path)));
+        }
+        Tuned::Left(why) => {
+            let why = terminal::one_line(why);
+            terminal::note(&format!("not tuned: {why}; `tabla tune` measures anew"));
+        }
+    }
+}
+
 impl Opened {
     /// Says what the user did not ask for and got.
     pub(crate) fn notes(&self, source: &Source) {
@@ -42,6 +66,9 @@ impl Opened {
         if let Some(why) = &facts.fallback {
             let (why, device) = (terminal::one_line(why), terminal::one_line(&facts.device));
             terminal::note(&format!("{why}: running on the CPU: {device}"));
+        }
+        if matches!(facts.tuned, Tuned::Left(_)) {
+            note_tuning(facts);
         }
         if facts.context > facts.context_trained {
             terminal::note(&format!(

@@ -167,9 +167,9 @@ impl Commands {
         let mut groups: Vec<&Group> = self.groups.iter().collect();
         groups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let all: f64 = groups.iter().map(|group| group.seconds).sum();
-        let mut rows = vec![HEADS.map(str::to_string)];
+        let mut rows = vec![HEADS.map(str::to_string).to_vec()];
         for g in groups {
-            rows.push([
+            rows.push(vec![
                 g.name(),
                 g.commands.to_string(),
                 format!("{:.1}", g.seconds / self.tokens * 1e6),
@@ -183,25 +183,35 @@ impl Commands {
                 g.arithmetic.name().to_string(),
             ]);
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-        let widths: Vec<usize> = (0..HEADS.len()).filter_map(width).collect();
         terminal::line(&format!(
             "\n{test}, {:.1} us a token:\n",
             all / self.tokens * 1e6
         ))?;
-        for (at, row) in rows.iter().enumerate() {
-            terminal::line(&line(row, &widths))?;
-            if at == 0 {
-                terminal::line(&rule(&widths))?;
-            }
-        }
-        Ok(())
+        print_rows(&rows)
     }
 }
 
 const HEADS: [&str; 11] = [
     "command", "n", "us", "time", "MB", "GB/s", "memory", "GFLOP", "GFLOP/s", "peak", "of",
 ];
+
+/// Writes a table of equally many cells in each row, the first of which has the heads.
+pub(crate) fn print_rows(rows: &[Vec<String>]) -> Result<(), Failure> {
+    let columns = rows.first().map_or(0, Vec::len);
+    // The rule below the heads has two characters at least.
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.chain([2]).max()
+    };
+    let widths: Vec<usize> = (0..columns).filter_map(width).collect();
+    for (at, row) in rows.iter().enumerate() {
+        terminal::line(&line(row, &widths))?;
+        if at == 0 {
+            terminal::line(&rule(&widths))?;
+        }
+    }
+    Ok(())
+}
 
 /// A row; the first cell stands to the left.
 fn line(cells: &[String], widths: &[usize]) -> String {

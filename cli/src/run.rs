@@ -283,6 +283,10 @@ impl Report<'_> {
             format!("seed      {seed}"),
         ];
         if args.verbose {
+            lines.extend(open::tuning(facts).map(|path| {
+                let path = path.to_string_lossy();
+                format!("tuning    {}", terminal::one_line(&path))
+            }));
             lines.extend(facts.upload.map(|upload| {
                 let rate = upload.bytes as f64 / upload.took.as_secs_f64() / 1e9;
                 let bytes = terminal::bytes(upload.bytes);
@@ -319,6 +323,7 @@ impl Report<'_> {
         json!({
             "model": source_name(self.source),
             "device": self.device,
+            "tuning": open::tuning(facts),
             "text": self.answer.text,
             "prompt_tokens": self.prompt,
             "tokens": self.answer.tokens,

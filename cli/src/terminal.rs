@@ -169,6 +169,11 @@ impl Progress {
         self.bar.position()
     }
 
+    /// There are so many steps in all.
+    pub(crate) fn of(&self, steps: u64) {
+        self.bar.set_length(steps);
+    }
+
     /// So many steps are done.
     pub(crate) fn at(&self, steps: u64) {
         self.bar.set_position(steps);

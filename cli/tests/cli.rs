@@ -6,6 +6,8 @@ mod bench;
 mod embed;
 #[path = "cli/trace.rs"]
 mod trace;
+#[path = "cli/tune.rs"]
+mod tune;
 
 use serde_json::Value;
 use std::io::Write;
@@ -34,6 +36,8 @@ fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tabla"));
     command
         .args(args)
+        // What the user has measured changes no test.
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command

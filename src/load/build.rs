@@ -5,19 +5,21 @@ use super::memory::{self, Cache, SCORE_TOKENS};
 use crate::arch::{Arch, Config};
 use crate::device::Profile;
 use crate::error::Result;
-use crate::model::{Facts, TableId};
+use crate::model::{Facts, TableId, Tuned};
 use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
+use std::sync::Arc;
 
 /// What every table of a model is built from.
 pub(super) struct Build {
     pub(super) arch: &'static Arch,
     pub(super) config: Config,
-    pub(super) catalog: Catalog,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) profile: Profile,
+    pub(super) tuned: Tuned,
     pub(super) cache: Cache,
     pub(super) chunk: u32,
     /// Whether a table for embeddings is wanted.
@@ -33,11 +35,11 @@ impl Build {
             tables.push(self.table(TableId::Greedy, 1, LogitRows::Last, |b, vocab| {
                 b.pick_greedy(vocab);
             })?);
-            tables.push(self.table(TableId::Batch, self.chunk, LogitRows::Last, |_, _| {})?);
+            tables.push(self.batch()?);
             tables.push(self.table(TableId::Score, SCORE_TOKENS, LogitRows::All, |_, _| {})?);
         }
         if self.embeds() {
-            tables.push(self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})?);
+            tables.push(self.embed()?);
         }
         if !self.arch.encoder {
             for rows in memory::step_rows(self.cache.sequences) {
@@ -63,6 +65,23 @@ impl Build {
         Ok(Some(table))
     }
 
+    /// The table that most tokens at once go through: of an encoder the one for embeddings.
+    pub(super) fn chunk_table(&self) -> Result<Table> {
+        if self.arch.encoder {
+            self.embed()
+        } else {
+            self.batch()
+        }
+    }
+
+    fn batch(&self) -> Result<Table> {
+        self.table(TableId::Batch, self.chunk, LogitRows::Last, |_, _| {})
+    }
+
+    fn embed(&self) -> Result<Table> {
+        self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
+    }
+
     /// Whether there is a table for embeddings.
     fn embeds(&self) -> bool {
         self.arch.encoder || self.embeddings
@@ -83,7 +102,7 @@ impl Build {
             ..
         } = self.cache;
         let mut b = Builder::new(
-            &self.catalog,
+            &*self.catalog,
             Shape {
                 name: id.name(),
                 tokens,
@@ -131,6 +150,7 @@ impl Build {
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
             fallback: None,
+            tuned: self.tuned.clone(),
             upload: None,
             stages: Vec::new(),
         }

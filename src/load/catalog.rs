@@ -239,6 +239,11 @@ impl Catalog {
             .unwrap_or_default()
     }
 
+    /// All weights, by their numbers.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Weight> {
+        self.weights.iter()
+    }
+
     /// Elements of all weights of the files.
     pub(super) fn parameters(&self) -> u64 {
         self.parameters

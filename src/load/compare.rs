@@ -79,7 +79,8 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let cpu_options = exact(DeviceChoice::Cpu);
     let gpu = Device::choose(&gpu_options)?.check_shaders()?;
     let cpu = Device::choose(&cpu_options)?;
-    let devices = [cpu.profile()?.to_string(), gpu.profile()?.to_string()];
+    let cpu_profile = cpu.profile()?;
+    let devices = [cpu_profile.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
     let mut tables = build.greedy_and_batch()?;
     tables.extend(build.sampled()?);
@@ -93,11 +94,11 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     };
     let program = Program {
         tables: tables.clone(),
-        tensors: Arc::new(build.catalog),
+        tensors: build.catalog,
     };
     let mut pair = Pair {
-        cpu: cpu.link(program.clone())?,
-        gpu: gpu.link(program)?,
+        cpu: cpu.link(program.clone(), cpu_profile)?,
+        gpu: gpu.link(program, build.profile)?,
     };
 
     let mut comparison = Comparison {
@@ -169,6 +170,25 @@ impl Feed {
     }
 }
 
+/// A step state with every sampler at work, and its rows.
+pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
+    let state = State {
+        live: u32::try_from(rows.len()).expect("a pass is small"),
+        context,
+        seed_lo: 42,
+        temperature: 0.9,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.01,
+        repeat_penalty: 1.1,
+        repeat_last: 8,
+        ..State::default()
+    };
+    let mut bytes = bytemuck::bytes_of(&state).to_vec();
+    bytes.extend_from_slice(bytemuck::cast_slice(rows));
+    bytes
+}
+
 /// A table with some of its rows alive.
 struct Pass<'a> {
     id: usize,
@@ -183,22 +203,9 @@ struct Pair {
 }
 
 impl Pair {
-    /// The same step state on both: every sampler at work.
+    /// The same step state on both.
     fn begin(&mut self, context: u32, rows: &[Row]) -> Result<()> {
-        let state = State {
-            live: u32::try_from(rows.len()).expect("a pass is small"),
-            context,
-            seed_lo: 42,
-            temperature: 0.9,
-            top_k: 40,
-            top_p: 0.95,
-            min_p: 0.01,
-            repeat_penalty: 1.1,
-            repeat_last: 8,
-            ..State::default()
-        };
-        let mut bytes = bytemuck::bytes_of(&state).to_vec();
-        bytes.extend_from_slice(bytemuck::cast_slice(rows));
+        let bytes = state(context, rows);
         self.cpu.write(Place::State, 0, &bytes)?;
         self.gpu.write(Place::State, 0, &bytes)
     }

@@ -23,6 +23,7 @@ pub enum DeviceChoice {
 }
 
 /// A device before tables are linked to it.
+#[derive(Clone)]
 pub(super) enum Device {
     /// With the reason why no GPU was taken, where one would have been.
     Cpu(cpu::Options, WeightMemory, Option<String>),
@@ -120,6 +121,8 @@ impl Device {
     /// Bytes of the buffers that tables will have; `None` on a CPU, which has most of them in the
     /// file's pages.
     pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
+        #[cfg(not(feature = "gpu"))]
+        let _ = tables;
         match self {
             Self::Cpu(..) => None,
             #[cfg(feature = "gpu")]
@@ -127,8 +130,10 @@ impl Device {
         }
     }
 
-    /// Stage 16.
-    pub(super) fn link(self, program: Program) -> Result<Box<dyn Executor>> {
+    /// Stage 16: links tables that were planned with these facts.
+    pub(super) fn link(self, program: Program, profile: Profile) -> Result<Box<dyn Executor>> {
+        #[cfg(not(feature = "gpu"))]
+        let _ = profile;
         match self {
             Self::Cpu(mut options, weights, _) => {
                 let bytes = cpu::packed_bytes(&program, &options)?;
@@ -136,7 +141,7 @@ impl Device {
                 cpu::link(program, &options)
             }
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => gpu::link(device, program),
+            Self::Gpu(device) => gpu::link(device.with_profile(profile), program),
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::exec::Program;
 use crate::exec::state::{Row, State};
 use crate::model::TableId;
 use crate::op::table::{Place, Table};
-use std::sync::Arc;
 
 /// Greatest difference from a reference: absolute, or relative to the largest number of the layer
 /// where that is over 1.
@@ -127,9 +126,9 @@ pub fn hidden_states(
     let context = build.cache.context;
     let program = Program {
         tables: tables.into(),
-        tensors: Arc::new(build.catalog),
+        tensors: build.catalog,
     };
-    let mut executor = device.link(program)?;
+    let mut executor = device.link(program, build.profile)?;
     let state = State {
         live: tokens,
         context,

@@ -3,13 +3,14 @@
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
 use super::device::Device;
-use super::{Options, Source, chat, detect, memory, open, tokenizer};
+use super::{Options, Source, chat, detect, memory, open, tokenizer, tuning};
 use crate::arch::{self, Config};
 use crate::device::Profile;
 use crate::error::Result;
 use crate::format::Directory;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
+use std::sync::Arc;
 
 /// What a model needs in memory.
 #[derive(Clone, Copy, Debug)]
@@ -90,19 +91,21 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
 }
 
 /// Everything that tables are built from, for a device of this profile.
-pub(super) fn prepare(source: &Source, options: &Options, profile: Profile) -> Result<Build> {
+pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) -> Result<Build> {
     let model = open(source, detect(source)?)?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
     let (mut catalog, mut config) = Catalog::resolve(model, arch, config.validate(arch)?, options)?;
+    let tuned = tuning::follow(&mut profile, &catalog, options);
     let cache = memory::cache(arch, &config, options, &profile)?;
     catalog.add_rope(&mut config, cache.context)?;
     let chunk = memory::chunk(arch, &config, options, &cache, &profile)?;
     Ok(Build {
         arch,
         config,
-        catalog,
+        catalog: Arc::new(catalog),
         profile,
+        tuned,
         cache,
         chunk,
         embeddings: options.embeddings,

@@ -1,8 +1,9 @@
 //! Loading: from a file to a model, in 18 stages.
 //!
 //! Validation (10) runs right behind the architecture (6): nothing is computed from a number
-//! that no range has been held to. The cache's size (12) comes before the frequencies (9), which
-//! some files scale by it.
+//! that no range has been held to. What was measured of a model (7) is found by its weights, which come
+//! with the quirks (8). The cache's size (12) comes before the frequencies (9), which some files
+//! scale by it.
 
 mod build;
 mod catalog;
@@ -22,6 +23,8 @@ mod reshape;
 mod split;
 mod stage;
 mod tokenizer;
+mod tune;
+mod tuning;
 mod weight;
 
 pub use compare::{Comparison, Difference, compare};
@@ -34,9 +37,11 @@ pub use quantize::{
     Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
 };
 pub use stage::{Progress, STAGES, Stage};
+pub use tune::{Gain, Group, Measured, tune};
+pub use tuning::Tuning;
 
 use crate::arch::{self, Config};
-use crate::device::{DeviceKind, GpuFeatures, Precision, Profile, Replay};
+use crate::device::{DeviceKind, GpuFeatures, Precision, Replay};
 use crate::dtype::DType;
 use crate::error::{Context, Result};
 use crate::exec::cpu::Level;
@@ -104,6 +109,9 @@ pub struct Options {
     pub replay: Replay,
     /// A folder whose shaders stand in front of the embedded ones.
     pub shader_folder: Option<PathBuf>,
+    /// A folder of tunings, as [`Tuning::write`] fills it: a GPU's tables follow that of this model on
+    /// this adapter, where there is one. Sums may then have another order.
+    pub tuning_folder: Option<PathBuf>,
     /// A folder that keeps a GPU's compiled kernels for the next load, where its driver gives them
     /// out; nothing is kept where absent.
     pub kernel_folder: Option<PathBuf>,
@@ -144,9 +152,13 @@ pub fn load(
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate(arch))?;
-    let profile = s.run(Stage::Tuning, || device.profile())?;
     let (mut catalog, mut config) = s.run(Stage::Quirks, || {
         Catalog::resolve(model, arch, config, options)
+    })?;
+    let (profile, tuned) = s.run(Stage::Tuning, || {
+        let mut profile = device.profile()?;
+        let tuned = tuning::follow(&mut profile, &catalog, options);
+        Ok((profile, tuned))
     })?;
     let cache = s.run(Stage::Cache, || {
         memory::cache(arch, &config, options, &profile)
@@ -163,8 +175,9 @@ pub fn load(
     let build = Build {
         arch,
         config,
-        catalog,
+        catalog: Arc::new(catalog),
         profile,
+        tuned,
         cache,
         chunk,
         embeddings: options.embeddings,
@@ -180,10 +193,10 @@ pub fn load(
     let embedding = embedding::read(catalog.model())?;
     let program = Program {
         tables: tables.clone(),
-        tensors: Arc::new(catalog),
+        tensors: catalog,
     };
-    let mut executor = s.run(Stage::Buffers, || device.link(program))?;
-    s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables, &profile))?;
+    let mut executor = s.run(Stage::Buffers, || device.link(program, profile))?;
+    s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
     facts.upload = executor.upload();
@@ -242,11 +255,11 @@ fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
 
 /// One pass. A GPU computes a token, so that its pipelines are warm; a CPU walks the table with
 /// no row alive, which wakes its threads and reads no weights.
-fn warm_up(executor: &mut dyn Executor, tables: &[Table], profile: &Profile) -> Result<()> {
+fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let mut slots = tables.iter().flat_map(|table| &table.slots);
     let history = slots.find(|slot| slot.place == Place::History);
     let context = history.map_or(0, |slot| slot.cols);
-    let live = u32::from(profile.kind == DeviceKind::Gpu);
+    let live = u32::from(executor.profile().kind == DeviceKind::Gpu);
     let mut bytes = [0; state_bytes(1)];
     let state = State {
         live,

@@ -2,7 +2,7 @@
 
 use super::list::Op;
 use super::shaders::SHADERS;
-use crate::device::Form;
+use crate::device::{Extent, Form};
 use crate::dtype::DType;
 use std::collections::BTreeMap;
 
@@ -13,20 +13,29 @@ use std::collections::BTreeMap;
 pub struct KernelId(pub u16);
 
 impl KernelId {
-    /// The best kernel of this operation for this storage type in one of these forms, or else in
-    /// the plain one, if there is one.
-    pub fn find(op: Op, variant: Option<DType>, forms: &[Form]) -> Option<Self> {
+    /// The kernels of this operation for this storage type: the plain one and those of these
+    /// forms, the better ones last.
+    pub fn all(
+        op: Op,
+        variant: Option<DType>,
+        forms: &[Form],
+    ) -> impl DoubleEndedIterator<Item = Self> {
         let variant = variant.map(DType::name);
         let may = |form: &str| forms.iter().any(|f| f.name() == form);
-        let row = SHADERS
-            .iter()
-            .rposition(|s| s.stem == op.name() && s.variant == variant && s.form.is_none_or(may))?;
-        u16::try_from(row).ok().map(Self)
+        let rows = SHADERS.iter().enumerate().filter(move |(_, s)| {
+            s.stem == op.name() && s.variant == variant && s.form.is_none_or(may)
+        });
+        rows.map(|(row, _)| Self(u16::try_from(row).expect("kernels are few")))
     }
 
     /// Name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(self) -> &'static str {
         SHADERS[usize::from(self.0)].name
+    }
+
+    /// The name of its form; `None` of the plain kernel.
+    pub fn form(self) -> Option<&'static str> {
+        SHADERS[usize::from(self.0)].form
     }
 
     /// The storage type it is made for, where the operation has several.
@@ -171,6 +180,18 @@ impl Table {
     /// What a slot is.
     pub fn slot(&self, slot: Slot) -> &SlotInfo {
         &self.slots[usize::from(slot.0)]
+    }
+
+    /// What a command with these operands works on.
+    pub fn extent(&self, slots: &[Slot]) -> Extent {
+        let is_weight = |info: &&SlotInfo| matches!(info.place, Place::Weight(..));
+        let infos = || slots.iter().map(|slot| self.slot(*slot));
+        let x = infos().find(|info| !is_weight(info));
+        let weight = infos().find(is_weight).map(|w| [w.rows, w.cols]);
+        Extent {
+            shape: weight.unwrap_or([1, x.map_or(0, |x| x.cols)]),
+            many: x.is_some_and(|x| x.rows > 1),
+        }
     }
 
     /// The layer that a command belongs to, with what comes before the first one; `None` behind the

@@ -27,4 +27,5 @@ mod shift;
 mod tables;
 mod ternary;
 mod tokenizer;
+mod tune;
 mod types;

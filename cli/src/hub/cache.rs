@@ -8,6 +8,7 @@
 //! .locks/models--ORG--REPO/ETAG.lock        held by who writes the blob
 //! ```
 
+use crate::cache::{self, path_from_env};
 use crate::failure::Failure;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -211,17 +212,10 @@ fn home() -> Result<PathBuf, Failure> {
     if let Some(home) = path_from_env("HF_HOME") {
         return Ok(home);
     }
-    let caches = path_from_env("XDG_CACHE_HOME")
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    let caches = caches.ok_or_else(|| {
+    let caches = cache::folder().ok_or_else(|| {
         Failure::new("there is no home folder to cache models in: set HF_HOME to a folder")
     })?;
     Ok(caches.join("huggingface"))
-}
-
-fn path_from_env(name: &str) -> Option<PathBuf> {
-    let value = std::env::var_os(name)?;
-    (!value.is_empty()).then(|| PathBuf::from(value))
 }
 
 fn create_folder_of(path: &Path) -> Result<(), Failure> {

@@ -92,13 +92,22 @@ pub struct Device {
     pub(super) recorded: bool,
     /// Held by whoever uses the queue, where wgpu is not alone with it.
     pub(super) turn: Arc<Mutex<()>>,
-    profile: Profile,
+    profile: Arc<Profile>,
 }
 
 impl Device {
     /// The facts that planning uses.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// The same device, for tables that are planned with these facts.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self {
+            profile: Arc::new(profile),
+            ..self
+        }
     }
 
     /// The same without the forms whose products come out wrong.
@@ -114,7 +123,7 @@ impl Device {
                 Err(error) => tracing::warn!(%error, "this form of kernels is not used"),
             }
         }
-        self.profile.forms = forms;
+        Arc::make_mut(&mut self.profile).forms = forms;
         self
     }
 
@@ -253,6 +262,11 @@ fn kind(of: wgpu::DeviceType) -> &'static str {
     }
 }
 
+/// Name and version of the driver.
+fn driver(info: &wgpu::AdapterInfo) -> String {
+    format!("{} {}", info.driver, info.driver_info)
+}
+
 fn is_software(adapter: &wgpu::Adapter) -> bool {
     adapter.get_info().device_type == wgpu::DeviceType::Cpu
 }
@@ -264,7 +278,7 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     AdapterFacts {
         kind: kind(info.device_type),
         backend: info.backend.to_str().to_string(),
-        driver: format!("{} {}", info.driver, info.driver_info),
+        driver: driver(&info),
         vendor: info.vendor,
         buffer_bytes_max: limits.max_buffer_size,
         binding_bytes_max: limits.max_storage_buffer_binding_size,
@@ -393,7 +407,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
     };
     let info = adapter.get_info();
     Ok(Device {
-        profile: profile(&info, &limits, forms),
+        profile: Arc::new(profile(&info, &limits, forms)),
         wgpu,
         queue,
         failure,
@@ -428,6 +442,7 @@ fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
 fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
+        driver: driver(info),
         name: info.name.clone(),
         backend: info.backend.to_str().to_string(),
         threads: 0,
@@ -439,6 +454,7 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) ->
         weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
+        choices: Vec::new(),
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

@@ -1,0 +1,191 @@
+//! `tabla tune`: times the kernels that could run a model on a GPU, and keeps the choice where every
+//! command finds it.
+
+use crate::args::{ContextArg, DeviceArgs, FileArg, source_name};
+use crate::failure::Failure;
+use crate::roofline;
+use crate::terminal::{self, Progress};
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use tabla::device::Form;
+use tabla::op::table::KernelId;
+use tabla::{Gain, Group, Measured};
+
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    file: FileArg,
+    /// Writes one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    context: ContextArg,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
+    let source = args.file.source()?;
+    let options = args.device.options(args.context.positions())?;
+    let bar = Progress::new(&format!("measuring {}", source_name(&source)), 0);
+    let found = tabla::tune(&source, &options, &mut |done, of| {
+        bar.of(of.into());
+        bar.at(done.into());
+    })?;
+    drop(bar);
+    if !found.cold {
+        terminal::note(
+            "the weights are few: a cache of the GPU may hold some, and times may be shorter than of \
+             those that come from memory",
+        );
+    }
+    let kept = match &options.tuning_folder {
+        Some(folder) => Some(found.tuning.write(folder)?),
+        None => None,
+    };
+    if args.json {
+        return terminal::line(&object(&found, kept.as_deref()).to_string());
+    }
+    say(&found)?;
+    terminal::note(&match &kept {
+        Some(path) => format!("kept in {}", terminal::one_line(&path.to_string_lossy())),
+        None => "kept nowhere".to_string(),
+    });
+    Ok(())
+}
+
+/// `plain`, or the form's name.
+fn form(kernel: KernelId) -> &'static str {
+    kernel.form().unwrap_or("plain")
+}
+
+fn say(found: &Measured) -> Result<(), Failure> {
+    let measured = |name: &str| {
+        let mut times = found.groups.iter().flat_map(|group| &group.times);
+        times.any(|(kernel, _)| form(*kernel) == name)
+    };
+    let forms = std::iter::once("plain").chain(Form::ALL.iter().map(|form| form.name()));
+    let forms: Vec<&str> = forms.filter(|name| measured(name)).collect();
+    let heads = ["command", "shape", "tokens", "n"].into_iter();
+    let heads = heads.chain(forms.iter().copied()).chain(["taken", "gain"]);
+    let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_string).collect()];
+    rows.extend(found.groups.iter().map(|group| row(group, &forms)));
+    terminal::line("Microseconds of all commands of a shape in one replay:\n")?;
+    roofline::print_rows(&rows)?;
+    let numbers = [
+        (
+            "attention in parts of",
+            &found.attention_parts,
+            found.tuning.attention_part,
+        ),
+        (
+            "prompts in chunks of",
+            &found.chunks,
+            found.tuning.chunk_tokens,
+        ),
+    ];
+    for (what, times, taken) in numbers
+        .into_iter()
+        .filter(|(_, times, _)| !times.is_empty())
+    {
+        let time = |(number, time): &(u32, Duration)| format!("{number}: {}", microseconds(*time));
+        let times: Vec<String> = times.iter().map(time).collect();
+        terminal::line(&format!(
+            "\n{what}, microseconds a token: {}; taken {taken}",
+            times.join(", ")
+        ))?;
+    }
+    if found.gains.is_empty() {
+        return terminal::line("\nnothing is better than what is usual");
+    }
+    for gain in &found.gains {
+        let what = if gain.many {
+            "a token of a prompt"
+        } else {
+            "a token"
+        };
+        let [usual, tuned] = [gain.usual, gain.tuned].map(microseconds);
+        let end = if gain.pays() {
+            ""
+        } else {
+            ": it stays as is usual"
+        };
+        terminal::line(&format!(
+            "\n{what}, all commands: {usual} us as is usual, {tuned} us tuned{end}"
+        ))?;
+    }
+    Ok(())
+}
+
+fn row(group: &Group, forms: &[&str]) -> Vec<String> {
+    let plain = group.times.first().map_or("", |(kernel, _)| kernel.name());
+    let [rows, cols] = group.extent.shape;
+    let mut row = vec![
+        plain.to_string(),
+        format!("{rows}x{cols}"),
+        if group.extent.many { "many" } else { "1" }.to_string(),
+        group.commands.to_string(),
+    ];
+    let time = |name: &str| {
+        let found = group.times.iter().find(|(kernel, _)| form(*kernel) == name);
+        found.map_or("-".to_string(), |(_, time)| microseconds(*time))
+    };
+    row.extend(forms.iter().map(|name| time(name)));
+    row.push(form(group.taken).to_string());
+    row.push(format!("{:.0} %", gain(group) * 100.0));
+    row
+}
+
+/// What the kernel that is taken saves, as a part of what the usual one takes.
+fn gain(group: &Group) -> f64 {
+    let usual = group.usual().as_secs_f64();
+    let taken = group
+        .times
+        .iter()
+        .find(|(kernel, _)| *kernel == group.taken);
+    let taken = taken.map_or(usual, |(_, time)| time.as_secs_f64());
+    if usual > 0.0 {
+        1.0 - taken / usual
+    } else {
+        0.0
+    }
+}
+
+fn microseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e6)
+}
+
+fn object(found: &Measured, kept: Option<&Path>) -> Value {
+    let group = |group: &Group| {
+        let time = |(kernel, time): &(KernelId, Duration)| json!({ "kernel": kernel.name(), "us": time.as_secs_f64() * 1e6 });
+        json!({
+            "shape": group.extent.shape,
+            "many": group.extent.many,
+            "commands": group.commands,
+            "times": group.times.iter().map(time).collect::<Vec<_>>(),
+            "taken": group.taken.name(),
+        })
+    };
+    let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
+    let gain = |gain: &Gain| {
+        json!({
+            "many": gain.many,
+            "usual_us": gain.usual.as_secs_f64() * 1e6,
+            "tuned_us": gain.tuned.as_secs_f64() * 1e6,
+        })
+    };
+    json!({
+        "tuning": kept,
+        "device": found.tuning.device,
+        "driver": found.tuning.driver,
+        "cold": found.cold,
+        "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
+        "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
+        "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
+        "attention_part": found.tuning.attention_part,
+        "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),
+        "chunk_tokens": found.tuning.chunk_tokens,
+    })
+}

@@ -1,0 +1,101 @@
+//! `tabla tune` as a user meets it, and the commands that follow it.
+
+use super::{Ran, program, ran, tabla};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A folder of caches, removed at its end.
+struct Caches(PathBuf);
+
+impl Caches {
+    fn new() -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        Self(folder.join(format!("{}-caches", std::process::id())))
+    }
+
+    fn tabla(&self, args: &[&str]) -> Ran {
+        let mut program = program(args);
+        let program = program.env("XDG_CACHE_HOME", &self.0).stdin(Stdio::null());
+        ran(program.output().expect("it runs"))
+    }
+}
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        // A test that made none has nothing to remove.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_measured_is_kept_and_followed() {
+    let found = tabla(&["devices", "--json"]).json();
+    let gpus = found["gpus"].as_array().map_or(0, Vec::len);
+    if gpus == 0 {
+        assert!(std::env::var_os("TABLA_REQUIRE_GPU").is_none());
+        return;
+    }
+    let caches = Caches::new();
+    let gpu = ["--device", "gpu", "-c", "32"];
+    let run = |command: &[&str], more: &[&str]| {
+        let args: Vec<&str> = [command, &gpu, more]
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect();
+        caches.tabla(&args)
+    };
+    let nothing = run(&["tune"], &["--json", "--no-tuning"]).json();
+    assert!(nothing["tuning"].is_null(), "{nothing}");
+    let story = &["-n", "4", "--temp", "0"][..];
+    assert!(run(&["run", "--json"], story).json()["tuning"].is_null());
+
+    let tuned = run(&["tune"], &[]);
+    assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("gemv_q8_0"));
+    assert!(tuned.stderr.contains("kept in "), "{}", tuned.stderr);
+    assert!(
+        tuned.stderr.contains("the weights are few"),
+        "{}",
+        tuned.stderr
+    );
+    let folder = caches.0.join("tabla").join("tunings");
+    let mut files = folder.read_dir().expect("it was made");
+    let file = files.next().expect("one file").expect("a folder").path();
+    assert!(files.next().is_none());
+    let shown = file.to_str().expect("a plain name");
+
+    assert_eq!(run(&["run", "--json"], story).json()["tuning"], shown);
+    let verbose = run(&["run", "-v"], story).stderr;
+    assert!(verbose.contains(&format!("tuning    {shown}")), "{verbose}");
+    let left = run(&["run", "--json", "--no-tuning"], story);
+    assert!(left.json()["tuning"].is_null());
+    assert!(!left.stderr.contains("tuned"), "{}", left.stderr);
+    let bench = [
+        "bench", "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "-o", "json",
+    ];
+    let bench = caches.tabla(&bench);
+    assert_eq!(bench.json()[0]["tuning"], shown);
+    assert!(
+        bench.stderr.contains(&format!("tuned by {shown}")),
+        "{}",
+        bench.stderr
+    );
+
+    std::fs::write(&file, "{\"build\":").expect("the folder takes files");
+    let damaged = run(&["run", "--json"], story);
+    assert!(damaged.json()["tuning"].is_null());
+    assert!(
+        damaged
+            .stderr
+            .contains(&format!("not tuned: {shown}: no tuning")),
+        "{}",
+        damaged.stderr
+    );
+    assert_eq!(run(&["run", "-q"], story).stderr, "");
+}
+
+#[test]
+fn a_cpu_has_nothing_to_choose_from() {
+    let ran = tabla(&["tune", "--device", "cpu"]);
+    super::check_failure(&ran, "which has no kernels to choose from");
+}

@@ -1,0 +1,153 @@
+//! Commands that several kernels can run, and which of these is taken.
+
+use super::trial::Trial;
+use crate::device::{Choice, Extent};
+use crate::op::table::{KernelId, Table};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What another candidate has to save to be taken: this part of what the usual one takes, and that
+/// part of its table. Less is noise.
+const GAIN_MIN: u32 = 50;
+const TABLE_GAIN_MIN: u32 = 1000;
+
+/// Commands of one operation, storage type and extent.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What they work on.
+    pub extent: Extent,
+    /// How many of them a table has.
+    pub commands: u32,
+    /// The kernels that can run them, and what all of them take in one replay. The plain one comes
+    /// first, the one that is usual last.
+    pub times: Vec<(KernelId, Duration)>,
+    /// The kernel that is taken.
+    pub taken: KernelId,
+}
+
+impl Group {
+    /// What they take with the usual kernel.
+    pub fn usual(&self) -> Duration {
+        self.times.last().map_or(Duration::ZERO, |(_, time)| *time)
+    }
+
+    pub(super) fn choice(&self) -> Choice {
+        Choice {
+            kernel: self.taken.name().to_string(),
+            extent: self.extent,
+        }
+    }
+}
+
+/// What commands of a group have in common: the plain kernel, and what they work on.
+type Key = (u16, Extent);
+
+/// Commands of a group by kernel: how many there are in a table, and what one took in each round.
+type Samples = BTreeMap<u16, (usize, Vec<Duration>)>;
+
+/// Puts together what the commands of the tables in each form took.
+pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
+    let mut found: BTreeMap<Key, Samples> = BTreeMap::new();
+    for trial in trials {
+        let table = &tables[trial.table];
+        let mut alike: BTreeMap<(Key, u16), Vec<usize>> = BTreeMap::new();
+        for (at, cmd) in table.cmds.iter().enumerate() {
+            let plain = KernelId::all(cmd.op, cmd.kernel.variant(), &[]).next();
+            let plain = plain.map_or(cmd.kernel.0, |kernel| kernel.0);
+            let key = (plain, table.extent(cmd.slots()));
+            alike.entry((key, cmd.kernel.0)).or_default().push(at);
+        }
+        for ((key, kernel), cmds) in alike {
+            let samples = found.entry(key).or_default().entry(kernel);
+            let (count, samples) = samples.or_default();
+            *count = cmds.len().max(*count);
+            let one = |laps: &Vec<Duration>| {
+                let all: Duration = cmds.iter().map(|at| laps[*at]).sum();
+                all.div_f64(cmds.len() as f64)
+            };
+            samples.extend(trial.laps.iter().map(one));
+        }
+    }
+    let several = found.into_iter().filter(|(_, samples)| samples.len() > 1);
+    let mut groups: Vec<Group> = several.map(|(key, samples)| group(key, samples)).collect();
+    choose(&mut groups);
+    groups.sort_by_key(|group| std::cmp::Reverse(group.usual()));
+    groups
+}
+
+fn group((_, extent): Key, samples: Samples) -> Group {
+    let counts = samples.values().map(|(count, _)| *count);
+    let commands = u32::try_from(counts.max().unwrap_or(0)).expect("tables are small");
+    let time = |(kernel, (_, samples))| (KernelId(kernel), median(samples) * commands);
+    let times: Vec<_> = samples.into_iter().map(time).collect();
+    Group {
+        extent,
+        commands,
+        taken: times.last().map_or(KernelId(0), |(kernel, _)| *kernel),
+        times,
+    }
+}
+
+/// Takes the best kernel of each group, which has the usual one so far.
+fn choose(groups: &mut [Group]) {
+    let whole = |many: bool| -> Duration {
+        let some = groups.iter().filter(|group| group.extent.many == many);
+        some.map(Group::usual).sum()
+    };
+    let least = [false, true].map(|many| whole(many) / TABLE_GAIN_MIN);
+    for group in groups {
+        group.taken = best(
+            &group.times,
+            group.taken,
+            least[usize::from(group.extent.many)],
+        );
+    }
+}
+
+/// The candidate that takes least; the usual one, where that saves no more than `least`.
+pub(super) fn best<T: Copy + PartialEq>(times: &[(T, Duration)], usual: T, least: Duration) -> T {
+    let Some(&(candidate, time)) = times.iter().min_by_key(|(_, time)| *time) else {
+        return usual;
+    };
+    let own = times.iter().find(|(known, _)| *known == usual);
+    let saves = |own: Duration| own.saturating_sub(time) > least.max(own / GAIN_MIN);
+    if own.is_none_or(|(_, own)| saves(*own)) {
+        candidate
+    } else {
+        usual
+    }
+}
+
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(times: &[u64]) -> Vec<Duration> {
+        times.iter().copied().map(Duration::from_micros).collect()
+    }
+
+    #[test]
+    fn the_usual_candidate_stays_unless_another_saves_enough() {
+        let best = |times: [u64; 3], least| {
+            let times: Vec<_> = (0..).zip(micros(&times)).collect();
+            best(&times, 2, Duration::from_micros(least))
+        };
+        assert_eq!(best([100, 50, 200], 0), 1);
+        assert_eq!(best([100, 98, 99], 0), 2, "within 2 %");
+        assert_eq!(best([100, 50, 200], 150), 2, "nothing for the table");
+        assert_eq!(best([0, 0, 0], 0), 2);
+        assert_eq!(super::best(&[(7, Duration::ZERO)], 3, Duration::ZERO), 7);
+        assert_eq!(super::best(&[], 3, Duration::ZERO), 3);
+    }
+
+    #[test]
+    fn a_median_is_no_outlier() {
+        assert_eq!(median(micros(&[9, 1, 5000])), Duration::from_micros(9));
+        assert_eq!(median(vec![]), Duration::ZERO);
+    }
+}

@@ -1,0 +1,207 @@
+//! What is tried: tables, and the tokens that go through each.
+
+use super::group::median;
+use crate::error::Result;
+use crate::load::build::Build;
+use crate::load::tuning::{CHUNKS, PARTS};
+use crate::load::{Options, memory};
+use crate::op::table::Table;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A table, the positions of each pass of tokens through it, and what its commands took.
+pub(super) struct Trial {
+    pub(super) table: usize,
+    pub(super) passes: Vec<Range<u32>>,
+    /// Commands that are submitted together.
+    pub(super) step: usize,
+    /// Of each round, for each command.
+    pub(super) laps: Vec<Vec<Duration>>,
+}
+
+impl Trial {
+    /// The median of the rounds, each as `of` sums it up.
+    pub(super) fn median(&self, of: impl Fn(&[Duration]) -> Duration) -> Duration {
+        median(self.laps.iter().map(|laps| of(laps)).collect())
+    }
+
+    /// Tokens that go through it in a round.
+    pub(super) fn tokens(&self) -> u32 {
+        self.passes.iter().map(|pass| pass.end - pass.start).sum()
+    }
+}
+
+/// Every candidate that is tried; numbers only where there are several.
+pub(super) struct Trials {
+    /// The tables of one token and of many in each form, the one before the other.
+    pub(super) forms: Vec<Trial>,
+    pub(super) parts: Vec<(u32, Trial)>,
+    pub(super) chunks: Vec<(u32, Trial)>,
+}
+
+impl Trials {
+    /// Plans the tables of all trials.
+    pub(super) fn plan(build: &mut Build, options: &Options) -> Result<(Vec<Table>, Self)> {
+        let mut tables = Vec::new();
+        let trials = Self {
+            forms: forms(build, &mut tables)?,
+            parts: parts(build, &mut tables)?,
+            chunks: chunks(build, &mut tables, options)?,
+        };
+        Ok((tables, trials))
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Trial> {
+        let numbers = self.parts.iter_mut().chain(&mut self.chunks);
+        self.forms.iter_mut().chain(numbers.map(|(_, trial)| trial))
+    }
+}
+
+fn trial(tables: &mut Vec<Table>, table: Table, passes: Vec<Range<u32>>) -> Trial {
+    let step = table.cmds.len();
+    tables.push(table);
+    Trial {
+        table: tables.len() - 1,
+        passes,
+        step,
+        laps: Vec::new(),
+    }
+}
+
+/// As many tokens as go through a table, at the end of the context.
+fn last(build: &Build, table: &Table) -> Vec<Range<u32>> {
+    let context = build.cache.context;
+    let tokens = table.tokens.min(context);
+    passes(context - tokens..context, tokens)
+}
+
+/// The plain kernels, then those of each form alone. The sampled table has all that the greedy one
+/// has, and the samplers. Commands run one by one: where they overlap, none has a time of its own.
+fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
+    let all = build.profile.forms.clone();
+    let mut trials = Vec::new();
+    for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
+        build.profile.forms = some.to_vec();
+        for table in build.sampled()?.into_iter().chain([build.chunk_table()?]) {
+            let passes = last(build, &table);
+            trials.push(Trial {
+                step: 1,
+                ..trial(tables, table, passes)
+            });
+        }
+    }
+    build.profile.forms = all;
+    Ok(trials)
+}
+
+/// Attention in parts of other sizes. What cuts no context otherwise than another is no candidate.
+fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Trial)>> {
+    let usual = build.profile.attention_part;
+    let mut found: Vec<(u32, Table)> = Vec::new();
+    for part in candidates(&PARTS, usual) {
+        build.profile.attention_part = part;
+        let new = |table: &Table| {
+            found
+                .iter()
+                .all(|(_, known)| !grids(known).eq(grids(table)))
+        };
+        let table = build.sampled()?.filter(new);
+        found.extend(table.map(|table| (part, table)));
+    }
+    build.profile.attention_part = usual;
+    if found.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let of = |(part, table)| {
+        let passes = last(build, &table);
+        (part, trial(tables, table, passes))
+    };
+    Ok(found.into_iter().map(of).collect())
+}
+
+/// How wide each command of a table is launched.
+fn grids(table: &Table) -> impl Iterator<Item = [u32; 3]> {
+    table.cmds.iter().map(|cmd| cmd.grid)
+}
+
+/// Prompts in chunks of other sizes, each the same tokens from the first position on. An encoder
+/// takes a text in one piece.
+fn chunks(
+    build: &mut Build,
+    tables: &mut Vec<Table>,
+    options: &Options,
+) -> Result<Vec<(u32, Trial)>> {
+    let (usual, usual_chunk) = (build.profile.chunk_tokens, build.chunk);
+    if build.arch.encoder {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<(u32, Table)> = Vec::new();
+    for chunk in candidates(&CHUNKS, usual) {
+        build.profile.chunk_tokens = chunk;
+        build.chunk = chunk_of(build, options)?;
+        if found.iter().all(|(_, known)| known.tokens != build.chunk) {
+            found.push((chunk, build.chunk_table()?));
+        }
+    }
+    (build.profile.chunk_tokens, build.chunk) = (usual, usual_chunk);
+    let longest = found.iter().map(|(_, table)| table.tokens).max();
+    let longest = longest.unwrap_or(0).min(build.cache.context);
+    if found.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let of = |(chunk, table): (u32, Table)| {
+        let passes = passes(0..longest, table.tokens);
+        (chunk, trial(tables, table, passes))
+    };
+    Ok(found.into_iter().map(of).collect())
+}
+
+/// The table of one token and that of a chunk, with a token behind a full context and a prompt.
+pub(super) fn whole(build: &Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    if let Some(table) = build.sampled()? {
+        let passes = last(build, &table);
+        trials.push(trial(tables, table, passes));
+    }
+    let table = build.chunk_table()?;
+    let prompt = build.cache.context.min(CHUNKS[CHUNKS.len() - 1]);
+    let passes = passes(0..prompt, table.tokens);
+    trials.push(trial(tables, table, passes));
+    Ok(trials)
+}
+
+/// Tokens of a chunk, as loading chooses them.
+pub(super) fn chunk_of(build: &Build, options: &Options) -> Result<u32> {
+    let Build {
+        arch,
+        config,
+        cache,
+        profile,
+        ..
+    } = build;
+    memory::chunk(arch, config, options, cache, profile)
+}
+
+/// The usual number first: what is the same as it is no candidate.
+fn candidates(numbers: &[u32], usual: u32) -> impl Iterator<Item = u32> {
+    std::iter::once(usual).chain(numbers.iter().copied())
+}
+
+/// Positions, so many at a time.
+pub(super) fn passes(positions: Range<u32>, tokens: u32) -> Vec<Range<u32>> {
+    let end = positions.end;
+    let starts = positions.step_by(tokens as usize);
+    starts.map(|start| start..end.min(start + tokens)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_are_all_positions_once() {
+        assert_eq!(passes(0..10, 4), [0..4, 4..8, 8..10]);
+        assert_eq!(passes(7..10, 2), [7..9, 9..10]);
+        assert_eq!(passes(3..3, 2), []);
+    }
+}
