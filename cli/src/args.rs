@@ -249,6 +249,7 @@ impl DeviceArgs {
                 Replays::Encoded => Replay::Encoded,
                 Replays::Recorded => Replay::Recorded,
             },
+            kernel_folder: cache::kernels(),
             tuning_folder: if self.no_tuning {
                 None
             } else {

@@ -12,6 +12,11 @@ pub(crate) fn tunings() -> Option<PathBuf> {
     Some(folder()?.join("tabla").join("tunings"))
 }
 
+/// Where the compiled kernels of GPUs are kept.
+pub(crate) fn kernels() -> Option<PathBuf> {
+    Some(folder()?.join("tabla").join("kernels"))
+}
+
 /// A path that a variable has, if it is not empty.
 pub(crate) fn path_from_env(name: &str) -> Option<PathBuf> {
     let value = std::env::var_os(name)?;

@@ -213,6 +213,31 @@ impl Random {
     }
 }
 
+/// Generates, and ends some of it before its time: chains are under way then.
+fn generate(s: &mut Session, random: &mut Random) -> String {
+    let [count, keep, chain, end] =
+        [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
+    let options = Generate {
+        chain,
+        ..shifting(SAMPLED, 1 + count, keep)
+    };
+    let (cancel, mut heard) = (s.canceller(), 0);
+    let stats = s.generate(&options, &mut |_| {
+        heard += 1;
+        match heard == end {
+            true if end % 2 == 0 => cancel.cancel(),
+            true => return Flow::Stop,
+            false => {}
+        }
+        Flow::Continue
+    });
+    s.forget_cancel();
+    // Half a character at the end is heard once more.
+    let picked = stats.expect("it generates").tokens;
+    assert!(heard == picked || heard == picked + 1);
+    format!("generate {count} by {chain}, keep {keep}, end behind {end}")
+}
+
 /// One thing that a session can be asked for; in words.
 fn operate(s: &mut Session, random: &mut Random) -> String {
     let length = s.tokens().len();
@@ -264,30 +289,7 @@ fn operate(s: &mut Session, random: &mut Random) -> String {
             }
             "score".into()
         }
-        _ if length > 0 => {
-            let [count, keep, chain, end] =
-                [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
-            let options = Generate {
-                chain,
-                ..shifting(SAMPLED, 1 + count, keep)
-            };
-            // Some end before their time: chains are under way then.
-            let (cancel, mut heard) = (s.canceller(), 0);
-            let stats = s.generate(&options, &mut |_| {
-                heard += 1;
-                match heard == end {
-                    true if end % 2 == 0 => cancel.cancel(),
-                    true => return Flow::Stop,
-                    false => {}
-                }
-                Flow::Continue
-            });
-            s.forget_cancel();
-            // Half a character at the end is heard once more.
-            let picked = stats.expect("it generates").tokens;
-            assert!(heard == picked || heard == picked + 1);
-            format!("generate {count} by {chain}, keep {keep}, end behind {end}")
-        }
+        _ if length > 0 => generate(s, random),
         _ => String::new(),
     }
 }

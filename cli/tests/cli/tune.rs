@@ -3,14 +3,17 @@
 use super::{Ran, program, ran, tabla};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder of caches, removed at its end.
 struct Caches(PathBuf);
 
 impl Caches {
     fn new() -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        Self(folder.join(format!("{}-caches", std::process::id())))
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}-caches", std::process::id());
+        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
     }
 
     fn tabla(&self, args: &[&str]) -> Ran {
@@ -92,6 +95,24 @@ fn what_is_measured_is_kept_and_followed() {
         damaged.stderr
     );
     assert_eq!(run(&["run", "-q"], story).stderr, "");
+}
+
+#[test]
+fn a_gpu_says_how_weights_came_to_it_and_keeps_its_kernels() {
+    let found = tabla(&["devices", "--json"]).json();
+    let Some(gpu) = found["gpus"].as_array().and_then(|gpus| gpus.first()) else {
+        assert!(std::env::var_os("TABLA_REQUIRE_GPU").is_none());
+        return;
+    };
+    let caches = Caches::new();
+    let run = ["run", "--device", "gpu", "--json", "-c", "32", "-n", "2"];
+    let upload = &caches.tabla(&run).json()["timings"]["upload"];
+    let [bytes, ms] = ["bytes", "ms"].map(|key| upload[key].as_f64().unwrap_or_default());
+    assert!(bytes > 1e6 && ms > 0.0, "{upload}");
+    if gpu["backend"] == "vulkan" {
+        let folder = caches.0.join("tabla").join("kernels");
+        assert_eq!(folder.read_dir().expect("it was made").count(), 1);
+    }
 }
 
 #[test]
