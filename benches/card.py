@@ -77,7 +77,7 @@ def pack(args):
     for program in [card / "bin/tabla", *(card / "vulkan").iterdir()]:
         if not program.is_symlink():
             said(["strip", str(program)])
-    without(card, "vulkan", "vulkan-khr", "GGML_VK_DISABLE_COOPMAT2=1")
+    with_setting(card / "vulkan", card / "vulkan-khr", "GGML_VK_DISABLE_COOPMAT2=1")
     sources(args.llama, card / "llama.cpp")
     (card / "llama.cpp/commit").write_text(llama)
     shutil.copytree(args.llama / "gguf-py/gguf", card / "gguf")
@@ -124,12 +124,12 @@ def loader(build, folder):
     copied(build.glob("root/usr/lib/*/*.so*"), folder)
 
 
-def without(card, folder, name, setting):
-    """A folder of the same programs with a variable set."""
-    (card / name).mkdir()
+def with_setting(programs, folder, setting):
+    """A folder of the same programs, run with a variable set."""
+    folder.mkdir()
     for program in PROGRAMS:
-        script = card / name / program
-        script.write_text(f'#!/bin/sh\n{setting} exec "$(dirname "$0")/../{folder}/{program}" "$@"\n')
+        script = folder / program
+        script.write_text(f'#!/bin/sh\n{setting} exec "$(dirname "$0")/../{programs.name}/{program}" "$@"\n')
         script.chmod(0o755)
 
 
@@ -317,8 +317,8 @@ def first(run):
         token = [timing["prompt_ms"] + timing["predicted_ms"] for timing in runs]
         upload = median(timing["upload"]["bytes"] / timing["upload"]["ms"] / 1e6 for timing in runs)
         rows.append([file.stem, runs[0]["prompt_n"], f"{median(token):.1f}", f"{min(token):.1f} to {max(token):.1f}",
-                     f"{median(timing['load_ms'] for timing in runs):.0f}", f"{upload:.2f}"])
-    heads = ["model", "tokens", "first token, ms", "of all runs", "loading, ms", "upload, GB/s"]
+                     f"{runs[0]['load_ms']:.0f}", f"{median(timing['load_ms'] for timing in runs[1:]):.0f}", f"{upload:.2f}"])
+    heads = ["model", "tokens", "first token, ms", "of all runs", "loading, ms", "and again", "upload, GB/s"]
     return table(heads, rows), numbers
 
 
