@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod cpu;
+mod digest;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod philox;
@@ -11,6 +12,7 @@ use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::op::table::{Place, Table};
 use crate::quant::Scales;
+pub(crate) use digest::Digest;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

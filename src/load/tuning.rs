@@ -5,6 +5,7 @@ use super::catalog::Catalog;
 use super::output::Output;
 use crate::device::{Choice, DeviceKind, Precision, Profile};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
+use crate::exec::Digest;
 use crate::format;
 use crate::model::Tuned;
 use crate::op::shaders::SOURCES;
@@ -45,17 +46,16 @@ impl Tuning {
     pub(super) fn usual(profile: &Profile, catalog: &Catalog, precision: Precision) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let sources = SOURCES.iter().flat_map(|(name, text)| [*name, *text]);
-        let mut model = Digest::new();
-        model.add(&format!("{precision:?}"));
+        let mut model = vec![format!("{precision:?}")];
         for weight in catalog.weights() {
-            model.add(&weight.name);
-            model.add(&format!("{} {} {}", weight.dtype, weight.rows, weight.cols));
+            let shape = format!("{} {} {}", weight.dtype, weight.rows, weight.cols);
+            model.extend([weight.name.clone(), shape]);
         }
         Self {
-            build: format!("{version} {:016x}", Digest::of(sources)),
+            build: format!("{version} {}", digest(sources)),
             device: profile.name.clone(),
             driver: profile.driver.clone(),
-            model: format!("{:016x}", model.0),
+            model: digest(model.iter().map(String::as_str)),
             attention_part: profile.attention_part,
             chunk_tokens: profile.chunk_tokens,
             choices: Vec::new(),
@@ -94,8 +94,8 @@ impl Tuning {
     fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let device: String = self.device.chars().take(40).map(plain).collect();
-        let digest = Digest::of([&*self.device, &*self.driver, &*self.model]);
-        format!("{}-{digest:016x}.json", device.to_lowercase())
+        let digest = digest([&*self.device, &*self.driver, &*self.model]);
+        format!("{}-{digest}.json", device.to_lowercase())
     }
 
     /// Refuses what was not measured for this build, adapter and model, and numbers that none of
@@ -179,26 +179,11 @@ fn read(path: &Path, usual: &Tuning) -> Result<Option<Tuning>> {
     parsed().context(path.display())
 }
 
-/// FNV-1a, of 64 bits: the same in every build.
-struct Digest(u64);
-
-impl Digest {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
-        let mut digest = Self::new();
-        texts.into_iter().for_each(|text| digest.add(text));
-        digest.0
-    }
-
-    /// Adds a text and its end.
-    fn add(&mut self, text: &str) {
-        for byte in text.bytes().chain([0xff]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+/// A digest of texts, in their order.
+fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut digest = Digest::new();
+    texts.into_iter().for_each(|text| digest.add_text(text));
+    format!("{:016x}", digest.value())
 }
 
 #[cfg(test)]
@@ -261,12 +246,5 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Format);
         }
         std::fs::remove_dir_all(&folder).expect("it was made here");
-    }
-
-    #[test]
-    fn a_digest_knows_where_texts_end() {
-        assert_eq!(Digest::of(["a", "b"]), Digest::of(["a", "b"]));
-        assert_ne!(Digest::of(["a", "b"]), Digest::of(["ab"]));
-        assert_ne!(Digest::of(["a", "b"]), Digest::of(["b", "a"]));
     }
 }

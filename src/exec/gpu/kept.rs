@@ -5,6 +5,7 @@
 )]
 
 use super::device::Device;
+use crate::exec::Digest;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -151,11 +152,10 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// FNV-1a of 64 bits, by the [page of its authors](http://www.isthe.com/chongo/tech/comp/fnv/).
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    let mut digest = Digest::new();
+    digest.add(bytes);
+    digest.value()
 }
 
 #[cfg(test)]
