@@ -196,7 +196,7 @@ def measure(program, model, test, numbers, args):
         # Some builds write their table to standard error.
         return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
     result = json.loads(measured(program.bench(model, *numbers), args.timeout)[0])[-1]
-    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend"]
+    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning"]
     return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
 
 
@@ -585,7 +585,8 @@ def versions(programs, records):
         said = lambda key: next((r[key] for r in records if r["program"] == program.name and key in r), "unknown")
         if isinstance(program, Tabla):
             level = f", level {said('device_backend')}" if program.device == "cpu" else ""
-            found[program.name] = f"{program.version}, `tabla bench`{level}"
+            tuned = ", tuned" if any(r.get("tuning") for r in records if r["program"] == program.name) else ""
+            found[program.name] = f"{program.version}, `tabla bench`{level}{tuned}"
         else:
             flags = f" with {' '.join(program.flags)}" if program.flags else ""
             gpus = f" on {'; '.join(program.gpus)}" if program.gpus else ""

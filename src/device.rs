@@ -17,8 +17,8 @@ pub enum DeviceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Activations may go to int8 in blocks before a quantised product, on a CPU to bf16 before one
-    /// of BF16 weights, on a GPU with matrix units to f16 before products of many tokens, and the KV
-    /// cache is f16.
+    /// of BF16 weights, on a GPU with matrix units both to f16 before products of many tokens, and
+    /// the KV cache is f16.
     #[default]
     Fast,
     /// Every product in f32 on decoded weights, KV cache in f32. Only ternary digits with one scale
@@ -184,8 +184,8 @@ pub struct AdapterFacts {
     pub workgroup_bytes_max: u32,
     /// Lanes that run in step, least and most.
     pub subgroup_sizes: [u32; 2],
-    /// Optional features that it has, of those that are used: `subgroups` by kernels, `timestamps` to
-    /// time commands.
+    /// Optional features that it has, of those that are used: `subgroups` and `cooperative_matrix` by
+    /// kernels, `timestamps` to time commands.
     pub features: Vec<&'static str>,
     /// Those that it has not: plain kernels stand in, commands are not timed.
     pub without: Vec<&'static str>,

@@ -273,7 +273,7 @@ impl Machine<'_> {
     /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
     /// from a cache.
     fn share(&self, test: &Test) -> Option<f64> {
-        Some(self.read_rate(test)? / self.probe.best() * 100.0)
+        Some(self.read_rate(test)? / self.probe.best()? * 100.0)
     }
 
     fn print_markdown(&self, tests: &[Test]) -> Result<(), Failure> {
@@ -309,16 +309,18 @@ impl Machine<'_> {
             DeviceKind::Cpu => format!("{} threads", self.profile.threads),
             DeviceKind::Gpu => "the GPU".to_string(),
         };
-        terminal::note(&format!(
-            "memory: {:.1} GB/s, read by {reader} in the same run",
-            self.probe.best() / 1e9
-        ));
+        if let Some(best) = self.probe.best() {
+            let best = best / 1e9;
+            terminal::note(&format!(
+                "memory: {best:.1} GB/s, read by {reader} in the same run"
+            ));
+        }
         if self.facts.token_bytes < self.profile.cache_bytes {
             let cache = terminal::bytes(self.profile.cache_bytes);
             terminal::note(&format!("the weights fit a cache of {cache}"));
         }
         let limits = Limits {
-            memory: self.probe.best(),
+            memory: self.probe.best().unwrap_or(0.0),
             peak: self.peak.unwrap_or_default(),
         };
         for test in tests.iter().filter(|test| !test.commands.is_empty()) {

@@ -2,11 +2,12 @@
 //! read weights; or a kernel of a GPU reads its memory.
 
 use crate::failure::Failure;
+use crate::terminal;
 use memmap2::MmapMut;
 use std::time::Instant;
 use tabla::exec::cpu::{self, Level};
 use tabla::exec::gpu;
-use tabla::{DeviceKind, Options, Profile};
+use tabla::{DeviceKind, ErrorKind, Options, Profile};
 
 /// Bytes of the buffer at least.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
@@ -25,6 +26,8 @@ pub(crate) struct Probe {
 enum Memory {
     Cpu(Buffer),
     Gpu(Box<gpu::Probe>),
+    /// That of a GPU which has no room beside the model.
+    Full,
 }
 
 impl Probe {
@@ -36,10 +39,18 @@ impl Probe {
                 let device = gpu::open(&gpu::Options {
                     adapter: options.adapter.clone(),
                     allow_software: true,
+                    forms: Some(Vec::new()),
                     ..gpu::Options::default()
                 })?;
                 let device = device.ok_or_else(|| Failure::new("the GPU is gone"))?;
-                Memory::Gpu(Box::new(gpu::Probe::new(&device)?))
+                match gpu::Probe::new(&device) {
+                    Ok(probe) => Memory::Gpu(Box::new(probe)),
+                    Err(error) if error.kind() == ErrorKind::Memory => {
+                        terminal::note(&format!("the memory is not probed: {error}"));
+                        Memory::Full
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         };
         let rates = Vec::new();
@@ -51,6 +62,7 @@ impl Probe {
         let rate = match &mut self.memory {
             Memory::Cpu(buffer) => buffer.read(),
             Memory::Gpu(probe) => probe.round()?,
+            Memory::Full => return Ok(()),
         };
         if rate.is_finite() {
             self.rates.push(rate);
@@ -63,9 +75,9 @@ impl Probe {
         &self.rates
     }
 
-    /// Bytes per second of the best round.
-    pub(crate) fn best(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
+    /// Bytes per second of the best round, where there was one.
+    pub(crate) fn best(&self) -> Option<f64> {
+        self.rates.iter().copied().reduce(f64::max)
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         source: &source,
         session: &session,
         device: profile.to_string(),
+        forms: profile.forms.iter().map(|form| form.name()).collect(),
         sampling,
         load,
         prompt: &tokens,
@@ -240,6 +241,8 @@ struct Report<'a> {
     source: &'a Source,
     session: &'a Session,
     device: String,
+    /// The forms of kernels that it runs, beside the plain ones.
+    forms: Vec<&'static str>,
     sampling: Sampling,
     load: Duration,
     prompt: &'a [u32],
@@ -283,6 +286,9 @@ impl Report<'_> {
             format!("seed      {seed}"),
         ];
         if args.verbose {
+            if !self.forms.is_empty() {
+                lines.push(format!("kernels   {}", self.forms.join(", ")));
+            }
             lines.extend(open::tuning(facts).map(|path| {
                 let path = path.to_string_lossy();
                 format!("tuning    {}", terminal::one_line(&path))

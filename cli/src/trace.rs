@@ -122,7 +122,7 @@ fn limits(options: &Options, profile: &Profile) -> Result<Limits, Failure> {
         DeviceKind::Cpu => cpu::peak(&bench::cpu_options(options, profile))?,
         DeviceKind::Gpu => Peak::default(),
     };
-    let memory = probe.best();
+    let memory = probe.best().unwrap_or(0.0);
     Ok(Limits { memory, peak })
 }
 

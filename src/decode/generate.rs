@@ -1,6 +1,6 @@
 //! Generation: chains of tokens, cut at stop tokens and limits, out as text.
 
-use super::rows::Picks;
+use super::rows::{PICKS_MAX, Picks};
 use super::{Sampling, Session};
 use crate::error::{ErrorKind, Result};
 use crate::exec::state::{FULL, RUNNING, STOPPED, STOPS_MAX};
@@ -104,7 +104,7 @@ impl Session {
         let mut stops = [0; STOPS_MAX];
         let mut answer = Answer {
             options,
-            chain: Chain::new(options.chain, self.profile().chain_tokens),
+            chain: Chain::new(options.chain, self.profile().chain_tokens.min(PICKS_MAX)),
             stops: self.stops(options, &mut stops),
             stream: Utf8Stream::new(self.model.tokenizer.piece_bytes_max()),
             each,
@@ -159,7 +159,9 @@ impl Session {
                 Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
                 other => other?,
             }
-            if let Some(finish) = self.chains(answer)? {
+            self.begin(&answer.options.sampling, answer.stops)?;
+            let ended = self.chains(answer).inspect_err(|_| self.give_up())?;
+            if let Some(finish) = ended {
                 return Ok(finish);
             }
         }
@@ -169,7 +171,6 @@ impl Session {
     /// device runs ahead, the next one is submitted before one is read: the device never waits for
     /// the host.
     fn chains(&mut self, answer: &mut Answer<'_>) -> Result<Option<Finish>> {
-        self.begin(&answer.options.sampling, answer.stops)?;
         let ahead = self.profile().runs_ahead;
         let mut since = Instant::now();
         let mut under_way = self.next_chain(answer)?;
@@ -180,7 +181,7 @@ impl Session {
                 None
             };
             let before = self.tokens.len();
-            let done = self.collect(picks).inspect_err(|_| self.give_up())?;
+            let done = self.collect(picks)?;
             answer.chain.adapt(since.elapsed(), times);
             since = Instant::now();
             let ended = self.hand_out(before, done, answer);

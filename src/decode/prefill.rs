@@ -48,8 +48,8 @@ impl Session {
                 out.len()
             );
         }
-        // The passes below write the cache anew, with the same numbers, and leave the logits
-        // that the next token is picked from alone.
+        // The passes below write the cache anew, with the same numbers but for what kernels of few
+        // tokens round otherwise, and leave the logits that the next token is picked from alone.
         self.feed(&mut |_, _| {})?;
         let score = self.model.at(TableId::Score)?;
         let table = &self.model.tables[score];

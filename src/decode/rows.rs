@@ -131,6 +131,10 @@ pub(super) struct Picks {
     most: usize,
 }
 
+/// Tokens of one chain at most: they and the row are one copy.
+pub(super) const PICKS_MAX: u32 = 252;
+const _: () = assert!(PICKS_MAX as usize * size_of::<u32>() + size_of::<Row>() <= COPY_BYTES_MAX);
+
 impl Picks {
     /// Has them copied as they are once the chain is done that was submitted last, which had so many
     /// tokens in front of it and picks `times` at most.

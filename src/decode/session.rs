@@ -230,8 +230,9 @@ impl Session {
     /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.
     fn advance(&mut self, sampling: &Sampling, times: u32) -> Result<()> {
         self.begin(sampling, &[])?;
-        let picks = self.submit(sampling, times)?;
-        self.collect(picks).map(drop)
+        let picks = self.submit(sampling, times);
+        let collected = picks.and_then(|picks| self.collect(picks));
+        collected.inspect_err(|_| self.give_up()).map(drop)
     }
 
     /// Tells the device where the sequence ends and how tokens are picked. It goes on from there by
@@ -264,6 +265,8 @@ impl Session {
         let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
         let executor = &mut self.model.executor;
         let first = self.submitted;
+        // Whatever becomes of it: it may have run.
+        self.submitted += times as usize;
         let mut whole = times;
         if self.fed == first {
             executor.run(id, pick..end, 1)?;
@@ -272,7 +275,6 @@ impl Session {
         if whole > 0 {
             executor.run(id, 0..end, whole)?;
         }
-        self.submitted += times as usize;
         Picks::ask(&mut self.model, SEQUENCE, first, times)
     }
 
@@ -286,7 +288,7 @@ impl Session {
 
     /// Collects none of the chains that were submitted since: the cache holds what they fed.
     pub(super) fn give_up(&mut self) {
-        self.deepest = self.deepest.max(self.submitted - 1);
+        self.deepest = self.deepest.max(self.submitted.saturating_sub(1));
         self.rewind(self.fed);
     }
 

@@ -98,6 +98,8 @@ pub struct Copying(u64);
 #[derive(Clone, Copy, Debug, Default)]
 struct Copies {
     begun: u64,
+    /// Of the copy that has each room.
+    bytes: [usize; COPIES_MAX],
 }
 
 impl Copies {
@@ -105,28 +107,41 @@ impl Copies {
     ///
     /// # Errors
     ///
-    /// `Argument` for more than [`COPY_BYTES_MAX`] bytes.
+    /// `Argument` for none, and for more than [`COPY_BYTES_MAX`].
     fn begin(&mut self, spans: &[Span]) -> Result<(Copying, usize)> {
         let bytes: usize = spans.iter().map(|span| span.bytes).sum();
-        if bytes > COPY_BYTES_MAX {
-            bail!(Argument, "a copy of {bytes} bytes is over {COPY_BYTES_MAX}");
+        if !(1..=COPY_BYTES_MAX).contains(&bytes) {
+            bail!(
+                Argument,
+                "a copy has 1 to {COPY_BYTES_MAX} bytes, not {bytes}"
+            );
         }
         let copying = Copying(self.begun);
         self.begun += 1;
         let room = Self::room(&copying);
+        self.bytes[room] = bytes;
         Ok((copying, room))
     }
 
-    /// The room of a copy that has it still.
+    /// The room of a copy that has it still, and so many bytes.
     ///
     /// # Errors
     ///
-    /// `State` where it has not.
-    fn find(&self, copying: &Copying) -> Result<usize> {
-        if self.begun - copying.0 > COPIES_MAX as u64 {
-            bail!(State, "a copy that is {COPIES_MAX} others ago is forgotten");
+    /// `State` where it has its room no more, `Argument` where it has fewer bytes.
+    fn find(&self, copying: &Copying, wanted: usize) -> Result<usize> {
+        let ago = self.begun.saturating_sub(copying.0);
+        if !(1..=COPIES_MAX as u64).contains(&ago) {
+            bail!(
+                State,
+                "a copy is forgotten once {COPIES_MAX} others were begun"
+            );
         }
-        Ok(Self::room(copying))
+        let room = Self::room(copying);
+        let has = self.bytes[room];
+        if wanted > has {
+            bail!(Argument, "{wanted} bytes are wanted of a copy of {has}");
+        }
+        Ok(room)
     }
 
     fn room(copying: &Copying) -> usize {
@@ -172,14 +187,15 @@ pub trait Executor: Send {
     ///
     /// # Errors
     ///
-    /// As `write`, and `Argument` for more than [`COPY_BYTES_MAX`] bytes.
+    /// As `write`, and `Argument` for no bytes and for more than [`COPY_BYTES_MAX`].
     fn copy(&mut self, spans: &[Span]) -> Result<Copying>;
 
     /// Waits for a copy, and for nothing behind it, and takes its first bytes.
     ///
     /// # Errors
     ///
-    /// `State` for a copy behind which [`COPIES_MAX`] others were begun; `Device` or `DeviceLost`.
+    /// `State` for a copy behind which [`COPIES_MAX`] others were begun, `Argument` for more bytes than
+    /// it has; `Device` or `DeviceLost`.
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()>;
 
     /// Begins to time every command that runs, from nothing.

@@ -53,10 +53,12 @@ fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
     let forms: Vec<Form> = forms.copied().collect();
     let all = || KernelId::all(node.op, node.variant, &forms);
     let extent = table.extent(&node.slots);
+    // Nothing is measured with few tokens, and they keep to what suits one.
+    let measured = table.tokens == 1 || table.tokens > FEW_TOKENS;
     let choices = profile
         .choices
         .iter()
-        .filter(|choice| choice.extent == extent);
+        .filter(|choice| measured && choice.extent == extent);
     let choices: Vec<&Choice> = choices.collect();
     let chosen = |kernel: &KernelId| choices.iter().any(|c| c.kernel == kernel.name());
     all().find(chosen).or_else(|| all().next_back())

@@ -69,7 +69,8 @@ fn measure(source: &Source, options: &Options) -> Measured {
 /// How many commands of these tables take a kernel that was chosen; none of them another.
 fn followed(tables: &[Table], choices: &[Choice]) -> usize {
     let mut count = 0;
-    for table in tables {
+    // Tables of a token of each of several sequences keep to what is usual.
+    for table in tables.iter().filter(|t| t.tokens == 1 || t.tokens > 16) {
         for cmd in &table.cmds {
             let extent = table.extent(cmd.slots());
             let plain = KernelId::all(cmd.op, cmd.kernel.variant(), &[]).next();

@@ -106,6 +106,20 @@ fn a_gpu_says_how_weights_came_to_it_and_keeps_its_kernels() {
     };
     let caches = Caches::new();
     let run = ["run", "--device", "gpu", "--json", "-c", "32", "-n", "2"];
+    let verbose = [
+        "run",
+        "--device",
+        "gpu",
+        "-v",
+        "-c",
+        "32",
+        "-n",
+        "1",
+        "--gpu-features",
+        "all",
+    ];
+    let verbose = caches.tabla(&verbose).stderr;
+    assert!(verbose.contains("kernels   "), "{verbose}");
     let upload = &caches.tabla(&run).json()["timings"]["upload"];
     let [bytes, ms] = ["bytes", "ms"].map(|key| upload[key].as_f64().unwrap_or_default());
     assert!(bytes > 1e6 && ms > 0.0, "{upload}");

@@ -252,7 +252,7 @@ impl Executor for Cpu {
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        let room = self.copies.find(&copying)? * COPY_BYTES_MAX;
+        let room = self.copies.find(&copying, bytes.len())? * COPY_BYTES_MAX;
         bytes.copy_from_slice(&self.copied[room..room + bytes.len()]);
         Ok(())
     }

@@ -74,8 +74,25 @@ pub fn open(options: &Options) -> Result<Option<Device>> {
         Some(wanted) => Some(named(&adapters, wanted, options)?),
         None => best(&adapters, options),
     };
-    let device = adapter.map(|a| request(a, options)).transpose()?;
-    Ok(device.map(Device::tried))
+    adapter.map(|a| tried(a, options)).transpose()
+}
+
+/// A device of an adapter with the forms of kernels that compute as they should: one that does not is
+/// left, and the device asked for anew, whatever became of it meanwhile.
+fn tried(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+    let device = request(adapter, options)?;
+    let forms = &device.profile.forms;
+    let on_trial = forms.iter().filter(|form| forms::on_trial(**form));
+    for &form in on_trial {
+        if let Err(error) = trial::multiplies(&device, form) {
+            tracing::warn!(%error, "this form of kernels is not used");
+            let forms = forms.iter().copied().filter(|good| *good != form);
+            let forms = Some(forms.collect());
+            let options = options.clone();
+            return tried(adapter, &Options { forms, ..options });
+        }
+    }
+    Ok(device)
 }
 
 /// An open device. Clones are the same device.
@@ -108,23 +125,6 @@ impl Device {
             profile: Arc::new(profile),
             ..self
         }
-    }
-
-    /// The same without the forms whose products come out wrong.
-    fn tried(mut self) -> Self {
-        let (inexact, mut forms): (Vec<Form>, Vec<Form>) = self
-            .profile
-            .forms
-            .iter()
-            .partition(|form| forms::on_trial(**form));
-        for form in inexact {
-            match trial::multiplies(&self, form) {
-                Ok(()) => forms.push(form),
-                Err(error) => tracing::warn!(%error, "this form of kernels is not used"),
-            }
-        }
-        Arc::make_mut(&mut self.profile).forms = forms;
-        self
     }
 
     /// The name and bytes of every buffer that wgpu has on it, where the back end tells.
@@ -380,7 +380,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
             .iter()
             .fold(FEATURES, |all, form| all | forms::features(*form))
             .union(timestamps(adapter, options))
-            .union(adapter.features() & wgpu::Features::PIPELINE_CACHE),
+            .union(kept(adapter, options)),
         experimental_features: forms::experimental(&forms),
         required_limits: limits.clone(),
         // Large blocks to place buffers in would be wasted: the large buffers are weights.
@@ -424,6 +424,15 @@ fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
     let needs = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
     if options.features == GpuFeatures::All && adapter.features().contains(needs) {
         needs
+    } else {
+        wgpu::Features::empty()
+    }
+}
+
+/// What keeping compiled kernels needs through wgpu, where the device has it.
+fn kept(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+    if options.features == GpuFeatures::All && options.kernel_folder.is_some() {
+        adapter.features() & wgpu::Features::PIPELINE_CACHE
     } else {
         wgpu::Features::empty()
     }

@@ -42,6 +42,8 @@ pub(super) fn of(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
         has.contains(features(*form))
             && match form {
                 Form::Subgroup | Form::Tile | Form::Int8 => true,
+                // What others' shaders do with cooperative matrices nobody has checked.
+                Form::Matrix8 | Form::Matrix16 if options.shader_folder.is_some() => false,
                 Form::Matrix8 => multiplies(adapter, 8, 8),
                 Form::Matrix16 => multiplies(adapter, 16, 32),
             }
@@ -51,7 +53,8 @@ pub(super) fn of(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
 }
 
 /// Whether matrices of this side are multiplied in f16 with sums in f32, by subgroups of so many lanes
-/// at least: of smaller ones a workgroup has more than blocks. On Metal nobody has tried them.
+/// at least: of smaller ones a workgroup has more than blocks. On Vulkan alone: how naga writes them for Metal is
+/// not tested here.
 fn multiplies(adapter: &wgpu::Adapter, side: u32, lanes: u32) -> bool {
     let (info, limits) = (adapter.get_info(), adapter.limits());
     let sizes = adapter.cooperative_matrix_properties();

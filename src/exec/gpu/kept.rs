@@ -120,7 +120,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(damaged(format!("{size} bytes are no such file's")));
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes)?;
     let (head, rest) = bytes.split_at(HEAD_BYTES.min(bytes.len()));
     if head[..MAGIC.len()] != MAGIC {
         return Err(damaged("it begins otherwise".into()));
@@ -134,7 +134,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Writes the file whole, or not at all.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if (HEAD_BYTES + bytes.len()) as u64 > BYTES_MAX {
-        return fs::remove_file(path);
+        return match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
     }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

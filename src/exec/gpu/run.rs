@@ -157,7 +157,7 @@ impl Executor for Linked {
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
         self.device.failure.check()?;
-        let room = self.copies.find(&copying)?;
+        let room = self.copies.find(&copying, bytes.len())?;
         self.readback.take(&self.device, room, bytes)
     }
 

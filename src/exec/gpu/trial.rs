@@ -31,7 +31,9 @@ pub(super) fn multiplies(device: &Device, form: Form) -> Result<()> {
             w().flat_map(|w| f16::from_f32(w).to_le_bytes()).collect(),
         )),
     };
-    let mut executor = link(device.clone(), program)?;
+    let mut device = device.clone();
+    device.kernel_folder = None;
+    let mut executor = link(device, program)?;
     let state = State {
         live: TOKENS,
         ..State::default()

@@ -201,6 +201,13 @@ pub(super) fn copies(device: &Device) -> f64 {
         let picked = tokens.iter().filter(|token| **token == 1).count();
         assert_eq!(picked, steps.min(7), "{tokens:?}");
     }
+    let copy = rig.executor.copy(&[rows]).unwrap();
+    let mut more = [0; size_of::<Row>() + 1];
+    let error = rig
+        .executor
+        .take(copy, &mut more)
+        .expect_err("it has fewer");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     let kind = |spans: &[Span], rig: &mut Rig| {
         let refused = rig.executor.copy(spans);
         refused.expect_err("it is refused").kind()
@@ -211,6 +218,7 @@ pub(super) fn copies(device: &Device) -> f64 {
         Span::new(Place::Keys(3), 0, 4),
         Span::new(Place::History, 4 * 511, 8),
         Span::new(Place::History, 0, COPY_BYTES_MAX + 4),
+        Span::new(Place::State, 0, 0),
     ] {
         assert_eq!(
             kind(&[refused], &mut rig),

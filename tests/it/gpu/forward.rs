@@ -206,6 +206,25 @@ pub(super) fn gemm_bits(device: &Device) -> f64 {
     0.0
 }
 
+/// Small activations keep their digits, whatever numbers products are computed in.
+pub(super) fn small(device: &Device) -> f64 {
+    let (rows, cols, tokens) = (70, 96, 40);
+    let w = weight("w", DType::Q8_0, rows, cols);
+    let mut rig = Rig::new(device, shape(tokens), vec![w.clone()], |b| {
+        let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
+        b.mat("y", w, x);
+    });
+    let x: Vec<f32> = floats(7, (tokens * cols) as usize);
+    let x: Vec<f32> = x.into_iter().map(|x| 1e-3 * x).collect();
+    rig.put("x", &x);
+    rig.run();
+    let (w, x) = (decode(DType::Q8_0, &w.bytes), wide(&x));
+    let row = |x: &[f64], w: &[f64]| w.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
+    let rows = |x| w.chunks(cols as usize).map(move |w| row(x, w));
+    let wanted: Vec<f64> = x.chunks(cols as usize).flat_map(rows).collect();
+    close("small activations", &rig.get("y"), &wanted, 1e-2)
+}
+
 /// What is no number stays none, and only in the rows that have it.
 pub(super) fn nan_stays(device: &Device) -> f64 {
     let (rows, cols) = (70, 96);

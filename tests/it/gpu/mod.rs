@@ -26,7 +26,8 @@ use elementwise::{
 use executor::{chain, copies, dead, read_write, too_large};
 use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
 use forward::{
-    add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, wide_grid,
+    add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
+    wide_grid,
 };
 use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
 use std::io::Write as _;
@@ -196,14 +197,15 @@ fn products_in_other_numbers() {
             forms: Some(vec![form]),
             ..software()
         };
-        let Some(device) = devices(&options, 4).pop() else {
+        let Some(device) = devices(&options, 5).pop() else {
             return;
         };
         if device.profile().forms != [form] {
             say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
             continue;
         }
-        let checks: [(&str, Check); 4] = [
+        let checks: [(&str, Check); 5] = [
+            ("small activations", small),
             ("weights of every type", types_shortly),
             ("gemm, the same bits in any company", gemm_bits),
             ("experts", company),

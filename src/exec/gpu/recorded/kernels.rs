@@ -110,27 +110,36 @@ fn fill(context: &Context, buffers: &Buffers, group: &Group, set: vk::Descriptor
     unsafe { context.raw.update_descriptor_sets(&writes, &[]) };
 }
 
-/// The driver's cache of compiled kernels, with what was kept of an earlier one.
-pub(super) fn cache(context: &Context, kept: &Kept) -> Result<vk::PipelineCache> {
+/// The driver's cache of compiled kernels, with what was kept of an earlier one; none where nothing is
+/// to be kept, or the driver has none to give.
+pub(super) fn cache(context: &Context, kept: &Kept) -> vk::PipelineCache {
     if !kept.wanted() {
-        return Ok(vk::PipelineCache::null());
+        return vk::PipelineCache::null();
     }
     let info = vk::PipelineCacheCreateInfo::default().initial_data(kept.bytes());
     // SAFETY: the bytes are a driver's, as the file's sum says; one that did not write them itself
     // tells by their head.
     let made = unsafe { context.raw.create_pipeline_cache(&info, None) };
-    let cache = context.checked("kernels", made)?;
-    Ok(context.keep(cache, ash::Device::destroy_pipeline_cache))
+    match made {
+        Ok(cache) => context.keep(cache, ash::Device::destroy_pipeline_cache),
+        Err(error) => {
+            tracing::warn!(%error, "compiled kernels are not kept");
+            vk::PipelineCache::null()
+        }
+    }
 }
 
 /// Keeps what the cache holds now.
-pub(super) fn keep(context: &Context, cache: vk::PipelineCache, kept: &Kept) -> Result<()> {
-    if kept.wanted() {
-        // SAFETY: the cache is of this device.
-        let bytes = unsafe { context.raw.get_pipeline_cache_data(cache) };
-        kept.replace(&context.checked("kernels", bytes)?);
+pub(super) fn keep(context: &Context, cache: vk::PipelineCache, kept: &Kept) {
+    if cache == vk::PipelineCache::null() {
+        return;
     }
-    Ok(())
+    // SAFETY: the cache is of this device.
+    let bytes = unsafe { context.raw.get_pipeline_cache_data(cache) };
+    match bytes {
+        Ok(bytes) => kept.replace(&bytes),
+        Err(error) => tracing::warn!(%error, "compiled kernels are not kept"),
+    }
 }
 
 /// Compiles a kernel, or has it out of the cache.

@@ -98,14 +98,14 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
     let kept = Kept::read(device);
-    let cache = kernels::cache(&context, &kept)?;
+    let cache = kernels::cache(&context, &kept);
     let make = |shader: &_, text: &_| {
         let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (shader, text))?;
         Ok((pipeline, layouts.pipelines[shader.bindings.len()]))
     };
     let fill = || filled(device, &parts.program);
     let (pipelines, arena) = pipelines::compile(device, &parts.kernels, &make, fill)?;
-    kernels::keep(&context, cache, &kept)?;
+    kernels::keep(&context, cache, &kept);
     let turn = context.turn()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;
@@ -194,7 +194,7 @@ impl Executor for Recorded {
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.context.turn()?;
-        let room = self.copies.find(&copying)?;
+        let room = self.copies.find(&copying, bytes.len())?;
         self.ring.take(&self.context, room, bytes)
     }
 
