@@ -250,7 +250,8 @@ impl DeviceArgs {
                 Replays::Recorded => Replay::Recorded,
             },
             kernel_folder: cache::kernels(),
-            tuning_folder: if self.no_tuning {
+            // What was measured is of the embedded shaders.
+            tuning_folder: if self.no_tuning || self.shaders.is_some() {
                 None
             } else {
                 cache::tunings()

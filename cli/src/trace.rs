@@ -84,14 +84,14 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
             return Err(Failure::Interrupted);
         }
     }
-    let limits = limits(&options, &profile)?;
-    prefill.print(&format!("prompt of {}", tokens.len()), limits)?;
-    let title = format!("{} tokens behind it", args.n_predict);
-    trace.commands.print(&title, limits)?;
     let events = trace.events.len();
     let object = json!({ "displayTimeUnit": "ns", "traceEvents": trace.events });
     let fail = |cause| Failure::file("write", &args.out, cause);
     std::fs::write(&args.out, object.to_string()).map_err(fail)?;
+    let limits = limits(&options, &profile)?;
+    prefill.print(&format!("prompt of {}", tokens.len()), limits)?;
+    let title = format!("{} tokens behind it", args.n_predict);
+    trace.commands.print(&title, limits)?;
     let shown = args.out.display();
     terminal::note(&format!("{shown}: {events} events, for ui.perfetto.dev"));
     Ok(())

@@ -41,6 +41,10 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
              those that come from memory",
         );
     }
+    if !args.json {
+        say(&found)?;
+    }
+    // It took minutes: what was found is told before the folder can refuse it.
     let kept = match &options.tuning_folder {
         Some(folder) => Some(found.tuning.write(folder)?),
         None => None,
@@ -48,7 +52,6 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     if args.json {
         return terminal::line(&object(&found, kept.as_deref()).to_string());
     }
-    say(&found)?;
     terminal::note(&match &kept {
         Some(path) => format!("kept in {}", terminal::one_line(&path.to_string_lossy())),
         None => "kept nowhere".to_string(),
