@@ -139,6 +139,9 @@ pub struct Profile {
     pub forms: Vec<Form>,
     /// Which kernels commands take instead of those of the best form.
     pub choices: Vec<Choice>,
+    /// Whether products of one token compute the norm or the gated activation that they read: each
+    /// workgroup again, and nobody waits for a small command.
+    pub fused: bool,
     /// Positions that attention of few tokens takes at a time; 0: all.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.

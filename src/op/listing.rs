@@ -40,10 +40,12 @@ impl Table {
                 bytes: tokens * row(0) + size(cmd.slots[1]),
                 flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
             },
-            Op::Gemv | Op::GemvAdd | Op::Combine => Cost {
-                bytes: all,
-                flops: 2 * elements(0),
-            },
+            Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd | Op::Combine => {
+                Cost {
+                    bytes: all,
+                    flops: 2 * elements(0),
+                }
+            }
             Op::Gemm | Op::GemmAdd | Op::BitMat => {
                 let x = self.slot(cmd.slots[1]);
                 Cost {

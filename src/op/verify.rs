@@ -141,6 +141,7 @@ mod tests {
             forms: Vec::new(),
             choices: Vec::new(),
             chunk_tokens: 8,
+            fused: false,
             attention_part: 0,
             chain_tokens: 8,
             runs_ahead: false,

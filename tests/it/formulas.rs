@@ -21,6 +21,9 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::LayerNorm => vec![("y", layer_norm(o, live))],
         Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
+        Op::GemvNorm => vec![("y", gemv_norm(o, live))],
+        Op::GemvGlu => vec![("y", gemv_glu(o, live, 0.0))],
+        Op::GemvGluAdd => vec![("y", gemv_glu(o, live, 1.0))],
         Op::BitQuantize => bit_quantize(o, live),
         Op::BitMat => vec![("y", bit_mat(case, o, live))],
         Op::Route => route(o, live),
@@ -124,11 +127,37 @@ fn rms_norm(o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
-    let (w, x, y) = (o.numbers("w"), o.numbers("x"), o.numbers("y"));
+    let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
+    product_of(o, live, &x, old)
+}
+
+fn gemv_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, n) = (o.numbers("x"), o.numbers("n"));
+    let p: shaders::gemv_norm::Params = o.params();
+    let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
+    let root = (mean + wide(p.eps)).sqrt();
+    let pairs = x.iter().zip(&n);
+    let x: Vec<f64> = pairs.map(|(x, n)| wide(*x) / root * wide(*n)).collect();
+    product_of(o, live, &x, 0.0)
+}
+
+fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: shaders::gemv_glu::Params = o.params();
+    let pairs = gate.iter().zip(&up);
+    let x: Vec<f64> = pairs
+        .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
+        .collect();
+    product_of(o, live, &x, old)
+}
+
+/// `W x`, with `old` times what was there before.
+fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
     let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
     rows(o, live, |t, r| {
         let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
-        let sum: f64 = pairs.map(|(w, x)| wide(*w) * wide(*x)).sum();
+        let sum: f64 = pairs.map(|(w, x)| wide(*w) * x).sum();
         sum + old * wide(y[t * rows_ + r])
     })
 }

@@ -233,7 +233,11 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);
     let draft = b.finish().expect("cases fit their weights");
-    plan::compile(draft, &device.profile).expect("cases have kernels")
+    let profile = Profile {
+        fused: true,
+        ..device.profile.clone()
+    };
+    plan::compile(draft, &profile).expect("cases have kernels")
 }
 
 /// Runs the command of `op` in a case, after `set` changed what its operands hold.

@@ -105,6 +105,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
         bindings_max: 8,
         forms: Vec::new(),
         choices: Vec::new(),
+        fused: false,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

@@ -464,6 +464,7 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) ->
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
         choices: Vec::new(),
+        fused: true,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

@@ -24,7 +24,10 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, copies, dead, read_write, too_large};
-use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
+use experts::{
+    attend_join, attend_part, attention_cases, combine, company, experts, gemv_glu, gemv_norm,
+    route,
+};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
     wide_grid,
@@ -48,6 +51,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
     ("what is no number", nan_stays),
+    ("gemv_norm", gemv_norm),
+    ("gemv_glu, stored and added", gemv_glu),
     ("gemm", gemm),
     ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
