@@ -7,6 +7,7 @@ use crate::roofline;
 use crate::terminal::{self, Progress};
 use clap::Args;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 use tabla::device::Form;
@@ -77,29 +78,20 @@ fn say(found: &Measured) -> Result<(), Failure> {
     rows.extend(found.groups.iter().map(|group| row(group, &forms)));
     terminal::line("Microseconds of all commands of a shape in one replay:\n")?;
     roofline::print_rows(&rows)?;
-    let numbers = [
-        (
-            "attention in parts of",
-            &found.attention_parts,
-            found.tuning.attention_part,
-        ),
-        (
-            "prompts in chunks of",
-            &found.chunks,
-            found.tuning.chunk_tokens,
-        ),
-    ];
-    for (what, times, taken) in numbers
-        .into_iter()
-        .filter(|(_, times, _)| !times.is_empty())
-    {
-        let time = |(number, time): &(u32, Duration)| format!("{number}: {}", microseconds(*time));
-        let times: Vec<String> = times.iter().map(time).collect();
-        terminal::line(&format!(
-            "\n{what}, microseconds a token: {}; taken {taken}",
-            times.join(", ")
-        ))?;
-    }
+    let yes = |fused: bool| if fused { "yes" } else { "no" };
+    let fused: Vec<_> = found
+        .fused
+        .iter()
+        .map(|(f, time)| (yes(*f), *time))
+        .collect();
+    candidates(
+        "norms and activations fused",
+        &fused,
+        yes(found.tuning.fused),
+    )?;
+    let (part, chunk) = (found.tuning.attention_part, found.tuning.chunk_tokens);
+    candidates("attention in parts of", &found.attention_parts, part)?;
+    candidates("prompts in chunks of", &found.chunks, chunk)?;
     if found.gains.is_empty() {
         return terminal::line("\nnothing is better than what is usual");
     }
@@ -120,6 +112,19 @@ fn say(found: &Measured) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// What a token takes with each candidate, where there are several.
+fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Result<(), Failure> {
+    if times.is_empty() {
+        return Ok(());
+    }
+    let time = |(candidate, time): &(T, Duration)| format!("{candidate}: {}", microseconds(*time));
+    let times: Vec<String> = times.iter().map(time).collect();
+    let times = times.join(", ");
+    terminal::line(&format!(
+        "\n{what}, microseconds a token: {times}; taken {taken}"
+    ))
 }
 
 fn row(group: &Group, forms: &[&str]) -> Vec<String> {
@@ -186,6 +191,8 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         "cold": found.cold,
         "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
         "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
+        "fusings": found.fused.iter().map(|(fused, time)| json!({ "fused": fused, "us": time.as_secs_f64() * 1e6 })).collect::<Vec<_>>(),
+        "fused": found.tuning.fused,
         "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
         "attention_part": found.tuning.attention_part,
         "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),

@@ -3,6 +3,7 @@
 use crate::common::{golden, has_gpu, session, worst};
 use crate::scratch::Folder;
 use tabla::device::Choice;
+use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
 use tabla::{
     DeviceChoice, ErrorKind, GpuFeatures, Group, Measured, Options, Precision, Replay, Source,
@@ -205,8 +206,18 @@ fn numbers_are_measured_where_there_is_a_choice() {
     assert_eq!(chunks, [128, 256]);
     assert!(chunks.contains(&found.tuning.chunk_tokens));
 
+    let fused: Vec<bool> = found.fused.iter().map(|(fused, _)| *fused).collect();
+    assert_eq!(fused, [false, true]);
+    let fuses = |model: &tabla::Model| {
+        let table = model.table(tabla::TableId::Greedy).expect("it generates");
+        table.cmds.iter().any(|cmd| cmd.op == Op::GemvNorm)
+    };
+    let model = tabla::load(&source, &gpu(200), &mut |_| {}).expect("it loads");
+    assert!(fuses(&model), "as is usual");
+
     let folder = Folder::new("tunings");
     let tuning = Tuning {
+        fused: false,
         attention_part: 64,
         chunk_tokens: 128,
         ..found.tuning
@@ -220,6 +231,7 @@ fn numbers_are_measured_where_there_is_a_choice() {
     let profile = model.profile();
     assert_eq!((profile.attention_part, profile.chunk_tokens), (64, 128));
     assert_eq!(profile.choices, tuning.choices);
+    assert!(!profile.fused && !fuses(&model));
     let batch = model.table(tabla::TableId::Batch).expect("it generates");
     assert_eq!(batch.tokens, 128);
     // What the user asks for comes first.
