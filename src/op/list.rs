@@ -42,6 +42,8 @@ macro_rules! for_each_op {
             BitQuantize = bit_quantize(x: read, q: write, d: write, state: read);
             /// `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
             BitMat = bit_mat(w: read, q: read, d: read, y: write, state: read);
+            /// `y[t, r] += (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
+            BitMatAdd = bit_mat_add(w: read, q: read, d: read, y: update, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
             /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`

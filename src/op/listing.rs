@@ -46,7 +46,7 @@ impl Table {
                     flops: 2 * elements(0),
                 }
             }
-            Op::Gemm | Op::GemmAdd | Op::BitMat => {
+            Op::Gemm | Op::GemmAdd | Op::BitMat | Op::BitMatAdd => {
                 let x = self.slot(cmd.slots[1]);
                 Cost {
                     bytes: all,

@@ -25,7 +25,8 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::GemvGlu => vec![("y", gemv_glu(o, live, 0.0))],
         Op::GemvGluAdd => vec![("y", gemv_glu(o, live, 1.0))],
         Op::BitQuantize => bit_quantize(o, live),
-        Op::BitMat => vec![("y", bit_mat(case, o, live))],
+        Op::BitMat => vec![("y", bit_mat(case, o, live, 0.0))],
+        Op::BitMatAdd => vec![("y", bit_mat(case, o, live, 1.0))],
         Op::Route => route(o, live),
         Op::Experts => vec![("y", experts(o, live))],
         Op::Combine => vec![("y", combine(o, live))],
@@ -183,14 +184,20 @@ fn bit_quantize(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     vec![("q", q), ("d", d)]
 }
 
-fn bit_mat(case: &Case, o: &Outcome, live: usize) -> Vec<f32> {
-    let (w, q, d) = (o.digits("w"), o.numbers("q"), o.numbers("d"));
+fn bit_mat(case: &Case, o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (w, q, d, y) = (
+        o.digits("w"),
+        o.numbers("q"),
+        o.numbers("d"),
+        o.numbers("y"),
+    );
+    let width = o.slots["w"].rows as usize;
     let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
     let scale = wide(case.scale.expect("a ternary case has one"));
     rows(o, live, |t, r| {
         let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
         let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
-        sum * wide(d[t]) * scale
+        sum * wide(d[t]) * scale + old * wide(y[t * width + r])
     })
 }
 

@@ -19,7 +19,7 @@ mod rig;
 mod types;
 
 use attention::{attention, rope, rope_kv, self_attention};
-use bits::{bit_mat, bit_quantize};
+use bits::{bit_mat, bit_mat_add, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
@@ -59,6 +59,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("grids that go on in z", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
+    ("bit_mat_add", bit_mat_add),
     ("route", route),
     ("experts", experts),
     ("combine", combine),
