@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
-use tabla::device::Form;
+use tabla::device::{Form, Fusion};
 use tabla::op::table::KernelId;
 use tabla::{Gain, Group, Measured};
 
@@ -78,17 +78,13 @@ fn say(found: &Measured) -> Result<(), Failure> {
     rows.extend(found.groups.iter().map(|group| row(group, &forms)));
     terminal::line("Microseconds of all commands of a shape in one replay:\n")?;
     roofline::print_rows(&rows)?;
-    let yes = |fused: bool| if fused { "yes" } else { "no" };
-    let fused: Vec<_> = found
-        .fused
+    let fusions: Vec<_> = found
+        .fusions
         .iter()
-        .map(|(f, time)| (yes(*f), *time))
+        .map(|(f, time)| (f.name(), *time))
         .collect();
-    candidates(
-        "norms and activations fused",
-        &fused,
-        yes(found.tuning.fused),
-    )?;
+    let taken = found.tuning.fusion.name();
+    candidates("norms and activations", &fusions, taken)?;
     let (part, chunk) = (found.tuning.attention_part, found.tuning.chunk_tokens);
     candidates("attention in parts of", &found.attention_parts, part)?;
     candidates("prompts in chunks of", &found.chunks, chunk)?;
@@ -177,6 +173,7 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         })
     };
     let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
+    let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
     let gain = |gain: &Gain| {
         json!({
             "many": gain.many,
@@ -191,8 +188,8 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         "cold": found.cold,
         "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
         "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
-        "fusings": found.fused.iter().map(|(fused, time)| json!({ "fused": fused, "us": time.as_secs_f64() * 1e6 })).collect::<Vec<_>>(),
-        "fused": found.tuning.fused,
+        "fusions": found.fusions.iter().map(fusion).collect::<Vec<_>>(),
+        "fusion": found.tuning.fusion.name(),
         "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
         "attention_part": found.tuning.attention_part,
         "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),

@@ -21,21 +21,17 @@ const FUSED: [(Op, Op, Op); 3] = [
 const WIDTH: u32 = 4;
 
 pub(super) fn fuse(draft: &mut Draft) -> Result<()> {
-    let mut gone = vec![false; draft.nodes.len()];
+    let mut stays = Vec::with_capacity(draft.nodes.len());
     for at in 0..draft.nodes.len() {
-        let Some(readers) = readers(draft, at) else {
-            continue;
-        };
-        for (reader, op) in readers {
+        let readers = readers(draft, at);
+        stays.push(readers.is_none());
+        for (reader, op) in readers.into_iter().flatten() {
             draft.nodes[reader] = both(&draft.nodes[at], &draft.nodes[reader], op);
         }
-        gone[at] = true;
     }
-    let mut gone = gone.into_iter();
+    let mut stays = stays.into_iter();
     draft.replace(|node, nodes| {
-        if gone.next() != Some(true) {
-            nodes.push(node);
-        }
+        nodes.extend(stays.next().filter(|stays| *stays).map(|_| node));
         Ok(())
     })
 }

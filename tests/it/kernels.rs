@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use half::f16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tabla::device::{Precision, Profile};
+use tabla::device::{Fusion, Precision, Profile};
 use tabla::dtype::DType;
 use tabla::error::{ErrorKind, Result};
 use tabla::exec::case::Case;
@@ -234,7 +234,7 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
     (case.emit)(&mut b);
     let draft = b.finish().expect("cases fit their weights");
     let profile = Profile {
-        fused: true,
+        fusion: Fusion::Fused,
         ..device.profile.clone()
     };
     plan::compile(draft, &profile).expect("cases have kernels")

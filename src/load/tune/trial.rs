@@ -1,6 +1,7 @@
 //! What is tried: tables, and the tokens that go through each.
 
 use super::group::median;
+use crate::device::Fusion;
 use crate::error::Result;
 use crate::load::build::Build;
 use crate::load::tuning::{CHUNKS, PARTS};
@@ -35,7 +36,7 @@ impl Trial {
 pub(super) struct Trials {
     /// The tables of one token, fused and not, and of many in each form, the one before the other.
     pub(super) forms: Vec<Trial>,
-    pub(super) fused: Vec<(bool, Trial)>,
+    pub(super) fusions: Vec<(Fusion, Trial)>,
     pub(super) parts: Vec<(u32, Trial)>,
     pub(super) chunks: Vec<(u32, Trial)>,
 }
@@ -46,7 +47,7 @@ impl Trials {
         let mut tables = Vec::new();
         let trials = Self {
             forms: forms(build, &mut tables)?,
-            fused: fused(build, &mut tables)?,
+            fusions: fusions(build, &mut tables)?,
             parts: parts(build, &mut tables)?,
             chunks: chunks(build, &mut tables, options)?,
         };
@@ -55,7 +56,7 @@ impl Trials {
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Trial> {
         let numbers = self.parts.iter_mut().chain(&mut self.chunks);
-        let others = self.fused.iter_mut().map(|(_, trial)| trial);
+        let others = self.fusions.iter_mut().map(|(_, trial)| trial);
         let others = others.chain(numbers.map(|(_, trial)| trial));
         self.forms.iter_mut().chain(others)
     }
@@ -86,7 +87,7 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
         build.profile.forms = some.to_vec();
-        let ones = fusings(build)?.into_iter().map(|(_, table)| table);
+        let ones = ones(build)?.into_iter().map(|(_, table)| table);
         for table in ones.chain([build.chunk_table()?]) {
             let passes = last(build, &table);
             trials.push(Trial {
@@ -101,25 +102,25 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
 
 /// The table of one token fused and not, the usual one first; one where there is nothing to fuse,
 /// none of an encoder.
-fn fusings(build: &mut Build) -> Result<Vec<(bool, Table)>> {
-    let usual = build.profile.fused;
-    let mut found: Vec<(bool, Table)> = Vec::new();
-    for fused in [usual, !usual] {
-        build.profile.fused = fused;
+fn ones(build: &mut Build) -> Result<Vec<(Fusion, Table)>> {
+    let usual = build.profile.fusion;
+    let mut found: Vec<(Fusion, Table)> = Vec::new();
+    for fusion in [usual, Fusion::Fused, Fusion::Apart] {
+        build.profile.fusion = fusion;
         let new = |table: &Table| {
             found
                 .iter()
                 .all(|(_, known)| !grids(known).eq(grids(table)))
         };
         let table = build.sampled()?.filter(new);
-        found.extend(table.map(|table| (fused, table)));
+        found.extend(table.map(|table| (fusion, table)));
     }
-    build.profile.fused = usual;
+    build.profile.fusion = usual;
     Ok(found)
 }
 
-fn fused(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(bool, Trial)>> {
-    let found = fusings(build)?;
+fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Trial)>> {
+    let found = ones(build)?;
     Ok(several(build, tables, found))
 }
 

@@ -3,7 +3,7 @@
 use super::rig::{
     Rig, UNTOUCHED, close, decode, floats, live, shape, then_untouched, weight, wide,
 };
-use tabla::device::Profile;
+use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
@@ -134,7 +134,7 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
         for cols in [1, 4, 13, 31] {
             let w = weight("w", dtype, 3, cols);
             let apart = Profile {
-                fused: false,
+                fusion: Fusion::Apart,
                 ..device.profile().clone()
             };
             let mut rig = Rig::with(device, &apart, shape(1), vec![w.clone()], |b| {
