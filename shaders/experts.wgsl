@@ -9,6 +9,7 @@
 #import grid
 #import state
 #import mat_vec
+#import x4
 
 const WG = 64u;
 const UNITS = 4u;

@@ -112,6 +112,26 @@ pub enum Replay {
     Recorded,
 }
 
+/// Who computes the norms and gated activations that products of one token read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fusion {
+    /// Commands of their own, once.
+    Apart,
+    /// The products: each workgroup again, and none waits for a small command.
+    Fused,
+}
+
+impl Fusion {
+    /// `apart` or `fused`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Fused => "fused",
+        }
+    }
+}
+
 /// What planning and linking may know of a device.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -139,6 +159,8 @@ pub struct Profile {
     pub forms: Vec<Form>,
     /// Which kernels commands take instead of those of the best form.
     pub choices: Vec<Choice>,
+    /// Who computes the norms and gated activations that products of one token read.
+    pub fusion: Fusion,
     /// Positions that attention of few tokens takes at a time; 0: all.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.

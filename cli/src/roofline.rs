@@ -41,7 +41,7 @@ impl Arithmetic {
         let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
         let fast = precision == Precision::Fast;
         match (cmd.op, weights.next().map(|info| info.dtype)) {
-            (Op::BitMat, _) => Self::Int8,
+            (Op::BitMat | Op::BitMatAdd, _) => Self::Int8,
             (Op::Embed | Op::EmbedAdd, _) => Self::Float,
             (_, Some(DType::Bf16)) if fast => Self::Bf16,
             (_, Some(dtype)) if fast && dtype.facts().block > 1 => Self::Int8,

@@ -7,9 +7,10 @@ use crate::roofline;
 use crate::terminal::{self, Progress};
 use clap::Args;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
-use tabla::device::Form;
+use tabla::device::{Form, Fusion};
 use tabla::op::table::KernelId;
 use tabla::{Gain, Group, Measured};
 
@@ -77,29 +78,16 @@ fn say(found: &Measured) -> Result<(), Failure> {
     rows.extend(found.groups.iter().map(|group| row(group, &forms)));
     terminal::line("Microseconds of all commands of a shape in one replay:\n")?;
     roofline::print_rows(&rows)?;
-    let numbers = [
-        (
-            "attention in parts of",
-            &found.attention_parts,
-            found.tuning.attention_part,
-        ),
-        (
-            "prompts in chunks of",
-            &found.chunks,
-            found.tuning.chunk_tokens,
-        ),
-    ];
-    for (what, times, taken) in numbers
-        .into_iter()
-        .filter(|(_, times, _)| !times.is_empty())
-    {
-        let time = |(number, time): &(u32, Duration)| format!("{number}: {}", microseconds(*time));
-        let times: Vec<String> = times.iter().map(time).collect();
-        terminal::line(&format!(
-            "\n{what}, microseconds a token: {}; taken {taken}",
-            times.join(", ")
-        ))?;
-    }
+    let fusions: Vec<_> = found
+        .fusions
+        .iter()
+        .map(|(f, time)| (f.name(), *time))
+        .collect();
+    let taken = found.tuning.fusion.name();
+    candidates("norms and activations", &fusions, taken)?;
+    let (part, chunk) = (found.tuning.attention_part, found.tuning.chunk_tokens);
+    candidates("attention in parts of", &found.attention_parts, part)?;
+    candidates("prompts in chunks of", &found.chunks, chunk)?;
     if found.gains.is_empty() {
         return terminal::line("\nnothing is better than what is usual");
     }
@@ -120,6 +108,19 @@ fn say(found: &Measured) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// What a token takes with each candidate, where there are several.
+fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Result<(), Failure> {
+    if times.is_empty() {
+        return Ok(());
+    }
+    let time = |(candidate, time): &(T, Duration)| format!("{candidate}: {}", microseconds(*time));
+    let times: Vec<String> = times.iter().map(time).collect();
+    let times = times.join(", ");
+    terminal::line(&format!(
+        "\n{what}, microseconds a token: {times}; taken {taken}"
+    ))
 }
 
 fn row(group: &Group, forms: &[&str]) -> Vec<String> {
@@ -172,6 +173,7 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         })
     };
     let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
+    let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
     let gain = |gain: &Gain| {
         json!({
             "many": gain.many,
@@ -186,6 +188,8 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         "cold": found.cold,
         "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
         "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
+        "fusions": found.fusions.iter().map(fusion).collect::<Vec<_>>(),
+        "fusion": found.tuning.fusion.name(),
         "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
         "attention_part": found.tuning.attention_part,
         "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),

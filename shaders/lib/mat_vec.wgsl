@@ -3,11 +3,11 @@
 //
 // Lanes take stretches of the columns in turn and keep each for four rows, so that neighbouring
 // lanes read neighbouring words of a row. x goes by way of workgroup memory, as much as all lanes
-// take at once: neighbouring lanes read it as they find it.
+// take at once: neighbouring lanes read it as they find it. The kernel has `x4(first, i)`, columns
+// 4 i to 4 i + 4 of x; all lanes together call it once for each.
 
 #import quant
 #import reduce4
-#import x4
 #import x_tile
 
 fn mat_vec(first: u32, x_first: u32, lane: Lane) -> vec4<f32> {

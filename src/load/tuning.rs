@@ -3,7 +3,7 @@
 use super::Options;
 use super::catalog::Catalog;
 use super::output::Output;
-use crate::device::{Choice, DeviceKind, Precision, Profile};
+use crate::device::{Choice, DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
 use crate::format;
@@ -33,6 +33,8 @@ pub struct Tuning {
     pub driver: String,
     /// A digest of the precision and of the model's weights: names, storage types and shapes.
     pub model: String,
+    /// Who computes the norms and gated activations that products of one token read.
+    pub fusion: Fusion,
     /// Positions that attention of few tokens takes at a time.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.
@@ -56,6 +58,7 @@ impl Tuning {
             device: profile.name.clone(),
             driver: profile.driver.clone(),
             model: digest(model.iter().map(String::as_str)),
+            fusion: profile.fusion,
             attention_part: profile.attention_part,
             chunk_tokens: profile.chunk_tokens,
             choices: Vec::new(),
@@ -64,6 +67,7 @@ impl Tuning {
 
     /// Puts it in the place of what is usual.
     pub(super) fn put_into(&self, profile: &mut Profile) {
+        profile.fusion = self.fusion;
         profile.attention_part = self.attention_part;
         profile.chunk_tokens = self.chunk_tokens;
         profile.choices.clone_from(&self.choices);
@@ -197,6 +201,7 @@ mod tests {
             device: "Some GPU (rev/2)".into(),
             driver: "driver 3".into(),
             model: "4".into(),
+            fusion: Fusion::Fused,
             attention_part: 128,
             chunk_tokens: 512,
             choices: vec![Choice {

@@ -28,6 +28,12 @@ macro_rules! for_each_op {
             Gemv = gemv(w: read, x: read, y: write, state: read);
             /// `y[r] += W[r, :] . x`, one token
             GemvAdd = gemv_add(w: read, x: read, y: update, state: read);
+            /// `y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n)`, one token
+            GemvNorm = gemv_norm(w: read, x: read, n: read, y: write, state: read);
+            /// `y[r] = W[r, :] . (act(gate) * up)`, one token, `act` as in `activate`
+            GemvGlu = gemv_glu(w: read, gate: read, up: read, y: write, state: read);
+            /// `y[r] += W[r, :] . (act(gate) * up)`, one token
+            GemvGluAdd = gemv_glu_add(w: read, gate: read, up: read, y: update, state: read);
             /// `y[t, r] = W[r, :] . x[t, :]`
             Gemm = gemm(w: read, x: read, y: write, state: read);
             /// `y[t, r] += W[r, :] . x[t, :]`
@@ -36,6 +42,8 @@ macro_rules! for_each_op {
             BitQuantize = bit_quantize(x: read, q: write, d: write, state: read);
             /// `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
             BitMat = bit_mat(w: read, q: read, d: read, y: write, state: read);
+            /// `y[t, r] += (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
+            BitMatAdd = bit_mat_add(w: read, q: read, d: read, y: update, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
             /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`

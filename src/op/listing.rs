@@ -14,6 +14,19 @@ pub struct Cost {
     pub flops: u64,
 }
 
+/// Operations that multiply each row of W by each row of their second operand.
+const PRODUCTS: [Op; 9] = [
+    Op::Gemv,
+    Op::GemvAdd,
+    Op::GemvNorm,
+    Op::GemvGlu,
+    Op::GemvGluAdd,
+    Op::Gemm,
+    Op::GemmAdd,
+    Op::BitMat,
+    Op::BitMatAdd,
+];
+
 impl Table {
     /// The cost of a command.
     pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
@@ -40,11 +53,11 @@ impl Table {
                 bytes: tokens * row(0) + size(cmd.slots[1]),
                 flops: if cmd.op == Op::Embed { 0 } else { elements(1) },
             },
-            Op::Gemv | Op::GemvAdd | Op::Combine => Cost {
+            Op::Combine => Cost {
                 bytes: all,
                 flops: 2 * elements(0),
             },
-            Op::Gemm | Op::GemmAdd | Op::BitMat => {
+            op if PRODUCTS.contains(&op) => {
                 let x = self.slot(cmd.slots[1]);
                 Cost {
                     bytes: all,

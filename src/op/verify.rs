@@ -107,7 +107,7 @@ fn check_command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
+    use crate::device::{DeviceKind, Fusion};
     use crate::dtype::DType;
     use crate::error::ErrorKind;
     use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
@@ -141,6 +141,7 @@ mod tests {
             forms: Vec::new(),
             choices: Vec::new(),
             chunk_tokens: 8,
+            fusion: Fusion::Apart,
             attention_part: 0,
             chain_tokens: 8,
             runs_ahead: false,

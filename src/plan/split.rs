@@ -4,7 +4,7 @@ use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::op::builder::{Draft, Node};
 use crate::op::list::Op;
-use crate::op::shaders::{embed, embed_add, experts, gemm, gemv};
+use crate::op::shaders::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm};
 use crate::op::table::{Place, Slot, SlotInfo};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
@@ -28,35 +28,26 @@ pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
             parts.insert(slot.0, parts_of(draft, slot, rows)?);
         }
     }
-    let nodes = std::mem::take(&mut draft.nodes);
-    let mut starts = Vec::with_capacity(nodes.len() + 1);
-    for node in nodes {
-        starts.push(draft.nodes.len());
+    draft.replace(|node, nodes| {
         let split = |at: &usize| parts.contains_key(&node.slots[*at].0);
         match (0..node.slots.len()).find(split) {
             Some(at) => {
-                let parts = &parts[&node.slots[at].0];
-                for part in parts {
-                    draft.nodes.push(narrow(&node, at, part)?);
+                for part in &parts[&node.slots[at].0] {
+                    nodes.push(narrow(&node, at, part)?);
                 }
             }
-            None => draft.nodes.push(node),
+            None => nodes.push(node),
         }
-    }
-    starts.push(draft.nodes.len());
-    for layer in &mut draft.layers {
-        layer.cmd = starts[layer.cmd];
-    }
-    draft.head = starts[draft.head];
-    draft.pick = starts[draft.pick];
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The weight of a node that has to be split, and how many of its rows a part has.
 fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
     // Tiles of rows, so that all operations have the same parts; experts whole.
     let unit = match node.op {
-        Op::Embed | Op::EmbedAdd | Op::Gemv | Op::GemvAdd | Op::Gemm | Op::GemmAdd => ROWS,
+        Op::Embed | Op::EmbedAdd | Op::Gemm | Op::GemmAdd => ROWS,
+        Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd => ROWS,
         Op::Experts => {
             let p: experts::Params = bytemuck::pod_read_unaligned(&node.params);
             p.rows / p.experts.max(1)
@@ -139,6 +130,18 @@ fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
         Op::Gemv | Op::GemvAdd => {
             node.work[0] = rows;
             edit(&mut node, |p: &mut gemv::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::GemvNorm => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv_norm::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::GemvGlu | Op::GemvGluAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv_glu::Params| {
                 (p.first, p.rows) = (first, rows);
             });
         }

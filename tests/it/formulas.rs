@@ -21,8 +21,12 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::LayerNorm => vec![("y", layer_norm(o, live))],
         Op::Gemv | Op::Gemm => vec![("y", product(o, live, 0.0))],
         Op::GemvAdd | Op::GemmAdd => vec![("y", product(o, live, 1.0))],
+        Op::GemvNorm => vec![("y", gemv_norm(o, live))],
+        Op::GemvGlu => vec![("y", gemv_glu(o, live, 0.0))],
+        Op::GemvGluAdd => vec![("y", gemv_glu(o, live, 1.0))],
         Op::BitQuantize => bit_quantize(o, live),
-        Op::BitMat => vec![("y", bit_mat(case, o, live))],
+        Op::BitMat => vec![("y", bit_mat(case, o, live, 0.0))],
+        Op::BitMatAdd => vec![("y", bit_mat(case, o, live, 1.0))],
         Op::Route => route(o, live),
         Op::Experts => vec![("y", experts(o, live))],
         Op::Combine => vec![("y", combine(o, live))],
@@ -124,11 +128,37 @@ fn rms_norm(o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
-    let (w, x, y) = (o.numbers("w"), o.numbers("x"), o.numbers("y"));
+    let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
+    product_of(o, live, &x, old)
+}
+
+fn gemv_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, n) = (o.numbers("x"), o.numbers("n"));
+    let p: shaders::gemv_norm::Params = o.params();
+    let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
+    let root = (mean + wide(p.eps)).sqrt();
+    let pairs = x.iter().zip(&n);
+    let x: Vec<f64> = pairs.map(|(x, n)| wide(*x) / root * wide(*n)).collect();
+    product_of(o, live, &x, 0.0)
+}
+
+fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: shaders::gemv_glu::Params = o.params();
+    let pairs = gate.iter().zip(&up);
+    let x: Vec<f64> = pairs
+        .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
+        .collect();
+    product_of(o, live, &x, old)
+}
+
+/// `W x`, with `old` times what was there before.
+fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
     let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
     rows(o, live, |t, r| {
         let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
-        let sum: f64 = pairs.map(|(w, x)| wide(*w) * wide(*x)).sum();
+        let sum: f64 = pairs.map(|(w, x)| wide(*w) * x).sum();
         sum + old * wide(y[t * rows_ + r])
     })
 }
@@ -154,14 +184,20 @@ fn bit_quantize(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     vec![("q", q), ("d", d)]
 }
 
-fn bit_mat(case: &Case, o: &Outcome, live: usize) -> Vec<f32> {
-    let (w, q, d) = (o.digits("w"), o.numbers("q"), o.numbers("d"));
+fn bit_mat(case: &Case, o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (w, q, d, y) = (
+        o.digits("w"),
+        o.numbers("q"),
+        o.numbers("d"),
+        o.numbers("y"),
+    );
+    let width = o.slots["w"].rows as usize;
     let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
     let scale = wide(case.scale.expect("a ternary case has one"));
     rows(o, live, |t, r| {
         let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
         let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
-        sum * wide(d[t]) * scale
+        sum * wide(d[t]) * scale + old * wide(y[t * width + r])
     })
 }
 

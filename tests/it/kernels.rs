@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use half::f16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tabla::device::{Precision, Profile};
+use tabla::device::{Fusion, Precision, Profile};
 use tabla::dtype::DType;
 use tabla::error::{ErrorKind, Result};
 use tabla::exec::case::Case;
@@ -233,7 +233,11 @@ pub(crate) fn table(case: &Case, device: &Device) -> Table {
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);
     let draft = b.finish().expect("cases fit their weights");
-    plan::compile(draft, &device.profile).expect("cases have kernels")
+    let profile = Profile {
+        fusion: Fusion::Fused,
+        ..device.profile.clone()
+    };
+    plan::compile(draft, &profile).expect("cases have kernels")
 }
 
 /// Runs the command of `op` in a case, after `set` changed what its operands hold.

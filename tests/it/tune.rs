@@ -2,7 +2,8 @@
 
 use crate::common::{golden, has_gpu, session, worst};
 use crate::scratch::Folder;
-use tabla::device::Choice;
+use tabla::device::{Choice, Fusion};
+use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
 use tabla::{
     DeviceChoice, ErrorKind, GpuFeatures, Group, Measured, Options, Precision, Replay, Source,
@@ -205,8 +206,18 @@ fn numbers_are_measured_where_there_is_a_choice() {
     assert_eq!(chunks, [128, 256]);
     assert!(chunks.contains(&found.tuning.chunk_tokens));
 
+    let fusions: Vec<Fusion> = found.fusions.iter().map(|(fusion, _)| *fusion).collect();
+    assert_eq!(fusions, [Fusion::Apart, Fusion::Fused]);
+    let fuses = |model: &tabla::Model| {
+        let table = model.table(tabla::TableId::Greedy).expect("it generates");
+        table.cmds.iter().any(|cmd| cmd.op == Op::GemvNorm)
+    };
+    let model = tabla::load(&source, &gpu(200), &mut |_| {}).expect("it loads");
+    assert!(fuses(&model), "as is usual");
+
     let folder = Folder::new("tunings");
     let tuning = Tuning {
+        fusion: Fusion::Apart,
         attention_part: 64,
         chunk_tokens: 128,
         ..found.tuning
@@ -220,6 +231,8 @@ fn numbers_are_measured_where_there_is_a_choice() {
     let profile = model.profile();
     assert_eq!((profile.attention_part, profile.chunk_tokens), (64, 128));
     assert_eq!(profile.choices, tuning.choices);
+    assert_eq!(profile.fusion, Fusion::Apart);
+    assert!(!fuses(&model));
     let batch = model.table(tabla::TableId::Batch).expect("it generates");
     assert_eq!(batch.tokens, 128);
     // What the user asks for comes first.

@@ -14,7 +14,7 @@ mod pool;
 mod simd;
 mod step;
 
-use crate::device::{DeviceKind, Precision, Profile};
+use crate::device::{DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::case::Case;
 use crate::exec::{COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span};
@@ -105,6 +105,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
         bindings_max: 8,
         forms: Vec::new(),
         choices: Vec::new(),
+        fusion: Fusion::Apart,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

@@ -5,7 +5,7 @@
 )]
 
 use super::{forms, recorded, trial, upload};
-use crate::device::{AdapterFacts, DeviceKind, Form, GpuFeatures, Profile, Replay};
+use crate::device::{AdapterFacts, DeviceKind, Form, Fusion, GpuFeatures, Profile, Replay};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::op::table::PARAMS_BYTES_MAX;
 use parking_lot::Mutex;
@@ -464,6 +464,7 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) ->
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
         choices: Vec::new(),
+        fusion: Fusion::Fused,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

@@ -13,7 +13,7 @@ use super::build::Build;
 use super::device::Device;
 use super::tuning::Tuning;
 use super::{Options, Source, inspect};
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, Fusion};
 use crate::error::{Result, bail};
 use crate::op::list::Op;
 use crate::op::table::Table;
@@ -34,6 +34,9 @@ pub struct Measured {
     pub tuning: Tuning,
     /// Commands that several kernels can run, what takes longest first.
     pub groups: Vec<Group>,
+    /// A token, by who computes the norms and gated activations that products read; empty where
+    /// there are none.
+    pub fusions: Vec<(Fusion, Duration)>,
     /// Attention of one token behind a full context, by the positions that it takes at a time;
     /// empty where that changes nothing.
     pub attention_parts: Vec<(u32, Duration)>,
@@ -71,6 +74,7 @@ impl Gain {
         if self.many {
             tuning.chunk_tokens = usual.chunk_tokens;
         } else {
+            tuning.fusion = usual.fusion;
             tuning.attention_part = usual.attention_part;
         }
     }
@@ -116,12 +120,14 @@ pub fn tune(
     rig.rounds(trials.all().collect(), &mut done)?;
     let groups = groups(&rig.tables, &trials.forms);
     let attends = |op| matches!(op, Op::AttendPart | Op::AttendJoin);
+    let fusions = rig.numbers(&trials.fusions, |_| true);
     let attention_parts = rig.numbers(&trials.parts, attends);
     let chunks = rig.numbers(&trials.chunks, |_| true);
     // The device has room for one program.
     drop(rig);
     let mut tuning = Tuning {
         choices: groups.iter().map(Group::choice).collect(),
+        fusion: best(&fusions, usual.fusion, Duration::ZERO),
         attention_part: best(&attention_parts, usual.attention_part, Duration::ZERO),
         chunk_tokens: best(&chunks, usual.chunk_tokens, Duration::ZERO),
         ..usual.clone()
@@ -133,6 +139,7 @@ pub fn tune(
     Ok(Measured {
         tuning,
         groups,
+        fusions,
         attention_parts,
         chunks,
         gains,

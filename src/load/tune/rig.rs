@@ -111,12 +111,12 @@ impl Rig {
     }
 
     /// The same by the number that is tried, in its order.
-    pub(super) fn numbers(
+    pub(super) fn numbers<T: Copy + Ord>(
         &self,
-        trials: &[(u32, Trial)],
+        trials: &[(T, Trial)],
         ops: impl Fn(Op) -> bool,
-    ) -> Vec<(u32, Duration)> {
-        let of = |(number, trial): &(u32, Trial)| (*number, self.token(trial, &ops));
+    ) -> Vec<(T, Duration)> {
+        let of = |(number, trial): &(T, Trial)| (*number, self.token(trial, &ops));
         let mut all: Vec<_> = trials.iter().map(of).collect();
         all.sort_by_key(|(number, _)| *number);
         all

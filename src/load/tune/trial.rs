@@ -1,6 +1,7 @@
 //! What is tried: tables, and the tokens that go through each.
 
 use super::group::median;
+use crate::device::Fusion;
 use crate::error::Result;
 use crate::load::build::Build;
 use crate::load::tuning::{CHUNKS, PARTS};
@@ -31,10 +32,11 @@ impl Trial {
     }
 }
 
-/// Every candidate that is tried; numbers only where there are several.
+/// Every candidate that is tried; what is no form only where there are several.
 pub(super) struct Trials {
-    /// The tables of one token and of many in each form, the one before the other.
+    /// The tables of one token, fused and not, and of many in each form, the one before the other.
     pub(super) forms: Vec<Trial>,
+    pub(super) fusions: Vec<(Fusion, Trial)>,
     pub(super) parts: Vec<(u32, Trial)>,
     pub(super) chunks: Vec<(u32, Trial)>,
 }
@@ -45,6 +47,7 @@ impl Trials {
         let mut tables = Vec::new();
         let trials = Self {
             forms: forms(build, &mut tables)?,
+            fusions: fusions(build, &mut tables)?,
             parts: parts(build, &mut tables)?,
             chunks: chunks(build, &mut tables, options)?,
         };
@@ -53,7 +56,9 @@ impl Trials {
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Trial> {
         let numbers = self.parts.iter_mut().chain(&mut self.chunks);
-        self.forms.iter_mut().chain(numbers.map(|(_, trial)| trial))
+        let others = self.fusions.iter_mut().map(|(_, trial)| trial);
+        let others = others.chain(numbers.map(|(_, trial)| trial));
+        self.forms.iter_mut().chain(others)
     }
 }
 
@@ -82,7 +87,8 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
         build.profile.forms = some.to_vec();
-        for table in build.sampled()?.into_iter().chain([build.chunk_table()?]) {
+        let ones = ones(build)?.into_iter().map(|(_, table)| table);
+        for table in ones.chain([build.chunk_table()?]) {
             let passes = last(build, &table);
             trials.push(Trial {
                 step: 1,
@@ -92,6 +98,42 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     }
     build.profile.forms = all;
     Ok(trials)
+}
+
+/// The table of one token fused and not, the usual one first; one where there is nothing to fuse,
+/// none of an encoder.
+fn ones(build: &mut Build) -> Result<Vec<(Fusion, Table)>> {
+    let usual = build.profile.fusion;
+    let mut found: Vec<(Fusion, Table)> = Vec::new();
+    for fusion in [usual, Fusion::Fused, Fusion::Apart] {
+        build.profile.fusion = fusion;
+        let new = |table: &Table| {
+            found
+                .iter()
+                .all(|(_, known)| !grids(known).eq(grids(table)))
+        };
+        let table = build.sampled()?.filter(new);
+        found.extend(table.map(|table| (fusion, table)));
+    }
+    build.profile.fusion = usual;
+    Ok(found)
+}
+
+fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Trial)>> {
+    let found = ones(build)?;
+    Ok(several(build, tables, found))
+}
+
+/// A trial for each table of one token, where there are several.
+fn several<T>(build: &Build, tables: &mut Vec<Table>, found: Vec<(T, Table)>) -> Vec<(T, Trial)> {
+    if found.len() < 2 {
+        return Vec::new();
+    }
+    let of = |(number, table)| {
+        let passes = last(build, &table);
+        (number, trial(tables, table, passes))
+    };
+    found.into_iter().map(of).collect()
 }
 
 /// Attention in parts of other sizes. What cuts no context otherwise than another is no candidate.
@@ -109,14 +151,7 @@ fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Trial)>
         found.extend(table.map(|table| (part, table)));
     }
     build.profile.attention_part = usual;
-    if found.len() < 2 {
-        return Ok(Vec::new());
-    }
-    let of = |(part, table)| {
-        let passes = last(build, &table);
-        (part, trial(tables, table, passes))
-    };
-    Ok(found.into_iter().map(of).collect())
+    Ok(several(build, tables, found))
 }
 
 /// How wide each command of a table is launched.

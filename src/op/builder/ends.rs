@@ -58,7 +58,7 @@ impl Builder<'_> {
     /// The logits `W x`, mapped, where the host and the picking operations find them.
     pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
         let logits = self.logits_slot(w.rows);
-        self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm]);
+        self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
         if map.scale != 1.0 {
             self.scale(logits, map.scale);
         }

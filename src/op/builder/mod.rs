@@ -141,6 +141,33 @@ pub struct Draft {
     pub pick: usize,
 }
 
+impl Draft {
+    /// Puts what `by` pushes in the place of each node; what points at a node points at the first that
+    /// stands for it then, or behind it where none does.
+    ///
+    /// # Errors
+    ///
+    /// As of `by`.
+    pub fn replace(
+        &mut self,
+        mut by: impl FnMut(Node, &mut Vec<Node>) -> Result<()>,
+    ) -> Result<()> {
+        let nodes = std::mem::take(&mut self.nodes);
+        let mut starts = Vec::with_capacity(nodes.len() + 1);
+        for node in nodes {
+            starts.push(self.nodes.len());
+            by(node, &mut self.nodes)?;
+        }
+        starts.push(self.nodes.len());
+        for layer in &mut self.layers {
+            layer.cmd = starts[layer.cmd];
+        }
+        self.head = starts[self.head];
+        self.pick = starts[self.pick];
+        Ok(())
+    }
+}
+
 /// Collects the lines of a recipe into a [`Draft`].
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]
 pub struct Builder<'a> {

@@ -9,21 +9,17 @@ impl Builder<'_> {
     /// `W x` for every token, `[tokens, rows]`.
     pub fn mat(&mut self, name: &str, w: W, x: X) -> X {
         let y = self.scratch(name, x.tokens, w.rows);
-        self.mat_into(w, x, y.slot, [Op::Gemv, Op::Gemm]);
+        self.mat_into(w, x, y.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
         y
     }
 
     /// `y += W x` for every token.
     pub fn mat_add(&mut self, w: W, x: X, y: X) {
-        if w.scale.is_some() {
-            let product = self.mat("z", w, x);
-            return self.add(product, y, 1.0);
-        }
-        self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd]);
+        self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd, Op::BitMatAdd]);
     }
 
     /// A mat-vec for one token, a mat-mat for more; ternary digits have one product for both.
-    pub(super) fn mat_into(&mut self, w: W, x: X, y: Slot, [one, many]: [Op; 2]) {
+    pub(super) fn mat_into(&mut self, w: W, x: X, y: Slot, [one, many, digits]: [Op; 3]) {
         if w.cols != x.cols {
             self.fail(format!(
                 "a matrix of {} columns meets rows of {}",
@@ -31,7 +27,7 @@ impl Builder<'_> {
             ));
         }
         if let Some(scale) = w.scale {
-            return self.bit_mat(w, scale, x, y);
+            return self.bit_mat((digits, scale), w, x, y);
         }
         let slots = [w.slot, x.slot, y, self.state];
         let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);

@@ -19,8 +19,8 @@ pub(super) struct Quantised {
 }
 
 impl Builder<'_> {
-    /// `y = W x` with the digits of `w` times `scale`, and `x` in int8.
-    pub(super) fn bit_mat(&mut self, w: W, scale: f32, x: X, y: Slot) {
+    /// `y = W x`, stored or added, with the digits of `w` times `scale`, and `x` in int8.
+    pub(super) fn bit_mat(&mut self, (op, scale): (Op, f32), w: W, x: X, y: Slot) {
         let Quantised { q, d, .. } = self.bit_quantize(x);
         let params = shaders::bit_mat::Params {
             tokens: x.tokens,
@@ -30,7 +30,7 @@ impl Builder<'_> {
         };
         let slots = [w.slot, q, d, y, self.state];
         let work = [w.rows, x.tokens];
-        self.emit((Op::BitMat, Some(w.dtype)), &slots, &params, work);
+        self.emit((op, Some(w.dtype)), &slots, &params, work);
     }
 
     /// The rows of `x` in int8, a scale each.
@@ -97,7 +97,7 @@ mod tests {
         let (quantise, product) = (Op::BitQuantize, Op::BitMat);
         let wanted: [&[Op]; 3] = [
             &[quantise, product, product],
-            &[quantise, product, Op::Add],
+            &[quantise, Op::BitMatAdd],
             &[quantise, product],
         ];
         assert_eq!(ops, wanted.concat());

@@ -1,6 +1,6 @@
 //! Ternary products give the same bits on the GPU and on every level of the CPU.
 
-use crate::kernels::{Device as Runner, Outcome, cpu, run_case};
+use crate::kernels::{Device as Runner, Outcome, compare, cpu, run_case};
 use std::fmt::Write as _;
 use tabla::device::Precision;
 use tabla::dtype::DType;
@@ -173,14 +173,34 @@ pub(super) fn bit_mat(device: &Device) -> f64 {
         ..case("many rows", &[("w", DType::I2S, 132, 2592)], 70)
     });
     for case in &cases {
-        let seed = u64::from(case.tokens);
-        let set = |name: &str, bytes: &mut Vec<u8>| {
-            if name == "d" {
-                let d = floats(seed, bytes.len() / 4);
-                bytes.copy_from_slice(bytemuck::cast_slice(&d));
-            }
-        };
-        the_same(device, Op::BitMat, case, &set);
+        the_same(device, Op::BitMat, case, &scales(case));
     }
     0.0
+}
+
+/// Scales for the rows of a case.
+fn scales(case: &Case) -> impl Fn(&str, &mut Vec<u8>) {
+    let seed = u64::from(case.tokens);
+    move |name, bytes| {
+        if name == "d" {
+            let d = floats(seed, bytes.len() / 4);
+            bytes.copy_from_slice(bytemuck::cast_slice(&d));
+        }
+    }
+}
+
+/// A GPU may round the product and the sum in one.
+pub(super) fn bit_mat_add(device: &Device) -> f64 {
+    let op = Op::BitMatAdd;
+    for case in tabla::exec::cpu::cases(op) {
+        let all = runners(device);
+        let outcomes = all.iter().map(|on| run_case(op, case, on, &scales(case)));
+        let outcomes: Vec<Outcome> = outcomes.collect();
+        let (gpu, levels) = outcomes.split_last().unwrap();
+        for level in levels {
+            compare(case.name, &outcomes[0], level, 0.0);
+        }
+        compare(case.name, &outcomes[0], gpu, 1e-6);
+    }
+    1e-6
 }

@@ -55,6 +55,14 @@ pub(super) fn attend_join(device: &Device) -> f64 {
     cases(device, Op::AttendJoin)
 }
 
+pub(super) fn gemv_norm(device: &Device) -> f64 {
+    cases(device, Op::GemvNorm)
+}
+
+pub(super) fn gemv_glu(device: &Device) -> f64 {
+    cases(device, Op::GemvGlu).max(cases(device, Op::GemvGluAdd))
+}
+
 pub(super) fn combine(device: &Device) -> f64 {
     cases(device, Op::Combine)
 }

@@ -19,12 +19,15 @@ mod rig;
 mod types;
 
 use attention::{attention, rope, rope_kv, self_attention};
-use bits::{bit_mat, bit_quantize};
+use bits::{bit_mat, bit_mat_add, bit_quantize};
 use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, copies, dead, read_write, too_large};
-use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
+use experts::{
+    attend_join, attend_part, attention_cases, combine, company, experts, gemv_glu, gemv_norm,
+    route,
+};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
     wide_grid,
@@ -48,12 +51,15 @@ const CHECKS: &[(&str, Check)] = &[
     ("gemv", gemv),
     ("gemv beside NaN", gemv_tail),
     ("what is no number", nan_stays),
+    ("gemv_norm", gemv_norm),
+    ("gemv_glu, stored and added", gemv_glu),
     ("gemm", gemm),
     ("weights of every type", types),
     ("gemm, the same bits in any company", gemm_bits),
     ("grids that go on in z", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
+    ("bit_mat_add", bit_mat_add),
     ("route", route),
     ("experts", experts),
     ("combine", combine),

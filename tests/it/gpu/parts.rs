@@ -5,7 +5,7 @@ use super::types::matrix;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::Builder;
+use tabla::op::builder::{Activation, Builder};
 use tabla::op::list::Op;
 use tabla::op::shaders::SHADERS;
 
@@ -38,6 +38,57 @@ fn weights_in_parts_give_the_same_bits() {
                 assert_eq!(differ, None, "{dtype}, {name:?} of {tokens} tokens");
             }
         }
+    }
+}
+
+/// Products that make their activations themselves.
+fn emit_fused(b: &mut Builder<'_>) {
+    let (w, n) = (b.weight("w", ROWS, COLS), b.vector("n", COLS));
+    let (x, up, sum) = (
+        b.input("x", COLS),
+        b.input("up", COLS),
+        b.input("sum", ROWS),
+    );
+    let normed = b.rms_norm(x, n, 1e-5);
+    b.mat("y", w, normed);
+    let gated = b.glu(Activation::Silu, x, up);
+    b.mat("z", w, gated);
+    b.mat_add(w, gated, sum);
+}
+
+#[test]
+fn fused_products_in_parts_give_the_same_bits() {
+    let Some(device) = super::device(1) else {
+        return;
+    };
+    let profile = device.profile();
+    for dtype in [DType::F16, DType::Q8_0, DType::Q4K] {
+        let w = matrix("w", dtype, ROWS, COLS).weight;
+        let n = matrix("n", DType::F32, 1, COLS).weight;
+        let results = |profile: &Profile, parts: usize| {
+            let weights = vec![w.clone(), n.clone()];
+            let mut rig = Rig::with(&device, profile, shape(1), weights, emit_fused);
+            let of = |op| rig.table.cmds.iter().filter(|cmd| cmd.op == op).count();
+            let ops = [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd];
+            assert_eq!(ops.map(of), [parts; 3], "{dtype}");
+            let mut results = Vec::new();
+            for (at, name) in ["y", "z", "sum"].into_iter().enumerate() {
+                // Commands share memory: all that they read is written anew.
+                for (seed, (input, cols)) in (1..).zip([("x", COLS), ("up", COLS), ("sum", ROWS)]) {
+                    rig.put(input, &floats(seed, cols as usize));
+                }
+                rig.executor
+                    .run(0, at * parts..(at + 1) * parts, 1)
+                    .unwrap();
+                results.push(rig.bytes(name));
+            }
+            results
+        };
+        let small = Profile {
+            binding_bytes_max: (profile.weight_bytes)(dtype, 70, COLS),
+            ..profile.clone()
+        };
+        assert!(results(profile, 1) == results(&small, PARTS), "{dtype}");
     }
 }
 

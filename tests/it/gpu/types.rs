@@ -6,6 +6,7 @@ use half::f16;
 use std::sync::Arc;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
+use tabla::op::builder::Activation;
 use tabla::op::list::Op;
 use tabla::op::shaders::SHADERS;
 
@@ -18,6 +19,7 @@ const SHAPES: [(&str, u32, u32); 5] = [
     ("e", 512, 1),
 ];
 const TOKENS: u32 = 512;
+const EPS: f32 = 1e-5;
 /// The matrix that is also added, and looked up.
 const ADDED: usize = 3;
 
@@ -59,7 +61,9 @@ fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
         .collect();
     let one = products(device, &matrices, 1);
     let many = products(device, &matrices, tokens);
-    one.max(many)
+    let fused = matrices.iter().filter(|m| m.weight.cols % 4 == 0);
+    let fused = fused.map(|m| fused_products(device, m));
+    fused.fold(one.max(many), f64::max)
 }
 
 /// A matrix and its numbers.
@@ -138,6 +142,80 @@ fn product(
         &wanted,
         1e-6 * (size / largest).max(1.0),
     )
+}
+
+/// A matrix times a row that the product norms, and times a gated one, stored and added.
+fn fused_products(device: &Device, m: &Numbers) -> f64 {
+    let Weight { rows, cols, .. } = m.weight;
+    // Powers of two for 32 columns each: int8 holds what comes of whole numbers as it is.
+    let factors: Vec<f32> = (0..cols)
+        .map(|i| [0.5, 1.0, 2.0][i as usize / 32 % 3])
+        .collect();
+    let n = Weight {
+        name: "n",
+        dtype: DType::F32,
+        rows: 1,
+        cols,
+        bytes: bytemuck::cast_slice(&factors).to_vec(),
+        scale: None,
+        filling: None,
+    };
+    let mut rig = Rig::new(device, shape(1), vec![m.weight.clone(), n], |b| {
+        let (w, n) = (b.weight(m.weight.name, rows, cols), b.vector("n", cols));
+        let (x, gate, up) = (
+            b.input("x", cols),
+            b.input("gate", cols),
+            b.input("up", cols),
+        );
+        let normed = b.rms_norm(x, n, EPS);
+        b.mat("y", w, normed);
+        let gated = b.glu(Activation::Relu, gate, up);
+        b.mat("z", w, gated);
+        let sum = b.input("sum", rows);
+        b.mat_add(w, gated, sum);
+    });
+    let ops: Vec<Op> = rig.table.cmds.iter().map(|cmd| cmd.op).collect();
+    assert_eq!(ops, [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd]);
+
+    let x = wholes(5, cols as usize, 1);
+    let mean = wide(&x).iter().map(|x| x * x).sum::<f64>() / f64::from(cols);
+    let root = (mean + f64::from(EPS)).sqrt();
+    let pairs = wide(&x).into_iter().zip(wide(&factors));
+    let normed: Vec<f64> = pairs.clone().map(|(x, n)| x * n / root).collect();
+    let gated: Vec<f64> = pairs.map(|(up, gate)| gate * up).collect();
+    let mut worst = 0.0;
+    for (at, (y, x_f64, before)) in [
+        ("y", &normed, 0.0),
+        ("z", &gated, 0.0),
+        ("sum", &gated, f64::from(UNTOUCHED)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Commands share memory: all that one reads is written anew.
+        rig.state(live(1), &[]);
+        match at {
+            0 => rig.put("x", &x),
+            _ => [("gate", &factors), ("up", &x)]
+                .iter()
+                .for_each(|(name, v)| rig.put(name, v)),
+        }
+        rig.put(y, &vec![UNTOUCHED; rows as usize]);
+        rig.executor.run(0, at..at + 1, 1).unwrap();
+        let wanted = m.decoded.chunks(cols as usize).map(|w| {
+            let terms = w.iter().zip(x_f64).map(|(w, x)| w * x);
+            (
+                before + terms.clone().sum::<f64>(),
+                terms.map(f64::abs).sum::<f64>(),
+            )
+        });
+        let (wanted, sizes): (Vec<f64>, Vec<f64>) = wanted.unzip();
+        let largest = |v: &[f64]| v.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
+        let tolerance = 1e-6 * (largest(&sizes) / largest(&wanted)).max(1.0);
+        let what = format!("{} fused {y}", m.weight.dtype);
+        worst = close(&what, &rig.get(y), &wanted, tolerance).max(worst);
+    }
+    worst
 }
 
 /// Rows of the matrix for tokens that go through them and beyond.

@@ -1,4 +1,4 @@
-//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
+//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W; and its adding twin
 //!
 //! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
 //! that every level and the shader give the same bits.
@@ -6,8 +6,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;
 use super::chunks::{self, Read};
-use super::{Launch, PLAIN, Request};
-use crate::dtype::DType;
+use super::{Launch, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::{Args, Out};
@@ -15,6 +14,7 @@ use crate::exec::cpu::panel::{Pack, digits};
 use crate::exec::cpu::simd::rows::ROWS;
 use crate::exec::cpu::simd::{Kernel, Simd, Task};
 use crate::exec::cpu::step::Split;
+use crate::op::builder::{Builder, W, X};
 use crate::op::shaders::bit_mat::Params;
 use crate::quant::{CHUNK, Chunk};
 
@@ -22,9 +22,9 @@ use crate::quant::{CHUNK, Chunk};
 const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 /// Rows unpacked one after the other, as the file has them.
-struct BitMat;
+struct BitMat<const ADD: bool>;
 
-impl Kernel for BitMat {
+impl<const ADD: bool> Kernel for BitMat<ADD> {
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rounded as the shader rounds")]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
@@ -49,17 +49,23 @@ impl Kernel for BitMat {
                 for t in first..live.min(first + block) {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
-                    y.columns(t, rows, 1)[r - range.start] = sum as f32 * (d[t] * p.scale);
+                    let y = &mut y.columns(t, rows, 1)[r - range.start];
+                    put::<ADD>(y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }
     }
 }
 
-/// Panels of packed digits.
-pub(super) struct BitPanels;
+#[inline(always)]
+pub(super) fn put<const ADD: bool>(y: &mut f32, sum: f32) {
+    *y = if ADD { *y + sum } else { sum };
+}
 
-impl Kernel for BitPanels {
+/// Panels of packed digits.
+pub(super) struct BitPanels<const ADD: bool>;
+
+impl<const ADD: bool> Kernel for BitPanels<ADD> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -83,7 +89,7 @@ impl Kernel for BitPanels {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.apart(Tile::<$tokens> {
+                            s.apart(Tile::<ADD, $tokens> {
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -116,7 +122,7 @@ impl Kernel for BitPanels {
 }
 
 /// The results of a panel for some tokens.
-struct Tile<'a, 'b, const T: usize> {
+struct Tile<'a, 'b, const ADD: bool, const T: usize> {
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -128,7 +134,7 @@ struct Tile<'a, 'b, const T: usize> {
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
+impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
     #[inline(always)]
     fn run(self, s: S) {
         let starts = self.starts.first_chunk().expect("one for each token");
@@ -140,13 +146,17 @@ impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                *y = sum * scale;
+                put::<ADD>(y, sum * scale);
             }
         }
     }
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    link_as::<false>(request)
+}
+
+pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let (rows, cols) = (p.rows as usize, p.cols as usize);
     let unpack = chunks::unpacker(request.isa, request.variant)?;
@@ -155,11 +165,11 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         let launch = Launch {
             scratch: p.tokens as usize * size_of::<i32>(),
             pack: Some(Pack::Digits(unpack)),
-            ..request.launch::<BitPanels>(panels, p.tokens)
+            ..request.launch::<BitPanels<ADD>>(panels, p.tokens)
         };
         #[cfg(target_arch = "x86_64")]
         if p.tokens > bit_tiles::FEW
-            && let Some((entry, scratch)) = bit_tiles::link(request, cols)
+            && let Some((entry, scratch)) = bit_tiles::link::<ADD>(request, cols)
         {
             let scratch = launch.scratch.max(scratch);
             return Ok(Launch {
@@ -173,45 +183,50 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     Ok(Launch {
         scratch: cols.next_multiple_of(CHUNK),
         read: Some(Read::Ints(unpack)),
-        ..request.launch::<BitMat>(Split::Units(rows), p.tokens)
+        ..request.launch::<BitMat<ADD>>(Split::Units(rows), p.tokens)
     })
 }
 
-macro_rules! case {
-    ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {
-        Case {
+/// The shapes that ternary products are tried on: rows that begin within blocks, that are no whole
+/// chunks or no whole octets; one token and many; panels that are no whole ones, and more than go
+/// together.
+macro_rules! digit_cases {
+    ($emit:ident) => {
+        digit_cases!(@list $emit,
+            ("blocks over rows", I2S, 4, 32, 1, 1), ("blocks over rows", I2S, 12, 160, 3, 2),
+            ("blocks over rows", I2S, 8, 288, 67, 61), ("past a workgroup", I2S, 5, 1152, 1, 1),
+            ("chunks", Tq1_0, 5, 512, 1, 1), ("chunks", Tq1_0, 3, 768, 9, 9),
+            ("chunks", Tq2_0, 7, 256, 1, 1), ("chunks", Tq2_0, 3, 512, 17, 8),
+            ("quarters", Ternary, 4, 1, 1, 1), ("quarters", Ternary, 12, 333, 1, 1),
+            ("quarters", Ternary, 8, 77, 13, 11), ("ragged panels", I2S, 52, 352, 17, 17),
+            ("ragged panels", Ternary, 36, 333, 67, 33),
+            ("past a group of panels", Tq2_0, 150, 256, 67, 61),
+            ("past a group of panels", Ternary, 132, 130, 33, 20))
+    };
+    (@list $emit:ident,
+     $(($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal)),+) => {
+        &[$($crate::exec::case::Case {
             name: concat!($name, " ", stringify!($dtype)),
             tokens: $tokens,
             live: $live,
-            weights: &[("w", DType::$dtype, $rows, $cols)],
+            weights: &[("w", $crate::dtype::DType::$dtype, $rows, $cols)],
             scale: Some(0.37),
             emit: |b| {
                 let w = b.weight("w", $rows, $cols);
                 let x = b.input("x", $cols);
-                b.mat("y", w, x);
+                let y = b.input("y", $rows);
+                $emit(b, w, x, y);
             },
             tolerance: 0.0,
-            ..PLAIN
-        }
+            ..$crate::exec::cpu::kernel::PLAIN
+        }),+]
     };
 }
+pub(super) use digit_cases;
 
-/// Rows that begin within blocks, that are no whole chunks or no whole octets; one token and many;
-/// panels that are no whole ones, and more than go together.
-pub(super) const CASES: &[Case] = &[
-    case!("blocks over rows", I2S, 4, 32, 1, 1),
-    case!("blocks over rows", I2S, 12, 160, 3, 2),
-    case!("blocks over rows", I2S, 8, 288, 67, 61),
-    case!("past a workgroup", I2S, 5, 1152, 1, 1),
-    case!("chunks", Tq1_0, 5, 512, 1, 1),
-    case!("chunks", Tq1_0, 3, 768, 9, 9),
-    case!("chunks", Tq2_0, 7, 256, 1, 1),
-    case!("chunks", Tq2_0, 3, 512, 17, 8),
-    case!("quarters", Ternary, 4, 1, 1, 1),
-    case!("quarters", Ternary, 12, 333, 1, 1),
-    case!("quarters", Ternary, 8, 77, 13, 11),
-    case!("ragged panels", I2S, 52, 352, 17, 17),
-    case!("ragged panels", Ternary, 36, 333, 67, 33),
-    case!("past a group of panels", Tq2_0, 150, 256, 67, 61),
-    case!("past a group of panels", Ternary, 132, 130, 33, 20),
-];
+/// All shapes.
+pub(super) const CASES: &[Case] = digit_cases!(emit);
+
+fn emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
+    b.mat("y", w, x);
+}

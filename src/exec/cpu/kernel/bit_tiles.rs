@@ -4,7 +4,7 @@
 //! the integers of `bit_mat`, in registers along all columns: the same bits.
 
 use super::Request;
-use super::bit_mat::BitPanels;
+use super::bit_mat::{BitPanels, put};
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::panel::digits;
 use crate::exec::cpu::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE, TileKernel};
@@ -26,15 +26,15 @@ fn together(cols: usize) -> usize {
     2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
 
-struct BitTiles;
+struct BitTiles<const ADD: bool>;
 
-impl TileKernel for BitTiles {
+impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let live = args.live();
         let vectors = Avx512::from(s);
         if live <= FEW as usize {
-            return BitPanels::run(vectors, args);
+            return BitPanels::<ADD>::run(vectors, args);
         }
         let p: Params = args.params();
         let (rows, cols) = (p.rows as usize, p.cols as usize);
@@ -78,7 +78,9 @@ impl TileKernel for BitTiles {
                                 &mut column,
                                 vectors.times(vectors.floats(sums), scale),
                             );
-                            y.copy_from_slice(&column[..y.len()]);
+                            for (y, sum) in y.iter_mut().zip(column) {
+                                put::<ADD>(y, sum);
+                            }
                         }
                     }
                 }
@@ -88,7 +90,7 @@ impl TileKernel for BitTiles {
 }
 
 /// The kernel of many tokens where there are tiles, and bytes of its scratch.
-pub(super) fn link(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
-    let entry = request.isa.tiles::<BitTiles>()?;
+pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
+    let entry = request.isa.tiles::<BitTiles<ADD>>()?;
     Some((entry, together(cols) * digits::unpacked_bytes(cols)))
 }

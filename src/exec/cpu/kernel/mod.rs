@@ -13,6 +13,7 @@ mod float_panels;
 #[cfg(target_arch = "x86_64")]
 mod float_tiles;
 mod floats;
+mod fused;
 mod product;
 pub(super) mod quantise;
 mod sources;
