@@ -39,6 +39,9 @@ impl TableId {
     }
 }
 
+/// Rows of the tables that take a token of several sequences, at most.
+pub(crate) const STEP_ROWS_MAX: u32 = 16;
+
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
 pub struct Facts {
