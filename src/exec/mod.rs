@@ -161,6 +161,13 @@ pub trait Executor: Send {
         None
     }
 
+    /// The GPU that it has its memory on: for tests that lose it.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    fn gpu(&self) -> Option<&gpu::Device> {
+        None
+    }
+
     /// Replays `cmds` of a table `times` times; the host does not wait for the device.
     ///
     /// # Errors
