@@ -58,9 +58,9 @@ pub(super) fn cache(
     };
     if context > config.context {
         tracing::warn!(
-            context,
-            trained = config.context,
-            "context over what was trained"
+            "a context of {context} positions is over the {} that the model was trained for, or that its \
+             attention reaches",
+            config.context
         );
     }
     let dtype = match options.precision {
