@@ -196,7 +196,7 @@ def measure(program, model, test, numbers, args):
         # Some builds write their table to standard error.
         return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
     result = json.loads(measured(program.bench(model, *numbers), args.timeout)[0])[-1]
-    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning"]
+    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning", "submit_us_per_token"]
     return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
 
 
@@ -267,7 +267,7 @@ class Report:
 
     def value(self, test, model, name, program, key="samples"):
         """The median of the rounds; None where there is none."""
-        found = [r[key] for r in self.of(test, model, name, program)]
+        found = [r[key] for r in self.of(test, model, name, program) if r.get(key) is not None]
         return median(median(x) if isinstance(x, list) else x for x in found) if found else None
 
     def probe(self, model, name):
@@ -296,8 +296,10 @@ def table(heads, rows):
 
 
 def rates_table(report, test):
-    """Tokens per second by model and test; of decoding also what it reads, against the probe."""
+    """Tokens per second by model and test; of decoding also what it reads, against the probe, and of a GPU how long the host
+    submits."""
     decode = test == "decode"
+    gpu = decode and report.device == "gpu"
     rows = []
     for model in report.models:
         for name in report.names(test):
@@ -310,9 +312,11 @@ def rates_table(report, test):
                 rate = own * bytes_ if own is not None else None
                 row += [number(rate and rate / 1e9), number(probe and probe / 1e9),
                         f"{rate / probe * 100:.0f} %" if rate and probe else "–"]
+            if gpu:
+                row.append(number(report.value(test, model, name, report.tabla, "submit_us_per_token")))
             row += [over(own, report.value(test, model, name, peer)) for peer in report.peers]
             rows.append(row + [number(report.ratio(test, model, name))] * bool(report.peers))
-    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode
+    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode + ["submitting a token, µs"] * gpu
     return table(heads + report.peers + ["ratio to the best"] * bool(report.peers), rows) if rows else ""
 
 

@@ -2,6 +2,8 @@
 
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "gpu")]
+use crate::exec::gpu::Device;
 use crate::exec::{Executor, Upload};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
@@ -38,6 +40,9 @@ impl TableId {
         }
     }
 }
+
+/// Rows of the tables that take a token of several sequences, at most.
+pub(crate) const STEP_ROWS_MAX: u32 = 16;
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -182,6 +187,13 @@ impl Model {
     /// The facts of its device.
     pub fn profile(&self) -> &Profile {
         self.executor.profile()
+    }
+
+    /// The GPU that it is on: for tests that lose it.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn gpu(&self) -> Option<Device> {
+        self.executor.gpu().cloned()
     }
 
     /// One of its tables.

@@ -42,10 +42,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             if args.commands {
                 session.time_commands()?;
             }
-            let seconds = test.measure(&mut session)?;
+            let (seconds, submitting) = test.measure(&mut session)?;
             session.end_timing();
             if counts {
                 test.seconds.push(seconds);
+                // Whoever times commands waits for each.
+                test.submitting
+                    .extend(submitting.filter(|_| !args.commands));
                 test.commands.add(&session, test.load(), options.precision);
             }
             bar.at(bar.position() + 1);
@@ -104,6 +107,8 @@ pub(crate) struct Test {
     began: SystemTime,
     /// How long each repetition took.
     pub(crate) seconds: Vec<f64>,
+    /// How much of it went into handing chains to a device that runs ahead, in seconds.
+    submitting: Vec<f64>,
     /// What its commands did, where they are timed.
     commands: Commands,
 }
@@ -117,6 +122,7 @@ impl Test {
             generate,
             began: SystemTime::now(),
             seconds: Vec::new(),
+            submitting: Vec::new(),
             commands: Commands::default(),
         }
     }
@@ -180,8 +186,9 @@ impl Test {
         Ok(())
     }
 
-    /// Runs it once, behind what [`Test::fill`] left; yields seconds.
-    fn measure(&self, session: &mut Session) -> Result<f64, Failure> {
+    /// Runs it once, behind what [`Test::fill`] left; yields seconds, and those of handing chains to the
+    /// device.
+    fn measure(&self, session: &mut Session) -> Result<(f64, Option<f64>), Failure> {
         if self.generate == 0 {
             let vocab = session.facts().vocab;
             let tokens = tokens(self.depth + self.prompt, vocab);
@@ -190,7 +197,7 @@ impl Test {
             let start = Instant::now();
             session.prefill(&tokens[self.depth as usize..], &mut |_, _| {})?;
             session.logits(&mut logits)?;
-            return Ok(start.elapsed().as_secs_f64());
+            return Ok((start.elapsed().as_secs_f64(), None));
         }
         let generate = Generate {
             sampling: Sampling::GREEDY,
@@ -205,7 +212,15 @@ impl Test {
                 "{found} tokens came instead of {wanted}"
             )));
         }
-        Ok(stats.took.as_secs_f64())
+        let submitting = stats.submitting.map(|took| took.as_secs_f64());
+        Ok((stats.took.as_secs_f64(), submitting))
+    }
+
+    /// Microseconds of a token that went into handing chains to the device.
+    fn submit_us(&self) -> Option<f64> {
+        let (average, _) = statistics(&self.submitting);
+        let us = average * 1e6 / f64::from(self.generate);
+        (!self.submitting.is_empty()).then_some(us)
     }
 
     fn rates(&self) -> Vec<f64> {
@@ -280,6 +295,7 @@ impl Machine<'_> {
         let number = |x: Option<f64>, unit| x.map_or("-".to_string(), |x| format!("{x:.1}{unit}"));
         terminal::line(&row([
             "model", "size", "params", "backend", "threads", "test", "t/s", "GB/s", "memory",
+            "submit",
         ]))?;
         let rules = COLUMNS.map(|width| {
             let left = "-".repeat(width.unsigned_abs().saturating_sub(1));
@@ -302,6 +318,7 @@ impl Machine<'_> {
                 format!("{average:.2} ± {deviation:.2}"),
                 number(self.read_rate(test).map(|rate| rate / 1e9), ""),
                 number(self.share(test), " %"),
+                number(test.submit_us(), " µs"),
             ];
             terminal::line(&row(cells.each_ref().map(String::as_str)))?;
         }
@@ -401,6 +418,7 @@ impl Machine<'_> {
             "read_bytes_per_second": self.read_rate(test),
             "memory_bytes_per_second": self.probe.best(),
             "memory_share_percent": self.share(test),
+            "submit_us_per_token": test.submit_us(),
         });
         let mut fields = match object {
             Value::Object(fields) => fields,
@@ -420,10 +438,10 @@ impl Machine<'_> {
 }
 
 /// Widths of the columns as llama-bench has them; negative ones stand to the left.
-const COLUMNS: [isize; 9] = [-30, 10, 10, -10, 7, 15, 20, 8, 8];
+const COLUMNS: [isize; 10] = [-30, 10, 10, -10, 7, 15, 20, 8, 8, 8];
 
 /// A row of the table.
-fn row(cells: [&str; 9]) -> String {
+fn row(cells: [&str; 10]) -> String {
     let mut row = String::from("|");
     for (cell, width) in cells.into_iter().zip(COLUMNS) {
         let space = width.unsigned_abs();

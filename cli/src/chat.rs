@@ -39,7 +39,7 @@ pub(crate) struct ChatArgs {
     overflow: OverflowArgs,
     /// Says nothing on standard error but errors
     #[arg(short, long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]

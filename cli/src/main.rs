@@ -29,6 +29,7 @@ mod terminal;
 mod tokenize;
 mod trace;
 mod tune;
+mod warnings;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -36,6 +37,15 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(hub::spelt_out(std::env::args_os()));
+    let quiet = match &cli.command {
+        None => cli.run.quiet,
+        Some(Command::Run(args)) => args.quiet,
+        Some(Command::Chat(args)) => args.quiet,
+        Some(_) => false,
+    };
+    if !quiet {
+        warnings::show();
+    }
     let done = match &cli.command {
         None => run::run(&cli.run),
         Some(Command::Run(args)) => run::run(args),

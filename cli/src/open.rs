@@ -70,12 +70,5 @@ impl Opened {
         if matches!(facts.tuned, Tuned::Left(_)) {
             note_tuning(facts);
         }
-        if facts.context > facts.context_trained {
-            terminal::note(&format!(
-                "a context of {} positions is over the {} that the model was trained for, or that its \
-                 attention reaches",
-                facts.context, facts.context_trained
-            ));
-        }
     }
 }

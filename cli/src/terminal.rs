@@ -39,9 +39,16 @@ pub(crate) fn flush() -> Result<(), Failure> {
     io::stdout().flush().map_err(Failure::output)
 }
 
-/// Says a line on standard error. Where even that fails, nobody is there to be told.
+/// Says a line on standard error, above a bar that stands there. Where even that fails, nobody is
+/// there to be told.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr(), "{text}");
+    let say = || {
+        let _ = writeln!(anstream::stderr(), "{text}");
+    };
+    match &*BAR.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(bar) => bar.suspend(say),
+        None => say(),
+    }
 }
 
 /// Says something on standard error without ending the line.
@@ -117,6 +124,9 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
+/// The bar that began last.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
 /// A bar on standard error that appears after [`PATIENCE`], and never where no terminal is.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -147,6 +157,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_message(one_line(what));
+        *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         let (ended, wait) = channel::<()>();
         let shown = bar.clone();
         let waiting = stderr_is_terminal().then(|| {
@@ -188,6 +199,7 @@ impl Drop for Progress {
             let _ = thread.join();
         }
         self.bar.finish_and_clear();
+        *BAR.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

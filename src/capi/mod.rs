@@ -11,4 +11,6 @@ mod guard;
 mod handles;
 mod model;
 mod options;
+#[cfg(all(test, feature = "gpu"))]
+mod tests;
 mod text;

@@ -1,7 +1,7 @@
 //! A batch: several sequences of one model that go on together, a token of each in one pass.
 
 use super::Finish;
-use super::rows::{Stretch, append, collect, pass, read_rows, wait, write_rows, write_stops};
+use super::rows::{PICKS_MAX, Picks, Stretch, append, pass, wait, write_rows, write_stops};
 use crate::device::{DeviceKind, Profile};
 use crate::error::{Result, bail};
 use crate::exec::state::{RUNNING, Row, STOPPED, STOPS_MAX, State, state_bytes};
@@ -144,7 +144,7 @@ impl Batch {
             let (count, most) = (stops.len(), Self::STOPS_MAX);
             bail!(Argument, "{count} stop tokens are over the limit of {most}");
         }
-        let longest = self.profile().chain_tokens;
+        let longest = self.profile().chain_tokens.min(PICKS_MAX);
         let mut left = times;
         loop {
             self.running.clear();
@@ -256,13 +256,18 @@ impl Batch {
         });
         let mut head = State::default();
         write_stops(&mut head, stops);
-        let count = write_rows(&mut self.model, &mut self.state, head, rows)?;
+        write_rows(&mut self.model, &mut self.state, head, rows)?;
         let end = self.model.tables[table].cmds.len();
         self.model.executor.run(table, 0..end, times)?;
-        for row in read_rows(&mut self.model, &mut self.state, count)? {
-            let sequence = &mut self.sequences[row.sequence as usize];
-            collect(&mut self.model, row, &mut sequence.tokens)?;
-            sequence.finish = match row.done {
+        let sequences = group.iter().map(|&sequence| {
+            let tokens = &self.sequences[sequence as usize].tokens;
+            (sequence, tokens.len())
+        });
+        let picks = Picks::ask(&mut self.model, sequences, times)?;
+        let picked = picks.take(&mut self.model)?;
+        for (at, &sequence) in group.iter().enumerate() {
+            let known = &mut self.sequences[sequence as usize];
+            known.finish = match picked.append(at, sequence, &mut known.tokens) {
                 RUNNING => None,
                 STOPPED => Some(Finish::Stop),
                 _ => Some(Finish::Context),

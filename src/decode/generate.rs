@@ -82,6 +82,9 @@ pub struct Stats {
     pub tokens: u32,
     /// How long it took.
     pub took: Duration,
+    /// How much of that the host spent on handing chains to the device; `None` where they are done by
+    /// then, as on a CPU.
+    pub submitting: Option<Duration>,
     /// Why it ended.
     pub finish: Finish,
 }
@@ -113,6 +116,7 @@ impl Session {
                 n => n as usize,
             },
             picked: 0,
+            submitting: Duration::ZERO,
         };
         let finish = self.answer(&mut answer)?;
         let text = answer.stream.flush();
@@ -123,6 +127,7 @@ impl Session {
         Ok(Stats {
             tokens: u32::try_from(answer.picked).unwrap_or(u32::MAX),
             took: start.elapsed(),
+            submitting: self.profile().runs_ahead.then_some(answer.submitting),
             finish,
         })
     }
@@ -159,7 +164,9 @@ impl Session {
                 Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
                 other => other?,
             }
+            let since = Instant::now();
             self.begin(&answer.options.sampling, answer.stops)?;
+            answer.submitting += since.elapsed();
             let ended = self.chains(answer).inspect_err(|_| self.give_up())?;
             if let Some(finish) = ended {
                 return Ok(finish);
@@ -212,12 +219,14 @@ impl Session {
     }
 
     /// Submits the next chain, where there is room for a token of it.
-    fn next_chain(&mut self, answer: &Answer<'_>) -> Result<Option<(Picks, u32)>> {
+    fn next_chain(&mut self, answer: &mut Answer<'_>) -> Result<Option<(Picks, u32)>> {
         let times = self.room(answer).min(answer.chain.next);
         if times == 0 {
             return Ok(None);
         }
+        let since = Instant::now();
         let picks = self.submit(&answer.options.sampling, times)?;
+        answer.submitting += since.elapsed();
         Ok(Some((picks, times)))
     }
 
@@ -268,6 +277,8 @@ struct Answer<'a> {
     /// Tokens at most, and those so far.
     limit: usize,
     picked: usize,
+    /// See [`Stats::submitting`].
+    submitting: Duration,
 }
 
 /// How many tokens the next submission picks.

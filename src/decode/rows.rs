@@ -3,7 +3,7 @@
 use crate::error::{Result, bail};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
-use crate::model::{Model, TableId};
+use crate::model::{Model, STEP_ROWS_MAX, TableId};
 use crate::op::table::Place;
 use std::ops::Range;
 
@@ -95,83 +95,105 @@ pub(super) fn write_rows(
     Ok(live)
 }
 
-/// Reads back the first `count` rows of the step state.
-pub(super) fn read_rows<'a>(
-    model: &mut Model,
-    state: &'a mut [u8],
-    count: usize,
-) -> Result<impl Iterator<Item = Row> + use<'a>> {
-    let bytes = &mut state[..state_bytes(count)];
-    model.executor.read(Place::State, 0, bytes)?;
-    let rows = bytes[ROWS_OFFSET..].chunks_exact(size_of::<Row>());
-    Ok(rows.map(bytemuck::pod_read_unaligned))
-}
-
-/// Appends what was picked for a row to its sequence, which had the row's first token last.
-pub(super) fn collect(model: &mut Model, row: Row, sequence: &mut Vec<u32>) -> Result<()> {
-    let context = model.facts.context as usize;
-    let (before, position) = (sequence.len(), row.position as usize);
-    sequence.resize(position.min(context - 1) + 1, 0);
-    let offset = history_offset(model, row.sequence, before);
-    let new = bytemuck::cast_slice_mut(&mut sequence[before..]);
-    model.executor.read(Place::History, offset, new)?;
-    if position == context {
-        // The history has no place for it.
-        sequence.push(row.token);
-    }
-    Ok(())
-}
-
-/// What a chain picks for a sequence that has the first row of the step state, on its way here.
+/// What a chain picks for the rows of the step state, on its way here.
 pub(super) struct Picks {
     copying: Copying,
-    /// Tokens of the sequence in front of it.
-    first: usize,
-    /// Those that come, at most; the context has no place for a last one beyond.
-    most: usize,
+    rows: usize,
+    /// Tokens that come for each.
+    times: usize,
 }
 
-/// Tokens of one chain at most: they and the row are one copy.
-pub(super) const PICKS_MAX: u32 = 252;
-const _: () = assert!(PICKS_MAX as usize * size_of::<u32>() + size_of::<Row>() <= COPY_BYTES_MAX);
+/// Tokens of one chain at most: those of all its rows are one copy.
+pub(super) const PICKS_MAX: u32 = 60;
+const _: () = assert!(picks_bytes(STEP_ROWS_MAX as usize, PICKS_MAX as usize) <= COPY_BYTES_MAX);
+
+/// Bytes of rows and of so many tokens for each.
+const fn picks_bytes(rows: usize, times: usize) -> usize {
+    rows * (size_of::<Row>() + times * size_of::<u32>())
+}
 
 impl Picks {
-    /// Has them copied as they are once the chain is done that was submitted last, which had so many
-    /// tokens in front of it and picks `times` at most.
-    pub(super) fn ask(model: &mut Model, sequence: u32, first: usize, times: u32) -> Result<Self> {
+    /// Has them copied as they are once the chain is done that was submitted last. It picks `times`
+    /// tokens at most for each of its sequences, which have so many in front of it.
+    pub(super) fn ask(
+        model: &mut Model,
+        sequences: impl Iterator<Item = (u32, usize)>,
+        times: u32,
+    ) -> Result<Self> {
         let context = model.facts.context as usize;
-        let most = (times as usize).min(context - first);
-        let offset = history_offset(model, sequence, first);
-        let spans = [
-            Span::new(Place::State, ROWS_OFFSET, size_of::<Row>()),
-            Span::new(Place::History, offset, most * size_of::<u32>()),
-        ];
-        let some = if most == 0 { &spans[..1] } else { &spans };
+        let times = (times as usize).min(context);
+        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + STEP_ROWS_MAX as usize];
+        let mut rows = 0;
+        for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences) {
+            let offset = history_offset(model, sequence, first_copied(first, context, times));
+            *span = Span::new(Place::History, offset, times * size_of::<u32>());
+            rows += 1;
+        }
+        spans[0].bytes = rows * size_of::<Row>();
         Ok(Self {
-            copying: model.executor.copy(some)?,
-            first,
-            most,
+            copying: model.executor.copy(&spans[..=rows])?,
+            rows,
+            times,
         })
     }
 
-    /// Waits for them and appends them to the sequence. Returns the row's `done`.
-    pub(super) fn take(self, model: &mut Model, sequence: &mut Vec<u32>) -> Result<u32> {
+    /// Waits for them.
+    pub(super) fn take(self, model: &mut Model) -> Result<Picked> {
+        let Self {
+            copying,
+            rows,
+            times,
+        } = self;
         let mut bytes = [0; COPY_BYTES_MAX];
-        let copied = &mut bytes[..size_of::<Row>() + self.most * size_of::<u32>()];
-        model.executor.take(self.copying, copied)?;
-        let (row, picked) = copied.split_at(size_of::<Row>());
-        let row: Row = bytemuck::pod_read_unaligned(row);
-        let context = model.facts.context as usize;
+        let copied = &mut bytes[..picks_bytes(rows, times)];
+        model.executor.take(copying, copied)?;
+        Ok(Picked {
+            bytes,
+            rows,
+            times,
+            context: model.facts.context as usize,
+        })
+    }
+}
+
+/// The position of the first token that comes of a sequence: as many come of one that is about to
+/// be full.
+fn first_copied(first: usize, context: usize, times: usize) -> usize {
+    first.min(context - times)
+}
+
+/// What a chain picked.
+pub(super) struct Picked {
+    bytes: [u8; COPY_BYTES_MAX],
+    rows: usize,
+    times: usize,
+    context: usize,
+}
+
+impl Picked {
+    /// Appends what was picked for a sequence, the `at`th of those that were asked for. Returns its
+    /// row's `done`.
+    pub(super) fn append(&self, at: usize, sequence: u32, tokens: &mut Vec<u32>) -> u32 {
+        let (rows, picked) = self.bytes.split_at(self.rows * size_of::<Row>());
+        let mut rows = rows.chunks_exact(size_of::<Row>());
+        let row = rows.find_map(|row| {
+            let row: Row = bytemuck::pod_read_unaligned(row);
+            (row.sequence == sequence).then_some(row)
+        });
+        let row = row.expect("rows change places and no more");
+        let first = tokens.len();
         let position = row.position as usize;
+        let skipped = first - first_copied(first, self.context, self.times);
+        let picked = picked.chunks_exact(size_of::<u32>());
+        let picked = picked.skip(at * self.times + skipped);
         // A chain behind one that ended the sequence has picked nothing.
-        let count = (position.min(context - 1) + 1).saturating_sub(self.first);
-        let picked = picked.chunks_exact(size_of::<u32>()).take(count);
-        sequence.extend(picked.map(bytemuck::pod_read_unaligned::<u32>));
-        if position == context {
+        let count = (position.min(self.context - 1) + 1).saturating_sub(first);
+        tokens.extend(picked.take(count).map(bytemuck::pod_read_unaligned::<u32>));
+        if position == self.context {
             // The history has no place for it.
-            sequence.push(row.token);
+            tokens.push(row.token);
         }
-        Ok(row.done)
+        row.done
     }
 }
 

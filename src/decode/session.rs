@@ -275,12 +275,13 @@ impl Session {
         if whole > 0 {
             executor.run(id, 0..end, whole)?;
         }
-        Picks::ask(&mut self.model, SEQUENCE, first, times)
+        Picks::ask(&mut self.model, [(SEQUENCE, first)].into_iter(), times)
     }
 
     /// Waits for a chain and appends what it picked. Returns the row's `done`.
     pub(super) fn collect(&mut self, picks: Picks) -> Result<u32> {
-        let done = picks.take(&mut self.model, &mut self.tokens)?;
+        let picked = picks.take(&mut self.model)?;
+        let done = picked.append(0, SEQUENCE, &mut self.tokens);
         // The token picked last has not been fed.
         self.hold(self.tokens.len() - 1);
         Ok(done)

@@ -87,8 +87,8 @@ impl Span {
 
 /// Copies that may be on their way to the host at a time.
 pub const COPIES_MAX: usize = 4;
-/// Bytes of one at most.
-pub const COPY_BYTES_MAX: usize = 1024;
+/// Bytes of one at most: what a chain picks for as many sequences as go together.
+pub const COPY_BYTES_MAX: usize = 4096;
 
 /// A copy on its way to the host: its number among all.
 #[derive(Debug)]
@@ -158,6 +158,13 @@ pub trait Executor: Send {
 
     /// What linking sent there; `None` where tensors stay in the host's memory.
     fn upload(&self) -> Option<Upload> {
+        None
+    }
+
+    /// The GPU that it has its memory on: for tests that lose it.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    fn gpu(&self) -> Option<&gpu::Device> {
         None
     }
 

@@ -5,6 +5,7 @@ use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::model::STEP_ROWS_MAX;
 use crate::op::builder::ring;
 
 /// The KV cache of a model.
@@ -22,9 +23,6 @@ const CONTEXT_MAX: u32 = 1 << 27;
 
 /// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
 pub(super) const SCORE_TOKENS: u32 = 8;
-
-/// Rows of the tables that take a token of several sequences, at most.
-const STEP_ROWS_MAX: u32 = 16;
 
 /// Rows of these tables, so that no more than half of one is idle: 2, 4, 8, 16, and no more than
 /// there are sequences.
@@ -60,9 +58,9 @@ pub(super) fn cache(
     };
     if context > config.context {
         tracing::warn!(
-            context,
-            trained = config.context,
-            "context over what was trained"
+            "a context of {context} positions is over the {} that the model was trained for, or that its \
+             attention reaches",
+            config.context
         );
     }
     let dtype = match options.precision {

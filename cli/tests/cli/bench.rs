@@ -28,6 +28,11 @@ fn benchmarks_come_in_every_form() {
         let object: Value = serde_json::from_str(line).expect("a line is an object");
         assert_eq!(object["backends"], "CPU");
     }
+    assert_eq!(
+        objects[1]["submit_us_per_token"],
+        Value::Null,
+        "a CPU is done when a chain is submitted"
+    );
     let csv = bench("csv");
     assert_eq!(csv.text().lines().count(), 3);
     assert!(csv.text().starts_with("build_version,"));
@@ -68,6 +73,28 @@ fn every_device_is_held_against_its_own_memory() {
         .map(|key| object[key].as_f64().expect("a number"));
         assert!(rates.iter().any(|rate| rate.as_f64() == Some(best)));
         assert!((read / best * 100.0 - share).abs() < 1e-6 * share);
+    }
+}
+
+#[test]
+fn the_host_submits_in_less_than_a_token_takes() {
+    if !devices().contains(&"gpu") {
+        return;
+    }
+    for replay in ["auto", "encoded"] {
+        let args = [
+            "bench", "--device", "gpu", "--replay", replay, "-p", "4", "-n", "4", "-r", "1", "-o",
+            "json",
+        ];
+        let objects = tabla(&args).json();
+        assert_eq!(objects[0]["submit_us_per_token"], Value::Null, "a prompt");
+        let submitting = objects[1]["submit_us_per_token"].as_f64();
+        let submitting = submitting.expect("a number");
+        let token = objects[1]["avg_ns"].as_f64().expect("a number") / 4e3;
+        assert!(
+            submitting > 0.0 && submitting < token,
+            "{replay}: {submitting} of {token} µs"
+        );
     }
 }
 

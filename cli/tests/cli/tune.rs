@@ -125,8 +125,31 @@ fn a_gpu_says_how_weights_came_to_it_and_keeps_its_kernels() {
     assert!(bytes > 1e6 && ms > 0.0, "{upload}");
     if gpu["backend"] == "vulkan" {
         let folder = caches.0.join("tabla").join("kernels");
-        assert_eq!(folder.read_dir().expect("it was made").count(), 1);
+        let mut files = folder.read_dir().expect("it was made");
+        let file = files.next().expect("one").expect("it is there").path();
+        assert!(files.next().is_none());
+        warns_of_damage(&caches, &run, &file);
     }
+}
+
+/// A damaged file is a line on standard error, once, and made anew.
+fn warns_of_damage(caches: &Caches, run: &[&str], file: &Path) {
+    let whole = std::fs::read(file).expect("it was written");
+    let damage = || std::fs::write(file, &whole[..whole.len() / 2]).expect("it can be written");
+    damage();
+    let warned = caches.tabla(run);
+    assert_eq!(warned.json()["timings"]["predicted_n"], 2, "that is all");
+    let start = format!(
+        "warning: compiled kernels are not used; path: {}; error: ",
+        file.display()
+    );
+    let lines = warned.stderr.lines();
+    let warnings: Vec<&str> = lines.filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 1, "{}", warned.stderr);
+    assert!(warnings[0].starts_with(&start), "{}", warned.stderr);
+    assert!(!caches.tabla(run).stderr.contains("warning"), "it is whole");
+    damage();
+    assert_eq!(caches.tabla(&[run, &["-q"]].concat()).stderr, "");
 }
 
 #[test]

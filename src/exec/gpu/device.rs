@@ -212,7 +212,10 @@ impl Failure {
     /// `DeviceLost` or `Device`, from the first failure on for ever.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(reason) = self.lost.get() {
-            bail!(DeviceLost, "gpu: the device is lost: {reason}");
+            bail!(
+                DeviceLost,
+                "gpu: the device is lost, load the model again: {reason}"
+            );
         }
         if let Some(error) = self.error.get() {
             bail!(Device, "gpu: {error}");

@@ -118,6 +118,10 @@ impl Executor for Linked {
         Some(self.arena.upload)
     }
 
+    fn gpu(&self) -> Option<&Device> {
+        Some(&self.device)
+    }
+
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         self.device.failure.check()?;
         let commands = in_table(&self.commands, table, &cmds)?;

@@ -12,6 +12,7 @@ mod elementwise;
 mod executor;
 mod experts;
 mod forward;
+mod loss;
 mod parts;
 mod pick;
 mod probe;

@@ -137,6 +137,10 @@ impl Executor for Recorded {
         Some(self.arena.upload)
     }
 
+    fn gpu(&self) -> Option<&Device> {
+        Some(&self.context.device)
+    }
+
     fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
         let turn = self.context.turn()?;
         let commands = in_table(&self.commands, table, &cmds)?;

@@ -1,0 +1,157 @@
+//! A GPU that goes away in the middle of work: an error from then on, and a model that is loaded
+//! anew goes on.
+
+use crate::common::{greedy, replays};
+use std::time::Duration;
+use tabla::exec::gpu::Device;
+use tabla::text::Encode;
+use tabla::{
+    Batch, Embed, ErrorKind, Flow, Generate, Model, Options, Pooling, Result, Sampling, Session,
+    Source,
+};
+
+const MEAN: Embed<'_> = Embed {
+    pooling: Some(Pooling::Mean),
+    dimensions: 0,
+    normalize: None,
+    prompt: None,
+    truncate: false,
+};
+
+/// The built-in model on a GPU of its own.
+fn load(options: &Options) -> (Model, Device) {
+    let options = Options {
+        context: 128,
+        sequences: 3,
+        chunk_tokens: 16,
+        embeddings: true,
+        ..options.clone()
+    };
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).unwrap();
+    let gpu = model.gpu().unwrap();
+    (model, gpu)
+}
+
+fn begun(model: Model) -> Session {
+    let mut session = Session::new(model);
+    let prompt = session
+        .tokenizer()
+        .encode("Once upon a time", Encode::PROMPT)
+        .unwrap();
+    session.prefill(&prompt, &mut |_, _| {}).unwrap();
+    session
+}
+
+fn lost<T>(result: Result<T>) {
+    let error = result.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert!(error.message().contains("load the model again"), "{error}");
+}
+
+/// Every call that asks the device for something.
+fn all_lost(session: &mut Session) {
+    let (vocab, known) = (session.facts().vocab as usize, session.tokens().len());
+    let more = greedy(4);
+    lost(session.generate(&more, &mut |_| Flow::Continue));
+    lost(session.step(&Sampling::GREEDY));
+    lost(session.draw(&Sampling::GREEDY));
+    assert_eq!(session.tokens().len(), known, "nothing was picked");
+    lost(session.logits(&mut vec![0.0; vocab]));
+    lost(session.logits_all(&mut vec![0.0; known * vocab]));
+    lost(session.prefill(&[5, 6], &mut |_, _| {}));
+    lost(session.force(7));
+    session.reset();
+    lost(session.prefill(&[5, 6], &mut |_, _| {}));
+    session.reset();
+    let mut row = vec![0.0; session.facts().dim as usize];
+    lost(session.embed(&["once"], &MEAN, &mut row, &mut |_, _| {}));
+}
+
+#[test]
+fn a_generation_ends_with_the_loss_of_its_gpu() {
+    for options in replays() {
+        let mut sound = begun(load(&options).0);
+        sound
+            .generate(&greedy(24), &mut |_| Flow::Continue)
+            .unwrap();
+        // Of the longer chains one is under way behind the one that is being heard.
+        for chain in [1, 4] {
+            let (model, gpu) = load(&options);
+            let mut session = begun(model);
+            let generate = Generate {
+                chain,
+                ..greedy(24)
+            };
+            let mut heard = 0;
+            lost(session.generate(&generate, &mut |_| {
+                heard += 1;
+                if heard == 2 {
+                    gpu.destroy();
+                }
+                Flow::Continue
+            }));
+            // What had come before it went stays.
+            assert!(
+                (2..24).contains(&heard),
+                "{heard} tokens of chains of {chain}"
+            );
+            let tokens = session.tokens();
+            assert!(sound.tokens().starts_with(tokens), "{tokens:?}");
+            all_lost(&mut session);
+            drop(session);
+            let mut anew = begun(load(&options).0);
+            anew.generate(&generate, &mut |_| Flow::Continue).unwrap();
+            assert_eq!(anew.tokens(), sound.tokens(), "chains of {chain}");
+        }
+    }
+}
+
+#[test]
+fn a_generation_ends_when_another_thread_loses_its_gpu() {
+    for options in replays() {
+        let (model, gpu) = load(&options);
+        let mut session = begun(model);
+        let endless = Generate {
+            overflow: tabla::Overflow::Shift { keep: 4 },
+            ..greedy(0)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                gpu.destroy();
+            });
+            lost(session.generate(&endless, &mut |_| Flow::Continue));
+        });
+        all_lost(&mut session);
+    }
+}
+
+#[test]
+fn prompts_embeddings_and_batches_end_with_the_loss_of_their_gpu() {
+    for options in replays() {
+        let (model, gpu) = load(&options);
+        let mut session = Session::new(model);
+        lost(session.prefill(&[5; 40], &mut |_, _| gpu.destroy()));
+
+        let (model, gpu) = load(&options);
+        let mut session = Session::new(model);
+        let mut rows = vec![0.0; 2 * session.facts().dim as usize];
+        let texts = ["once", "upon a time"];
+        lost(session.embed(&texts, &MEAN, &mut rows, &mut |_, _| gpu.destroy()));
+
+        let (model, gpu) = load(&options);
+        let mut batch = Batch::new(model).unwrap();
+        for sequence in 0..3 {
+            batch.prefill(sequence, &[5, 6, 7]).unwrap();
+        }
+        assert_eq!(batch.step(2, &[]).unwrap(), 3);
+        let before: Vec<_> = (0..3).map(|i| batch.tokens(i).to_vec()).collect();
+        gpu.destroy();
+        lost(batch.step(2, &[]));
+        lost(batch.logits(0, &mut vec![0.0; batch.facts().vocab as usize]));
+        let after: Vec<_> = (0..3).map(|i| batch.tokens(i).to_vec()).collect();
+        assert_eq!(before, after);
+        lost(batch.prefill(1, &[8]));
+        assert!(batch.tokens(1).is_empty(), "as its documentation says");
+    }
+}
