@@ -24,7 +24,10 @@ use elementwise::{
     activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{chain, copies, dead, read_write, too_large};
-use experts::{attend_join, attend_part, attention_cases, combine, company, experts, route};
+use experts::{
+    attend_join, attend_part, attention_cases, combine, company, experts, group_by_expert,
+    grouped_gemm, route,
+};
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
     wide_grid,
@@ -56,6 +59,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("bit_mat", bit_mat),
     ("route", route),
     ("experts", experts),
+    ("group_by_expert", group_by_expert),
+    ("grouped_gemm", grouped_gemm),
     ("combine", combine),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
