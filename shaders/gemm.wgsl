@@ -19,6 +19,11 @@ struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
+// The number of x at which a token begins.
+fn x_first(token: u32) -> u32 {
+    return token * params.cols;
+}
+
 // A row times four tokens.
 fn put(row: u32, token: u32, live: u32, sums: vec4<f32>) {
     for (var j = 0u; j < 4u; j++) {

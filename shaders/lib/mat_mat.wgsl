@@ -1,7 +1,8 @@
-// Tiles of W x: 64 rows by 64 tokens a workgroup of 128 lanes, a stretch of columns at a time.
+// Tiles of W x: 64 rows by TOKENS tokens a workgroup of WG lanes, two for each token, a stretch of
+// columns at a time.
 //
-// Half of the lanes decode W into workgroup memory, half fetch x; then a lane multiplies 8 rows
-// by 4 tokens. A result is one running sum over the columns in their order, so it does not
+// The first 64 lanes decode W into workgroup memory, the last 64 fetch x; then a lane multiplies 8
+// rows by 4 tokens. A result is one running sum over the columns in their order, so it does not
 // depend on which tokens share its tile.
 
 #import lane
@@ -64,8 +65,9 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
         workgroupBarrier();
         if (lane.index < 64u) {
             fetch_w(row + lane.index, i, lane.index);
-        } else {
-            fetch_x(token, live, i, lane.index - 64u);
+        }
+        if (lane.index >= WG - 64u) {
+            fetch_x(token, live, i, lane.index - (WG - 64u));
         }
         workgroupBarrier();
         if (busy) {

@@ -10,6 +10,8 @@
 #import reduce4
 #import x_tile
 
+const X_STRETCHES = 64u;
+
 fn mat_vec(first: u32, x_first: u32, lane: Lane) -> vec4<f32> {
     // Rows past the last are computed as the last and not written.
     let r = min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(params.rows - 1u));

@@ -1,8 +1,8 @@
-// 64 stretches of x in workgroup memory.
+// X_STRETCHES stretches of x in workgroup memory.
 
 #import tile
 
-var<workgroup> x_tile: array<vec4<f32>, 512>;
+var<workgroup> x_tile: array<vec4<f32>, 8u * X_STRETCHES>;
 
 fn x_numbers(at: u32) -> Numbers {
     return Numbers(

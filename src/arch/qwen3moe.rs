@@ -12,14 +12,14 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     qwen3::attention(b, c, l, h);
     let n = l.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
     let scores = l.project(b, c, "ffn_gate_inp", c.experts, n); // [tokens, experts]
-    let (ids, weights) = b.route(scores, c.experts_used, c.expert_norm); // [tokens, used]
+    let (routes, weights) = b.route(scores, c.experts_used, c.expert_norm); // [tokens, used]
     let all = |rows: u32| c.experts * rows;
     let gate = l.mat(b, "ffn_gate_exps", all(c.expert_ffn), c.dim);
     let up = l.mat(b, "ffn_up_exps", all(c.expert_ffn), c.dim);
     let down = l.mat(b, "ffn_down_exps", all(c.dim), c.expert_ffn);
-    let gate = b.experts("gate", gate, c.experts, n, ids); // [tokens, used expert_ffn]
-    let up = b.experts("up", up, c.experts, n, ids);
+    let gate = b.experts("gate", gate, n, routes); // [tokens, used expert_ffn]
+    let up = b.experts("up", up, n, routes);
     let f = b.glu(c.activation, gate, up);
-    let f = b.experts("down", down, c.experts, f, ids); // [tokens, used dim]
+    let f = b.experts("down", down, f, routes); // [tokens, used dim]
     b.combine(f, weights, h); // h += sum of weight * result
 }

@@ -174,8 +174,10 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let all = u64::from(catalog.rows_of(index).max(1));
             let read = match (cmd.op, first) {
                 (Op::Embed | Op::EmbedAdd, 0) => 1,
-                (Op::Experts, 0) => u64::from(table.slot(cmd.slots()[3]).cols).min(all),
-                (Op::Embed | Op::EmbedAdd | Op::Experts, _) => 0,
+                (Op::Experts | Op::GroupedGemm, 0) => {
+                    u64::from(table.slot(cmd.slots()[3]).cols).min(all)
+                }
+                (Op::Embed | Op::EmbedAdd | Op::Experts | Op::GroupedGemm, _) => 0,
                 _ => u64::from(info.rows),
             };
             bytes += catalog.bytes_of(index) * read / all;

@@ -78,6 +78,11 @@ macro_rules! for_each_op {
             Route = route(x: read, ids: write, y: write, state: read);
             /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
             Experts = experts(w: read, x: read, ids: read, y: write, state: read);
+            /// `tiles[i, :]` = an expert, how many pairs `k t + s` with this `ids[t, s]`, and these pairs;
+            /// experts in their order, those that are not there as one behind the last
+            GroupByExpert = group_by_expert(ids: read, tiles: write, state: read);
+            /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there; the pairs in `tiles`
+            GroupedGemm = grouped_gemm(w: read, x: read, tiles: read, y: write, state: read);
             /// `y[t, i] += sum_s w[t, s] x[t, s, i]`
             Combine = combine(x: read, w: read, y: update, state: read);
             /// `y[0, :] = x[live - 1, :]`

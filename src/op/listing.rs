@@ -70,7 +70,7 @@ impl Table {
                 flops: elements(1),
             },
             // The experts that a token takes, each once at most.
-            Op::Experts => {
+            Op::Experts | Op::GroupedGemm => {
                 let w = self.slot(cmd.slots[0]);
                 let rows = elements(3).min(u64::from(w.rows));
                 Cost {

@@ -2,7 +2,7 @@
 
 use crate::device::{Choice, Form, Profile};
 use crate::error::{Result, bail};
-use crate::op::builder::{Draft, Node};
+use crate::op::builder::{Draft, FEW_TOKENS, Node};
 use crate::op::list::Op;
 use crate::op::shaders::{SHADERS, attention};
 use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table};
@@ -29,10 +29,6 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
     }
     Ok(table)
 }
-
-/// Tokens that are no prompt but one of each of several sequences: their products stay as near to
-/// those of one token as they can, so that a sequence picks the same tokens in company as alone.
-const FEW_TOKENS: u32 = 16;
 
 /// Whether a form is made for the shape of a command.
 fn suits(form: Form, node: &Node) -> bool {

@@ -4,7 +4,9 @@ use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::op::builder::{Draft, Node};
 use crate::op::list::Op;
-use crate::op::shaders::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm};
+use crate::op::shaders::{
+    embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm,
+};
 use crate::op::table::{Place, Slot, SlotInfo};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
@@ -50,6 +52,10 @@ fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
         Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd => ROWS,
         Op::Experts => {
             let p: experts::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.rows / p.experts.max(1)
+        }
+        Op::GroupedGemm => {
+            let p: grouped_gemm::Params = bytemuck::pod_read_unaligned(&node.params);
             p.rows / p.experts.max(1)
         }
         _ => return None,
@@ -118,6 +124,10 @@ fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
             (p.first, p.rows) = (first, rows);
         }),
         Op::Experts => edit(&mut node, |p: &mut experts::Params| {
+            let each = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+        }),
+        Op::GroupedGemm => edit(&mut node, |p: &mut grouped_gemm::Params| {
             let each = p.rows / p.experts;
             (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
         }),

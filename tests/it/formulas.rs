@@ -28,7 +28,15 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::BitMat => vec![("y", bit_mat(case, o, live, 0.0))],
         Op::BitMatAdd => vec![("y", bit_mat(case, o, live, 1.0))],
         Op::Route => route(o, live),
-        Op::Experts => vec![("y", experts(o, live))],
+        Op::Experts => {
+            let p: shaders::experts::Params = o.params();
+            vec![("y", experts(o, live, [p.experts, p.k, p.per_expert]))]
+        }
+        Op::GroupByExpert => vec![("tiles", group_by_expert(o, live))],
+        Op::GroupedGemm => {
+            let p: shaders::grouped_gemm::Params = o.params();
+            vec![("y", experts(o, live, [p.experts, p.k, p.per_expert]))]
+        }
         Op::Combine => vec![("y", combine(o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
@@ -221,20 +229,41 @@ fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     vec![("ids", ids), ("y", y)]
 }
 
-fn experts(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::experts::Params = o.params();
+fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
     let (w, x, ids) = (o.numbers("w"), o.numbers("x"), o.numbers("ids"));
-    let [cols, k, experts] = [p.cols, p.k, p.experts].map(|n| n as usize);
-    let each = p.rows as usize / experts;
+    let [experts, k, per_expert] = numbers.map(|n| n as usize);
+    let [rows_of_all, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
+    let each = rows_of_all / experts;
     rows(o, live, |t, i| {
         let (s, r) = (i / each, i % each);
         let id = ids[t * k + s] as usize;
-        let from = if p.per_expert == 1 { t * k + s } else { t };
+        let from = if per_expert == 1 { t * k + s } else { t };
         let pairs = x[from * cols..][..cols]
             .iter()
             .zip(w.iter().skip((id * each + r) * cols));
         pairs.map(|(x, w)| wide(*x) * wide(*w)).sum()
     })
+}
+
+fn group_by_expert(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::group_by_expert::Params = o.params();
+    let (ids, all) = (o.numbers("ids"), o.slots["tiles"].rows as usize);
+    let mut tiles = Vec::new();
+    let row = 2 + p.tile as usize;
+    for expert in 0..=p.experts {
+        let of_it = |pair: &usize| (ids[*pair] as u32).min(p.experts) == expert;
+        let pairs: Vec<usize> = (0..live * p.k as usize).filter(of_it).collect();
+        for pairs in pairs.chunks(p.tile as usize) {
+            tiles.extend([expert as f32, pairs.len() as f32]);
+            tiles.extend(pairs.iter().map(|pair| *pair as f32));
+            tiles.resize(tiles.len().next_multiple_of(row), 0.0);
+        }
+    }
+    while tiles.len() < all * row {
+        tiles.push(p.experts as f32);
+        tiles.resize(tiles.len().next_multiple_of(row), 0.0);
+    }
+    tiles
 }
 
 fn combine(o: &Outcome, live: usize) -> Vec<f32> {

@@ -250,7 +250,10 @@ pub(crate) fn run_case(
     let table = table(case, device);
     let at = table.cmds.iter().position(|c| c.op == op);
     let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
-    let operands = table.cmds[at].slots().iter().zip(op.operands());
+    // Tiles are not any numbers: what makes them of ids goes along.
+    let first = at - usize::from(op == Op::GroupedGemm);
+    let cmds = table.cmds[first..=at].iter();
+    let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.op.operands()));
     let operands: Vec<_> = operands
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();
@@ -298,7 +301,7 @@ pub(crate) fn run_case(
         outcome.slots.insert(name, slot.clone());
         outcome.before.insert(name, bytes);
     }
-    executor.run(0, at..at + 1, 1).expect("it runs");
+    executor.run(0, first..at + 1, 1).expect("it runs");
     for (name, access, slot) in operands {
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];

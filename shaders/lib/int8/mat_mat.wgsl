@@ -1,21 +1,21 @@
-// Tiles of W x, 64 rows by 64 tokens a workgroup of 128 lanes, a stretch of columns at a time, in
-// whole numbers.
+// Tiles of W x, 64 rows by TOKENS tokens a workgroup of WG lanes, two for each token, a stretch of
+// columns at a time, in whole numbers.
 //
-// Half of the lanes read W into workgroup memory, half fetch x and round it; then a lane multiplies
-// 8 rows by 4 tokens. A result is one running sum over the stretches in their order, so it does not
-// depend on which tokens share its tile.
+// The first 64 lanes read W into workgroup memory, the last 64 fetch x and round it; then a lane
+// multiplies 8 rows by 4 tokens. A result is one running sum over the stretches in their order, so
+// it does not depend on which tokens share its tile.
 
 #import lane
 #import quant
 #import x_tokens
 
-// A stretch of 64 rows of W, and of 64 tokens of x.
+// A stretch of 64 rows of W, and of TOKENS tokens of x.
 var<workgroup> w_lo: array<vec4<u32>, 64>;
 var<workgroup> w_hi: array<vec4<u32>, 64>;
 var<workgroup> w_line: array<vec4<f32>, 64>; // scale and min
-var<workgroup> x_lo: array<vec4<u32>, 64>;
-var<workgroup> x_hi: array<vec4<u32>, 64>;
-var<workgroup> x_line: array<vec4<f32>, 64>; // scale and sums
+var<workgroup> x_lo: array<vec4<u32>, TOKENS>;
+var<workgroup> x_hi: array<vec4<u32>, TOKENS>;
+var<workgroup> x_line: array<vec4<f32>, TOKENS>; // scale and sums
 
 // Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
 alias Sums = array<vec4<f32>, 8>;
@@ -79,12 +79,15 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
         workgroupBarrier();
         if (lane.index < 64u) {
             fetch_w(row + lane.index, i, lane.index);
-        } else {
-            fetch_x(token, live, i, lane.index - 64u);
+        }
+        if (lane.index >= WG - 64u) {
+            fetch_x(token, live, i, lane.index - (WG - 64u));
         }
         workgroupBarrier();
-        if (lane.index >= 64u) {
-            round_x(lane.index - 64u);
+        // Of lanes before the last 64 this wraps around.
+        let at = lane.index - (WG - 64u);
+        if (at < TOKENS) {
+            round_x(at);
         }
         workgroupBarrier();
         if (busy) {

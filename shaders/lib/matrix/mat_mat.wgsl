@@ -1,9 +1,9 @@
-// Tiles of W x by cooperative matrices, in f16 with sums in f32: 64 rows by 64 tokens a workgroup of
-// 128 lanes, a stretch of columns at a time.
+// Tiles of W x by cooperative matrices, in f16 with sums in f32: 64 rows by TOKENS tokens a workgroup
+// of WG lanes, two for each token, a stretch of columns at a time.
 //
-// Half of the lanes decode W into workgroup memory, half fetch x; then a subgroup multiplies blocks
-// of two by two fragments. A result is one running sum over the columns, so it does not depend on
-// which tokens share its tile.
+// The first 64 lanes decode W into workgroup memory, the last 64 fetch x; then a subgroup multiplies
+// blocks of two by two fragments. A result is one running sum over the columns, so it does not depend
+// on which tokens share its tile.
 
 #import fragment
 #import lane
@@ -13,18 +13,18 @@
 // Vectors from a row of a tile to the next: a stretch, and as much more as keeps neighbouring rows
 // apart in the banks.
 const PITCH = 10u;
-const Y_PITCH = 17u;
-// Blocks of a tile in each direction.
+const Y_PITCH = TOKENS / 4u + 1u;
+// Blocks of a tile, and those along its rows of W.
 const ACROSS = 32u / SIDE;
-const BLOCKS = ACROSS * ACROSS;
+const BLOCKS = ACROSS * (TOKENS / (2u * SIDE));
 // f16 ends at 65504, which activations may pass, and has all its digits from 6e-5 on.
 const X_SCALE = 0.125;
 
-// A stretch of 64 rows of W, and of 64 tokens of x.
-var<workgroup> w_tile: array<vec4<f16>, 640>;
-var<workgroup> x_tile: array<vec4<f16>, 640>;
+// A stretch of 64 rows of W, and of TOKENS tokens of x.
+var<workgroup> w_tile: array<vec4<f16>, PITCH * 64u>;
+var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
 // Four tokens to a vector.
-var<workgroup> y_tile: array<vec4<f32>, 1088>;
+var<workgroup> y_tile: array<vec4<f32>, Y_PITCH * 64u>;
 
 // Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
 alias Sums = array<vec4<f32>, 8>;
@@ -47,11 +47,11 @@ fn fetch_w(row: u32, i: u32, at: u32) {
 
 // By 64 lanes, of which eight fetch the stretch of a token.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
-    for (var at = lane; at < 512u; at += 64u) {
+    for (var at = lane; at < 8u * TOKENS; at += 64u) {
         let t = token + at / 8u;
         var v = vec4(0.0);
         if (t < live) {
-            v = x4(t * params.cols, 8u * i + at % 8u);
+            v = x4(x_first(t), 8u * i + at % 8u);
         }
         x_tile[PITCH * (at / 8u) + at % 8u] = vec4<f16>(X_SCALE * v);
     }
@@ -68,8 +68,9 @@ fn block(at: vec2<u32>, r: u32, t: u32, live: u32, lane: u32) {
         workgroupBarrier();
         if (lane < 64u) {
             fetch_w(at.x + lane, i, lane);
-        } else {
-            fetch_x(at.y, live, i, lane - 64u);
+        }
+        if (lane >= WG - 64u) {
+            fetch_x(at.y, live, i, lane - (WG - 64u));
         }
         workgroupBarrier();
         for (var k = 0u; k < 8u; k += SIDE / 4u) {

@@ -20,7 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 pub use attention::{Heads, Rope, ring};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
+pub use experts::Routes;
 use ternary::Quantised;
+
+/// Tokens that are no prompt but one of each of several sequences: their products stay as near to
+/// those of one token as they can, so that a sequence picks the same tokens in company as alone.
+pub const FEW_TOKENS: u32 = 16;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {

@@ -117,44 +117,100 @@ pub(super) fn experts(device: &Device) -> f64 {
     company(device).max(cases(device, Op::Experts))
 }
 
+/// The pairs of each expert in their order, whatever the ids: also where experts are more than are
+/// counted at once, and none takes a pair, one takes all, or some are not there.
+pub(super) fn group_by_expert(device: &Device) -> f64 {
+    const MOST: u32 = 2500;
+    let spread = Case {
+        emit: |b| {
+            let x = b.input("x", MOST);
+            b.route(x, K, false);
+        },
+        ..case("spread", &[], 300)
+    };
+    type Rule = fn(u32) -> u32;
+    let rules: [(&str, Rule); 4] = [
+        ("any", |i| i.wrapping_mul(2_654_435_761) >> 20),
+        ("one", |_| 1500),
+        ("none there", |i| MOST + i % 2 * (u32::MAX - MOST)),
+        ("few", |i| {
+            [0, 1023, 1024, MOST - 1, MOST][(i * i % 7 % 5) as usize]
+        }),
+    ];
+    let scalar = cpu(Level::Scalar, Precision::Exact, 1);
+    let gpu = runners(device).pop().unwrap();
+    for (what, rule) in rules {
+        let set = |name: &str, bytes: &mut Vec<u8>| {
+            if name == "ids" {
+                let ids: Vec<u32> = (0..300 * K).map(rule).collect();
+                bytes.copy_from_slice(bytemuck::cast_slice(&ids));
+            }
+        };
+        let [wanted, found] =
+            [&scalar, &gpu].map(|on| run_case(Op::GroupByExpert, &spread, on, &set));
+        compare(what, &wanted, &found, 0.0);
+    }
+    cases(device, Op::GroupByExpert)
+}
+
+pub(super) fn grouped_gemm(device: &Device) -> f64 {
+    cases(device, Op::GroupedGemm)
+}
+
+const COMPANY: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];
+
 /// The same bits for a token alone and among others, which are those of the scalar level but for
-/// the order of sums.
+/// the order of sums: of few tokens, and of as many as are grouped, which a CPU multiplies as one.
 pub(super) fn company(device: &Device) -> f64 {
-    const WEIGHTS: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];
     const TOLERANCE: f32 = 1e-5;
     fn emit(b: &mut Builder<'_>) {
         let w = b.weight("w", 50 * 5, 512);
         let (router, x) = (b.input("router", 50), b.input("x", 512));
-        let (ids, _) = b.route(router, 3, true);
-        b.experts("y", w, 50, x, ids);
+        let (routes, _) = b.route(router, 3, true);
+        b.experts("y", w, x, routes);
     }
-    let [many, one] = [30, 1].map(|tokens| Case {
-        emit,
-        ..case("company", WEIGHTS, tokens)
-    });
-    let set = |name: &str, bytes: &mut Vec<u8>| {
-        if name == "x" {
-            bytes.copy_from_slice(bytemuck::cast_slice(&wholes(7, 512, 30)));
-        }
-    };
-    let scalar = cpu(Level::Scalar, Precision::Exact, 1);
-    let wanted = run_case(Op::Experts, &many, &scalar, &set);
-    for on in runners(device) {
-        let all = run_case(Op::Experts, &many, &on, &set);
-        if on.name == "gpu" {
-            compare("company", &wanted, &all, TOLERANCE);
-        }
-        for t in 0..many.live as usize {
-            let row = |name: &str, bytes: &mut Vec<u8>| {
-                if name != "state" {
-                    let len = bytes.len();
-                    bytes.copy_from_slice(&all.before[name][t * len..][..len]);
-                }
+    for (op, tokens, least) in [(Op::Experts, 16, 1), (Op::GroupedGemm, 60, 17)] {
+        let of = |tokens| Case {
+            emit,
+            ..case("company", COMPANY, tokens)
+        };
+        let many = of(tokens);
+        let set = |name: &str, bytes: &mut Vec<u8>| match name {
+            "x" => bytes.copy_from_slice(bytemuck::cast_slice(&wholes(7, 512, tokens as usize))),
+            // Every third pair goes to one expert, which has more than a tile of them.
+            "ids" => {
+                let ids: &mut [u32] = bytemuck::cast_slice_mut(bytes);
+                ids.iter_mut().step_by(3).for_each(|id| *id = 7);
+            }
+            _ => {}
+        };
+        let scalar = cpu(Level::Scalar, Precision::Exact, 1);
+        let wanted = run_case(op, &many, &scalar, &set);
+        for on in runners(device) {
+            let all = run_case(op, &many, &on, &set);
+            let (op, least) = if on.name == "gpu" {
+                compare("company", &wanted, &all, TOLERANCE);
+                (op, least)
+            } else {
+                (Op::Experts, 1)
             };
-            let alone = run_case(Op::Experts, &one, &on, &row);
-            let wanted = &alone.after["y"];
-            let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
-            assert!(found == wanted, "token {t} on {}", on.name);
+            let one = Case {
+                live: 1,
+                ..of(least)
+            };
+            for t in 0..many.live as usize {
+                let row = |name: &str, bytes: &mut Vec<u8>| {
+                    if ["x", "ids"].contains(&name) {
+                        let len = all.before[name].len() / tokens as usize;
+                        bytes[..len].copy_from_slice(&all.before[name][t * len..][..len]);
+                    }
+                };
+                let alone = run_case(op, &one, &on, &row);
+                let len = all.after["y"].len() / tokens as usize;
+                let found = &all.after["y"][t * len..][..len];
+                let same = found == &alone.after["y"][..len];
+                assert!(same, "{op:?}, token {t} of {tokens} on {}", on.name);
+            }
         }
     }
     f64::from(TOLERANCE)

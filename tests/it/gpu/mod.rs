@@ -27,7 +27,7 @@ use elementwise::{
 use executor::{chain, copies, dead, read_write, too_large};
 use experts::{
     attend_join, attend_part, attention_cases, combine, company, experts, gemv_glu, gemv_norm,
-    route,
+    group_by_expert, grouped_gemm, route,
 };
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
@@ -63,6 +63,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("bit_mat_add", bit_mat_add),
     ("route", route),
     ("experts", experts),
+    ("group_by_expert", group_by_expert),
+    ("grouped_gemm", grouped_gemm),
     ("combine", combine),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),

@@ -100,9 +100,10 @@ fn emit(b: &mut Builder<'_>) {
     b.mat_add(w, x, sum);
     let h = b.embed(w);
     b.embed_add(w, h, 1, 1);
-    let (ids, _) = b.route(sum, 3, false);
+    let router = b.input("router", EXPERTS);
+    let (routes, _) = b.route(router, 3, false);
     let w = b.weight("experts", ROWS, COLS);
-    b.experts("e", w, EXPERTS, x, ids);
+    b.experts("e", w, x, routes);
 }
 
 /// The bits of each operation, which is so many commands: of the rows, and of the experts.
@@ -114,39 +115,38 @@ fn results(
     tokens: u32,
 ) -> Vec<(Op, Vec<u8>)> {
     let mut rig = Rig::with(device, profile, shape(tokens), weights.to_vec(), emit);
-    let (one, many) = match tokens {
-        1 => (Op::Gemv, Op::GemvAdd),
-        _ => (Op::Gemm, Op::GemmAdd),
+    let (one, added, experts) = match tokens {
+        1 => (Op::Gemv, Op::GemvAdd, Op::Experts),
+        _ => (Op::Gemm, Op::GemmAdd, Op::GroupedGemm),
     };
     let ids: Vec<_> = (0..tokens).map(|t| (3 * t % (ROWS + 9), 5 * t)).collect();
     rig.state(live(tokens), &ids);
     let mut results = Vec::new();
     for (op, name, set) in [
         (one, "y", &[("x", COLS)][..]),
-        (many, "sum", &[("x", COLS), ("sum", ROWS)]),
+        (added, "sum", &[("x", COLS), ("sum", ROWS)]),
         (Op::Embed, "h", &[]),
         (Op::EmbedAdd, "h", &[("h", COLS)]),
-        (Op::Experts, "e", &[("x", COLS)]),
+        (experts, "e", &[("x", COLS)]),
     ] {
         for (seed, (name, cols)) in (1..).zip(set) {
             rig.put(name, &floats(seed, (cols * tokens) as usize));
         }
-        if op == Op::Experts {
+        if op == experts {
             // One of them is not there.
             let ids: Vec<u32> = (0..3 * tokens).map(|i| i % (EXPERTS + 1)).collect();
             let ids: Vec<f32> = bytemuck::cast_vec(ids);
             rig.put("ids", &ids);
+            if op == Op::GroupedGemm {
+                rig.run_op(Op::GroupByExpert);
+            }
         }
         let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].op == op);
         let cmds: Vec<usize> = cmds.collect();
         let (first, count) = (cmds[0], cmds.len());
         assert_eq!(
             count,
-            if op == Op::Experts {
-                of_experts
-            } else {
-                of_rows
-            },
+            if op == experts { of_experts } else { of_rows },
             "{op:?}"
         );
         rig.executor.run(0, first..first + count, 1).unwrap();

@@ -22,6 +22,9 @@ const TOKENS: u32 = 512;
 const EPS: f32 = 1e-5;
 /// The matrix that is also added, and looked up.
 const ADDED: usize = 3;
+/// Experts of more than a tile of rows.
+const EXPERTS: u32 = 3;
+const EXPERT_ROWS: u32 = 76;
 
 pub(super) fn types(device: &Device) -> f64 {
     types_with(device, TOKENS)
@@ -63,7 +66,9 @@ fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
     let many = products(device, &matrices, tokens);
     let fused = matrices.iter().filter(|m| m.weight.cols % 4 == 0);
     let fused = fused.map(|m| fused_products(device, m));
-    fused.fold(one.max(many), f64::max)
+    let experts = matrix("experts", dtype, EXPERTS * EXPERT_ROWS, cols[1]);
+    let experts = of_experts(device, &experts);
+    fused.fold(one.max(many).max(experts), f64::max)
 }
 
 /// A matrix and its numbers.
@@ -116,32 +121,81 @@ fn product(
     rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
     rig.executor.run(0, at..at + 1, 1).unwrap();
     let x = wide(&x[..cols * alive as usize]);
-    // Matrix units take weights in f16; the activations are whole numbers in all forms.
-    let kernel = rig.table.cmds[at].kernel.name();
-    let halved = kernel.contains("matrix");
+    let w = taken(rig, at, m);
+    let mut sums = Sums::default();
+    for x in x.chunks(cols) {
+        w.chunks(cols).for_each(|w| sums.push(before, w, x));
+    }
+    let what = format!("{} {y_name}, {alive} of {tokens}", m.weight.dtype);
+    sums.hold(&what, &rig.get(y_name))
+}
+
+/// The weights as command `at` takes them: matrix units in f16, the activations being whole numbers in
+/// all forms.
+fn taken(rig: &Rig, at: usize, m: &Numbers) -> Vec<f64> {
+    let halved = rig.table.cmds[at].kernel.name().contains("matrix");
     let halve = |w: &f64| f16::from_f64(*w).to_f64();
-    let w: Vec<f64> = match halved {
+    match halved {
         true => m.decoded.iter().map(halve).collect(),
         false => m.decoded.clone(),
-    };
-    // Terms cancel: what they are without signs sets the scale of the error.
-    let (mut wanted, mut size) = (Vec::new(), 0.0);
-    for x in x.chunks(cols) {
-        for w in w.chunks(cols) {
-            let terms = w.iter().zip(x).map(|(w, x)| w * x);
-            wanted.push(before + terms.clone().sum::<f64>());
-            size = terms.map(f64::abs).sum::<f64>().max(size);
+    }
+}
+
+/// What products should be.
+#[derive(Default)]
+struct Sums {
+    wanted: Vec<f64>,
+    /// Terms cancel: what they are without signs sets the scale of the error.
+    size: f64,
+}
+
+impl Sums {
+    fn push(&mut self, before: f64, w: &[f64], x: &[f64]) {
+        let terms = w.iter().zip(x).map(|(w, x)| w * x);
+        self.wanted.push(before + terms.clone().sum::<f64>());
+        self.size = terms.map(f64::abs).sum::<f64>().max(self.size);
+    }
+
+    /// Holds what was found to them; nothing behind them was touched.
+    fn hold(self, what: &str, found: &[f32]) -> f64 {
+        let largest = self.wanted.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
+        let wanted = then_untouched(self.wanted, found.len());
+        close(what, found, &wanted, 1e-6 * (self.size / largest).max(1.0))
+    }
+}
+
+/// Experts that take more pairs than a tile has, none, and a few; and pairs whose expert is not there.
+fn of_experts(device: &Device, m: &Numbers) -> f64 {
+    let (tokens, alive, k) = (40, 33, 2);
+    let Weight {
+        name, rows, cols, ..
+    } = m.weight;
+    let mut rig = Rig::new(device, shape(tokens), vec![m.weight.clone()], |b| {
+        let (w, x) = (b.weight(name, rows, cols), b.input("x", cols));
+        let router = b.input("router", EXPERTS);
+        let (routes, _) = b.route(router, k, false);
+        b.experts("y", w, x, routes);
+    });
+    rig.state(live(alive), &[]);
+    let ids: Vec<u32> = (0..tokens * k)
+        .map(|i| [0, 0, 2, 0, EXPERTS][i as usize % 5])
+        .collect();
+    rig.put("ids", &bytemuck::cast_vec(ids.clone()));
+    let x = wholes(9, cols as usize, tokens as usize);
+    rig.put("x", &x);
+    rig.put("y", &vec![UNTOUCHED; (tokens * k * EXPERT_ROWS) as usize]);
+    rig.run_op(Op::GroupByExpert);
+    rig.run_op(Op::GroupedGemm);
+    let (x, w) = (wide(&x), taken(&rig, 2, m));
+    let mut sums = Sums::default();
+    for (pair, &id) in ids[..(alive * k) as usize].iter().enumerate() {
+        let x = &x[pair / k as usize * cols as usize..][..cols as usize];
+        for row in id * EXPERT_ROWS..(id + 1) * EXPERT_ROWS {
+            let w = w.chunks(cols as usize).nth(row as usize);
+            sums.push(0.0, w.unwrap_or_default(), x);
         }
     }
-    let largest = wanted.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
-    let what = format!("{} {y_name}, {alive} of {tokens}", m.weight.dtype);
-    let wanted = then_untouched(wanted, rows * tokens);
-    close(
-        &what,
-        &rig.get(y_name),
-        &wanted,
-        1e-6 * (size / largest).max(1.0),
-    )
+    sums.hold(&format!("{} experts", m.weight.dtype), &rig.get("y"))
 }
 
 /// A matrix times a row that the product norms, and times a gated one, stored and added.
@@ -202,18 +256,11 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
         }
         rig.put(y, &vec![UNTOUCHED; rows as usize]);
         rig.executor.run(0, at..at + 1, 1).unwrap();
-        let wanted = m.decoded.chunks(cols as usize).map(|w| {
-            let terms = w.iter().zip(x_f64).map(|(w, x)| w * x);
-            (
-                before + terms.clone().sum::<f64>(),
-                terms.map(f64::abs).sum::<f64>(),
-            )
-        });
-        let (wanted, sizes): (Vec<f64>, Vec<f64>) = wanted.unzip();
-        let largest = |v: &[f64]| v.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
-        let tolerance = 1e-6 * (largest(&sizes) / largest(&wanted)).max(1.0);
+        let mut sums = Sums::default();
+        let rows = m.decoded.chunks(cols as usize);
+        rows.for_each(|w| sums.push(before, w, x_f64));
         let what = format!("{} fused {y}", m.weight.dtype);
-        worst = close(&what, &rig.get(y), &wanted, tolerance).max(worst);
+        worst = sums.hold(&what, &rig.get(y)).max(worst);
     }
     worst
 }

@@ -8,11 +8,12 @@ use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::case::Case;
-use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::cpu::memory::{Args, Out};
+use crate::exec::cpu::simd::{Decode, Kernel, Simd};
 use crate::exec::cpu::step::Split;
 use crate::op::shaders::experts::Params;
-use crate::quant::CHUNK;
+use crate::quant::{CHUNK, Matrix};
+use std::ops::Range;
 
 /// Rows of activations that a chunk of weights passes by before the next one is read.
 const TILE: usize = 16;
@@ -23,40 +24,73 @@ impl Kernel for Experts {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let [cols, k, experts] = [p.cols, p.k, p.experts].map(|n| n as usize);
-        let each = p.rows as usize / experts;
-        let (x, ids): (_, &[u32]) = (args.f32s(1), bytemuck::cast_slice(args.bytes(2)));
-        let m = args.matrix(p.rows as usize, cols);
-        let decode = args.decode();
-        let range = args.range();
-        let ids = &ids[..args.live() * k];
+        let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(2));
+        let ids = &ids[..args.live() * p.k as usize];
         let mut y = args.open::<f32>(3);
         let mut scratch = args.open::<u32>(5);
         let order = &mut scratch.whole()[..ids.len()];
         sort(ids, p.experts, order);
-        let mut chunk = [0.0; CHUNK];
         for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
-            let id = ids[group[0] as usize] as usize;
-            if id >= experts {
-                group.iter().for_each(|&pair| y.columns(pair as usize, each, 1).fill(0.0));
-                continue;
+            products.of_expert(s, ids[group[0] as usize], group, &mut y);
+        }
+    }
+}
+
+/// The products of pairs of a token and an expert: the operands, and the rows that are a thread's.
+pub(super) struct Products<'a> {
+    w: Matrix<'a>,
+    decode: Decode,
+    x: &'a [f32],
+    range: Range<usize>,
+    experts: usize,
+    /// Pairs that have a row of x in common.
+    share: usize,
+}
+
+impl<'a> Products<'a> {
+    #[inline(always)]
+    pub(super) fn of(
+        args: &Args<'a>,
+        [rows, cols, experts]: [u32; 3],
+        [k, per_expert]: [u32; 2],
+    ) -> Self {
+        Self {
+            w: args.matrix(rows as usize, cols as usize),
+            decode: args.decode(),
+            x: args.f32s(1),
+            range: args.range(),
+            experts: experts as usize,
+            share: if per_expert != 0 { 1 } else { k as usize },
+        }
+    }
+
+    /// The rows of an expert times those of the pairs that take it.
+    #[inline(always)]
+    pub(super) fn of_expert<S: Simd>(&self, s: S, id: u32, pairs: &[u32], y: &mut Out<'_, f32>) {
+        let (id, cols) = (id as usize, self.w.cols);
+        let each = self.w.rows / self.experts;
+        if id >= self.experts {
+            for &pair in pairs {
+                y.columns(pair as usize, each, 1).fill(0.0);
             }
-            for tile in group.chunks(TILE) {
-                for r in range.clone() {
-                    let mut acc = [s.splat(0.0); TILE];
-                    for first in (0..cols).step_by(CHUNK) {
-                        decode(&m, id * each + r, first, &mut chunk);
-                        let count = CHUNK.min(cols - first);
-                        for (&pair, acc) in tile.iter().zip(&mut acc) {
-                            let pair = pair as usize;
-                            let row = if p.per_expert != 0 { pair } else { pair / k };
-                            let x = &x[row * cols + first..][..count];
-                            *acc = dot_floats(s, &chunk, x, *acc);
-                        }
+            return;
+        }
+        let mut chunk = [0.0; CHUNK];
+        for tile in pairs.chunks(TILE) {
+            for r in self.range.clone() {
+                let mut acc = [s.splat(0.0); TILE];
+                for first in (0..cols).step_by(CHUNK) {
+                    (self.decode)(&self.w, id * each + r, first, &mut chunk);
+                    let count = CHUNK.min(cols - first);
+                    for (&pair, acc) in tile.iter().zip(&mut acc) {
+                        let row = pair as usize / self.share;
+                        let x = &self.x[row * cols + first..][..count];
+                        *acc = dot_floats(s, &chunk, x, *acc);
                     }
-                    for (&pair, acc) in tile.iter().zip(&acc) {
-                        y.columns(pair as usize, each, 1)[r - range.start] = s.sum(*acc);
-                    }
+                }
+                for (&pair, acc) in tile.iter().zip(&acc) {
+                    y.columns(pair as usize, each, 1)[r - self.range.start] = s.sum(*acc);
                 }
             }
         }
@@ -66,7 +100,7 @@ impl Kernel for Experts {
 /// The places of the ids, those of each expert side by side; last those of experts that are not
 /// there.
 #[inline(always)]
-fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
+pub(super) fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
     for (place, at) in order.iter_mut().zip(0..) {
         *place = at;
     }
@@ -84,7 +118,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     })
 }
 
-macro_rules! case {
+macro_rules! experts_case {
     ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
         Case {
             name: concat!($name, " ", stringify!($dtype)),
@@ -95,26 +129,27 @@ macro_rules! case {
                 let w = b.weight("w", $experts * $rows, $cols);
                 let router = b.input("router", $experts);
                 let x = b.input("x", $x);
-                let (ids, _) = b.route(router, $k, false);
-                b.experts("y", w, $experts, x, ids);
+                let (routes, _) = b.route(router, $k, false);
+                b.experts("y", w, x, routes);
             },
             ..PLAIN
         }
     };
 }
+pub(super) use experts_case;
 
 /// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
 /// where there are fewer experts.
 pub(super) const CASES: &[Case] = &[
-    case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
-    case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
-    case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
-    case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
-    case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
-    case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
-    case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
-    case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
-    case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
+    experts_case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
+    experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
+    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
+    experts_case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
+    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
+    experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
+    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
+    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
 ];
 
 #[cfg(test)]

@@ -1,0 +1,91 @@
+// y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :], the pairs of an expert together
+//
+// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows for each expert.
+// x: [tokens, cols] f32, or where `per_expert` is 1 [tokens, k, cols].  tiles: as group_by_expert
+// leaves them, of `tile` pairs at most.  y: [tokens, k, rows / experts] f32, zeros for an expert that
+// is not there; where W is a part of all experts from `first` on, all but the first part leave y
+// then.  One workgroup per 64 rows of an expert and tile.
+
+#import grid
+#import lane
+#import state
+#import mat_mat
+
+const WG = 64u;
+const UNITS = 64u;
+const TOKENS = 32u;
+
+struct Params {
+    tokens: u32,
+    rows: u32,
+    cols: u32,
+    experts: u32,
+    k: u32,
+    per_expert: u32,
+    first: u32,
+    tile: u32,
+}
+
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> tiles: array<u32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// The pairs of the tile.
+var<workgroup> pairs: array<u32, TOKENS>;
+
+// The number of x at which a pair begins.
+fn x_first(place: u32) -> u32 {
+    let pair = pairs[place];
+    return select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
+}
+
+// A row times four pairs.
+fn put(row: u32, place: u32, count: u32, sums: vec4<f32>) {
+    let each = params.rows / params.experts;
+    for (var j = 0u; j < 4u; j++) {
+        if (row < each && place + j < count) {
+            y[pairs[place + j] * each + row] = sums[j];
+        }
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    lane: Lane,
+) {
+    let each = params.rows / params.experts;
+    let row = unit_of(group, groups) * UNITS;
+    let tile = group.y * (2u + params.tile);
+    let count = tiles[tile + 1u];
+    if (state.live == 0u || count == 0u || row >= each) {
+        return;
+    }
+    // Below the first expert this wraps around, far beyond the last.
+    let id = tiles[tile] - params.first;
+    if (id >= params.experts && params.first != 0u) {
+        return;
+    }
+    if (lane.index < count) {
+        pairs[lane.index] = tiles[tile + 2u + lane.index];
+    }
+    workgroupBarrier();
+    var sums = Sums();
+    if (id < params.experts) {
+        // Another expert's rows may follow; they are computed and not written.
+        sums = mat_mat(id * each + row, 0u, count, lane);
+    }
+    let t = 4u * (lane.index / 8u);
+    let r = row + lane.index % 8u;
+    put(r, t, count, sums[0]);
+    put(r + 8u, t, count, sums[1]);
+    put(r + 16u, t, count, sums[2]);
+    put(r + 24u, t, count, sums[3]);
+    put(r + 32u, t, count, sums[4]);
+    put(r + 40u, t, count, sums[5]);
+    put(r + 48u, t, count, sums[6]);
+    put(r + 56u, t, count, sums[7]);
+}
