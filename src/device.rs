@@ -112,23 +112,43 @@ pub enum Replay {
     Recorded,
 }
 
-/// Who computes the norms and gated activations that products of one token read.
+/// Which small commands of one token the products that read them do themselves: each workgroup does
+/// the work again, and none waits for a command of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// Commands of their own, once.
+    /// None.
     Apart,
-    /// The products: each workgroup again, and none waits for a small command.
+    /// Norms.
+    Norms,
+    /// Gated activations.
+    Gates,
+    /// Both.
     Fused,
 }
 
 impl Fusion {
-    /// `apart` or `fused`.
+    /// Every one, the least first.
+    pub const ALL: [Self; 4] = [Self::Apart, Self::Norms, Self::Gates, Self::Fused];
+
+    /// Its name in listings and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Apart => "apart",
+            Self::Norms => "norms",
+            Self::Gates => "gates",
             Self::Fused => "fused",
         }
+    }
+
+    /// Whether norms are fused.
+    pub fn norms(self) -> bool {
+        matches!(self, Self::Norms | Self::Fused)
+    }
+
+    /// Whether gated activations are.
+    pub fn gates(self) -> bool {
+        matches!(self, Self::Gates | Self::Fused)
     }
 }
 
@@ -159,7 +179,7 @@ pub struct Profile {
     pub forms: Vec<Form>,
     /// Which kernels commands take instead of those of the best form.
     pub choices: Vec<Choice>,
-    /// Who computes the norms and gated activations that products of one token read.
+    /// Which small commands of one token products do themselves.
     pub fusion: Fusion,
     /// Positions that attention of few tokens takes at a time; 0: all.
     pub attention_part: u32,

@@ -20,7 +20,7 @@ pub struct Batch {
     running: Vec<u32>,
     /// The tables that pick a token for each of their rows, the narrowest first.
     steps: Vec<Step>,
-    /// Host copy of the step state and its rows, for writing and reading.
+    /// Host copy of the step state and its rows, for writing.
     state: Vec<u8>,
 }
 

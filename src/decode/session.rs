@@ -29,7 +29,7 @@ pub struct Session {
     pub(super) deepest: usize,
     /// How many tokens there are once the chains are done that were submitted, if none ends early.
     pub(super) submitted: usize,
-    /// Host copy of the step state and its rows, for writing and reading.
+    /// Host copy of the step state and its rows, for writing.
     pub(super) state: Vec<u8>,
     cancel: Cancel,
 }

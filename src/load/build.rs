@@ -11,6 +11,7 @@ use crate::op::list::Op;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What every table of a model is built from.
@@ -166,11 +167,16 @@ pub(super) fn scratch_bytes(tables: &[Table]) -> u64 {
 /// takes, everything else whole.
 fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut bytes = 0;
+    let mut vectors = BTreeSet::new();
     for cmd in &table.cmds {
         for info in cmd.slots().iter().map(|slot| table.slot(*slot)) {
             let Place::Weight(index, first) = info.place else {
                 continue;
             };
+            // Products may share the vector of a norm.
+            if info.rows == 1 && !vectors.insert(index) {
+                continue;
+            }
             let all = u64::from(catalog.rows_of(index).max(1));
             let read = match (cmd.op, first) {
                 (Op::Embed | Op::EmbedAdd, 0) => 1,

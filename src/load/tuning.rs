@@ -33,7 +33,7 @@ pub struct Tuning {
     pub driver: String,
     /// A digest of the precision and of the model's weights: names, storage types and shapes.
     pub model: String,
-    /// Who computes the norms and gated activations that products of one token read.
+    /// Which small commands of one token products do themselves.
     pub fusion: Fusion,
     /// Positions that attention of few tokens takes at a time.
     pub attention_part: u32,

@@ -32,7 +32,7 @@ macro_rules! for_each_op {
             GemvNorm = gemv_norm(w: read, x: read, n: read, y: write, state: read);
             /// `y[r] = W[r, :] . (act(gate) * up)`, one token, `act` as in `activate`
             GemvGlu = gemv_glu(w: read, gate: read, up: read, y: write, state: read);
-            /// `y[r] += W[r, :] . (act(gate) * up)`, one token
+            /// `y[r] += W[r, :] . (act(gate) * up)`, one token, `act` as in `activate`
             GemvGluAdd = gemv_glu_add(w: read, gate: read, up: read, y: update, state: read);
             /// `y[t, r] = W[r, :] . x[t, :]`
             Gemm = gemm(w: read, x: read, y: write, state: read);

@@ -208,13 +208,16 @@ impl Table {
     }
 }
 
-/// The places of tables that share them, each with the largest of its slots.
+/// The places that commands of tables touch, which share them, each with the largest of its slots.
 pub fn places(tables: &[Table]) -> BTreeMap<Place, &SlotInfo> {
     let mut places: BTreeMap<Place, &SlotInfo> = BTreeMap::new();
-    for slot in tables.iter().flat_map(|table| &table.slots) {
-        let largest = places.entry(slot.place).or_insert(slot);
-        if slot.bytes() > largest.bytes() {
-            *largest = slot;
+    for table in tables {
+        for slot in table.cmds.iter().flat_map(DispatchCmd::slots) {
+            let slot = table.slot(*slot);
+            let largest = places.entry(slot.place).or_insert(slot);
+            if slot.bytes() > largest.bytes() {
+                *largest = slot;
+            }
         }
     }
     places

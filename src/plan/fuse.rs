@@ -3,6 +3,7 @@
 //! Each workgroup of a product reads all of its activations, so it can as well make them of what
 //! another command would have made them of: that command falls away, and the wait for it.
 
+use crate::device::Fusion;
 use crate::error::Result;
 use crate::op::builder::{Draft, Node};
 use crate::op::list::{Access, Op};
@@ -20,10 +21,14 @@ const FUSED: [(Op, Op, Op); 3] = [
 /// The products read rows in vectors of so many.
 const WIDTH: u32 = 4;
 
-pub(super) fn fuse(draft: &mut Draft) -> Result<()> {
+pub(super) fn fuse(draft: &mut Draft, fusion: Fusion) -> Result<()> {
     let mut stays = Vec::with_capacity(draft.nodes.len());
     for at in 0..draft.nodes.len() {
-        let readers = readers(draft, at);
+        let wanted = match draft.nodes[at].op {
+            Op::RmsNorm => fusion.norms(),
+            _ => fusion.gates(),
+        };
+        let readers = wanted.then(|| readers(draft, at)).flatten();
         stays.push(readers.is_none());
         for (reader, op) in readers.into_iter().flatten() {
             draft.nodes[reader] = both(&draft.nodes[at], &draft.nodes[reader], op);
@@ -145,10 +150,38 @@ mod tests {
         }
     }
 
+    type Emit = fn(&mut Builder<'_>, u32);
+
     /// The operations of a draft of rows of this width, before and after.
-    fn ops(dim: u32, tokens: u32, emit: fn(&mut Builder<'_>, u32)) -> [Vec<&'static str>; 2] {
+    fn ops(dim: u32, tokens: u32, emit: Emit) -> [Vec<&'static str>; 2] {
+        ops_with(Fusion::Fused, [dim, tokens], emit)
+    }
+
+    fn ops_with(fusion: Fusion, [dim, tokens]: [u32; 2], emit: Emit) -> [Vec<&'static str>; 2] {
         let weights = Square(dim);
-        let shape = Shape {
+        let mut b = Builder::new(&weights, shape(tokens));
+        emit(&mut b, dim);
+        let mut draft = b.finish().expect("the weights fit");
+        let before = names(&draft);
+        fuse(&mut draft, fusion).expect("nothing is refused");
+        [before, names(&draft)]
+    }
+
+    /// The operations of a draft of one token with all fused that can be.
+    fn names_of(weights: &dyn Weights, emit: impl Fn(&mut Builder<'_>)) -> Vec<&'static str> {
+        let mut b = Builder::new(weights, shape(1));
+        emit(&mut b);
+        let mut draft = b.finish().expect("the weights fit");
+        fuse(&mut draft, Fusion::Fused).expect("nothing is refused");
+        names(&draft)
+    }
+
+    fn names(draft: &Draft) -> Vec<&'static str> {
+        draft.nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    fn shape(tokens: u32) -> Shape {
+        Shape {
             name: "fuse",
             tokens,
             logits: LogitRows::Last,
@@ -157,14 +190,7 @@ mod tests {
             rows: tokens,
             cache: DType::F32,
             part: 0,
-        };
-        let mut b = Builder::new(&weights, shape);
-        emit(&mut b, dim);
-        let mut draft = b.finish().expect("the weights fit");
-        let names = |draft: &Draft| draft.nodes.iter().map(|node| node.op.name()).collect();
-        let before = names(&draft);
-        fuse(&mut draft).expect("nothing is refused");
-        [before, names(&draft)]
+        }
     }
 
     /// A feed-forward layer.
@@ -187,6 +213,12 @@ mod tests {
         let [before, after] = ops(8, 1, layer);
         assert_eq!(before, ["rms_norm", "gemv", "gemv", "glu", "gemv_add"]);
         assert_eq!(after, ["gemv_norm", "gemv_norm", "gemv_glu_add"]);
+        let some = |fusion| ops_with(fusion, [8, 1], layer)[1].clone();
+        assert_eq!(some(Fusion::Apart), before);
+        let norms = ["gemv_norm", "gemv_norm", "glu", "gemv_add"];
+        assert_eq!(some(Fusion::Norms), norms);
+        let gates = ["rms_norm", "gemv", "gemv", "gemv_glu_add"];
+        assert_eq!(some(Fusion::Gates), gates);
     }
 
     #[test]
@@ -240,17 +272,56 @@ mod tests {
 
     #[test]
     fn heads_are_normed_apart() {
-        let [before, after] = ops(8, 1, |b, dim| {
-            let (w, n, h) = (
-                b.weight("w", dim, dim),
-                b.vector("n", dim),
-                b.input("h", 2 * dim),
-            );
+        // Two heads of half a row.
+        struct Heads;
+        impl Weights for Heads {
+            fn find(&self, name: &str) -> Option<WeightInfo> {
+                let half = WeightInfo {
+                    cols: 8,
+                    ..Square(16).find(name)?
+                };
+                if name == "n" {
+                    Some(half)
+                } else {
+                    Square(16).find(name)
+                }
+            }
+        }
+        let norm = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 16, 16), b.vector("n", 8), b.input("h", 16));
             let x = b.rms_norm(h, n, 1e-5);
-            b.add(x, h, 1.0);
-            let one = b.input("one", dim);
-            b.mat("y", w, one);
-        });
-        assert_eq!(before, after);
+            b.mat("y", w, x);
+        };
+        assert_eq!(names_of(&Heads, norm), ["rms_norm", "gemv"]);
+    }
+
+    #[test]
+    fn what_is_the_result_of_a_layer_or_of_the_table_stays() {
+        let layer = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
+            let x = b.rms_norm(h, n, 1e-5);
+            b.end_of_layer(x);
+            b.mat("y", w, x);
+        };
+        assert_eq!(names_of(&Square(8), layer), ["rms_norm", "gemv"]);
+        // Nothing reads it.
+        let last = |b: &mut Builder<'_>| {
+            let (n, h) = (b.vector("n", 8), b.input("h", 8));
+            b.rms_norm(h, n, 1e-5);
+        };
+        assert_eq!(names_of(&Square(8), last), ["rms_norm"]);
+    }
+
+    #[test]
+    fn what_changes_between_two_products_is_normed_before() {
+        let between = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
+            let x = b.rms_norm(h, n, 1e-5);
+            b.mat("y", w, x);
+            b.scale(h, 2.0);
+            b.mat("z", w, x);
+        };
+        let names = names_of(&Square(8), between);
+        assert_eq!(names, ["rms_norm", "gemv", "scale", "gemv"]);
     }
 }

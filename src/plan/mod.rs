@@ -6,7 +6,7 @@ mod select;
 mod slots;
 mod split;
 
-use crate::device::{Fusion, Profile};
+use crate::device::Profile;
 use crate::error::Result;
 use crate::op::builder::Draft;
 use crate::op::table::Table;
@@ -18,9 +18,7 @@ use crate::op::table::Table;
 /// `Unsupported` where an operation has no kernel for a storage type, `TooLarge` where a grid
 /// does not fit the device.
 pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
-    if profile.fusion == Fusion::Fused {
-        fuse::fuse(&mut draft)?;
-    }
+    fuse::fuse(&mut draft, profile.fusion)?;
     split::split(&mut draft, profile)?;
     slots::share(&mut draft);
     select::select(draft, profile)

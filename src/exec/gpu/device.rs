@@ -467,7 +467,8 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) ->
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         forms,
         choices: Vec::new(),
-        fusion: Fusion::Fused,
+        // A norm that every workgroup computes again has to be measured to pay.
+        fusion: Fusion::Apart,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         chain_tokens: CHAIN_TOKENS,

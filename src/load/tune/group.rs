@@ -3,7 +3,7 @@
 use super::trial::Trial;
 use crate::device::{Choice, Extent};
 use crate::op::table::{KernelId, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What another candidate has to save to be taken: this part of what the usual one takes, and that
@@ -48,6 +48,7 @@ type Samples = BTreeMap<u16, (usize, Vec<Duration>)>;
 /// Puts together what the commands of the tables in each form took.
 pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
     let mut found: BTreeMap<Key, Samples> = BTreeMap::new();
+    let mut usual = BTreeSet::new();
     for trial in trials {
         let table = &tables[trial.table];
         let mut alike: BTreeMap<(Key, u16), Vec<usize>> = BTreeMap::new();
@@ -58,6 +59,9 @@ pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
             alike.entry((key, cmd.kernel.0)).or_default().push(at);
         }
         for ((key, kernel), cmds) in alike {
+            if trial.usual {
+                usual.insert(key);
+            }
             let samples = found.entry(key).or_default().entry(kernel);
             let (count, samples) = samples.or_default();
             *count = cmds.len().max(*count);
@@ -70,7 +74,7 @@ pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
     }
     let several = found.into_iter().filter(|(_, samples)| samples.len() > 1);
     let mut groups: Vec<Group> = several.map(|(key, samples)| group(key, samples)).collect();
-    choose(&mut groups);
+    choose(&mut groups, &usual);
     groups.sort_by_key(|group| std::cmp::Reverse(group.usual()));
     groups
 }
@@ -88,10 +92,16 @@ fn group((_, extent): Key, samples: Samples) -> Group {
     }
 }
 
-/// Takes the best kernel of each group, which has the usual one so far.
-fn choose(groups: &mut [Group]) {
+/// Takes the best kernel of each group, which has the usual one so far. These groups make up the
+/// tables as is usual.
+fn choose(groups: &mut [Group], usual: &BTreeSet<Key>) {
+    let is_usual = |group: &&Group| {
+        let plain = group.times.first().map_or(0, |(kernel, _)| kernel.0);
+        usual.contains(&(plain, group.extent))
+    };
     let whole = |many: bool| -> Duration {
         let some = groups.iter().filter(|group| group.extent.many == many);
+        let some = some.filter(is_usual);
         some.map(Group::usual).sum()
     };
     let least = [false, true].map(|many| whole(many) / TABLE_GAIN_MIN);

@@ -34,8 +34,7 @@ pub struct Measured {
     pub tuning: Tuning,
     /// Commands that several kernels can run, what takes longest first.
     pub groups: Vec<Group>,
-    /// A token, by who computes the norms and gated activations that products read; empty where
-    /// there are none.
+    /// A token, by the small commands that products do themselves; empty where there are none.
     pub fusions: Vec<(Fusion, Duration)>,
     /// Attention of one token behind a full context, by the positions that it takes at a time;
     /// empty where that changes nothing.

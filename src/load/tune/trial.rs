@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::load::build::Build;
 use crate::load::tuning::{CHUNKS, PARTS};
 use crate::load::{Options, memory};
-use crate::op::table::Table;
+use crate::op::table::{KernelId, Table};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) struct Trial {
     pub(super) table: usize,
     pub(super) passes: Vec<Range<u32>>,
+    /// Whether its commands are those of the usual table, but for their kernels.
+    pub(super) usual: bool,
     /// Commands that are submitted together.
     pub(super) step: usize,
     /// Of each round, for each command.
@@ -68,6 +70,7 @@ fn trial(tables: &mut Vec<Table>, table: Table, passes: Vec<Range<u32>>) -> Tria
     Trial {
         table: tables.len() - 1,
         passes,
+        usual: true,
         step,
         laps: Vec::new(),
     }
@@ -87,10 +90,13 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
         build.profile.forms = some.to_vec();
-        let ones = ones(build)?.into_iter().map(|(_, table)| table);
-        for table in ones.chain([build.chunk_table()?]) {
+        let usual = build.profile.fusion;
+        let ones = ones(build, &[Fusion::Apart, Fusion::Fused])?;
+        let many = (usual, build.chunk_table()?);
+        for (fusion, table) in ones.into_iter().chain([many]) {
             let passes = last(build, &table);
             trials.push(Trial {
+                usual: fusion == usual,
                 step: 1,
                 ..trial(tables, table, passes)
             });
@@ -100,17 +106,17 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// The table of one token fused and not, the usual one first; one where there is nothing to fuse,
-/// none of an encoder.
-fn ones(build: &mut Build) -> Result<Vec<(Fusion, Table)>> {
+/// The table of one token with these small commands fused, the usual ones first; none that is the
+/// same as one before, none of an encoder.
+fn ones(build: &mut Build, fusions: &[Fusion]) -> Result<Vec<(Fusion, Table)>> {
     let usual = build.profile.fusion;
     let mut found: Vec<(Fusion, Table)> = Vec::new();
-    for fusion in [usual, Fusion::Fused, Fusion::Apart] {
+    for fusion in std::iter::once(usual).chain(fusions.iter().copied()) {
         build.profile.fusion = fusion;
         let new = |table: &Table| {
             found
                 .iter()
-                .all(|(_, known)| !grids(known).eq(grids(table)))
+                .all(|(_, known)| !launches(known).eq(launches(table)))
         };
         let table = build.sampled()?.filter(new);
         found.extend(table.map(|table| (fusion, table)));
@@ -120,7 +126,7 @@ fn ones(build: &mut Build) -> Result<Vec<(Fusion, Table)>> {
 }
 
 fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Trial)>> {
-    let found = ones(build)?;
+    let found = ones(build, &Fusion::ALL)?;
     Ok(several(build, tables, found))
 }
 
@@ -145,7 +151,7 @@ fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Trial)>
         let new = |table: &Table| {
             found
                 .iter()
-                .all(|(_, known)| !grids(known).eq(grids(table)))
+                .all(|(_, known)| !launches(known).eq(launches(table)))
         };
         let table = build.sampled()?.filter(new);
         found.extend(table.map(|table| (part, table)));
@@ -154,9 +160,9 @@ fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Trial)>
     Ok(several(build, tables, found))
 }
 
-/// How wide each command of a table is launched.
-fn grids(table: &Table) -> impl Iterator<Item = [u32; 3]> {
-    table.cmds.iter().map(|cmd| cmd.grid)
+/// Which kernel each command of a table launches, and how wide.
+fn launches(table: &Table) -> impl Iterator<Item = (KernelId, [u32; 3])> {
+    table.cmds.iter().map(|cmd| (cmd.kernel, cmd.grid))
 }
 
 /// Prompts in chunks of other sizes, each the same tokens from the first position on. An encoder

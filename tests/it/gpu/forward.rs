@@ -3,7 +3,7 @@
 use super::rig::{
     Rig, UNTOUCHED, close, decode, floats, live, shape, then_untouched, weight, wide,
 };
-use tabla::device::{Fusion, Profile};
+use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
@@ -133,11 +133,7 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for cols in [1, 4, 13, 31] {
             let w = weight("w", dtype, 3, cols);
-            let apart = Profile {
-                fusion: Fusion::Apart,
-                ..device.profile().clone()
-            };
-            let mut rig = Rig::with(device, &apart, shape(1), vec![w.clone()], |b| {
+            let mut rig = Rig::new(device, shape(1), vec![w.clone()], |b| {
                 let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
                 let (gate, up) = (b.input("gate", cols), b.input("up", cols));
                 b.glu(Activation::Silu, old, old);

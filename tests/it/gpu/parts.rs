@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, Weight, floats, live, shape};
 use super::types::matrix;
-use tabla::device::Profile;
+use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::{Activation, Builder};
@@ -61,7 +61,10 @@ fn fused_products_in_parts_give_the_same_bits() {
     let Some(device) = super::device(1) else {
         return;
     };
-    let profile = device.profile();
+    let profile = &Profile {
+        fusion: Fusion::Fused,
+        ..device.profile().clone()
+    };
     for dtype in [DType::F16, DType::Q8_0, DType::Q4K] {
         let w = matrix("w", dtype, ROWS, COLS).weight;
         let n = matrix("n", DType::F32, 1, COLS).weight;

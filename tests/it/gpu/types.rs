@@ -4,6 +4,7 @@ use super::rig::{Rig, UNTOUCHED, Weight, close, live, shape, then_untouched, who
 use crate::fill::Filling;
 use half::f16;
 use std::sync::Arc;
+use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
@@ -214,7 +215,11 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
         scale: None,
         filling: None,
     };
-    let mut rig = Rig::new(device, shape(1), vec![m.weight.clone(), n], |b| {
+    let fused = Profile {
+        fusion: Fusion::Fused,
+        ..device.profile().clone()
+    };
+    let mut rig = Rig::with(device, &fused, shape(1), vec![m.weight.clone(), n], |b| {
         let (w, n) = (b.weight(m.weight.name, rows, cols), b.vector("n", cols));
         let (x, gate, up) = (
             b.input("x", cols),

@@ -1,7 +1,7 @@
 //! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W; and its adding twin
 //!
 //! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
-//! that every level and the shader give the same bits.
+//! that every level and the shader give the same bits; the sum of the twin is one of floats.
 
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;

@@ -1,0 +1,137 @@
+//! Products of matrices, ternary digits and experts, and what stands in front of them.
+
+use super::{activation, rows, wide};
+use crate::kernels::Outcome;
+use tabla::exec::case::Case;
+use tabla::op::shaders;
+
+pub(super) fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
+    product_of(o, live, &x, old)
+}
+
+pub(super) fn gemv_norm(o: &Outcome, live: usize) -> Vec<f32> {
+    let (x, n) = (o.numbers("x"), o.numbers("n"));
+    let p: shaders::gemv_norm::Params = o.params();
+    let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
+    let root = (mean + wide(p.eps)).sqrt();
+    let pairs = x.iter().zip(&n);
+    let x: Vec<f64> = pairs.map(|(x, n)| wide(*x) / root * wide(*n)).collect();
+    product_of(o, live, &x, 0.0)
+}
+
+pub(super) fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: shaders::gemv_glu::Params = o.params();
+    let pairs = gate.iter().zip(&up);
+    let x: Vec<f64> = pairs
+        .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
+        .collect();
+    product_of(o, live, &x, old)
+}
+
+/// `W x`, with `old` times what was there before.
+pub(super) fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Vec<f32> {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
+        let sum: f64 = pairs.map(|(w, x)| wide(*w) * x).sum();
+        sum + old * wide(y[t * rows_ + r])
+    })
+}
+
+/// In f32, as the rounding of halves depends on it.
+pub(super) fn bit_quantize(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let (x, mut q, mut d) = (o.numbers("x"), o.numbers("q"), o.numbers("d"));
+    let [cols, padded] = ["x", "q"].map(|name| o.slots[name].cols as usize);
+    for t in 0..live {
+        let x = &x[t * cols..][..cols];
+        let m = x.iter().fold(1e-5f32, |m, x| m.max(x.abs()));
+        let scale = 127.0 / m;
+        let numbers = x
+            .iter()
+            .map(|x| (x * scale).round_ties_even().clamp(-128.0, 127.0));
+        let row = numbers.chain(std::iter::repeat(0.0));
+        q[t * padded..][..padded]
+            .iter_mut()
+            .zip(row)
+            .for_each(|(q, x)| *q = x);
+        d[t] = m / 127.0;
+    }
+    vec![("q", q), ("d", d)]
+}
+
+pub(super) fn bit_mat(case: &Case, o: &Outcome, live: usize, old: f64) -> Vec<f32> {
+    let (w, q, d, y) = (
+        o.digits("w"),
+        o.numbers("q"),
+        o.numbers("d"),
+        o.numbers("y"),
+    );
+    let width = o.slots["w"].rows as usize;
+    let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
+    let scale = wide(case.scale.expect("a ternary case has one"));
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
+        let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
+        sum * wide(d[t]) * scale + old * wide(y[t * width + r])
+    })
+}
+
+pub(super) fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let p: shaders::route::Params = o.params();
+    let (x, mut ids, mut y) = (o.numbers("x"), o.numbers("ids"), o.numbers("y"));
+    let (experts, k) = (p.experts as usize, p.k as usize);
+    for t in 0..live {
+        let x = &x[t * experts..][..experts];
+        let mut order: Vec<usize> = (0..experts).collect();
+        // Stable: the lowest of equals stays first.
+        order.sort_by(|&a, &b| x[b].total_cmp(&x[a]));
+        let chosen = &order[..k];
+        let mass = |ids: &[usize]| ids.iter().map(|&e| wide(x[e]).exp()).sum::<f64>();
+        let all = mass(if p.normalise == 1 { chosen } else { &order });
+        for (s, &e) in chosen.iter().enumerate() {
+            ids[t * k + s] = e as f32;
+            y[t * k + s] = (wide(x[e]).exp() / all) as f32;
+        }
+    }
+    vec![("ids", ids), ("y", y)]
+}
+
+pub(super) fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
+    let (w, x, ids) = (o.numbers("w"), o.numbers("x"), o.numbers("ids"));
+    let [experts, k, per_expert] = numbers.map(|n| n as usize);
+    let [rows_of_all, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
+    let each = rows_of_all / experts;
+    rows(o, live, |t, i| {
+        let (s, r) = (i / each, i % each);
+        let id = ids[t * k + s] as usize;
+        let from = if per_expert == 1 { t * k + s } else { t };
+        let pairs = x[from * cols..][..cols]
+            .iter()
+            .zip(w.iter().skip((id * each + r) * cols));
+        pairs.map(|(x, w)| wide(*x) * wide(*w)).sum()
+    })
+}
+
+pub(super) fn group_by_expert(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: shaders::group_by_expert::Params = o.params();
+    let (ids, all) = (o.numbers("ids"), o.slots["tiles"].rows as usize);
+    let mut tiles = Vec::new();
+    let row = 2 + p.tile as usize;
+    for expert in 0..=p.experts {
+        let of_it = |pair: &usize| (ids[*pair] as u32).min(p.experts) == expert;
+        let pairs: Vec<usize> = (0..live * p.k as usize).filter(of_it).collect();
+        for pairs in pairs.chunks(p.tile as usize) {
+            tiles.extend([expert as f32, pairs.len() as f32]);
+            tiles.extend(pairs.iter().map(|pair| *pair as f32));
+            tiles.resize(tiles.len().next_multiple_of(row), 0.0);
+        }
+    }
+    while tiles.len() < all * row {
+        tiles.push(p.experts as f32);
+        tiles.resize(tiles.len().next_multiple_of(row), 0.0);
+    }
+    tiles
+}
