@@ -78,14 +78,18 @@ impl<'a> Products<'a> {
         }
         let mut chunk = [0.0; CHUNK];
         for tile in pairs.chunks(TILE) {
+            let mut rows = [0; TILE];
+            for (row, pair) in rows.iter_mut().zip(tile) {
+                *row = *pair as usize / self.share * cols;
+            }
+            let rows = &rows[..tile.len()];
             for r in self.range.clone() {
                 let mut acc = [s.splat(0.0); TILE];
                 for first in (0..cols).step_by(CHUNK) {
                     (self.decode)(&self.w, id * each + r, first, &mut chunk);
                     let count = CHUNK.min(cols - first);
-                    for (&pair, acc) in tile.iter().zip(&mut acc) {
-                        let row = pair as usize / self.share;
-                        let x = &self.x[row * cols + first..][..count];
+                    for (row, acc) in rows.iter().zip(&mut acc) {
+                        let x = &self.x[row + first..][..count];
                         *acc = dot_floats(s, &chunk, x, *acc);
                     }
                 }
