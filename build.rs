@@ -22,7 +22,7 @@ fn main() {
 
     let mut rows = String::new();
     let mut modules = String::new();
-    let mut shared = String::new();
+    let mut shared = BTreeMap::new();
     for stem in files
         .keys()
         .filter_map(|f| f.strip_suffix(".wgsl"))
@@ -41,11 +41,9 @@ fn main() {
                 params.get_or_insert_with(|| own.clone()) == &own,
                 "{name}: Params vary"
             );
-            if shared.is_empty() {
-                for shared_struct in ["Row", "State"] {
-                    if let Some(text) = struct_of(&module, shared_struct) {
-                        shared.push_str(&text);
-                    }
+            for name in ["Row", "State", "Sampler"] {
+                if let Some(text) = struct_of(&module, name) {
+                    shared.insert(name, text);
                 }
             }
             rows.push_str(&row(which, &module));
@@ -61,6 +59,7 @@ fn main() {
         .iter()
         .map(|(f, t)| format!("    ({f:?}, {t:?}),\n"))
         .collect();
+    let shared: String = shared.into_values().collect();
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it")).join("shaders.rs");
     let text = format!(
         "use bytemuck::{{Pod, Zeroable}};\n{HEADER}{shared}{modules}\

@@ -5,7 +5,7 @@ use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::model::STEP_ROWS_MAX;
+use crate::model::{SCORE_TOKENS, STEP_ROWS_MAX};
 use crate::op::builder::ring;
 
 /// The KV cache of a model.
@@ -21,22 +21,18 @@ pub(super) struct Cache {
 /// Positions at most, whatever is asked for: products with head counts stay inside 64 bits.
 const CONTEXT_MAX: u32 = 1 << 27;
 
-/// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
-pub(super) const SCORE_TOKENS: u32 = 8;
-
-/// Rows of these tables, so that no more than half of one is idle: 2, 4, 8, 16, and no more than
-/// there are sequences.
+/// Rows of the tables for steps: so few that no more than half of a table is idle, whatever number of
+/// sequences goes on together, and some for tokens of one sequence, which are scored or guessed.
 pub(super) fn step_rows(sequences: u32) -> impl Iterator<Item = u32> {
-    let most = sequences.min(STEP_ROWS_MAX);
-    std::iter::successors(Some(1), move |rows| {
-        (*rows < most).then(|| most.min(2 * rows))
-    })
-    .skip(1)
+    let widest = sequences.next_power_of_two().min(STEP_ROWS_MAX);
+    let rows = std::iter::successors(Some(1), |rows| Some(2 * rows));
+    let rows = rows.take_while(move |rows| *rows <= widest);
+    rows.chain((widest < SCORE_TOKENS).then_some(SCORE_TOKENS))
 }
 
 /// Rows of the widest table: what a ring must hold beyond its window.
 pub(super) fn rows(chunk: u32) -> u32 {
-    chunk.max(SCORE_TOKENS)
+    chunk.max(STEP_ROWS_MAX)
 }
 
 /// Chooses the positions and the storage of the KV cache.

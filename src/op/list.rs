@@ -87,21 +87,23 @@ macro_rules! for_each_op {
             Combine = combine(x: read, w: read, y: update, state: read);
             /// `y[0, :] = x[live - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
-            /// `y[i] = penalty(x[i]) / temperature`, the penalty where `i` is among the last tokens of the history
-            Penalize = penalize(x: read, history: read, y: write, state: read);
-            /// `y[i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
-            TopK = top_k(y: update, state: read);
-            /// `y[i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
-            TopP = top_p(y: update, state: read);
-            /// `y[i] = -inf` where `softmax(y)[i] < min_p * max(softmax(y))`
-            MinP = min_p(y: update, state: read);
-            /// `y[i] += -ln(-ln(u(seed, position, i)))`, u by Philox4x32-10
-            Gumbel = gumbel(y: update, state: read);
+            /// `y[t, i] = penalty(x[t, i])`, where `i` is among the last tokens of the history
+            Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+            TopK = top_k(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+            TopP = top_p(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
+            MinP = min_p(y: update, samplers: read, state: read);
+            /// `y[t, i] /= temperature`
+            Temper = temper(y: update, samplers: read, state: read);
+            /// `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
+            Gumbel = gumbel(y: update, samplers: read, state: read);
             /// `ids[t] = argmax(x[t, :])`, lowest id first
             Argmax = argmax(x: read, ids: write, state: read);
             /// `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`;
             /// rows that are done go behind those that live
-            Advance = advance(ids: read, history: update, state: update);
+            Advance = advance(ids: read, history: update, samplers: read, state: update);
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use super::list::{Access, Op};
 use super::shaders::{attend_part, attention};
-use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
+use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
 use std::fmt;
 
 /// What one replay of a command moves and computes, with all its tokens live and the context full.
@@ -198,8 +198,10 @@ impl fmt::Display for Table {
             self.arena_bytes()
         )?;
         for at in 0..self.cmds.len() {
-            if at == self.pick {
-                writeln!(f, "; pick")?;
+            for (tail, range) in Tail::ALL.iter().zip(&self.tails) {
+                if range.start == at && !range.is_empty() {
+                    writeln!(f, "; {}", tail.name())?;
+                }
             }
             writeln!(f, "{}", self.line(at))?;
         }

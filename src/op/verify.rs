@@ -23,12 +23,15 @@ pub fn check(table: &Table, profile: &Profile) -> Result<()> {
             cmd.kernel.name()
         ))?;
     }
-    if table.pick > table.cmds.len() {
-        bail!(
-            Internal,
-            "table {}: its tail begins behind its end",
-            table.name
-        );
+    let mut end = table.body().end;
+    for tail in &table.tails {
+        if tail.start != end || tail.end < tail.start {
+            bail!(Internal, "table {}: a tail is {tail:?}", table.name);
+        }
+        end = tail.end;
+    }
+    if end != table.cmds.len() {
+        bail!(Internal, "table {}: its tails end at {end}", table.name);
     }
     Ok(())
 }
@@ -209,7 +212,7 @@ mod tests {
             ErrorKind::Internal,
             "operands",
         );
-        refused(|t, _| t.pick = 99, ErrorKind::Internal, "tail");
+        refused(|t, _| t.tails[0].end = 99, ErrorKind::Internal, "tail");
         refused(|_, p| p.grid_max = 0, ErrorKind::TooLarge, "grid");
         refused(
             |_, p| p.binding_bytes_max = 16,

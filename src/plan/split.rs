@@ -215,7 +215,8 @@ mod tests {
         }
         b.mat("logits", embd, h);
         let mut draft = b.finish().expect("the weights fit");
-        (draft.head, draft.pick) = (4, 5);
+        draft.head = 4;
+        draft.tails = [Some(4), Some(5)];
         let mut profile = cpu::profile(&cpu::Options::default()).expect("a CPU");
         profile.binding_bytes_max = 100 * 8 * 4;
         split(&mut draft, &profile).expect("it can be split");
@@ -241,6 +242,7 @@ mod tests {
         assert_eq!(parts(&found[4..7]), [(0, 8); 3]);
         assert_eq!(found[..4], found[7..], "the head has the same parts");
         let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
-        assert_eq!((&ends[..], draft.head, draft.pick), (&[5, 6, 7][..], 7, 11));
+        assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
+        assert_eq!(draft.tails, [Some(7), Some(11)]);
     }
 }

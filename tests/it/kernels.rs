@@ -10,7 +10,7 @@ use tabla::dtype::DType;
 use tabla::error::{ErrorKind, Result};
 use tabla::exec::case::Case;
 use tabla::exec::cpu::{self, Level, Options};
-use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
@@ -194,15 +194,11 @@ fn tensors(case: &Case) -> Filled {
 }
 
 fn state(case: &Case) -> Vec<u8> {
-    let mut state = State {
+    let state = State {
         live: case.live,
         context: case.context,
-        temperature: 1.0,
-        top_p: 1.0,
-        repeat_penalty: 1.0,
         ..State::default()
     };
-    (case.state)(&mut state);
     let mut random = Random::of("tokens");
     let ids = case.weights.first().map_or(1, |(_, _, rows, _)| 2 * rows);
     let mut bytes = bytemuck::bytes_of(&state).to_vec();
@@ -216,6 +212,16 @@ fn state(case: &Case) -> Vec<u8> {
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
     bytes
+}
+
+/// How every sequence of a case picks its tokens: as it says.
+fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
+    let mut sampler = Sampler {
+        temperature: 1.0,
+        ..SAMPLER_OFF
+    };
+    (case.sampler)(&mut sampler);
+    bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
 }
 
 /// The table of a case, planned for a device.
@@ -282,6 +288,7 @@ pub(crate) fn run_case(
             _ => {
                 let mut bytes = match slot.place {
                     Place::State => state(case),
+                    Place::Samplers => samplers(case, slot),
                     _ => random_bytes(slot),
                 };
                 if slot.dtype == DType::I8 {
@@ -301,7 +308,7 @@ pub(crate) fn run_case(
         outcome.slots.insert(name, slot.clone());
         outcome.before.insert(name, bytes);
     }
-    executor.run(0, first..at + 1, 1).expect("it runs");
+    executor.run(0, (first..at + 1).into(), 1).expect("it runs");
     for (name, access, slot) in operands {
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];
@@ -544,9 +551,26 @@ fn places_are_bounded() {
         let error = error.expect_err("outside");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
-    let error = executor.run(0, 0..3, 1).expect_err("two commands");
+    let history: Vec<u32> = (0..8).collect();
+    let all = bytemuck::cast_slice(&history);
+    executor.write(Place::History, 0, all).expect("it fits");
+    executor
+        .duplicate(Place::History, 4, 16, 12)
+        .expect("they do not meet");
+    let mut now = vec![0; all.len()];
+    executor.read(Place::History, 0, &mut now).expect("it fits");
+    assert_eq!(
+        bytemuck::pod_collect_to_vec::<u8, u32>(&now),
+        [0, 1, 2, 3, 1, 2, 3, 7]
+    );
+    for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
+        let error = executor.duplicate(Place::History, from, to, bytes);
+        let error = error.expect_err("they meet, or leave it");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+    let error = executor.run(0, (0..3).into(), 1).expect_err("two commands");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    let error = executor.run(1, 0..1, 1).expect_err("one table");
+    let error = executor.run(1, (0..1).into(), 1).expect_err("one table");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
 }
 
@@ -563,7 +587,7 @@ fn a_chain_ends_when_it_is_done() {
         executor
             .write(Place::State, 0, &state(case))
             .expect("it fits");
-        executor.run(0, 0..2, 100).expect("it runs");
+        executor.run(0, (0..2).into(), 100).expect("it runs");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
         executor.read(Place::State, 0, &mut bytes).expect("it fits");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);

@@ -177,7 +177,7 @@ impl Linked {
             let x = bytemuck::cast_slice(x);
             executor.write(from, 0, x).expect("it fits");
         }
-        executor.run(0, 0..1, 1).expect("it runs");
+        executor.run(0, (0..1).into(), 1).expect("it runs");
         let mut y = vec![0f32; tokens.len() * self.cols];
         let bytes = bytemuck::cast_slice_mut(&mut y);
         executor.read(self.to, 0, bytes).expect("it fits");

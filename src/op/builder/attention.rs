@@ -1,6 +1,6 @@
 //! Positions, the cache, attention.
 
-use super::{Builder, X};
+use super::{Builder, FEW_TOKENS, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::shaders;
@@ -26,9 +26,6 @@ const PARTS_MAX: u32 = 64;
 
 /// Elements of a head at most, where positions are cut into parts.
 const PARTS_HEAD_MAX: u32 = 512;
-
-/// Tokens at most: more are work enough for a device as they are.
-const PARTS_TOKENS_MAX: u32 = 16;
 
 /// How positions turn the elements of a head (`RoPE`).
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +97,7 @@ impl Builder<'_> {
     pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
         let head = at.head_dim;
         let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
-        if self.shape.part > 0 && q.tokens <= PARTS_TOKENS_MAX && octets {
+        if self.shape.part > 0 && q.tokens <= FEW_TOKENS && octets {
             return self.attention_in_parts(at, q, scale, softcap, self.shape.part);
         }
         let y = self.scratch("a", q.tokens, q.cols);

@@ -68,7 +68,7 @@ pub(super) fn case(
         weights,
         scale: Some(0.123),
         emit: |_| {},
-        state: |_| {},
+        sampler: |_| {},
         tolerance: 0.0,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device};
-use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
@@ -107,6 +107,9 @@ impl Rig {
         let executor = gpu::link(device.clone(), program).unwrap();
         let mut rig = Self { executor, table };
         rig.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
+        if rig.table.slots.iter().any(|s| s.place == Place::Samplers) {
+            (0..shape.sequences).for_each(|sequence| rig.sampler(sequence, &SAMPLER_OFF));
+        }
         rig
     }
 
@@ -135,6 +138,13 @@ impl Rig {
 
     pub(super) fn cached(&mut self, name: &str, dtype: DType) -> Vec<f64> {
         decode(dtype, &self.bytes(name))
+    }
+
+    /// How a sequence picks its tokens.
+    pub(super) fn sampler(&mut self, sequence: u32, sampler: &Sampler) {
+        let at = sequence as usize * size_of::<Sampler>();
+        let bytes = bytemuck::bytes_of(sampler);
+        self.executor.write(Place::Samplers, at, bytes).unwrap();
     }
 
     /// Step state and the (token, position) of its rows.
@@ -166,12 +176,12 @@ impl Rig {
 
     pub(super) fn run(&mut self) {
         let all = 0..self.table.cmds.len();
-        self.executor.run(0, all, 1).unwrap();
+        self.executor.run(0, all.into(), 1).unwrap();
     }
 
     pub(super) fn run_op(&mut self, op: Op) {
         let at = self.table.cmds.iter().position(|c| c.op == op).unwrap();
-        self.executor.run(0, at..at + 1, 1).unwrap();
+        self.executor.run(0, (at..at + 1).into(), 1).unwrap();
     }
 }
 
@@ -179,9 +189,6 @@ pub(super) fn live(live: u32) -> State {
     State {
         live,
         context: 512,
-        temperature: 1.0,
-        top_p: 1.0,
-        repeat_penalty: 1.0,
         ..State::default()
     }
 }
