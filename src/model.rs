@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu::Device;
 use crate::exec::{Executor, Upload};
+use crate::op::pages::Pages;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
@@ -155,9 +156,8 @@ pub struct Model {
     pub(crate) executor: Box<dyn Executor>,
     /// The tables, each with the name of a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
-    /// So many positions can be forgotten without computing earlier ones again: what rings of
-    /// layers with a window hold beyond it.
-    pub(crate) rewind: usize,
+    /// How its KV cache lies in pages.
+    pub(crate) pages: Pages,
     /// What its files say of embeddings.
     pub(crate) embedding: Embedding,
     /// Text to tokens and back.
