@@ -20,6 +20,7 @@ use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{
     Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
 };
+use tabla::op::pages::Pages;
 use tabla::op::table::{Place, Table};
 use tabla::{plan, quant};
 
@@ -113,12 +114,25 @@ impl Tensors for Model {
     }
 }
 
+/// Those of one sequence without windows.
+fn pages() -> Pages {
+    Pages::new(1, 4096, &[], 1)
+}
+
 fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor> {
     let program = Program {
         tables: Arc::from([table]),
         tensors: model.clone(),
     };
-    cpu::link(program, options).expect("it links")
+    let mut slots = program.tables.iter().flat_map(|table| &table.slots);
+    let paged = slots.any(|slot| slot.place == Place::Pages);
+    let mut executor = cpu::link(program, options).expect("it links");
+    if paged {
+        let table = pages().in_order(1);
+        let bytes = bytemuck::cast_slice(&table);
+        executor.write(Place::Pages, 0, bytes).expect("it fits");
+    }
+    executor
 }
 
 fn compile(
@@ -133,7 +147,7 @@ fn compile(
         logits: LogitRows::Last,
         sequences: 1,
         context: 4096,
-        rows: tokens,
+        pages: pages(),
         cache: DType::F16,
         part: 0,
     };

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::gpu::Device;
 use crate::exec::{Executor, Upload};
 use crate::op::builder::FEW_TOKENS;
+use crate::op::pages::Pages;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
@@ -153,9 +154,8 @@ pub struct Model {
     pub(crate) executor: Box<dyn Executor>,
     /// The tables, each with the name of a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
-    /// So many positions can be forgotten without computing earlier ones again: what rings of
-    /// layers with a window hold beyond it.
-    pub(crate) rewind: usize,
+    /// How its KV cache lies in pages.
+    pub(crate) pages: Pages,
     /// What its files say of embeddings.
     pub(crate) embedding: Embedding,
     /// Text to tokens and back.

@@ -91,6 +91,7 @@ fn place(place: Place) -> String {
         Place::Keys(n) => format!("keys {n}"),
         Place::Values(n) => format!("values {n}"),
         Place::Scratch(n) => format!("scratch {n}"),
+        Place::Pages => "pages".to_string(),
         Place::State => "state".to_string(),
         Place::History => "history".to_string(),
         Place::Samplers => "samplers".to_string(),

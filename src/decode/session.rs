@@ -318,7 +318,7 @@ impl Session {
     /// has left its ring.
     pub(super) fn rewind(&mut self, position: usize) {
         self.fed = self.fed.min(position);
-        if self.deepest - self.fed > self.model.rewind {
+        if self.deepest - self.fed > self.model.pages.rewind() {
             self.fed = 0;
         }
         if self.fed == 0 {

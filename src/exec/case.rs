@@ -23,6 +23,8 @@ pub struct Case {
     pub sequence: u32,
     /// Positions of the KV cache.
     pub context: u32,
+    /// Positions that a query sees, its own among them; 0: all.
+    pub window: u32,
     /// Storage of the KV cache.
     pub cache: DType,
     /// Which rows have logits.

@@ -92,6 +92,7 @@ impl Build {
             sequences,
             context,
             dtype: cache,
+            pages,
             ..
         } = self.cache;
         let mut b = Builder::new(
@@ -100,9 +101,9 @@ impl Build {
                 name: id.name(),
                 tokens,
                 logits,
-                rows: memory::rows(self.chunk),
                 sequences,
                 context,
+                pages,
                 cache,
                 part: self.profile.attention_part,
             },

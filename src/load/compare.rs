@@ -98,8 +98,8 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         tensors: build.catalog,
     };
     let mut pair = Pair {
-        cpu: cpu.link(program.clone(), cpu_profile)?,
-        gpu: gpu.link(program, build.profile)?,
+        cpu: cpu.link(program.clone(), cpu_profile, &build.cache)?,
+        gpu: gpu.link(program, build.profile, &build.cache)?,
     };
 
     let mut comparison = Comparison {

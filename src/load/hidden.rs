@@ -128,7 +128,7 @@ pub fn hidden_states(
         tables: tables.into(),
         tensors: build.catalog,
     };
-    let mut executor = device.link(program, build.profile)?;
+    let mut executor = device.link(program, build.profile, &build.cache)?;
     let state = State {
         live: tokens,
         context,

@@ -171,7 +171,6 @@ pub fn load(
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
-    let rewind = memory::rewind(&config, cache.context, chunk);
     let build = Build {
         arch,
         config,
@@ -195,7 +194,7 @@ pub fn load(
         tables: tables.clone(),
         tensors: catalog,
     };
-    let mut executor = s.run(Stage::Buffers, || device.link(program, profile))?;
+    let mut executor = s.run(Stage::Buffers, || device.link(program, profile, &cache))?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
@@ -204,7 +203,7 @@ pub fn load(
     Ok(Model {
         executor,
         tables,
-        rewind,
+        pages: cache.pages,
         embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),

@@ -46,15 +46,16 @@ macro_rules! for_each_op {
             BitMatAdd = bit_mat_add(w: read, q: read, d: read, y: update, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
-            /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
-            RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
+            /// `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`;
+            /// `row(p) = PAGE pages[sequence, p / PAGE] + p % PAGE`, the pages of a layer with a window a ring
+            RopeKv = rope_kv(k: read, v: read, freqs: read, pages: read, q: update, k_cache: update, v_cache: update, state: read);
             /// `x[t, h, :] = rot(x[t, h, :], position)`
             Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
-            /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
-            Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `seen` are the rows of the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
+            Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, p, :]` = the weighted values of part p of what `attention` sees, the greatest score in it, the sum of the weights
-            AttendPart = attend_part(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            AttendPart = attend_part(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, :]` = the weighted values of all parts of `x[t, h]`, over the sum of their weights
             AttendJoin = attend_join(x: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`

@@ -100,6 +100,8 @@ pub enum Place {
     Keys(u32),
     /// The values of a layer.
     Values(u32),
+    /// The pages of each sequence in them.
+    Pages,
     /// The step state.
     State,
     /// The tokens by position.

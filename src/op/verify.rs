@@ -114,6 +114,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::error::ErrorKind;
     use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
     use crate::op::table::Slot;
 
     struct Square;
@@ -158,7 +159,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: 1,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };

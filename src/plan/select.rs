@@ -121,6 +121,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::exec::cpu;
     use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     /// A matrix of 64 rows and 32 columns.
     struct Matrix;
@@ -144,7 +145,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 64,
-            rows: tokens,
+            pages: Pages::new(1, 64, &[], tokens),
             cache: DType::F16,
             part: 0,
         };

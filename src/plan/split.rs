@@ -177,6 +177,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::exec::cpu;
     use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
     struct Tied;
@@ -201,7 +202,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: 1,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };

@@ -1,5 +1,5 @@
 //! Every operation's cases on every device, held against the scalar reference.
-use crate::fill::{Filling, Random};
+use crate::fill::{Filling, Random, shuffled};
 use crate::formulas;
 use bytemuck::Pod;
 use half::f16;
@@ -14,6 +14,7 @@ use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
+use tabla::op::pages::Pages;
 use tabla::op::shaders::attention;
 use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
@@ -224,15 +225,23 @@ fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
     bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
 }
 
+/// How the cache of a case lies, and for how many sequences.
+pub(crate) fn pages(case: &Case) -> (Pages, u32) {
+    let sequences = case.tokens.div_ceil(case.sequence);
+    let pages = Pages::new(sequences, case.context, &[case.window], case.tokens);
+    (pages, sequences)
+}
+
 /// The table of a case, planned for a device.
 pub(crate) fn table(case: &Case, device: &Device) -> Table {
+    let (pages, sequences) = pages(case);
     let shape = Shape {
         name: "case",
         tokens: case.tokens,
         logits: case.logits,
-        sequences: case.tokens.div_ceil(case.sequence),
+        sequences,
         context: case.context,
-        rows: case.tokens,
+        pages,
         cache: case.cache,
         part: 0,
     };
@@ -289,6 +298,10 @@ pub(crate) fn run_case(
                 let mut bytes = match slot.place {
                     Place::State => state(case),
                     Place::Samplers => samplers(case, slot),
+                    Place::Pages => {
+                        let (pages, sequences) = pages(case);
+                        bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()
+                    }
                     _ => random_bytes(slot),
                 };
                 if slot.dtype == DType::I8 {
@@ -444,14 +457,14 @@ fn a_tile_of_attention_changes_no_bit() {
                 let found = run_case(Op::Attention, case, &device, &alone);
                 let what = format!("{} {}, row {t}", case.name, device.name);
                 assert!(&found.after["y"][..width] == wanted, "{what} alone");
-                if p.ring != case.context {
-                    continue;
-                }
                 let single = Case {
                     tokens: 1,
                     live: 1,
                     ..*case
                 };
+                if pages(&single) != pages(case) {
+                    continue;
+                }
                 for threads in [1, 2, 7] {
                     let device = cpu(level, Precision::Exact, threads);
                     let found = run_case(Op::Attention, &single, &device, &alone);

@@ -18,6 +18,7 @@ mod gpu;
 mod head;
 mod kernels;
 mod npy;
+mod pages;
 mod parity;
 mod real;
 mod sampling;

@@ -100,10 +100,10 @@ fn tables_follow_what_was_measured() {
     ];
     for source in &sources {
         let folder = Folder::new("tunings");
-        let Measured { groups, tuning, .. } = measure(source, &gpu(32));
+        let Measured { groups, tuning, .. } = measure(source, &gpu(64));
         let options = Options {
             tuning_folder: Some(folder.0.clone()),
-            ..gpu(32)
+            ..gpu(64)
         };
         let tuned = || {
             let model = tabla::load(source, &options, &mut |_| {}).expect("it loads");

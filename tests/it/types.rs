@@ -9,6 +9,7 @@ use tabla::exec::cpu::{Level, Options, packed_bytes};
 use tabla::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::pages::Pages;
 use tabla::op::table::Place;
 use tabla::plan;
 use tabla::quant::Scales;
@@ -112,7 +113,7 @@ fn program(
         logits: LogitRows::Last,
         sequences: 1,
         context: 16,
-        rows: tokens,
+        pages: Pages::new(1, 16, &[], tokens),
         cache: DType::F32,
         part: 0,
     };

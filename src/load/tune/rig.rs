@@ -35,7 +35,9 @@ impl Rig {
             tables: tables.clone(),
             tensors: build.catalog.clone(),
         };
-        let mut executor = device.clone().link(program, build.profile.clone())?;
+        let mut executor = device
+            .clone()
+            .link(program, build.profile.clone(), &build.cache)?;
         executor.time_commands().context("tuning")?;
         executor.end_timing();
         Ok(Self {

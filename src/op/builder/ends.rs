@@ -172,6 +172,7 @@ impl Builder<'_> {
 mod tests {
     use super::*;
     use crate::op::builder::{Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     struct Square;
     impl Weights for Square {
@@ -191,10 +192,10 @@ mod tests {
         let shape = Shape {
             name: "test",
             tokens: 3,
-            rows: 3,
             logits: rows,
             sequences: 1,
             context: 8,
+            pages: Pages::new(1, 8, &[], 3),
             cache: DType::F32,
             part: 0,
         };

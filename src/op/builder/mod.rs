@@ -13,11 +13,12 @@ mod product;
 mod ternary;
 
 use super::list::{Access, Op};
+use super::pages::Pages;
 use super::shaders;
 use super::table::{LayerEnd, Place, Slot, SlotInfo, Tail};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-pub use attention::{Heads, Rope, ring};
+pub use attention::{Heads, Rope};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
 pub use experts::Routes;
@@ -66,8 +67,8 @@ pub struct Shape {
     pub sequences: u32,
     /// Positions of each.
     pub context: u32,
-    /// Tokens of the widest table that shares the cache.
-    pub rows: u32,
+    /// How the KV cache lies in pages.
+    pub pages: Pages,
     /// Storage of the KV cache.
     pub cache: DType,
     /// Positions that attention of few tokens takes at a time; 0: all.

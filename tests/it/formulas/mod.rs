@@ -237,6 +237,16 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
+/// The row of the cache that has a position of a row's sequence.
+fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
+    let page = tabla::op::pages::PAGE as usize;
+    let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
+    let at = row.sequence as usize * stride + first + position / page % ring;
+    let entry = &o.before["pages"][4 * at..][..4];
+    let entry = u32::from_le_bytes(entry.try_into().expect("four bytes"));
+    entry as usize * page + position % page
+}
+
 fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     let p: attention::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
@@ -247,9 +257,8 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
         let h = i / head;
         let position = tokens[t].position as usize;
         let seen = position.saturating_sub(p.window as usize - 1)..=position;
-        let base = (tokens[t].sequence * p.ring) as usize;
-        let at =
-            |position: usize| ((base + position % p.ring as usize) * kv_heads + h / group) * head;
+        let row = |position| row_of(o, &tokens[t], [p.stride, p.first, p.ring], position);
+        let at = |position: usize| (row(position) * kv_heads + h / group) * head;
         let dot = |position: usize| {
             let q = &q[t * group * kv_heads * head + h * head..][..head];
             let pairs = q.iter().zip(&k[at(position)..]);
@@ -282,7 +291,7 @@ fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
         let seen: Vec<u32> = ((row.position + 1).saturating_sub(p.window)..=row.position).collect();
         let y = &mut y[unit * p.parts as usize * (head + 2)..];
         let at = |position: &u32| {
-            let row = (row.sequence * p.ring + position % p.ring) as usize;
+            let row = row_of(o, row, [p.stride, p.first, p.ring], *position as usize);
             (row * kv_heads + unit % heads / (heads / kv_heads)) * head
         };
         let score = |position: &u32| {
@@ -419,7 +428,8 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         if row.position >= o.state().context {
             continue;
         }
-        let at = (row.sequence * p.ring + row.position % p.ring) as usize * kv_width;
+        let position = row.position as usize;
+        let at = row_of(o, row, [p.stride, p.first, p.ring], position) * kv_width;
         let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
         let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));

@@ -63,6 +63,7 @@ pub(super) fn case(
         position: 0,
         sequence: u32::MAX,
         context: 16,
+        window: 0,
         cache: DType::F32,
         logits: LogitRows::Last,
         weights,

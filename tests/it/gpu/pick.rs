@@ -293,6 +293,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
     rig.run();
     let (state, row) = rig.state_now();
     assert_eq!((row.done, state.live), (STOPPED, 0));
+    rig.sampler(0, &SAMPLER_OFF);
     rig.state(live(1), &[(0, 511)]);
     rig.run();
     let (state, row) = rig.state_now();

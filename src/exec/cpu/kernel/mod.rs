@@ -15,6 +15,7 @@ mod float_panels;
 mod float_tiles;
 mod floats;
 mod fused;
+mod pages;
 mod product;
 pub(super) mod quantise;
 mod sources;
@@ -163,6 +164,7 @@ const PLAIN: Case = Case {
     position: 0,
     sequence: u32::MAX,
     context: 16,
+    window: 0,
     cache: DType::F32,
     logits: LogitRows::Last,
     weights: &[],
