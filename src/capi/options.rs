@@ -310,6 +310,7 @@ impl TablaGenerateOptions {
                 0 => Overflow::Stop,
                 _ => Overflow::Shift { keep: self.keep },
             },
+            ..Generate::default()
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
-use crate::error::{Result, bail};
+use crate::error::Result;
 use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
-use crate::model::{Model, STEP_ROWS_MAX, TableId};
+use crate::model::{Linked, STEP_ROWS_MAX};
 use crate::op::table::Place;
 use std::ops::Range;
 
@@ -16,32 +16,9 @@ pub(super) struct Stretch<'a> {
     pub(super) tokens: &'a [u32],
 }
 
-/// Checks tokens and appends them to a sequence.
-pub(super) fn append(model: &Model, sequence: &mut Vec<u32>, tokens: &[u32]) -> Result<()> {
-    model.at(TableId::Batch)?;
-    let facts = &model.facts;
-    if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
-        bail!(
-            Argument,
-            "token {bad} is outside the vocabulary of {}",
-            facts.vocab
-        );
-    }
-    let wanted = sequence.len() + tokens.len();
-    if wanted > facts.context as usize {
-        bail!(
-            TooLarge,
-            "{wanted} tokens do not fit the context of {} positions",
-            facts.context
-        );
-    }
-    sequence.extend_from_slice(tokens);
-    Ok(())
-}
-
 /// One pass of tokens through commands of a table. `state` is as for [`write_rows`].
 pub(super) fn pass(
-    model: &mut Model,
+    model: &mut Linked,
     state: &mut [u8],
     (table, cmds): (usize, Range<usize>),
     stretch: &Stretch<'_>,
@@ -66,7 +43,7 @@ pub(super) fn pass(
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
-pub(super) fn wait(model: &mut Model) -> Result<()> {
+pub(super) fn wait(model: &mut Linked) -> Result<()> {
     let mut live = [0; size_of::<u32>()];
     model.executor.read(Place::State, 0, &mut live)
 }
@@ -74,7 +51,7 @@ pub(super) fn wait(model: &mut Model) -> Result<()> {
 /// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
 /// with room for as many as the widest table has.
 pub(super) fn write_rows(
-    model: &mut Model,
+    model: &mut Linked,
     state: &mut [u8],
     rows: impl Iterator<Item = Row>,
 ) -> Result<usize> {
@@ -115,7 +92,7 @@ impl Picks {
     /// Has them copied as they are once the chain is done that was submitted last. It picks `times`
     /// tokens at most for each of its sequences, which have so many in front of it.
     pub(super) fn ask(
-        model: &mut Model,
+        model: &mut Linked,
         sequences: impl Iterator<Item = (u32, usize)>,
         times: u32,
     ) -> Result<Self> {
@@ -137,7 +114,7 @@ impl Picks {
     }
 
     /// Waits for them.
-    pub(super) fn take(self, model: &mut Model) -> Result<Picked> {
+    pub(super) fn take(self, model: &mut Linked) -> Result<Picked> {
         let Self {
             copying,
             rows,
@@ -170,9 +147,15 @@ pub(super) struct Picked {
 }
 
 impl Picked {
-    /// Appends what was picked for a sequence, the `at`th of those that were asked for. Returns its
-    /// row's `done`.
-    pub(super) fn append(&self, at: usize, sequence: u32, tokens: &mut Vec<u32>) -> u32 {
+    /// Hands out what was picked for a sequence of `first` tokens, the `at`th of those that were asked
+    /// for. Returns its row's `done`.
+    pub(super) fn take(
+        &self,
+        at: usize,
+        sequence: u32,
+        first: usize,
+        mut each: impl FnMut(u32),
+    ) -> u32 {
         let (rows, picked) = self.bytes.split_at(self.rows * size_of::<Row>());
         let mut rows = rows.chunks_exact(size_of::<Row>());
         let row = rows.find_map(|row| {
@@ -180,30 +163,31 @@ impl Picked {
             (row.sequence == sequence).then_some(row)
         });
         let row = row.expect("rows change places and no more");
-        let first = tokens.len();
         let position = row.position as usize;
         let skipped = first - first_copied(first, self.context, self.times);
         let picked = picked.chunks_exact(size_of::<u32>());
         let picked = picked.skip(at * self.times + skipped);
         // A chain behind one that ended the sequence has picked nothing.
         let count = (position.min(self.context - 1) + 1).saturating_sub(first);
-        tokens.extend(picked.take(count).map(bytemuck::pod_read_unaligned::<u32>));
-        if position == self.context {
+        picked
+            .take(count)
+            .for_each(|token| each(bytemuck::pod_read_unaligned(token)));
+        if position == self.context && first <= self.context {
             // The history has no place for it.
-            tokens.push(row.token);
+            each(row.token);
         }
         row.done
     }
 }
 
 /// Where the token of a position lies in the history, in bytes.
-fn history_offset(model: &Model, sequence: u32, position: usize) -> usize {
+fn history_offset(model: &Linked, sequence: u32, position: usize) -> usize {
     let first = sequence as usize * model.facts.context as usize;
     (first + position) * size_of::<u32>()
 }
 
 /// Writes how a sequence picks its tokens.
-pub(super) fn write_sampler(model: &mut Model, sequence: u32, sampler: &Sampler) -> Result<()> {
+pub(super) fn write_sampler(model: &mut Linked, sequence: u32, sampler: &Sampler) -> Result<()> {
     let offset = sequence as usize * size_of::<Sampler>();
     let bytes = bytemuck::bytes_of(sampler);
     model.executor.write(Place::Samplers, offset, bytes)

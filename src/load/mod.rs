@@ -48,7 +48,7 @@ use crate::exec::cpu::Level;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
-use crate::model::Model;
+use crate::model::Linked;
 use crate::op::table::{Place, Table};
 use crate::quant::i2_s;
 use build::Build;
@@ -139,11 +139,11 @@ pub const SEQUENCES_MAX: u32 = 256;
 /// # Errors
 ///
 /// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
-pub fn load(
+pub(crate) fn load(
     source: &Source,
     options: &Options,
     report: &mut dyn FnMut(&Progress),
-) -> Result<Model> {
+) -> Result<Linked> {
     let mut s = Stages::new(report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
     let device = s.run(Stage::Shaders, || device.check_shaders())?;
@@ -200,7 +200,7 @@ pub fn load(
     facts.device = executor.profile().to_string();
     facts.upload = executor.upload();
     facts.stages = s.took;
-    Ok(Model {
+    Ok(Linked {
         executor,
         tables,
         pages: cache.pages,

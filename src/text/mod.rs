@@ -19,6 +19,7 @@ mod pre;
 mod special;
 mod spm;
 mod steps;
+mod stops;
 mod stream;
 mod tokenizer;
 mod unigram;
@@ -29,6 +30,7 @@ mod wordpiece;
 mod tests;
 
 pub use chat::{ChatTemplate, ChatTemplates, Choice, Conversation, Ends, FALLBACKS};
+pub use stops::StopStrings;
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
 pub use vocab::{Kind, Vocab};

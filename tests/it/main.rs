@@ -9,6 +9,7 @@ mod blocks;
 mod chat;
 mod checkpoints;
 mod common;
+mod company;
 mod embeddings;
 mod fill;
 mod formats;
