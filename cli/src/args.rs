@@ -16,8 +16,8 @@ use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{
-    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay, SEQUENCES_MAX, Source,
-    WeightMemory,
+    CACHE_TYPES, DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay,
+    SEQUENCES_MAX, Source, WeightMemory,
 };
 
 /// Runs language models from the files you have.
@@ -160,6 +160,14 @@ pub(crate) struct DeviceArgs {
     /// fewer bytes for every token
     #[arg(long, value_name = "q8_0|q6_k", value_parser = head_type)]
     head_type: Option<DType>,
+    /// Storage type of the KV cache; f16, or f32 with exact precision, where nothing is said
+    #[arg(long, value_name = "f16|f32|q8_0", value_parser = cache_type)]
+    cache_type: Option<DType>,
+}
+
+fn cache_type(name: &str) -> Result<DType, String> {
+    let found = CACHE_TYPES.into_iter().find(|dtype| dtype.name() == name);
+    found.ok_or_else(|| format!("known are {}", CACHE_TYPES.map(DType::name).join(", ")))
 }
 
 fn head_type(name: &str) -> Result<DType, String> {
@@ -259,6 +267,7 @@ impl DeviceArgs {
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,
             head_type: self.head_type,
+            cache_type: self.cache_type,
             ..Options::default()
         })
     }
