@@ -158,21 +158,11 @@ pub(crate) struct DeviceArgs {
     i2s_layout: Layout,
     /// Encodes the head (output.weight, or the embedding where that is the head) anew while loading:
     /// fewer bytes for every token
-    #[arg(long, value_name = "q8_0|q6_k", value_parser = head_type)]
+    #[arg(long, value_name = "q8_0|q6_k", value_parser = |name: &str| quantize::one_of(&HEAD_TYPES, name))]
     head_type: Option<DType>,
-    /// Storage type of the KV cache; f16, or f32 with exact precision, where nothing is said
-    #[arg(long, value_name = "f16|f32|q8_0", value_parser = cache_type)]
+    /// Storage type of the KV cache [default: f16; with exact precision f32]
+    #[arg(long, value_name = "f16|f32|q8_0", value_parser = |name: &str| quantize::one_of(&CACHE_TYPES, name))]
     cache_type: Option<DType>,
-}
-
-fn cache_type(name: &str) -> Result<DType, String> {
-    let found = CACHE_TYPES.into_iter().find(|dtype| dtype.name() == name);
-    found.ok_or_else(|| format!("known are {}", CACHE_TYPES.map(DType::name).join(", ")))
-}
-
-fn head_type(name: &str) -> Result<DType, String> {
-    let found = HEAD_TYPES.into_iter().find(|dtype| dtype.name() == name);
-    found.ok_or_else(|| format!("known are {}", HEAD_TYPES.map(DType::name).join(", ")))
 }
 
 fn i2s_layout(name: &str) -> Result<Layout, String> {

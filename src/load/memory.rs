@@ -25,7 +25,7 @@ const CONTEXT_MAX: u32 = 1 << 27;
 /// The storage types of [`Options::cache_type`].
 pub const CACHE_TYPES: [DType; 3] = [DType::F16, DType::F32, DType::Q8_0];
 
-/// Heads of a cache in q8_0 are of a multiple of so many elements.
+/// Heads of a cache in `Q8_0` are of a multiple of so many elements.
 const CODED_HEAD: u32 = 64;
 
 /// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.

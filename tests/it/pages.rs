@@ -1,6 +1,6 @@
 //! The cache: which pages a sequence has shows in no bit, rings lose nothing, and codes little.
 
-use crate::common::{devices, golden, session, testdata, worst};
+use crate::common::{devices, golden, print, session, worst};
 use crate::kernels::{cpu, run_case};
 use std::path::Path;
 use tabla::dtype::DType;
@@ -93,7 +93,8 @@ fn rings_answer_as_caches_that_keep_every_position() {
     }
 }
 
-/// The greatest difference of logits between a cache in q8_0 and one in f16, over their deviation.
+/// How far the logits of a cache in q8_0 are from those of one in f16: the root of their mean squared
+/// difference over their deviation, at worst.
 fn apart(path: &Path, options: &Options, tokens: &[u32]) -> f32 {
     let of = |cache_type| {
         let options = Options {
@@ -106,15 +107,15 @@ fn apart(path: &Path, options: &Options, tokens: &[u32]) -> f32 {
     let [mut coded, mut plain] = [DType::Q8_0, DType::F16].map(of);
     let bytes = [&coded, &plain].map(|s| s.facts().cache_bytes);
     assert_eq!(32 * bytes[0], 17 * bytes[1]);
-    let mut worst_of_all = 0.0f32;
-    for end in [1, 40, 65, tokens.len()] {
+    let ends = [1, 40, 65, tokens.len()].map(|end| {
         let [found, wanted] = [&mut coded, &mut plain].map(|s| logits(s, &tokens[..end]));
         let mean = wanted.iter().sum::<f32>() / wanted.len() as f32;
-        let squares = wanted.iter().map(|x| (x - mean).powi(2));
-        let deviation = (squares.sum::<f32>() / wanted.len() as f32).sqrt();
-        worst_of_all = worst_of_all.max(worst(&found, &wanted).1 / deviation);
-    }
-    worst_of_all
+        let deviation: f32 = wanted.iter().map(|x| (x - mean).powi(2)).sum();
+        let pairs = found.iter().zip(&wanted);
+        let difference: f32 = pairs.map(|(x, y)| (x - y).powi(2)).sum();
+        (difference / deviation).sqrt()
+    });
+    ends.into_iter().fold(0.0, f32::max)
 }
 
 #[test]
@@ -123,15 +124,8 @@ fn a_cache_of_codes_answers_nearly_as_one_of_f16() {
     for (device, options) in devices(Precision::Fast) {
         let path = golden("arch").join("bitnet_tq").join("model.gguf");
         let apart = apart(&path, &options, &tokens);
-        assert!(apart > 0.0 && apart < 0.1, "{device}: {apart}");
-    }
-    if let Some(path) = testdata("gguf/SmolLM2-135M-Instruct.Q4_1.gguf") {
-        let options = Options {
-            device: DeviceChoice::Cpu,
-            ..Options::default()
-        };
-        let apart = apart(&path, &options, &tokens[..70]);
-        assert!(apart > 0.0 && apart < 0.1, "{apart}");
+        print(&format!("a cache of codes on {device}: {apart:.1e}"));
+        assert!(apart > 0.0 && apart < 0.05, "{device}: {apart}");
     }
 }
 

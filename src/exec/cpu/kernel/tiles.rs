@@ -190,7 +190,10 @@ impl<'a, C: Stored> Cache<'a, C> {
 /// Keys, or values, that stay in the nearest cache while all query rows read them.
 pub(super) const PANEL: usize = 64;
 
-const _: () = assert!(PAGE as usize % PANEL == 0, "panels lie within pages");
+const _: () = assert!(
+    (PAGE as usize).is_multiple_of(PANEL),
+    "panels lie within pages"
+);
 
 /// Lanes of the widest vector.
 pub(super) const LANES_MAX: usize = 16;
