@@ -33,6 +33,7 @@ pub use hidden::{HiddenStates, LayerDifference, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
+pub use memory::CACHE_TYPES;
 pub use quantize::{
     Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
 };
@@ -126,6 +127,9 @@ pub struct Options {
     /// The storage type of [`HEAD_TYPES`] that the head is encoded in anew; `None` leaves it as it
     /// is stored. An embedding that is the head too stays what it is for looking tokens up.
     pub head_type: Option<DType>,
+    /// The storage type of the KV cache, of [`CACHE_TYPES`]; `None` takes f16, or f32 where
+    /// [`precision`](Self::precision) is exact.
+    pub cache_type: Option<DType>,
 }
 
 /// Positions of the KV cache when nobody asks for a number.
