@@ -9,6 +9,7 @@ mod bytelevel;
 mod charsmap;
 mod chat;
 mod fallback;
+mod grammar;
 mod index;
 mod json;
 mod model;
@@ -29,6 +30,7 @@ mod wordpiece;
 mod tests;
 
 pub use chat::{ChatTemplate, ChatTemplates, Choice, Conversation, Ends, FALLBACKS};
+pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
 pub use vocab::{Kind, Vocab};

@@ -15,6 +15,7 @@ mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod grammar;
 mod head;
 mod kernels;
 mod npy;
