@@ -29,7 +29,10 @@ mod wordpiece;
 #[cfg(test)]
 mod tests;
 
-pub use chat::{ChatTemplate, ChatTemplates, Choice, Conversation, Ends, FALLBACKS};
+pub use chat::{
+    Answer, AnswerFormat, AnswerStream, Call, ChatTemplate, ChatTemplates, Choice, Conversation,
+    Ends, FALLBACKS, Part,
+};
 pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};

@@ -13,7 +13,7 @@ use tabla::{ErrorKind, Source};
 const SCHEMAS: &str = include_str!("grammar/schemas.json");
 
 /// A generator of numbers that looks random.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
@@ -27,7 +27,7 @@ impl Random {
 
 /// What a walk measures.
 #[derive(Default)]
-struct Masks(Vec<Duration>);
+pub(crate) struct Masks(Vec<Duration>);
 
 impl Masks {
     /// Median, nine tenths and largest in microseconds.
@@ -52,7 +52,7 @@ const TOKENS_MAX: usize = 600;
 /// The text of an answer by a model that takes any token that is allowed; `None` where it would go
 /// on and on. It takes what ends or closes something as often as all others together, and once it
 /// is long the shortest of what is allowed.
-fn walk(
+pub(crate) fn walk(
     matcher: &mut Matcher,
     tokenizer: &Tokenizer,
     random: &mut Random,

@@ -6,6 +6,7 @@ mod batch;
 mod bf16;
 mod bitnet;
 mod blocks;
+mod calls;
 mod chat;
 mod checkpoints;
 mod common;

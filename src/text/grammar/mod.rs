@@ -18,6 +18,7 @@ mod tests;
 
 pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
+pub(in crate::text) use schema::bounded as plain_schema;
 
 use crate::error::{Error, ErrorKind, Result, bail};
 use serde_json::Value as Json;

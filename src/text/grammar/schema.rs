@@ -63,7 +63,7 @@ const KEYWORDS: &[(&str, Holds)] = &[
 ///
 /// # Errors
 /// `TooLarge` over the bounds, `Grammar` for references that lead nowhere or out of the schema.
-pub(super) fn bounded(schema: &Json) -> Result<Json> {
+pub(in crate::text) fn bounded(schema: &Json) -> Result<Json> {
     check_depth(schema)?;
     let bytes = schema.to_string().len();
     if bytes > BYTES_MAX {
