@@ -2,6 +2,7 @@
 //! be read.
 
 use crate::common::testdata;
+use crate::grammar::Walker;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::Source;
@@ -193,12 +194,11 @@ fn forced_calls_are_calls() {
         let compiled = engine
             .compile(&grammar)
             .unwrap_or_else(|e| panic!("{name}: {e}: {grammar:?}"));
-        let mut random = crate::grammar::Random(3);
+        let mut walker = Walker::new(&tokenizer);
         for _ in 0..8 {
-            let mut masks = crate::grammar::Masks::default();
-            let text =
-                crate::grammar::walk(&mut compiled.matcher(), &tokenizer, &mut random, &mut masks);
-            let Some(text) = text else { continue };
+            let Some(text) = walker.walk(&mut compiled.matcher()) else {
+                continue;
+            };
             let text = String::from_utf8(text).expect("UTF-8");
             let found = format.parse("", &text);
             assert_eq!(found.calls.len(), 1, "{name}: {text:?}");

@@ -13,7 +13,7 @@ use tabla::{ErrorKind, Source};
 const SCHEMAS: &str = include_str!("grammar/schemas.json");
 
 /// A generator of numbers that looks random.
-pub(crate) struct Random(pub(crate) u64);
+struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
@@ -49,54 +49,76 @@ const LONG: usize = 60;
 /// Tokens of a walk at most: what closes all that is open takes some more.
 const TOKENS_MAX: usize = 600;
 
-/// The text of an answer by a model that takes any token that is allowed; `None` where it would go
-/// on and on. It takes what ends or closes something as often as all others together, and once it
-/// is long the shortest of what is allowed.
-pub(crate) fn walk(
-    matcher: &mut Matcher,
-    tokenizer: &Tokenizer,
-    random: &mut Random,
-    masks: &mut Masks,
-) -> Option<Vec<u8>> {
-    let mut mask = vec![0; tokenizer.vocab_size().div_ceil(32)];
-    let mut text = Vec::new();
-    let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), b"}" | b"]" | b"\"" | b"null");
-    for count in 0..TOKENS_MAX {
-        let start = Instant::now();
-        matcher.mask(&mut mask).expect("a mask");
-        masks.0.push(start.elapsed());
-        let ids = (0..).take(tokenizer.vocab_size());
-        let allowed: Vec<u32> = ids
-            .filter(|id: &u32| mask[*id as usize / 32] & 1 << (id % 32) != 0)
-            .collect();
-        let ends = allowed.iter().any(|id| tokenizer.is_stop(*id));
-        assert_eq!(ends, matcher.may_end().expect("a state"), "ends");
-        if ends && (count > LONG || random.below(2) == 0 || matcher.is_done()) {
-            let end = allowed
-                .iter()
-                .find(|id| tokenizer.is_stop(**id))
-                .expect("one");
-            matcher.commit(*end).expect("allowed");
-            assert!(matcher.is_done());
-            return Some(text);
+/// A model that takes any token that is allowed.
+pub(crate) struct Walker<'t> {
+    tokenizer: &'t Tokenizer,
+    random: Random,
+    /// Tokens that close something.
+    closing: Vec<u32>,
+    pub(crate) masks: Masks,
+}
+
+fn is_allowed(mask: &[u32], id: u32) -> bool {
+    mask[id as usize / 32] & 1 << (id % 32) != 0
+}
+
+impl<'t> Walker<'t> {
+    pub(crate) fn new(tokenizer: &'t Tokenizer) -> Self {
+        let ids = (0u32..).take(tokenizer.vocab_size());
+        let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), b"}" | b"]" | b"\"" | b"null");
+        Self {
+            tokenizer,
+            random: Random(7),
+            closing: ids.filter(closes).collect(),
+            masks: Masks::default(),
         }
-        let closing: Vec<u32> = allowed.iter().copied().filter(closes).collect();
-        let words: Vec<u32> = allowed
-            .iter()
-            .copied()
-            .filter(|id| !tokenizer.is_stop(*id))
-            .collect();
-        let pool = if !closing.is_empty() && (count > LONG || random.below(2) == 0) {
-            &closing
-        } else {
-            &words
-        };
-        let token = pool[random.below(pool.len())];
-        text.extend_from_slice(tokenizer.token_bytes(token));
-        assert!(!tokenizer.is_control(token), "a token that is no text");
-        matcher.commit(token).expect("allowed");
     }
-    None
+
+    /// The text of an answer; `None` where it would go on and on. What ends or closes something is
+    /// taken as often as all else together, and always once the answer is long.
+    pub(crate) fn walk(&mut self, matcher: &mut Matcher) -> Option<Vec<u8>> {
+        let mut mask = vec![0; self.tokenizer.vocab_size().div_ceil(32)];
+        let mut text = Vec::new();
+        for count in 0..TOKENS_MAX {
+            let start = Instant::now();
+            matcher.mask(&mut mask).expect("a mask");
+            self.masks.0.push(start.elapsed());
+            let stops = self.tokenizer.stops();
+            let end = stops.iter().find(|id| is_allowed(&mask, **id));
+            assert_eq!(end.is_some(), matcher.may_end().expect("a state"), "ends");
+            let closes = count > LONG || self.random.below(2) == 0;
+            if let Some(end) = end.filter(|_| closes || matcher.is_done()) {
+                matcher.commit(*end).expect("allowed");
+                assert!(matcher.is_done());
+                return Some(text);
+            }
+            let closing = self
+                .closing
+                .iter()
+                .filter(|id| closes && is_allowed(&mask, **id));
+            let closing: Vec<u32> = closing.copied().collect();
+            let token = match closing.len() {
+                0 => self.any(&mut mask),
+                count => closing[self.random.below(count)],
+            };
+            text.extend_from_slice(self.tokenizer.token_bytes(token));
+            matcher.commit(token).expect("allowed");
+        }
+        None
+    }
+
+    /// One of the tokens that are allowed and do not end the answer.
+    fn any(&mut self, mask: &mut [u32]) -> u32 {
+        for id in self.tokenizer.stops() {
+            mask[*id as usize / 32] &= !(1 << (id % 32));
+        }
+        let count: u32 = mask.iter().map(|word| word.count_ones()).sum();
+        let place = self.random.below(count as usize);
+        let mut allowed = (0u32..)
+            .take(mask.len() * 32)
+            .filter(|id| is_allowed(mask, *id));
+        allowed.nth(place).expect("one of them")
+    }
 }
 
 /// Walks through every schema; all that comes out is JSON that the schema accepts.
@@ -106,7 +128,7 @@ fn check_schemas(name: &str, tokenizer: Tokenizer, walks: usize) {
     let engine = GrammarEngine::new(&tokenizer).expect(name);
     let made = start.elapsed();
     let groups: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("schemas");
-    let (mut random, mut masks) = (Random(7), Masks::default());
+    let mut walker = Walker::new(&tokenizer);
     let (mut whole, mut endless, mut odd) = (0, 0, 0);
     let (mut compiling, mut schemas) = (Vec::new(), 0);
     for (group, list) in &groups {
@@ -119,8 +141,7 @@ fn check_schemas(name: &str, tokenizer: Tokenizer, walks: usize) {
             let validator = validator.build(schema).expect("a schema");
             schemas += 1;
             for _ in 0..walks {
-                let mut matcher = compiled.matcher();
-                let Some(text) = walk(&mut matcher, &tokenizer, &mut random, &mut masks) else {
+                let Some(text) = walker.walk(&mut compiled.matcher()) else {
                     endless += 1;
                     continue;
                 };
@@ -153,7 +174,7 @@ fn check_schemas(name: &str, tokenizer: Tokenizer, walks: usize) {
         compiling[schemas / 2].as_micros(),
         compiling[schemas - 1].as_micros(),
     ));
-    masks.report(name);
+    walker.masks.report(name);
     let others = endless + odd;
     assert!(
         others * 10 <= whole,
@@ -170,12 +191,18 @@ fn what_schemas_let_through_they_accept() {
 /// The tokenizer of a file below the folder of real models.
 fn real(place: &str) -> Option<Tokenizer> {
     let path = testdata("")?.join(place);
-    if place.ends_with(".json") {
-        let text = std::fs::read_to_string(unpacked(&path)?).expect(place);
+    let file = unpacked(&path)?;
+    let tokenizer = if place.ends_with(".json") {
+        let text = std::fs::read_to_string(&file).expect(place);
         let config = std::fs::read_to_string(path.with_file_name("tokenizer_config.json"));
-        return Some(Tokenizer::from_json(&text, config.ok().as_deref()).expect(place));
+        Tokenizer::from_json(&text, config.ok().as_deref())
+    } else {
+        tabla::load_tokenizer(&Source::Path(file.clone()))
+    };
+    if file != path {
+        std::fs::remove_file(&file).expect("made here");
     }
-    Some(tabla::load_tokenizer(&Source::Path(unpacked(&path)?)).expect(place))
+    Some(tokenizer.expect(place))
 }
 
 #[test]

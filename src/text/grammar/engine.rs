@@ -64,8 +64,10 @@ impl GrammarEngine {
         if let Some(compiled) = self.find(&key) {
             return Ok(compiled);
         }
+        let factory = self.factory.clone();
+        let parser = apart(&self.threads, TIME, move || compile(&factory, bounded))?;
         let compiled = Arc::new(CompiledGrammar {
-            parser: Mutex::new(self.compile_apart(bounded)?),
+            parser: Mutex::new(parser),
             tokenizer: self.tokenizer.clone(),
         });
         self.keep(key, &compiled);
@@ -93,33 +95,34 @@ impl GrammarEngine {
         }
         kept.drain(..gone);
     }
+}
 
-    /// Compiles on a thread with a deep stack, and waits for it as long as it may take.
-    fn compile_apart(&self, grammar: Bounded) -> Result<Parser> {
-        let running = Running::one_more(&self.threads)?;
-        let factory = self.factory.clone();
-        let (sender, receiver) = sync_channel(1);
-        let compile = move || {
-            let _running = running;
-            // Nobody waits any more where this fails.
-            let _ = sender.send(compile(&factory, grammar));
-        };
-        thread::Builder::new()
-            .name("tabla-grammar".into())
-            .stack_size(STACK_BYTES)
-            .spawn(compile)
-            .map_err(|e| Error::new(ErrorKind::Memory, "a thread for a grammar").caused_by(e))?;
-        match receiver.recv_timeout(TIME) {
-            Ok(parser) => parser,
-            Err(RecvTimeoutError::Timeout) => bail!(
-                TooLarge,
-                "the grammar takes longer than {} seconds to compile",
-                TIME.as_secs()
-            ),
-            Err(RecvTimeoutError::Disconnected) => {
-                bail!(Internal, "the compiler of grammars panicked")
-            }
-        }
+/// Does work on a thread with a deep stack, and waits for it as long as it may take.
+fn apart<T: Send + 'static>(
+    threads: &Arc<AtomicUsize>,
+    time: Duration,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let running = Running::one_more(threads)?;
+    let (sender, receiver) = sync_channel(1);
+    let run = move || {
+        let _running = running;
+        // Nobody waits any more where this fails.
+        let _ = sender.send(work());
+    };
+    thread::Builder::new()
+        .name("tabla-grammar".into())
+        .stack_size(STACK_BYTES)
+        .spawn(run)
+        .map_err(|e| Error::new(ErrorKind::Memory, "a thread for a grammar").caused_by(e))?;
+    match receiver.recv_timeout(time) {
+        Ok(done) => done,
+        Err(RecvTimeoutError::Timeout) => bail!(
+            TooLarge,
+            "the grammar takes longer than {} seconds to compile",
+            time.as_secs()
+        ),
+        Err(RecvTimeoutError::Disconnected) => bail!(Internal, "the compiler of grammars panicked"),
     }
 }
 
@@ -192,5 +195,46 @@ impl CompiledGrammar {
 impl fmt::Debug for CompiledGrammar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompiledGrammar").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// The kind of the error of work on a thread.
+    fn kind(
+        threads: &Arc<AtomicUsize>,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Option<ErrorKind> {
+        let done = apart(threads, Duration::from_millis(50), work);
+        done.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_and_threads_are_counted() {
+        let threads = Arc::new(AtomicUsize::new(0));
+        let settle = || {
+            while threads.load(Ordering::Relaxed) > 0 {
+                thread::yield_now();
+            }
+        };
+        assert_eq!(kind(&threads, || Ok(())), None);
+        settle();
+        let mut held = Vec::new();
+        while held.len() < THREADS_MAX {
+            let (go_on, wait) = channel::<()>();
+            held.push(go_on);
+            let work = move || {
+                let _ = wait.recv();
+                Ok(())
+            };
+            assert_eq!(kind(&threads, work), Some(ErrorKind::TooLarge));
+        }
+        assert_eq!(kind(&threads, || Ok(())), Some(ErrorKind::State));
+        drop(held);
+        settle();
+        assert_eq!(kind(&threads, || Ok(())), None);
     }
 }
