@@ -22,7 +22,8 @@ fn main() {
 
     let mut rows = String::new();
     let mut modules = String::new();
-    let mut shared = String::new();
+    let mut shared = BTreeMap::new();
+    let mut page = None;
     for stem in files
         .keys()
         .filter_map(|f| f.strip_suffix(".wgsl"))
@@ -41,11 +42,10 @@ fn main() {
                 params.get_or_insert_with(|| own.clone()) == &own,
                 "{name}: Params vary"
             );
-            if shared.is_empty() {
-                for shared_struct in ["Row", "State"] {
-                    if let Some(text) = struct_of(&module, shared_struct) {
-                        shared.push_str(&text);
-                    }
+            page = page.or(constant(&module, "PAGE"));
+            for name in ["Row", "State", "Sampler"] {
+                if let Some(text) = struct_of(&module, name) {
+                    shared.insert(name, text);
                 }
             }
             rows.push_str(&row(which, &module));
@@ -61,9 +61,12 @@ fn main() {
         .iter()
         .map(|(f, t)| format!("    ({f:?}, {t:?}),\n"))
         .collect();
+    let shared: String = shared.into_values().collect();
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it")).join("shaders.rs");
+    let page = page.expect("shaders that read the cache have const PAGE");
     let text = format!(
-        "use bytemuck::{{Pod, Zeroable}};\n{HEADER}{shared}{modules}\
+        "use bytemuck::{{Pod, Zeroable}};\n{HEADER}\
+         /// Positions of a page of the KV cache.\npub const PAGE: u32 = {page};\n{shared}{modules}\
          pub static SHADERS: &[Shader] = &[\n{rows}];\n\
          pub static SOURCES: &[(&str, &str)] = &[\n{sources}];\n"
     );

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level, Options};
-use tabla::exec::state::{Row, State};
+use tabla::exec::state::{Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{
     Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
 };
+use tabla::op::pages::Pages;
 use tabla::op::table::{Place, Table};
 use tabla::{plan, quant};
 
@@ -113,12 +114,25 @@ impl Tensors for Model {
     }
 }
 
+/// Those of one sequence without windows.
+fn pages() -> Pages {
+    Pages::new(1, 4096, &[], 1)
+}
+
 fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor> {
     let program = Program {
         tables: Arc::from([table]),
         tensors: model.clone(),
     };
-    cpu::link(program, options).expect("it links")
+    let mut slots = program.tables.iter().flat_map(|table| &table.slots);
+    let paged = slots.any(|slot| slot.place == Place::Pages);
+    let mut executor = cpu::link(program, options).expect("it links");
+    if paged {
+        let table = pages().in_order(1);
+        let bytes = bytemuck::cast_slice(&table);
+        executor.write(Place::Pages, 0, bytes).expect("it fits");
+    }
+    executor
 }
 
 fn compile(
@@ -133,7 +147,7 @@ fn compile(
         logits: LogitRows::Last,
         sequences: 1,
         context: 4096,
-        rows: tokens,
+        pages: pages(),
         cache: DType::F16,
         part: 0,
     };
@@ -147,12 +161,6 @@ fn start(executor: &mut dyn Executor, live: u32, position: u32) {
     let state = State {
         live,
         context: 4096,
-        temperature: 0.8,
-        top_p: 0.95,
-        top_k: 40,
-        min_p: 0.05,
-        repeat_penalty: 1.1,
-        repeat_last: 64,
         ..State::default()
     };
     let mut bytes = bytemuck::bytes_of(&state).to_vec();
@@ -225,7 +233,7 @@ fn gemv(name: &str, dtype: DType, options: &Options) {
     start(&mut *executor, 1, 0);
     let bytes = model.weight(0);
     let [best_probe, probe] = probe(bytes, options);
-    let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
+    let times = time(|| executor.run(0, (0..1).into(), 1).expect("it runs"));
     let [best, median] = times.map(|t| bytes.len() as f64 / t / 1e9);
     let share = median / probe * 100.0;
     println!(
@@ -246,7 +254,7 @@ fn gemm(name: &str, dtype: DType, options: &Options) {
     start(&mut *executor, tokens, 0);
     let operations = 2.0 * f64::from(rows) * f64::from(cols) * f64::from(tokens);
     let before = cpu::peak(options).expect("an available level");
-    let times = time(|| executor.run(0, 0..1, 1).expect("it runs"));
+    let times = time(|| executor.run(0, (0..1).into(), 1).expect("it runs"));
     let [best, median] = times.map(|t| operations / t / 1e9);
     let after = cpu::peak(options).expect("an available level");
     let integer = dtype.facts().block > 1 && options.precision == Precision::Fast;
@@ -346,7 +354,7 @@ fn decode(dtype: DType, threads: u32) {
     let mut executor = link(&model, single, &options);
     for depth in [0, 1024, 3000] {
         start(&mut *executor, 1, depth);
-        let times = time(|| executor.run(0, 0..cmds, 1).expect("it runs"));
+        let times = time(|| executor.run(0, (0..cmds).into(), 1).expect("it runs"));
         let [best, median] = times.map(|t| 1.0 / t);
         let gbs = read as f64 * median / 1e9;
         println!(
@@ -357,7 +365,8 @@ fn decode(dtype: DType, threads: u32) {
     let cmds = batch.cmds.len();
     let mut executor = link(&model, batch, &options);
     start(&mut *executor, 128, 0);
-    let [best, median] = time(|| executor.run(0, 0..cmds, 1).expect("it runs")).map(|t| 128.0 / t);
+    let [best, median] =
+        time(|| executor.run(0, (0..cmds).into(), 1).expect("it runs")).map(|t| 128.0 / t);
     println!("prefill {dtype}: {median:.0} tok/s (best {best:.0}) in chunks of 128");
 }
 
@@ -377,15 +386,26 @@ fn pick(threads: u32) {
         .collect();
     let bytes: &[u8] = bytemuck::cast_slice(&logits);
     executor.write(Place::Logits, 0, bytes).expect("it fits");
+    let sampler = Sampler {
+        temperature: 0.8,
+        top_p: 0.95,
+        top_k: 40,
+        min_p: 0.05,
+        repeat_penalty: 1.1,
+        repeat_last: 64,
+        ..SAMPLER_OFF
+    };
+    let bytes = bytemuck::bytes_of(&sampler);
+    executor.write(Place::Samplers, 0, bytes).expect("it fits");
     // Differences of beginnings: a filter works on what those before it left.
     for (i, name) in names.iter().enumerate() {
         let [_, median] = time(|| {
             start(&mut *executor, 1, 100);
-            executor.run(0, 0..i, 1).expect("it runs");
+            executor.run(0, (0..i).into(), 1).expect("it runs");
         });
         let [_, with] = time(|| {
             start(&mut *executor, 1, 100);
-            executor.run(0, 0..i + 1, 1).expect("it runs");
+            executor.run(0, (0..i + 1).into(), 1).expect("it runs");
         });
         println!("pick {name}: {:.0} us", (with - median) * 1e6);
     }

@@ -255,7 +255,7 @@ typedef struct TablaLoadOptions {
 } TablaLoadOptions;
 
 /**
- * How the next token is picked: penalty, temperature, top-k, top-p, min-p, then a draw.
+ * How the next token is picked: penalty, top-k, top-p, min-p, temperature, then a draw.
  * `tabla_generate_options_init` fills in the defaults.
  */
 typedef struct TablaGenerateOptions {

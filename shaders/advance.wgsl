@@ -1,10 +1,11 @@
 // token[t] = ids[t], position[t] += 1; history[sequence[t], position[t]] = ids[t]; rows that are done go last
 //
 // ids: [tokens].  history: [sequences, context], token by position.  A row is done where its token
-// is a stop token or its position outside the context: it changes places with the last live one,
+// is a stop token of its sequence or its position outside the context: it changes places with the last live one,
 // and no longer counts.  One workgroup; its first lane changes the places.
 
 #import state
+#import sampler
 
 const WG = 64u;
 const UNITS = 1u;
@@ -15,7 +16,8 @@ struct Params { tokens: u32 }
 
 @group(0) @binding(0) var<storage, read> ids: array<u32>;
 @group(0) @binding(1) var<storage, read_write> history: array<u32>;
-@group(0) @binding(2) var<storage, read_write> state: State;
+@group(0) @binding(2) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(3) var<storage, read_write> state: State;
 var<immediate> params: Params;
 
 fn advance(row: Row, token: u32) -> Row {
@@ -25,8 +27,8 @@ fn advance(row: Row, token: u32) -> Row {
     if (next.position >= state.context) {
         next.done = FULL;
     }
-    for (var i = 0u; i < min(state.stop_count, STOPS); i++) {
-        if (state.stops[i] == token) {
+    for (var i = 0u; i < min(samplers[row.sequence].stop_count, STOPS); i++) {
+        if (samplers[row.sequence].stops[i] == token) {
             next.done = STOPPED;
         }
     }

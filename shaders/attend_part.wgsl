@@ -11,24 +11,25 @@
 #import state
 #import keys_values
 #import reduce4
-#import ring
+#import span
 #import tanh
 
 const WG = 128u;
 const UNITS = 1u;
 const LOWEST = -3.0e38;
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, ring: u32, part: u32, parts: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32, part: u32, parts: u32 }
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<storage, read> state: State;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
 // [column], a query head in each component.
 var<workgroup> query: array<vec4<f32>, 512>;
-// [position], likewise.
+// [position], likewise, and the row of each.
 var<workgroup> mass: array<vec4<f32>, WG>;
+var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
 fn bent(score: vec4<f32>) -> vec4<f32> {
@@ -79,7 +80,7 @@ fn main(
         return;
     }
     let count = min(params.part, seen - begin);
-    let span = Span(row.sequence * params.ring, (end - seen + begin) % params.ring, count, params.ring);
+    let span = Span(pages_of(row.sequence), end - seen + begin, count);
 
     // Heads past the last are computed as the last and not written.
     let first = unit / params.parts % fours * 4u;
@@ -104,8 +105,10 @@ fn main(
     for (var done = 0u; done < count; done += WG) {
         let i = done + lane.index;
         var score = vec4(LOWEST);
+        var own = 0u;
         if (i < count) {
-            let at = row_of(span, i) * stride + column;
+            own = row_of(span, i);
+            let at = own * stride + column;
             var dots = vec4(0.0);
             for (var o = 0u; o < octets; o++) {
                 let k = key(at + o);
@@ -121,6 +124,7 @@ fn main(
         let weight = select(vec4(0.0), exp(score - top), i < count);
         peak = top;
         mass[lane.index] = weight;
+        rows[lane.index] = own;
         total = total * decay + weight;
         a = Eight(a.lo * decay.x, a.hi * decay.x);
         b = Eight(b.lo * decay.y, b.hi * decay.y);
@@ -129,7 +133,7 @@ fn main(
         workgroupBarrier();
         if (lane.index < step * octets) {
             for (var j = lane.index / octets; j < min(WG, count - done); j += step) {
-                let v = value(row_of(span, done + j) * stride + column + mine);
+                let v = value(rows[j] * stride + column + mine);
                 let m = mass[j];
                 a = Eight(a.lo + m.x * v.lo, a.hi + m.x * v.hi);
                 b = Eight(b.lo + m.y * v.lo, b.hi + m.y * v.hi);

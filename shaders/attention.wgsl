@@ -1,15 +1,15 @@
 // y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// Caches: [sequences, ring, kv_heads, head_dim], position p in row p % ring of its sequence.  `seen`
-// are the last `window` positions up to its own.
+// Caches: [rows, kv_heads, head_dim], a position of a sequence in the row that its pages say.
+// `seen` are the last `window` positions up to its own.
 
 #import grid
 #import state
 #import attention
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, ring: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32 }
 
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<storage, read> state: State;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;

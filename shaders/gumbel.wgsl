@@ -1,20 +1,23 @@
-// y[i] += -ln(-ln(u(seed, position, i)))
+// y[t, i] += -ln(-ln(u(seed, position[t], i)))
 //
-// y: [vocab] f32; -inf stays.  u = (word >> 9 + 1/2) 2^-23, the word of i being lane i % 4 of
-// Philox4x32-10 with key seed, counter (i / 4, position + 1, 0, 0).  One lane per element.
+// y: [tokens, vocab] f32; -inf stays, and where the temperature is 0 all do.
+// u = (word >> 9 + 1/2) 2^-23, the word of i being lane i % 4 of Philox4x32-10 with key seed,
+// counter (i / 4, position + 1, 0, 0).  One lane per element.
 
 #import grid
 #import state
+#import sampler
 #import philox
 #import ln
 
 const WG = 256u;
 const UNITS = 256u;
 
-struct Params { vocab: u32 }
+struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
@@ -24,11 +27,15 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
-    if (state.live == 0u || i >= params.vocab) {
+    if (group.y >= min(params.tokens, state.live) || i >= params.vocab) {
         return;
     }
-    let counter = vec4(i / 4u, state.row[0].position + 1u, 0u, 0u);
-    let word = philox(counter, vec2(state.seed_lo, state.seed_hi))[i % 4u];
+    let row = state.row[group.y];
+    if (samplers[row.sequence].temperature <= 0.0) {
+        return;
+    }
+    let key = vec2(samplers[row.sequence].seed_lo, samplers[row.sequence].seed_hi);
+    let word = philox(vec4(i / 4u, row.position + 1u, 0u, 0u), key)[i % 4u];
     let u = (f32(word >> 9u) + 0.5) * 1.1920928955078125e-7;
-    y[i] += -ln(-ln(u));
+    y[group.y * params.vocab + i] += -ln(-ln(u));
 }

@@ -1,8 +1,9 @@
-// y[i] = -inf where softmax(y)[i] < min_p max(softmax(y)), which is y[i] < max(y) + ln(min_p)
+// y[t, i] = -inf where softmax(y[t, :])[i] < min_p max(softmax(y[t, :])), which is y[t, i] < max(y[t, :]) + ln(min_p)
 //
-// y: [vocab] f32.  One workgroup.
+// y: [tokens, vocab] f32.  One workgroup per token.
 
 #import state
+#import sampler
 #import reduce
 #import keys
 #import ln
@@ -10,25 +11,31 @@
 const WG = 256u;
 const UNITS = 1u;
 
-struct Params { vocab: u32 }
+struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
-fn main(lane: Lane) {
-    if (state.live == 0u || state.min_p <= 0.0) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
         return;
     }
+    let min_p = samplers[state.row[group.y].sequence].min_p;
+    if (min_p <= 0.0) {
+        return;
+    }
+    let base = group.y * params.vocab;
     var top = minus_inf();
     for (var i = lane.index; i < params.vocab; i += WG) {
-        top = select(top, y[i], y[i] > top);
+        top = select(top, y[base + i], y[base + i] > top);
     }
-    let least = reduce_max(lane, top) + ln(state.min_p);
+    let least = reduce_max(lane, top) + ln(min_p);
     for (var i = lane.index; i < params.vocab; i += WG) {
-        if (y[i] < least) {
-            y[i] = minus_inf();
+        if (y[base + i] < least) {
+            y[base + i] = minus_inf();
         }
     }
 }

@@ -1,27 +1,29 @@
-// q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v
+// q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
-// freqs: [rope_dim / 2] f32, radians per position.  Caches: [sequences, ring, kv_heads, head_dim]
-// in pairs: a row goes to its own sequence.  One workgroup per token and head, those of k and v after those of q.
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim] in pairs, a
+// position of a sequence in the row that its pages say.  One workgroup per token and head, those of
+// k and v after those of q.
 // A row whose position is outside the context is left alone.
 
 #import grid
 #import state
 #import cache
+#import pages
 #import rope
 
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim: u32, half_split: u32, magnitude: f32, ring: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim: u32, half_split: u32, magnitude: f32, stride: u32, first: u32, ring: u32 }
 
 @group(0) @binding(0) var<storage, read> k: array<f32>;
 @group(0) @binding(1) var<storage, read> v: array<f32>;
 @group(0) @binding(2) var<storage, read> freqs: array<f32>;
-@group(0) @binding(3) var<storage, read_write> q: array<f32>;
-@group(0) @binding(4) var<storage, read_write> k_cache: array<Pair>;
-@group(0) @binding(5) var<storage, read_write> v_cache: array<Pair>;
-@group(0) @binding(6) var<storage, read> state: State;
+@group(0) @binding(4) var<storage, read_write> q: array<f32>;
+@group(0) @binding(5) var<storage, read_write> k_cache: array<Pair>;
+@group(0) @binding(6) var<storage, read_write> v_cache: array<Pair>;
+@group(0) @binding(7) var<storage, read> state: State;
 var<immediate> params: Params;
 
 // Element i of the head of k that begins at base, turned.
@@ -62,7 +64,7 @@ fn main(
     }
     let pairs = params.head_dim / 2u;
     let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
-    let row = state.row[token].sequence * params.ring + position % params.ring;
+    let row = row_at(pages_of(state.row[token].sequence), position);
     let to = (row * params.kv_heads + head - params.heads) * pairs;
     for (var p = lane; p < pairs; p += WG) {
         let i = 2u * p;

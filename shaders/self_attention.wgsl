@@ -21,6 +21,13 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
+// Rows that are looked at: count of them from first on.
+struct Span { first: u32, count: u32 }
+
+fn row_of(span: Span, i: u32) -> u32 {
+    return span.first + i;
+}
+
 fn key(i: u32) -> vec2<f32> {
     return vec2(k[2u * i], k[2u * i + 1u]);
 }
@@ -60,5 +67,5 @@ fn main(
     }
     let first = token - min(min(params.reach, state.row[token].position), token);
     let end = end_of(token, token + 1u + min(params.reach, live - 1u - token));
-    attend(token, head, Span(0u, first, end - first, params.tokens), 0.0, lane);
+    attend(token, head, Span(first, end - first), 0.0, lane);
 }

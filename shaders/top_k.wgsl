@@ -1,17 +1,19 @@
-// y[i] = -inf below the k-th largest
+// y[t, i] = -inf below the k-th largest
 //
-// y: [vocab] f32.  Equals of the k-th stay.  One workgroup.
+// y: [tokens, vocab] f32.  Equals of the k-th stay.  One workgroup per token.
 
 #import state
+#import sampler
 #import select
 
 const WG = 256u;
 const UNITS = 1u;
 
-struct Params { vocab: u32 }
+struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
 fn weight_of(v: f32) -> u32 {
@@ -19,14 +21,22 @@ fn weight_of(v: f32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(@builtin(local_invocation_index) lane: u32) {
-    if (state.live == 0u || state.top_k == 0u || state.top_k >= params.vocab) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    if (group.y >= min(params.tokens, state.live)) {
         return;
     }
-    let least = threshold(lane, state.top_k);
+    let k = samplers[state.row[group.y].sequence].top_k;
+    if (k == 0u || k >= params.vocab) {
+        return;
+    }
+    base = group.y * params.vocab;
+    let least = threshold(lane, k);
     for (var i = lane; i < params.vocab; i += WG) {
-        if (key_of(y[i]) < least) {
-            y[i] = minus_inf();
+        if (key_of(y[base + i]) < least) {
+            y[base + i] = minus_inf();
         }
     }
 }

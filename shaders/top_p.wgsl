@@ -1,9 +1,10 @@
-// y[i] = -inf outside the smallest set of the largest whose softmax sums to top_p
+// y[t, i] = -inf outside the smallest set of the largest whose softmax sums to top_p
 //
-// y: [vocab] f32.  Equals of the last stay, and the largest always.  One workgroup.
+// y: [tokens, vocab] f32.  Equals of the last stay, and the largest always.  One workgroup per token.
 // Mass is counted in units of 2^-31, whose sums are the same in any order.
 
 #import state
+#import sampler
 #import reduce
 #import select
 
@@ -11,10 +12,11 @@ const WG = 256u;
 const UNITS = 1u;
 const ONE = 2147483648.0;
 
-struct Params { vocab: u32 }
+struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
 var<private> peak: f32;
@@ -25,26 +27,31 @@ fn weight_of(v: f32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(lane: Lane) {
-    if (state.live == 0u || state.top_p >= 1.0) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
         return;
     }
+    let top_p = samplers[state.row[group.y].sequence].top_p;
+    if (top_p >= 1.0) {
+        return;
+    }
+    base = group.y * params.vocab;
     var top = minus_inf();
     for (var i = lane.index; i < params.vocab; i += WG) {
-        top = select(top, y[i], y[i] > top);
+        top = select(top, y[base + i], y[base + i] > top);
     }
     peak = reduce_max(lane, top);
     var sum = 0.0;
     for (var i = lane.index; i < params.vocab; i += WG) {
-        if (y[i] <= peak) {
-            sum += exp(y[i] - peak);
+        if (y[base + i] <= peak) {
+            sum += exp(y[base + i] - peak);
         }
     }
     units = ONE / reduce_sum(lane, sum);
-    let least = threshold(lane.index, max(u32(state.top_p * ONE), 1u));
+    let least = threshold(lane.index, max(u32(top_p * ONE), 1u));
     for (var i = lane.index; i < params.vocab; i += WG) {
-        if (key_of(y[i]) < least) {
-            y[i] = minus_inf();
+        if (key_of(y[base + i]) < least) {
+            y[base + i] = minus_inf();
         }
     }
 }

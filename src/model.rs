@@ -5,6 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu::Device;
 use crate::exec::{Executor, Upload};
+use crate::op::builder::FEW_TOKENS;
+use crate::op::pages::Pages;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
@@ -15,15 +17,11 @@ use std::time::Duration;
 /// where they were loaded with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableId {
-    /// One token in, the likeliest next token out. Further tables of this name do so for a token
-    /// of several sequences each.
-    Greedy,
-    /// One token in, a drawn next token out.
-    Sampled,
+    /// One token in, the next one out, by one of its tails. Further tables of this name do so for
+    /// several rows: a token of several sequences each, or some tokens of one.
+    Step,
     /// A chunk of tokens in, the logits of the last one out.
     Batch,
-    /// A few tokens in, the logits of each out.
-    Score,
     /// A chunk of tokens in, the last layer's normed rows out.
     Embed,
 }
@@ -32,17 +30,18 @@ impl TableId {
     /// Its name in listings.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Greedy => "greedy",
-            Self::Sampled => "sampled",
+            Self::Step => "step",
             Self::Batch => "batch",
-            Self::Score => "score",
             Self::Embed => "embed",
         }
     }
 }
 
-/// Rows of the tables that take a token of several sequences, at most.
-pub(crate) const STEP_ROWS_MAX: u32 = 16;
+/// Rows of the tables for steps, at most.
+pub(crate) const STEP_ROWS_MAX: u32 = FEW_TOKENS;
+
+/// Rows of the one that yields logits of some tokens of a sequence.
+pub(crate) const SCORE_TOKENS: u32 = 8;
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -155,9 +154,8 @@ pub struct Model {
     pub(crate) executor: Box<dyn Executor>,
     /// The tables, each with the name of a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
-    /// So many positions can be forgotten without computing earlier ones again: what rings of
-    /// layers with a window hold beyond it.
-    pub(crate) rewind: usize,
+    /// How its KV cache lies in pages.
+    pub(crate) pages: Pages,
     /// What its files say of embeddings.
     pub(crate) embedding: Embedding,
     /// Text to tokens and back.
@@ -203,7 +201,7 @@ impl Model {
 
     /// Whether it yields embeddings alone.
     pub fn is_encoder(&self) -> bool {
-        self.table(TableId::Greedy).is_none()
+        self.table(TableId::Step).is_none()
     }
 
     /// The place of a table among all.
@@ -214,6 +212,23 @@ impl Model {
     pub(crate) fn at(&self, id: TableId) -> Result<usize> {
         let at = self.tables.iter().position(|table| table.name == id.name());
         at.map_or_else(|| Err(self.lacks(id)), Ok)
+    }
+
+    /// The narrowest table for steps that has so many rows, or the widest one.
+    ///
+    /// # Errors
+    ///
+    /// `State` where the model is an encoder.
+    pub(crate) fn step(&self, rows: usize) -> Result<usize> {
+        let first = self.at(TableId::Step)?;
+        let steps = (0..)
+            .zip(&*self.tables)
+            .filter(|(_, table)| table.name == TableId::Step.name());
+        let mut wide = steps
+            .clone()
+            .filter(|(_, table)| table.tokens as usize >= rows);
+        let found = wide.next().or_else(|| steps.last());
+        Ok(found.map_or(first, |(at, _)| at))
     }
 
     fn lacks(&self, id: TableId) -> Error {

@@ -359,7 +359,7 @@ pub(crate) struct InspectArgs {
 pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Which table [default: greedy; of an encoder embed]
+    /// Which table [default: the step table of one row; of an encoder embed]
     #[arg(long, value_enum)]
     pub(crate) which: Option<Which>,
     /// Writes one JSON array of commands
@@ -398,14 +398,10 @@ fn ids(text: &str) -> Result<Ids, String> {
 /// Which of a model's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Which {
-    /// One token in, the likeliest next token out
-    Greedy,
-    /// One token in, a drawn next token out
-    Sampled,
+    /// A token in for each row, the next one out
+    Step,
     /// A chunk of tokens in, the logits of the last one out
     Batch,
-    /// A few tokens in, the logits of each out
-    Score,
     /// A chunk of tokens in, the last layer's normed rows out
     Embed,
     /// Every table

@@ -273,7 +273,7 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
     let bytes: f64 = match cmd.op {
         Op::Attention | Op::AttendPart => cached()
-            .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(s.rows)))
+            .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(table.window(cmd))))
             .sum(),
         Op::RopeKv => cached().map(|s| row_bytes(s.bytes(), s.rows) * live).sum(),
         Op::Embed | Op::EmbedAdd => {
@@ -292,8 +292,8 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
     } else {
         1.0
     };
-    if let (Op::Attention | Op::AttendPart, Some(keys)) = (cmd.op, cached().next()) {
-        let positions = f64::from(keys.rows);
+    if matches!(cmd.op, Op::Attention | Op::AttendPart) {
+        let positions = f64::from(table.window(cmd));
         share *= seen.min(positions) / positions;
     }
     (bytes * runs, cost.flops as f64 * share * runs)

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{npy, terminal};
 use serde_json::{Value, json};
 use std::path::Path;
-use tabla::op::table::{DispatchCmd, Place, Table};
+use tabla::op::table::{DispatchCmd, Place, Table, Tail};
 use tabla::{LayerDifference, Options, Precision, Source};
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
@@ -70,6 +70,7 @@ fn command(table: &Table, at: usize, cmd: &DispatchCmd) -> Value {
     json!({
         "table": table.name,
         "index": at,
+        "tail": table.tail_of(at).map(Tail::name),
         "op": cmd.op.name(),
         "kernel": cmd.kernel.name(),
         "label": table.labels.get(cmd.label as usize),
@@ -90,8 +91,10 @@ fn place(place: Place) -> String {
         Place::Keys(n) => format!("keys {n}"),
         Place::Values(n) => format!("values {n}"),
         Place::Scratch(n) => format!("scratch {n}"),
+        Place::Pages => "pages".to_string(),
         Place::State => "state".to_string(),
         Place::History => "history".to_string(),
+        Place::Samplers => "samplers".to_string(),
         Place::Logits => "logits".to_string(),
         Place::Scores => "scores".to_string(),
         Place::Hidden => "hidden".to_string(),

@@ -376,11 +376,17 @@ fn inspect_shows_a_folder() {
 #[test]
 fn tables_are_listed() {
     let text = tabla(&["table", "--device", "cpu"]);
-    assert!(text.text().starts_with("; table greedy"), "{}", text.text());
+    assert!(text.text().starts_with("; table step"), "{}", text.text());
     assert!(text.text().contains("argmax"));
     let all = tabla(&["table", "--device", "cpu", "--which", "all"]);
-    for name in ["greedy", "sampled", "batch", "score"] {
-        assert!(all.text().contains(&format!("; table {name}")), "{name}");
+    for name in [
+        "table step, 1",
+        "table step, 8",
+        "table batch",
+        "greedy",
+        "sampled",
+    ] {
+        assert!(all.text().contains(&format!("; {name}")), "{name}");
     }
     let cmds = tabla(&["table", "--device", "cpu", "--json"]).json();
     let cmds = cmds.as_array().expect("an array");

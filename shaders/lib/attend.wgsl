@@ -1,20 +1,22 @@
 // y[t, h, :] = softmax(scale q[t, h, :] . k[rows, g, :]) v[rows, g, :], by a workgroup of WG lanes.
 //
 // The shader has q and y, [tokens, heads, head_dim] f32, key(i) and value(i), pair i of what is
-// [rows, kv_heads, head_dim], and these numbers in its Params. head_dim is even and at most 4 WG.
+// [rows, kv_heads, head_dim], a Span of `count` rows with row_of(span, i), and these numbers in its
+// Params. head_dim is even and at most 4 WG.
 //
 // Online softmax over tiles of WG rows: in a tile a lane first scores one row, then sums four
 // elements over every parts-th row. Tiles begin at the first row of the span, so the order of
 // the sums depends on nothing but the span.
 
 #import reduce
-#import ring
 #import tanh
 
 const LOWEST = -3.0e38;
 
 var<workgroup> query: array<vec2<f32>, 2u * WG>;
+// Of each row of a tile its weight and where it lies.
 var<workgroup> mass: array<f32, WG>;
+var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
 // A score, bent towards softcap at most; 0 leaves it.
@@ -47,8 +49,10 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     for (var first = 0u; first < span.count; first += WG) {
         let i = first + lane.index;
         var score = LOWEST;
+        var row = 0u;
         if (i < span.count) {
-            let at = row_of(span, i) * stride + column;
+            row = row_of(span, i);
+            let at = row * stride + column;
             var dots = 0.0;
             for (var p = 0u; p < pairs; p++) {
                 dots += dot(query[p], key(at + p));
@@ -60,12 +64,13 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
         let weight = select(0.0, exp(score - top), i < span.count);
         peak = top;
         mass[lane.index] = weight;
+        rows[lane.index] = row;
         total = total * decay + weight;
         sum *= decay;
         workgroupBarrier();
         if (part < parts) {
             for (var j = part; j < min(WG, span.count - first); j += parts) {
-                let at = row_of(span, first + j) * stride + mine;
+                let at = rows[j] * stride + mine;
                 sum += mass[j] * vec4(value(at.x), value(at.y));
             }
         }

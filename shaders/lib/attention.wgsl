@@ -1,6 +1,7 @@
 // Attention, a workgroup per token and head.
 
 #import cache
+#import span
 #import attend
 
 const WG = 128u;
@@ -32,6 +33,6 @@ fn main(
     let row = state.row[token];
     let end = min(row.position + 1u, state.context);
     let count = min(end, params.window);
-    let span = Span(row.sequence * params.ring, (end - count) % params.ring, count, params.ring);
+    let span = Span(pages_of(row.sequence), end - count, count);
     attend(token, head, span, params.softcap, lane);
 }

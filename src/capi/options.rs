@@ -74,7 +74,7 @@ pub struct TablaLoadOptions {
     pub embeddings: u32,
 }
 
-/// How the next token is picked: penalty, temperature, top-k, top-p, min-p, then a draw.
+/// How the next token is picked: penalty, top-k, top-p, min-p, temperature, then a draw.
 /// `tabla_generate_options_init` fills in the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

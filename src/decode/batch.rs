@@ -1,12 +1,12 @@
 //! A batch: several sequences of one model that go on together, a token of each in one pass.
 
-use super::Finish;
-use super::rows::{PICKS_MAX, Picks, Stretch, append, pass, wait, write_rows, write_stops};
+use super::rows::{PICKS_MAX, Picks, Stretch, append, pass, wait, write_rows, write_sampler};
+use super::{Finish, Sampling};
 use crate::device::{DeviceKind, Profile};
 use crate::error::{Result, bail};
-use crate::exec::state::{RUNNING, Row, STOPPED, STOPS_MAX, State, state_bytes};
+use crate::exec::state::{RUNNING, Row, STOPPED, STOPS_MAX, state_bytes};
 use crate::model::{Facts, Model, TableId};
-use crate::op::table::Place;
+use crate::op::table::{Place, Tail};
 use crate::text::Tokenizer;
 use std::ops::Range;
 
@@ -54,10 +54,10 @@ impl Batch {
     ///
     /// `State` for an encoder.
     pub fn new(model: Model) -> Result<Self> {
-        model.at(TableId::Greedy)?;
+        model.at(TableId::Step)?;
         let sequences = model.facts.sequences as usize;
         let steps = (0..).zip(&*model.tables);
-        let steps = steps.filter(|(_, table)| table.name == TableId::Greedy.name());
+        let steps = steps.filter(|(_, table)| table.name == TableId::Step.name());
         let mut steps: Vec<Step> = steps
             .map(|(table, found)| Step {
                 table,
@@ -254,11 +254,13 @@ impl Batch {
                 done: RUNNING,
             }
         });
-        let mut head = State::default();
-        write_stops(&mut head, stops);
-        write_rows(&mut self.model, &mut self.state, head, rows)?;
-        let end = self.model.tables[table].cmds.len();
-        self.model.executor.run(table, 0..end, times)?;
+        write_rows(&mut self.model, &mut self.state, rows)?;
+        let sampler = Sampling::GREEDY.sampler(stops);
+        for &sequence in group {
+            write_sampler(&mut self.model, sequence, &sampler)?;
+        }
+        let cmds = self.model.tables[table].pass(Tail::Greedy);
+        self.model.executor.run(table, cmds, times)?;
         let sequences = group.iter().map(|&sequence| {
             let tokens = &self.sequences[sequence as usize].tokens;
             (sequence, tokens.len())
@@ -340,9 +342,9 @@ mod tests {
             let batch = Batch::new(model).expect("it generates");
             batch.steps.iter().map(|step| step.rows).collect::<Vec<_>>()
         };
-        assert_eq!(rows(0), [1]);
-        assert_eq!(rows(3), [1, 2, 3]);
+        assert_eq!(rows(0), [1, 8]);
+        assert_eq!(rows(3), [1, 2, 4, 8]);
         assert_eq!(rows(16), [1, 2, 4, 8, 16]);
-        assert_eq!(rows(100), [1, 2, 4, 8, 16]);
+        assert_eq!(rows(100), [1, 2, 4, 8, 16, 32]);
     }
 }

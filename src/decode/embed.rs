@@ -3,7 +3,7 @@
 use super::Session;
 use super::rows::write_rows;
 use crate::error::{Context, Result, bail};
-use crate::exec::state::{Row, State};
+use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::table::Place;
 use crate::text::Encode;
@@ -189,10 +189,9 @@ impl Session {
             let live = write_rows(
                 &mut self.model,
                 &mut self.state,
-                State::default(),
                 rows.by_ref().take(hidden.len() / width),
             )?;
-            self.model.executor.run(*table, 0..end, 1)?;
+            self.model.executor.run(*table, (0..end).into(), 1)?;
             let seen = &mut hidden[..live * width];
             let bytes = bytemuck::cast_slice_mut(seen);
             self.model.executor.read(Place::Hidden, 0, bytes)?;

@@ -4,7 +4,7 @@ use super::Session;
 use super::rows::{Stretch, append, pass, wait};
 use super::session::SEQUENCE;
 use crate::error::{ErrorKind, Result, bail};
-use crate::model::TableId;
+use crate::model::{SCORE_TOKENS, TableId};
 use crate::op::table::Place;
 
 impl Session {
@@ -51,9 +51,9 @@ impl Session {
         // The passes below write the cache anew, with the same numbers but for what kernels of few
         // tokens round otherwise, and leave the logits that the next token is picked from alone.
         self.feed(&mut |_, _| {})?;
-        let score = self.model.at(TableId::Score)?;
+        let score = self.model.step(SCORE_TOKENS as usize)?;
         let table = &self.model.tables[score];
-        let (rows, end) = (table.tokens as usize, table.cmds.len());
+        let (rows, end) = (table.tokens as usize, table.body().end);
         for (at, chunk) in out.chunks_mut(rows * vocab).enumerate() {
             if self.cancelled() {
                 // Rings of layers with a window hold what was computed last.

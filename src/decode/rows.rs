@@ -1,7 +1,7 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
 use crate::error::{Result, bail};
-use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{Model, STEP_ROWS_MAX, TableId};
 use crate::op::table::Place;
@@ -61,8 +61,8 @@ pub(super) fn pass(
         sequence,
         ..Row::default()
     });
-    write_rows(model, state, State::default(), rows)?;
-    model.executor.run(table, cmds, 1)
+    write_rows(model, state, rows)?;
+    model.executor.run(table, cmds.into(), 1)
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
@@ -76,7 +76,6 @@ pub(super) fn wait(model: &mut Model) -> Result<()> {
 pub(super) fn write_rows(
     model: &mut Model,
     state: &mut [u8],
-    head: State,
     rows: impl Iterator<Item = Row>,
 ) -> Result<usize> {
     let (head_bytes, room) = state.split_at_mut(ROWS_OFFSET);
@@ -88,7 +87,7 @@ pub(super) fn write_rows(
     head_bytes.copy_from_slice(bytemuck::bytes_of(&State {
         live: u32::try_from(live).expect("a table has fewer rows"),
         context: model.facts.context,
-        ..head
+        ..State::default()
     }));
     let bytes = &state[..state_bytes(live)];
     model.executor.write(Place::State, 0, bytes)?;
@@ -203,9 +202,9 @@ fn history_offset(model: &Model, sequence: u32, position: usize) -> usize {
     (first + position) * size_of::<u32>()
 }
 
-/// Writes the tokens that end a sequence into the step state, as many as have room there.
-pub(super) fn write_stops(state: &mut State, stops: &[u32]) {
-    let count = stops.len().min(state.stops.len());
-    state.stops[..count].copy_from_slice(&stops[..count]);
-    state.stop_count = u32::try_from(count).expect("a small array");
+/// Writes how a sequence picks its tokens.
+pub(super) fn write_sampler(model: &mut Model, sequence: u32, sampler: &Sampler) -> Result<()> {
+    let offset = sequence as usize * size_of::<Sampler>();
+    let bytes = bytemuck::bytes_of(sampler);
+    model.executor.write(Place::Samplers, offset, bytes)
 }

@@ -1,10 +1,10 @@
 //! How the next token is picked from the logits.
 
 use crate::error::{Result, bail};
-use crate::exec::state::State;
-use crate::model::TableId;
+use crate::exec::state::{SAMPLER_OFF, STOPS_MAX, Sampler};
+use crate::op::table::Tail;
 
-/// How the next token is picked, in the order of the fields: penalty, temperature, filters.
+/// How the next token is picked, in the order of the fields: penalty, filters, temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Logits of recent tokens are divided by it where positive, multiplied where negative; 1: off.
@@ -81,28 +81,35 @@ impl Sampling {
         Ok(())
     }
 
-    /// The table that picks this way.
-    pub(super) fn table(&self) -> TableId {
+    /// The tail of tables that picks this way.
+    pub(super) fn tail(&self) -> Tail {
         if self.temperature == 0.0 && self.repeat_penalty == 1.0 {
-            TableId::Greedy
+            Tail::Greedy
         } else {
-            TableId::Sampled
+            Tail::Sampled
         }
     }
 
-    /// Writes the fields into the step state. Temperature 0 keeps only the largest.
-    pub(super) fn write(&self, state: &mut State) {
-        let greedy = self.temperature == 0.0;
-        [state.seed_lo, state.seed_hi] = bytemuck::cast(self.seed.to_le());
-        state.temperature = if greedy {
-            1.0
-        } else {
-            self.temperature.max(TEMPERATURE_MIN)
+    /// The same for the device, with the tokens that end a sequence, as many as have room there.
+    pub(super) fn sampler(&self, stops: &[u32]) -> Sampler {
+        let [seed_lo, seed_hi] = bytemuck::cast(self.seed.to_le());
+        let mut sampler = Sampler {
+            seed_lo,
+            seed_hi,
+            temperature: match self.temperature {
+                0.0 => 0.0,
+                t => t.max(TEMPERATURE_MIN),
+            },
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last: self.repeat_last,
+            ..SAMPLER_OFF
         };
-        state.top_k = if greedy { 1 } else { self.top_k };
-        state.top_p = self.top_p;
-        state.min_p = self.min_p;
-        state.repeat_penalty = self.repeat_penalty;
-        state.repeat_last = self.repeat_last;
+        let count = stops.len().min(STOPS_MAX);
+        sampler.stops[..count].copy_from_slice(&stops[..count]);
+        sampler.stop_count = u32::try_from(count).expect("a small array");
+        sampler
     }
 }

@@ -1,11 +1,11 @@
 //! A session: the tokens of one sequence, and how many of them the KV cache holds.
 
 use super::Sampling;
-use super::rows::{Picks, write_rows, write_stops};
+use super::rows::{Picks, write_rows, write_sampler};
 use crate::device::Profile;
 use crate::error::{Result, bail};
 use crate::exec::Lap;
-use crate::exec::state::{RUNNING, Row, State, state_bytes};
+use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{Facts, Model, TableId};
 use crate::op::table::{Place, Table};
 use crate::text::{ChatTemplates, Tokenizer};
@@ -184,9 +184,9 @@ impl Session {
             self.feed(&mut |_, _| {})?;
         }
         self.append(&[token])?;
-        let greedy = self.model.at(TableId::Greedy)?;
-        let end = self.model.tables[greedy].pick;
-        self.pass(greedy, self.fed, 1, end)?;
+        let step = self.model.at(TableId::Step)?;
+        let end = self.model.tables[step].body().end;
+        self.pass(step, self.fed, 1, end)?;
         self.hold(self.fed + 1);
         Ok(())
     }
@@ -245,35 +245,34 @@ impl Session {
         if position >= context as usize {
             bail!(State, "the context of {context} positions is full");
         }
-        let mut head = State::default();
-        sampling.write(&mut head);
-        write_stops(&mut head, stops);
+        write_sampler(&mut self.model, SEQUENCE, &sampling.sampler(stops))?;
         let row = Row {
             token,
             position: u32::try_from(position).expect("a position is under the context"),
             sequence: SEQUENCE,
             done: RUNNING,
         };
-        write_rows(&mut self.model, &mut self.state, head, [row].into_iter())?;
+        write_rows(&mut self.model, &mut self.state, [row].into_iter())?;
         self.submitted = self.tokens.len();
         Ok(())
     }
 
     /// Submits a chain behind those that were since [`Session::begin`].
     pub(super) fn submit(&mut self, sampling: &Sampling, times: u32) -> Result<Picks> {
-        let id = self.model.at(sampling.table())?;
-        let (pick, end) = (self.model.tables[id].pick, self.model.tables[id].cmds.len());
+        let id = self.model.at(TableId::Step)?;
+        let cmds = self.model.tables[id].pass(sampling.tail());
+        let pick = self.model.tables[id].tails[sampling.tail() as usize].clone();
         let executor = &mut self.model.executor;
         let first = self.submitted;
         // Whatever becomes of it: it may have run.
         self.submitted += times as usize;
         let mut whole = times;
         if self.fed == first {
-            executor.run(id, pick..end, 1)?;
+            executor.run(id, pick.into(), 1)?;
             whole -= 1;
         }
         if whole > 0 {
-            executor.run(id, 0..end, whole)?;
+            executor.run(id, cmds, whole)?;
         }
         Picks::ask(&mut self.model, [(SEQUENCE, first)].into_iter(), times)
     }
@@ -319,7 +318,7 @@ impl Session {
     /// has left its ring.
     pub(super) fn rewind(&mut self, position: usize) {
         self.fed = self.fed.min(position);
-        if self.deepest - self.fed > self.model.rewind {
+        if self.deepest - self.fed > self.model.pages.rewind() {
             self.fed = 0;
         }
         if self.fed == 0 {

@@ -5,7 +5,7 @@
 //! on each device, and compares what it wrote.
 
 use crate::dtype::DType;
-use crate::exec::state::State;
+use crate::exec::state::Sampler;
 use crate::op::builder::{Builder, LogitRows, WeightInfo, Weights};
 
 /// One operation on one set of shapes.
@@ -23,6 +23,8 @@ pub struct Case {
     pub sequence: u32,
     /// Positions of the KV cache.
     pub context: u32,
+    /// Positions that a query sees, its own among them; 0: all.
+    pub window: u32,
     /// Storage of the KV cache.
     pub cache: DType,
     /// Which rows have logits.
@@ -33,8 +35,8 @@ pub struct Case {
     pub scale: Option<f32>,
     /// Emits the operation; its inputs come from [`Builder::input`].
     pub emit: fn(&mut Builder<'_>),
-    /// Sets what else the operation reads of the step state: sampling, stops.
-    pub state: fn(&mut State),
+    /// Sets how tokens are picked.
+    pub sampler: fn(&mut Sampler),
     /// Greatest difference from the reference, relative to the largest number of the result.
     pub tolerance: f32,
 }

@@ -10,7 +10,7 @@ pub mod state;
 
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::op::table::{Place, Table};
+use crate::op::table::{Cmds, Place, Table};
 use crate::quant::Scales;
 pub(crate) use digest::Digest;
 use std::ops::Range;
@@ -88,11 +88,19 @@ impl Span {
 /// Copies that may be on their way to the host at a time.
 pub const COPIES_MAX: usize = 4;
 /// Bytes of one at most: what a chain picks for as many sequences as go together.
-pub const COPY_BYTES_MAX: usize = 4096;
+pub const COPY_BYTES_MAX: usize = 8192;
 
 /// A copy on its way to the host: its number among all.
 #[derive(Debug)]
 pub struct Copying(u64);
+
+/// Refuses stretches of so many bytes that share one.
+fn check_apart(from: usize, to: usize, bytes: usize) -> Result<()> {
+    if from.abs_diff(to) < bytes {
+        bail!(Argument, "{bytes} bytes from {from} and from {to} meet");
+    }
+    Ok(())
+}
 
 /// Numbers copies; each has one of [`COPIES_MAX`] rooms until so many others were begun.
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,8 +180,8 @@ pub trait Executor: Send {
     ///
     /// # Errors
     ///
-    /// `Device` or `DeviceLost`; a CPU does not fail.
-    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()>;
+    /// `Argument` for commands that the table lacks, `Device` or `DeviceLost`.
+    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()>;
 
     /// Writes bytes into a place, before whatever runs next.
     ///
@@ -188,6 +196,14 @@ pub trait Executor: Send {
     ///
     /// As `write`, and `Device` or `DeviceLost`.
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Makes bytes of a place a copy of others of it, after whatever ran last and before whatever runs
+    /// next. The two do not meet.
+    ///
+    /// # Errors
+    ///
+    /// As `write`, and `Argument` where they meet.
+    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()>;
 
     /// Has spans copied as they are after whatever ran last, one behind the other; the host does not
     /// wait for them.

@@ -1,8 +1,6 @@
 //! The step state as the host sees it: the shaders' own `State`, and the rows behind it.
 
-use std::mem::offset_of;
-
-pub use crate::op::shaders::{Row, State};
+pub use crate::op::shaders::{Row, Sampler, State};
 
 /// [`Row::done`]: generation goes on.
 pub const RUNNING: u32 = 0;
@@ -14,8 +12,22 @@ pub const FULL: u32 = 2;
 /// Where the rows begin in the state's bytes.
 pub const ROWS_OFFSET: usize = size_of::<State>();
 
-/// Stop tokens that a state has room for; they end its head.
-pub const STOPS_MAX: usize = (ROWS_OFFSET - offset_of!(State, stops)) / size_of::<u32>();
+/// Stop tokens that a sampler has room for.
+pub const STOPS_MAX: usize = SAMPLER_OFF.stops.len();
+
+/// Everything off: the largest logit is picked.
+pub const SAMPLER_OFF: Sampler = Sampler {
+    seed_lo: 0,
+    seed_hi: 0,
+    temperature: 0.0,
+    top_k: 0,
+    top_p: 1.0,
+    min_p: 0.0,
+    repeat_penalty: 1.0,
+    repeat_last: 0,
+    stop_count: 0,
+    stops: [0; 32],
+};
 
 /// Bytes of a state with this many rows.
 pub const fn state_bytes(rows: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
 use super::catalog::Catalog;
-use super::memory::{self, Cache, SCORE_TOKENS};
+use super::memory::{self, Cache};
 use crate::arch::{Arch, Config};
 use crate::device::Profile;
 use crate::error::Result;
@@ -28,54 +28,51 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// The tables without random numbers: greedy, batch, score and embed, and greedy ones for
-    /// several sequences; of an encoder embed alone.
-    pub(super) fn greedy_and_batch(&self) -> Result<Vec<Table>> {
-        let mut tables = Vec::new();
-        if !self.arch.encoder {
-            tables.push(self.table(TableId::Greedy, 1, LogitRows::Last, |b, vocab| {
-                b.pick_greedy(vocab);
-            })?);
-            tables.push(self.batch()?);
-            tables.push(self.table(TableId::Score, SCORE_TOKENS, LogitRows::All, |_, _| {})?);
+    /// The tables that pick a token for each of their rows, the narrowest first; none of an encoder.
+    pub(super) fn steps(&self) -> Result<Vec<Table>> {
+        if self.arch.encoder {
+            return Ok(Vec::new());
         }
-        if self.embeds() {
-            tables.push(self.embed()?);
-        }
-        if !self.arch.encoder {
-            for rows in memory::step_rows(self.cache.sequences) {
-                tables.push(
-                    self.table(TableId::Greedy, rows, LogitRows::All, |b, vocab| {
-                        b.pick_greedy(vocab);
-                    })?,
-                );
-            }
-        }
+        let tables = memory::step_rows(self.cache.sequences).map(|rows| self.step(rows));
+        let tables = tables.collect::<Result<Vec<_>>>()?;
         self.catalog.check_all_used(&tables[0])?;
         Ok(tables)
     }
 
-    /// The sampled table, where the model picks tokens.
-    pub(super) fn sampled(&self) -> Result<Option<Table>> {
+    /// The one of these with so many rows.
+    pub(super) fn step(&self, rows: u32) -> Result<Table> {
+        let logits = if rows == 1 {
+            LogitRows::Last
+        } else {
+            LogitRows::All
+        };
+        self.table(TableId::Step, rows, logits, |b, vocab| b.pick(vocab))
+    }
+
+    /// The tables that chunks of tokens go through: batch, and embed where it is wanted; of an
+    /// encoder embed alone.
+    pub(super) fn batches(&self) -> Result<Vec<Table>> {
+        let mut tables = vec![self.chunk_table()?];
         if self.arch.encoder {
-            return Ok(None);
+            self.catalog.check_all_used(&tables[0])?;
+        } else if self.embeddings {
+            tables.push(self.embed()?);
         }
-        let table = self.table(TableId::Sampled, 1, LogitRows::Last, |b, vocab| {
-            b.pick_sampled(vocab);
-        })?;
-        Ok(Some(table))
+        Ok(tables)
+    }
+
+    /// Every table.
+    pub(super) fn tables(&self) -> Result<Vec<Table>> {
+        let mut tables = self.steps()?;
+        tables.extend(self.batches()?);
+        Ok(tables)
     }
 
     /// The table that most tokens at once go through: of an encoder the one for embeddings.
     pub(super) fn chunk_table(&self) -> Result<Table> {
         if self.arch.encoder {
-            self.embed()
-        } else {
-            self.batch()
+            return self.embed();
         }
-    }
-
-    fn batch(&self) -> Result<Table> {
         self.table(TableId::Batch, self.chunk, LogitRows::Last, |_, _| {})
     }
 
@@ -83,23 +80,19 @@ impl Build {
         self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
     }
 
-    /// Whether there is a table for embeddings.
-    fn embeds(&self) -> bool {
-        self.arch.encoder || self.embeddings
-    }
-
-    /// Recipe, tail, plan, checks.
+    /// Recipe, tails, plan, checks.
     fn table(
         &self,
         id: TableId,
         tokens: u32,
         logits: LogitRows,
-        tail: fn(&mut Builder<'_>, u32),
+        tails: fn(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
             sequences,
             context,
             dtype: cache,
+            pages,
             ..
         } = self.cache;
         let mut b = Builder::new(
@@ -108,15 +101,15 @@ impl Build {
                 name: id.name(),
                 tokens,
                 logits,
-                rows: memory::rows(self.chunk),
                 sequences,
                 context,
+                pages,
                 cache,
                 part: self.profile.attention_part,
             },
         );
         (self.arch.recipe)(&mut b, &self.config);
-        tail(&mut b, self.config.vocab);
+        tails(&mut b, self.config.vocab);
         let table = plan::compile(b.finish()?, &self.profile)?;
         verify::check(&table, &self.profile)?;
         Ok(table)

@@ -5,10 +5,11 @@ use super::{Options, Source, inspect};
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::state::{Row, State};
+use crate::exec::state::{Row, SAMPLER_OFF, Sampler, State};
 use crate::exec::{Executor, Program};
+use crate::model::TableId;
 use crate::op::list::Access;
-use crate::op::table::{Place, SlotInfo, Table};
+use crate::op::table::{Cmds, Place, SlotInfo, Table, Tail};
 use std::sync::Arc;
 
 /// Greatest difference of a number, relative to the largest of its buffer: f32 sums in another
@@ -82,9 +83,9 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let cpu_profile = cpu.profile()?;
     let devices = [cpu_profile.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
-    let mut tables = build.greedy_and_batch()?;
-    tables.extend(build.sampled()?);
-    tables.sort_by_key(picks);
+    // Those that pick tokens go on from what the others have computed.
+    let mut tables = build.batches()?;
+    tables.extend(build.steps()?);
     let tables: Arc<[Table]> = tables.into();
     let feed = Feed {
         sequences: build.cache.sequences,
@@ -97,8 +98,8 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         tensors: build.catalog,
     };
     let mut pair = Pair {
-        cpu: cpu.link(program.clone(), cpu_profile)?,
-        gpu: gpu.link(program, build.profile)?,
+        cpu: cpu.link(program.clone(), cpu_profile, &build.cache)?,
+        gpu: gpu.link(program, build.profile, &build.cache)?,
     };
 
     let mut comparison = Comparison {
@@ -109,13 +110,11 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         first: None,
     };
     for (id, table) in tables.iter().enumerate() {
-        // A table that picks a token goes on from it by itself.
-        let steps = if picks(table) { STEPS } else { 1 };
         for rows in feed.passes(table) {
-            pair.begin(feed.context, &rows)?;
+            pair.begin(&feed, &rows)?;
             let live = rows.len();
             let pass = Pass { id, table, live };
-            for at in (0..steps).flat_map(|_| 0..table.cmds.len()) {
+            for at in feed.cmds(table) {
                 pair.step(&pass, at, &mut comparison)?;
                 if comparison.first.is_some() {
                     return Ok(comparison);
@@ -124,11 +123,6 @@ pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
         }
     }
     Ok(comparison)
-}
-
-/// Whether a table picks tokens.
-fn picks(table: &Table) -> bool {
-    table.pick < table.cmds.len()
 }
 
 /// Which tokens go through which table.
@@ -140,6 +134,27 @@ struct Feed {
 }
 
 impl Feed {
+    /// Whether a table picks a token for every row, each of a sequence of its own.
+    fn picks(&self, table: &Table) -> bool {
+        !self.encoder && table.name == TableId::Step.name() && table.tokens <= self.sequences
+    }
+
+    /// The commands of a pass. A table that picks tokens goes on from them by itself, by one tail
+    /// and by the next.
+    fn cmds(&self, table: &Table) -> impl Iterator<Item = usize> {
+        let picks = self.picks(table);
+        let tails = Tail::ALL.iter().cycle().take(STEPS as usize);
+        let passes = tails.map(|tail| table.pass(*tail));
+        let passes: Vec<Cmds> = if picks {
+            passes.collect()
+        } else {
+            vec![table.body().into()]
+        };
+        passes
+            .into_iter()
+            .flat_map(|cmds| cmds.ranges().flatten().collect::<Vec<_>>())
+    }
+
     /// The rows of each pass of a table.
     fn passes(&self, table: &Table) -> Vec<Vec<Row>> {
         let row_of = |sequence: u32, position: u32| Row {
@@ -151,7 +166,7 @@ impl Feed {
         let row = |position| row_of(0, position);
         // What the tables that pick a token go on from.
         let filled = self.context.saturating_sub(STEPS);
-        if picks(table) {
+        if self.picks(table) {
             let sequences = 0..table.tokens;
             return vec![sequences.map(|s| row_of(s, filled)).collect()];
         }
@@ -170,11 +185,21 @@ impl Feed {
     }
 }
 
-/// A step state with every sampler at work, and its rows.
+/// The step state of a pass of these rows.
 pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
     let state = State {
         live: u32::try_from(rows.len()).expect("a pass is small"),
         context,
+        ..State::default()
+    };
+    let mut bytes = bytemuck::bytes_of(&state).to_vec();
+    bytes.extend_from_slice(bytemuck::cast_slice(rows));
+    bytes
+}
+
+/// Every sampler at work, for each sequence.
+pub(super) fn samplers(sequences: u32) -> Vec<u8> {
+    let sampler = Sampler {
         seed_lo: 42,
         temperature: 0.9,
         top_k: 40,
@@ -182,11 +207,9 @@ pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
         min_p: 0.01,
         repeat_penalty: 1.1,
         repeat_last: 8,
-        ..State::default()
+        ..SAMPLER_OFF
     };
-    let mut bytes = bytemuck::bytes_of(&state).to_vec();
-    bytes.extend_from_slice(bytemuck::cast_slice(rows));
-    bytes
+    bytemuck::bytes_of(&sampler).repeat(sequences as usize)
 }
 
 /// A table with some of its rows alive.
@@ -204,18 +227,24 @@ struct Pair {
 
 impl Pair {
     /// The same step state on both.
-    fn begin(&mut self, context: u32, rows: &[Row]) -> Result<()> {
-        let bytes = state(context, rows);
-        self.cpu.write(Place::State, 0, &bytes)?;
-        self.gpu.write(Place::State, 0, &bytes)
+    fn begin(&mut self, feed: &Feed, rows: &[Row]) -> Result<()> {
+        let mut places = vec![(Place::State, state(feed.context, rows))];
+        if !feed.encoder {
+            places.push((Place::Samplers, samplers(feed.sequences)));
+        }
+        for (place, bytes) in places {
+            self.cpu.write(place, 0, &bytes)?;
+            self.gpu.write(place, 0, &bytes)?;
+        }
+        Ok(())
     }
 
     /// One command on both, and the comparison of what it wrote.
     fn step(&mut self, pass: &Pass<'_>, at: usize, comparison: &mut Comparison) -> Result<()> {
         let &Pass { id, table, live } = pass;
         let cmd = &table.cmds[at];
-        self.cpu.run(id, at..at + 1, 1)?;
-        self.gpu.run(id, at..at + 1, 1)?;
+        self.cpu.run(id, (at..at + 1).into(), 1)?;
+        self.gpu.run(id, (at..at + 1).into(), 1)?;
         comparison.commands += 1;
         let operands = cmd.op.operands().iter().zip(cmd.slots());
         for (_, slot) in operands.filter(|(operand, _)| operand.access != Access::Read) {

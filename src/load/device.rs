@@ -1,6 +1,7 @@
 //! The device of a model: chosen by the user, or the best there is.
 
-use super::{Options, WeightMemory, memory};
+use super::memory::{self, Cache};
+use super::{Options, WeightMemory};
 use crate::device::{Devices, Profile};
 #[cfg(feature = "gpu")]
 use crate::device::{Form, Precision};
@@ -8,7 +9,7 @@ use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
-use crate::op::table::Table;
+use crate::op::table::{Place, Table};
 
 /// Which device replays the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,19 +131,31 @@ impl Device {
         }
     }
 
-    /// Stage 16: links tables that were planned with these facts.
-    pub(super) fn link(self, program: Program, profile: Profile) -> Result<Box<dyn Executor>> {
+    /// Stage 16: links tables that were planned with these facts. Each sequence has pages of its own.
+    pub(super) fn link(
+        self,
+        program: Program,
+        profile: Profile,
+        cache: &Cache,
+    ) -> Result<Box<dyn Executor>> {
         #[cfg(not(feature = "gpu"))]
         let _ = profile;
-        match self {
+        let mut slots = program.tables.iter().flat_map(|table| &table.slots);
+        let paged = slots.any(|slot| slot.place == Place::Pages);
+        let mut executor = match self {
             Self::Cpu(mut options, weights, _) => {
                 let bytes = cpu::packed_bytes(&program, &options)?;
                 options.packed = memory::pack(weights, bytes)?;
-                cpu::link(program, &options)
+                cpu::link(program, &options)?
             }
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => gpu::link(device.with_profile(profile), program),
+            Self::Gpu(device) => gpu::link(device.with_profile(profile), program)?,
+        };
+        if paged {
+            let table = cache.pages.in_order(cache.sequences);
+            executor.write(Place::Pages, 0, bytemuck::cast_slice(&table))?;
         }
+        Ok(executor)
     }
 }
 

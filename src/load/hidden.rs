@@ -116,7 +116,7 @@ pub fn hidden_states(
     if id == TableId::Batch && texts.len() > 1 {
         bail!(Argument, "this model takes one text at a time");
     }
-    let mut tables = build.greedy_and_batch()?;
+    let mut tables = build.batches()?;
     tables.retain(|table| table.name == id.name());
     let table = tables[0].clone();
     let vocab = build.config.vocab;
@@ -128,7 +128,7 @@ pub fn hidden_states(
         tables: tables.into(),
         tensors: build.catalog,
     };
-    let mut executor = device.link(program, build.profile)?;
+    let mut executor = device.link(program, build.profile, &build.cache)?;
     let state = State {
         live: tokens,
         context,
@@ -152,7 +152,7 @@ pub fn hidden_states(
     };
     let mut from = 0;
     for layer in &states.table.layers {
-        executor.run(0, from..layer.cmd, 1)?;
+        executor.run(0, (from..layer.cmd).into(), 1)?;
         from = layer.cmd;
         let mut rows = vec![0.0; total * states.dim];
         let place = states.table.slot(layer.slot).place;

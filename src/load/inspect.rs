@@ -64,9 +64,7 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
 /// As [`load`](super::load), without the names of stages.
 pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
     let build = prepare(source, options, Device::choose(options)?.profile()?)?;
-    let mut tables = build.greedy_and_batch()?;
-    tables.extend(build.sampled()?);
-    Ok(tables)
+    build.tables()
 }
 
 /// What a model needs in memory, or why it does not run here.
@@ -77,8 +75,7 @@ pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
 pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
     let device = Device::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
-    let mut tables = build.greedy_and_batch()?;
-    tables.extend(build.sampled()?);
+    let tables = build.tables()?;
     tokenizer::build(&build.catalog, &build.config)?;
     Ok(Estimate {
         dtype: build.catalog.dtype(),

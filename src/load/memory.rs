@@ -5,8 +5,8 @@ use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::model::STEP_ROWS_MAX;
-use crate::op::builder::ring;
+use crate::model::{SCORE_TOKENS, STEP_ROWS_MAX};
+use crate::op::pages::{PAGE, Pages};
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
@@ -15,28 +15,20 @@ pub(super) struct Cache {
     /// Positions of each.
     pub(super) context: u32,
     pub(super) dtype: DType,
+    pub(super) pages: Pages,
     pub(super) bytes: u64,
 }
 
 /// Positions at most, whatever is asked for: products with head counts stay inside 64 bits.
 const CONTEXT_MAX: u32 = 1 << 27;
 
-/// Tokens of a pass that yields logits for all of them: their rows are `[tokens, vocab]`.
-pub(super) const SCORE_TOKENS: u32 = 8;
-
-/// Rows of these tables, so that no more than half of one is idle: 2, 4, 8, 16, and no more than
-/// there are sequences.
+/// Rows of the tables for steps: so few that no more than half of a table is idle, whatever number of
+/// sequences goes on together, and some for tokens of one sequence, which are scored or guessed.
 pub(super) fn step_rows(sequences: u32) -> impl Iterator<Item = u32> {
-    let most = sequences.min(STEP_ROWS_MAX);
-    std::iter::successors(Some(1), move |rows| {
-        (*rows < most).then(|| most.min(2 * rows))
-    })
-    .skip(1)
-}
-
-/// Rows of the widest table: what a ring must hold beyond its window.
-pub(super) fn rows(chunk: u32) -> u32 {
-    chunk.max(SCORE_TOKENS)
+    let widest = sequences.next_power_of_two().min(STEP_ROWS_MAX);
+    let rows = std::iter::successors(Some(1), |rows| Some(2 * rows));
+    let rows = rows.take_while(move |rows| *rows <= widest);
+    rows.chain((widest < SCORE_TOKENS).then_some(SCORE_TOKENS))
 }
 
 /// Chooses the positions and the storage of the KV cache.
@@ -71,30 +63,40 @@ pub(super) fn cache(
         n if n > SEQUENCES_MAX => bail!(TooLarge, "{n} sequences are over {SEQUENCES_MAX}"),
         n => n.max(1),
     };
+    let windows: Vec<u32> = config.blocks.iter().map(|block| block.window).collect();
+    // Tokens of the widest table, or more where memory will be short for it.
+    let rows = wish(options, context, profile).max(STEP_ROWS_MAX);
     let mut cache = Cache {
         sequences,
         context,
         dtype,
+        pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
     };
     if !arch.encoder {
-        let rows = rows(wish(options, context, profile));
-        cache.bytes = cache_bytes(config, &cache, rows, profile)?;
+        cache.bytes = cache_bytes(config, &cache, profile)?;
     }
     Ok(cache)
 }
 
 /// Bytes of all keys and values, held against what is free and what the device binds at once.
-fn cache_bytes(config: &Config, cache: &Cache, rows: u32, profile: &Profile) -> Result<u64> {
-    let (context, sequences) = (cache.context, cache.sequences);
+fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64> {
     let mut bytes: u128 = 0;
     for (layer, block) in (0..).zip(&config.blocks) {
         if block.cache != layer {
             continue;
         }
         let row = cache.dtype.bytes(block.kv_dim().into()).unwrap_or(u64::MAX);
-        let positions = ring(context, block.window, rows);
-        let layer_bytes = u128::from(sequences) * u128::from(row) * u128::from(positions);
+        let rows = u64::from(cache.pages.of(block.window).pool) * u64::from(PAGE);
+        if rows > u64::from(u32::MAX) {
+            bail!(
+                TooLarge,
+                "a KV cache for {} has {rows} rows, {} are the most",
+                of(cache),
+                u32::MAX
+            );
+        }
+        let layer_bytes = u128::from(rows) * u128::from(row);
         let most = profile.binding_bytes_max;
         if layer_bytes > u128::from(most) {
             bail!(
@@ -142,16 +144,6 @@ fn would_fit(cache: &Cache, bytes: u128, free: u64) -> String {
         1 => "1 sequence would fit".to_string(),
         n => format!("{n} sequences would fit"),
     }
-}
-
-/// So many positions can be forgotten and the windows of what is left are still in their rings.
-pub(super) fn rewind(config: &Config, context: u32, chunk: u32) -> usize {
-    let windows = config.blocks.iter().map(|b| b.window).filter(|w| *w > 0);
-    let beyond = windows.filter_map(|window| {
-        let rows = ring(context, window, rows(chunk));
-        (rows < context).then(|| (rows - window) as usize)
-    });
-    beyond.min().unwrap_or(usize::MAX)
 }
 
 /// Tokens of a prefill chunk that are wished for.

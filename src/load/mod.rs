@@ -171,7 +171,6 @@ pub fn load(
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
-    let rewind = memory::rewind(&config, cache.context, chunk);
     let build = Build {
         arch,
         config,
@@ -182,8 +181,8 @@ pub fn load(
         chunk,
         embeddings: options.embeddings,
     };
-    let mut tables = s.run(Stage::Greedy, || build.greedy_and_batch())?;
-    tables.extend(s.run(Stage::Sampled, || build.sampled())?);
+    let mut tables = s.run(Stage::Step, || build.steps())?;
+    tables.extend(s.run(Stage::Batch, || build.batches())?);
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
@@ -195,7 +194,7 @@ pub fn load(
         tables: tables.clone(),
         tensors: catalog,
     };
-    let mut executor = s.run(Stage::Buffers, || device.link(program, profile))?;
+    let mut executor = s.run(Stage::Buffers, || device.link(program, profile, &cache))?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
@@ -204,7 +203,7 @@ pub fn load(
     Ok(Model {
         executor,
         tables,
-        rewind,
+        pages: cache.pages,
         embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
@@ -264,16 +263,13 @@ fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let state = State {
         live,
         context,
-        temperature: 1.0,
-        top_p: 1.0,
-        repeat_penalty: 1.0,
         ..State::default()
     };
     bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
     bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&Row::default()));
     for (at, table) in tables.iter().enumerate() {
         executor.write(Place::State, 0, &bytes)?;
-        executor.run(at, 0..table.cmds.len(), 1)?;
+        executor.run(at, (0..table.cmds.len()).into(), 1)?;
     }
     let mut state = [0; size_of::<State>()];
     executor

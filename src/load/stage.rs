@@ -32,10 +32,10 @@ pub enum Stage {
     Cache,
     /// Size of a chunk, held against memory.
     Scratch,
-    /// The greedy table, and the batch tables beside it.
-    Greedy,
-    /// The sampled table.
-    Sampled,
+    /// The tables that pick a token for each of their rows.
+    Step,
+    /// The tables that chunks of tokens go through.
+    Batch,
     /// Buffers and parameters on the device.
     Buffers,
     /// One pass, so that the first token finds everything awake.
@@ -64,8 +64,8 @@ impl Stage {
             Self::Tokenizer => "tokenizer",
             Self::Cache => "cache",
             Self::Scratch => "scratch",
-            Self::Greedy => "greedy table",
-            Self::Sampled => "sampled table",
+            Self::Step => "step tables",
+            Self::Batch => "batch tables",
             Self::Buffers => "buffers",
             Self::WarmUp => "warm-up",
             Self::Handle => "handle",

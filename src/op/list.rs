@@ -46,15 +46,16 @@ macro_rules! for_each_op {
             BitMatAdd = bit_mat_add(w: read, q: read, d: read, y: update, state: read);
             /// `y[t, i] += b[i]`
             AddBias = add_bias(b: read, y: update, state: read);
-            /// `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
-            RopeKv = rope_kv(k: read, v: read, freqs: read, q: update, k_cache: update, v_cache: update, state: read);
+            /// `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`;
+            /// `row(p) = PAGE pages[sequence, p / PAGE] + p % PAGE`, the pages of a layer with a window a ring
+            RopeKv = rope_kv(k: read, v: read, freqs: read, pages: read, q: update, k_cache: update, v_cache: update, state: read);
             /// `x[t, h, :] = rot(x[t, h, :], position)`
             Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`;
-            /// `seen` are the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
-            Attention = attention(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            /// `seen` are the rows of the last `window` positions up to its own, `cap(s) = softcap tanh(s / softcap)`
+            Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, p, :]` = the weighted values of part p of what `attention` sees, the greatest score in it, the sum of the weights
-            AttendPart = attend_part(q: read, k_cache: read, v_cache: read, y: write, state: read);
+            AttendPart = attend_part(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, :]` = the weighted values of all parts of `x[t, h]`, over the sum of their weights
             AttendJoin = attend_join(x: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`, `act` as in `activate`
@@ -87,21 +88,23 @@ macro_rules! for_each_op {
             Combine = combine(x: read, w: read, y: update, state: read);
             /// `y[0, :] = x[live - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
-            /// `y[i] = penalty(x[i]) / temperature`, the penalty where `i` is among the last tokens of the history
-            Penalize = penalize(x: read, history: read, y: write, state: read);
-            /// `y[i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
-            TopK = top_k(y: update, state: read);
-            /// `y[i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
-            TopP = top_p(y: update, state: read);
-            /// `y[i] = -inf` where `softmax(y)[i] < min_p * max(softmax(y))`
-            MinP = min_p(y: update, state: read);
-            /// `y[i] += -ln(-ln(u(seed, position, i)))`, u by Philox4x32-10
-            Gumbel = gumbel(y: update, state: read);
+            /// `y[t, i] = penalty(x[t, i])`, where `i` is among the last tokens of the history
+            Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+            TopK = top_k(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+            TopP = top_p(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
+            MinP = min_p(y: update, samplers: read, state: read);
+            /// `y[t, i] /= temperature`
+            Temper = temper(y: update, samplers: read, state: read);
+            /// `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
+            Gumbel = gumbel(y: update, samplers: read, state: read);
             /// `ids[t] = argmax(x[t, :])`, lowest id first
             Argmax = argmax(x: read, ids: write, state: read);
             /// `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`;
             /// rows that are done go behind those that live
-            Advance = advance(ids: read, history: update, state: update);
+            Advance = advance(ids: read, history: update, samplers: read, state: update);
         }
     };
 }

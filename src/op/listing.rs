@@ -2,7 +2,7 @@
 
 use super::list::{Access, Op};
 use super::shaders::{attend_part, attention};
-use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table};
+use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
 use std::fmt;
 
 /// What one replay of a command moves and computes, with all its tokens live and the context full.
@@ -80,10 +80,10 @@ impl Table {
             }
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
-                let activations: u64 = [0, 1, 2, 3].map(|i| size(cmd.slots[i])).iter().sum();
+                let activations: u64 = [0, 1, 2, 4].map(|i| size(cmd.slots[i])).iter().sum();
                 Cost {
-                    bytes: activations + 2 * tokens * row(4),
-                    flops: 6 * elements(3),
+                    bytes: activations + 2 * tokens * row(5),
+                    flops: 6 * elements(4),
                 }
             }
             Op::Rope => Cost {
@@ -108,19 +108,22 @@ impl Table {
 
     /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
     fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
-        let ring = match cmd.op {
-            Op::AttendPart => {
-                bytemuck::pod_read_unaligned::<attend_part::Params>(self.params(cmd)).ring
-            }
-            _ => bytemuck::pod_read_unaligned::<attention::Params>(self.params(cmd)).ring,
-        };
-        let [q, keys, _, y] = [0, 1, 2, 3].map(|i| self.slot(cmd.slots[i]));
-        let ring = u64::from(ring);
-        let sequences = u64::from(keys.rows) / ring;
-        let looked_at = 2 * keys.bytes() / sequences * sequences.min(u64::from(self.tokens));
+        let [q, keys, pages, y] = [0, 1, 3, 4].map(|i| self.slot(cmd.slots[i]));
+        let positions = u64::from(self.window(cmd));
+        let row = keys.bytes() / u64::from(keys.rows.max(1));
+        let looked_at = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
         Cost {
             bytes: q.bytes() + y.bytes() + looked_at,
-            flops: 4 * u64::from(q.rows) * u64::from(q.cols) * ring,
+            flops: 4 * u64::from(q.rows) * u64::from(q.cols) * positions,
+        }
+    }
+
+    /// The positions that a query of an attention command sees at most.
+    pub fn window(&self, cmd: &DispatchCmd) -> u32 {
+        let params = self.params(cmd);
+        match cmd.op {
+            Op::AttendPart => bytemuck::pod_read_unaligned::<attend_part::Params>(params).window,
+            _ => bytemuck::pod_read_unaligned::<attention::Params>(params).window,
         }
     }
 
@@ -198,8 +201,10 @@ impl fmt::Display for Table {
             self.arena_bytes()
         )?;
         for at in 0..self.cmds.len() {
-            if at == self.pick {
-                writeln!(f, "; pick")?;
+            for (tail, range) in Tail::ALL.iter().zip(&self.tails) {
+                if range.start == at && !range.is_empty() {
+                    writeln!(f, "; {}", tail.name())?;
+                }
             }
             writeln!(f, "{}", self.line(at))?;
         }

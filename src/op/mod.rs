@@ -3,6 +3,7 @@
 pub mod builder;
 pub mod list;
 pub mod listing;
+pub mod pages;
 pub mod table;
 pub mod verify;
 

@@ -5,6 +5,7 @@ use super::shaders::SHADERS;
 use crate::device::{Extent, Form};
 use crate::dtype::DType;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A kernel: an operation in one of the storage types that it is made for.
 ///
@@ -99,13 +100,17 @@ pub enum Place {
     Keys(u32),
     /// The values of a layer.
     Values(u32),
+    /// The pages of each sequence in them.
+    Pages,
     /// The step state.
     State,
     /// The tokens by position.
     History,
+    /// How each sequence picks its tokens.
+    Samplers,
     /// The logits of the row that the next token is picked from.
     Logits,
-    /// The logits of every row of a `score` table.
+    /// The logits of every row of a `step` table of several.
     Scores,
     /// The rows that an `embed` table ends with.
     Hidden,
@@ -150,7 +155,7 @@ pub struct LayerEnd {
 /// A compiled sequence of commands.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// `greedy`, `sampled`, `batch`, `score` or `embed`.
+    /// `step`, `batch` or `embed`.
     pub name: &'static str,
     /// Tokens that go through it at once, at most.
     pub tokens: u32,
@@ -166,8 +171,57 @@ pub struct Table {
     pub layers: Vec<LayerEnd>,
     /// The first command of the head: with those before it, the cache is filled and nothing more.
     pub head: usize,
-    /// The first command of the tail that picks a token from the logits; `cmds.len()` without one.
-    pub pick: usize,
+    /// The commands of each [`Tail`], behind the body; none where it picks no tokens.
+    pub tails: [Range<usize>; Tail::COUNT],
+}
+
+/// How tokens are picked from logits: commands behind the body of a table, of which one set is
+/// replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// The largest.
+    Greedy,
+    /// A draw from what the samplers leave.
+    Sampled,
+}
+
+impl Tail {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+    /// Every tail, in the order of tables.
+    pub const ALL: [Self; 2] = [Self::Greedy, Self::Sampled];
+
+    /// Its name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::Sampled => "sampled",
+        }
+    }
+}
+
+/// What is replayed of a table: a range of its commands, and one behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cmds {
+    /// The first range.
+    pub body: Range<usize>,
+    /// The second one; it may be empty.
+    pub tail: Range<usize>,
+}
+
+impl From<Range<usize>> for Cmds {
+    fn from(body: Range<usize>) -> Self {
+        let tail = body.end..body.end;
+        Self { body, tail }
+    }
+}
+
+impl Cmds {
+    /// The ranges that have commands.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + Clone + use<'_> {
+        let both = [&self.body, &self.tail].into_iter();
+        both.filter(|range| !range.is_empty()).cloned()
+    }
 }
 
 impl Table {
@@ -175,6 +229,33 @@ impl Table {
     pub fn params(&self, cmd: &DispatchCmd) -> &[u8] {
         let start = cmd.params as usize;
         &self.params[start..start + cmd.params_bytes as usize]
+    }
+
+    /// The commands in front of its tails.
+    pub fn body(&self) -> Range<usize> {
+        let tails = self.tails.iter().filter(|tail| !tail.is_empty());
+        0..tails
+            .map(|tail| tail.start)
+            .min()
+            .unwrap_or(self.cmds.len())
+    }
+
+    /// The tail that a command belongs to.
+    pub fn tail_of(&self, at: usize) -> Option<Tail> {
+        let tails = Tail::ALL.into_iter().zip(&self.tails);
+        tails
+            .into_iter()
+            .find(|(_, range)| range.contains(&at))
+            .map(|(tail, _)| tail)
+    }
+
+    /// A whole pass that picks tokens, in one range where that can be.
+    pub fn pass(&self, tail: Tail) -> Cmds {
+        let (body, tail) = (self.body(), self.tails[tail as usize].clone());
+        if tail.start == body.end {
+            return (body.start..tail.end).into();
+        }
+        Cmds { body, tail }
     }
 
     /// What a slot is.

@@ -23,12 +23,15 @@ pub fn check(table: &Table, profile: &Profile) -> Result<()> {
             cmd.kernel.name()
         ))?;
     }
-    if table.pick > table.cmds.len() {
-        bail!(
-            Internal,
-            "table {}: its tail begins behind its end",
-            table.name
-        );
+    let mut end = table.body().end;
+    for tail in &table.tails {
+        if tail.start != end || tail.end < tail.start {
+            bail!(Internal, "table {}: a tail is {tail:?}", table.name);
+        }
+        end = tail.end;
+    }
+    if end != table.cmds.len() {
+        bail!(Internal, "table {}: its tails end at {end}", table.name);
     }
     Ok(())
 }
@@ -111,6 +114,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::error::ErrorKind;
     use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
     use crate::op::table::Slot;
 
     struct Square;
@@ -155,7 +159,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: 1,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };
@@ -209,7 +213,7 @@ mod tests {
             ErrorKind::Internal,
             "operands",
         );
-        refused(|t, _| t.pick = 99, ErrorKind::Internal, "tail");
+        refused(|t, _| t.tails[0].end = 99, ErrorKind::Internal, "tail");
         refused(|_, p| p.grid_max = 0, ErrorKind::TooLarge, "grid");
         refused(
             |_, p| p.binding_bytes_max = 16,

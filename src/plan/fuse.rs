@@ -135,6 +135,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::op::builder::{Activation, Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     /// Square matrices; a vector `n`.
     struct Square(u32);
@@ -187,7 +188,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: tokens,
+            pages: Pages::new(1, 8, &[], tokens),
             cache: DType::F32,
             part: 0,
         }

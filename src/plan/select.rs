@@ -5,7 +5,8 @@ use crate::error::{Result, bail};
 use crate::op::builder::{Draft, FEW_TOKENS, Node};
 use crate::op::list::Op;
 use crate::op::shaders::{SHADERS, attention};
-use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table};
+use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table, Tail};
+use std::ops::Range;
 
 /// Parameters begin at multiples of this many bytes.
 const PARAMS_ALIGN: usize = 16;
@@ -20,7 +21,7 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
         labels: Vec::with_capacity(draft.nodes.len()),
         layers: draft.layers,
         head: draft.head,
-        pick: draft.pick,
+        tails: tails(&draft.tails, draft.nodes.len()),
     };
     for node in draft.nodes {
         let cmd = command(&node, &mut table, profile)?;
@@ -28,6 +29,18 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
         table.labels.push(node.label);
     }
     Ok(table)
+}
+
+/// A tail ends where the next one begins.
+fn tails(starts: &[Option<usize>; Tail::COUNT], end: usize) -> [Range<usize>; Tail::COUNT] {
+    let mut tails = std::array::from_fn(|_| end..end);
+    let mut next = end;
+    for (tail, start) in tails.iter_mut().zip(starts).rev() {
+        let start = start.unwrap_or(next);
+        *tail = start..next;
+        next = start;
+    }
+    tails
 }
 
 /// Whether a form is made for the shape of a command.
@@ -108,6 +121,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::exec::cpu;
     use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     /// A matrix of 64 rows and 32 columns.
     struct Matrix;
@@ -131,7 +145,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 64,
-            rows: tokens,
+            pages: Pages::new(1, 64, &[], tokens),
             cache: DType::F16,
             part: 0,
         };

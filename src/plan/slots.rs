@@ -62,6 +62,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     struct Square;
     impl Weights for Square {
@@ -84,7 +85,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: 1,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };

@@ -177,6 +177,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::exec::cpu;
     use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
     struct Tied;
@@ -201,7 +202,7 @@ mod tests {
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
-            rows: 1,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };
@@ -215,7 +216,8 @@ mod tests {
         }
         b.mat("logits", embd, h);
         let mut draft = b.finish().expect("the weights fit");
-        (draft.head, draft.pick) = (4, 5);
+        draft.head = 4;
+        draft.tails = [Some(4), Some(5)];
         let mut profile = cpu::profile(&cpu::Options::default()).expect("a CPU");
         profile.binding_bytes_max = 100 * 8 * 4;
         split(&mut draft, &profile).expect("it can be split");
@@ -241,6 +243,7 @@ mod tests {
         assert_eq!(parts(&found[4..7]), [(0, 8); 3]);
         assert_eq!(found[..4], found[7..], "the head has the same parts");
         let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
-        assert_eq!((&ends[..], draft.head, draft.pick), (&[5, 6, 7][..], 7, 11));
+        assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
+        assert_eq!(draft.tails, [Some(7), Some(11)]);
     }
 }

@@ -86,7 +86,7 @@ fn check(name: &str) {
             check_greedy(&what, &mut s, &golden);
         }
     }
-    // The tightest ring: a pass of two tokens.
+    // The shortest passes: of two tokens.
     check_tight(&forms[0], &golden);
     let [logits, layers] = golden.worst.each_ref().map(Cell::get);
     print(&format!(
@@ -186,7 +186,7 @@ fn check_greedy(what: &str, s: &mut Session, golden: &Golden) {
     assert_eq!(found, golden.greedy, "{what}: greedy");
 }
 
-/// Prefill by two tokens, a fork in the road, and back: rings hold no more than they must.
+/// Prefill by two tokens, a fork in the road, and back.
 fn check_tight(path: &Path, golden: &Golden) {
     let (device, options) = devices(Precision::Exact).remove(0);
     let options = Options {
@@ -198,7 +198,7 @@ fn check_tight(path: &Path, golden: &Golden) {
     let mut s = session(path, &options);
     let rows = golden.logits.data.len() / golden.logits.cols;
     check_chunks(&what, &mut s, golden, 7);
-    // Back by more than any ring has beyond its window, another way, back again.
+    // Back, another way, back again.
     for keep in [rows - 3, rows / 2, 3] {
         s.truncate(keep);
         s.prefill(&[1, 2, 3], &mut |_, _| {}).expect("it fits");

@@ -138,7 +138,7 @@ fn generating() -> Vec<PathBuf> {
             tables
                 .expect("it compiles")
                 .iter()
-                .any(|t| t.name == "greedy")
+                .any(|t| t.name == "step")
         })
         .collect();
     paths.sort();

@@ -5,6 +5,7 @@
 )]
 
 use tabla::dtype::DType;
+use tabla::op::pages::Pages;
 use tabla::quant::{self, Matrix, Scales};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
@@ -32,6 +33,28 @@ impl Random {
     pub(crate) fn number(&mut self) -> f32 {
         (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
     }
+}
+
+/// A table of pages that gives sequences theirs in no order: nothing can rely on one.
+pub(crate) fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
+    let mut random = Random::of(name);
+    let [whole, ringed] = [pages.whole_pool, pages.ringed_pool].map(|pool| {
+        let mut order: Vec<u32> = (0..pool).collect();
+        for i in (1..pool).rev() {
+            order.swap(i as usize, (random.word() % (i + 1)) as usize);
+        }
+        order
+    });
+    let mut table = pages.in_order(sequences);
+    for row in table.chunks_exact_mut(pages.stride() as usize) {
+        let (first, rest) = row.split_at_mut(pages.whole as usize);
+        first
+            .iter_mut()
+            .for_each(|page| *page = whole[*page as usize]);
+        rest.iter_mut()
+            .for_each(|page| *page = ringed[*page as usize]);
+    }
+    table
 }
 
 /// A random matrix.

@@ -1,5 +1,5 @@
 //! Every operation's cases on every device, held against the scalar reference.
-use crate::fill::{Filling, Random};
+use crate::fill::{Filling, Random, shuffled};
 use crate::formulas;
 use bytemuck::Pod;
 use half::f16;
@@ -10,10 +10,11 @@ use tabla::dtype::DType;
 use tabla::error::{ErrorKind, Result};
 use tabla::exec::case::Case;
 use tabla::exec::cpu::{self, Level, Options};
-use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
+use tabla::op::pages::Pages;
 use tabla::op::shaders::attention;
 use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
@@ -194,15 +195,11 @@ fn tensors(case: &Case) -> Filled {
 }
 
 fn state(case: &Case) -> Vec<u8> {
-    let mut state = State {
+    let state = State {
         live: case.live,
         context: case.context,
-        temperature: 1.0,
-        top_p: 1.0,
-        repeat_penalty: 1.0,
         ..State::default()
     };
-    (case.state)(&mut state);
     let mut random = Random::of("tokens");
     let ids = case.weights.first().map_or(1, |(_, _, rows, _)| 2 * rows);
     let mut bytes = bytemuck::bytes_of(&state).to_vec();
@@ -218,15 +215,33 @@ fn state(case: &Case) -> Vec<u8> {
     bytes
 }
 
+/// How every sequence of a case picks its tokens: as it says.
+fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
+    let mut sampler = Sampler {
+        temperature: 1.0,
+        ..SAMPLER_OFF
+    };
+    (case.sampler)(&mut sampler);
+    bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
+}
+
+/// How the cache of a case lies, and for how many sequences.
+pub(crate) fn pages(case: &Case) -> (Pages, u32) {
+    let sequences = case.tokens.div_ceil(case.sequence);
+    let pages = Pages::new(sequences, case.context, &[case.window], case.tokens);
+    (pages, sequences)
+}
+
 /// The table of a case, planned for a device.
 pub(crate) fn table(case: &Case, device: &Device) -> Table {
+    let (pages, sequences) = pages(case);
     let shape = Shape {
         name: "case",
         tokens: case.tokens,
         logits: case.logits,
-        sequences: case.tokens.div_ceil(case.sequence),
+        sequences,
         context: case.context,
-        rows: case.tokens,
+        pages,
         cache: case.cache,
         part: 0,
     };
@@ -282,6 +297,11 @@ pub(crate) fn run_case(
             _ => {
                 let mut bytes = match slot.place {
                     Place::State => state(case),
+                    Place::Samplers => samplers(case, slot),
+                    Place::Pages => {
+                        let (pages, sequences) = pages(case);
+                        bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()
+                    }
                     _ => random_bytes(slot),
                 };
                 if slot.dtype == DType::I8 {
@@ -301,7 +321,7 @@ pub(crate) fn run_case(
         outcome.slots.insert(name, slot.clone());
         outcome.before.insert(name, bytes);
     }
-    executor.run(0, first..at + 1, 1).expect("it runs");
+    executor.run(0, (first..at + 1).into(), 1).expect("it runs");
     for (name, access, slot) in operands {
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];
@@ -437,14 +457,14 @@ fn a_tile_of_attention_changes_no_bit() {
                 let found = run_case(Op::Attention, case, &device, &alone);
                 let what = format!("{} {}, row {t}", case.name, device.name);
                 assert!(&found.after["y"][..width] == wanted, "{what} alone");
-                if p.ring != case.context {
-                    continue;
-                }
                 let single = Case {
                     tokens: 1,
                     live: 1,
                     ..*case
                 };
+                if pages(&single) != pages(case) {
+                    continue;
+                }
                 for threads in [1, 2, 7] {
                     let device = cpu(level, Precision::Exact, threads);
                     let found = run_case(Op::Attention, &single, &device, &alone);
@@ -544,9 +564,26 @@ fn places_are_bounded() {
         let error = error.expect_err("outside");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
-    let error = executor.run(0, 0..3, 1).expect_err("two commands");
+    let history: Vec<u32> = (0..8).collect();
+    let all = bytemuck::cast_slice(&history);
+    executor.write(Place::History, 0, all).expect("it fits");
+    executor
+        .duplicate(Place::History, 4, 16, 12)
+        .expect("they do not meet");
+    let mut now = vec![0; all.len()];
+    executor.read(Place::History, 0, &mut now).expect("it fits");
+    assert_eq!(
+        bytemuck::pod_collect_to_vec::<u8, u32>(&now),
+        [0, 1, 2, 3, 1, 2, 3, 7]
+    );
+    for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
+        let error = executor.duplicate(Place::History, from, to, bytes);
+        let error = error.expect_err("they meet, or leave it");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+    let error = executor.run(0, (0..3).into(), 1).expect_err("two commands");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    let error = executor.run(1, 0..1, 1).expect_err("one table");
+    let error = executor.run(1, (0..1).into(), 1).expect_err("one table");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
 }
 
@@ -563,7 +600,7 @@ fn a_chain_ends_when_it_is_done() {
         executor
             .write(Place::State, 0, &state(case))
             .expect("it fits");
-        executor.run(0, 0..2, 100).expect("it runs");
+        executor.run(0, (0..2).into(), 100).expect("it runs");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
         executor.read(Place::State, 0, &mut bytes).expect("it fits");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);

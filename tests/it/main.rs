@@ -20,6 +20,7 @@ mod grammar;
 mod head;
 mod kernels;
 mod npy;
+mod pages;
 mod parity;
 mod real;
 mod sampling;

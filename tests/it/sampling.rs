@@ -5,20 +5,14 @@ use tabla::{DeviceChoice, Options, Precision, Sampling, Session};
 
 /// The probabilities that the filters leave, as the documentation has them.
 fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
-    let scaled: Vec<f64> = logits
-        .iter()
-        .map(|x| f64::from(*x / s.temperature))
-        .collect();
-    let mut order: Vec<usize> = (0..scaled.len()).collect();
-    order.sort_by(|&a, &b| scaled[b].total_cmp(&scaled[a]));
-    let largest = scaled[order[0]];
-    let keep_k = if s.top_k == 0 {
-        order.len()
-    } else {
-        s.top_k as usize
-    };
-    order.truncate(keep_k);
-    let weight = |i: usize| (scaled[i] - largest).exp();
+    let logits: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    let largest = logits[order[0]];
+    if s.top_k > 0 {
+        order.truncate(s.top_k as usize);
+    }
+    let weight = |i: usize| (logits[i] - largest).exp();
     let total: f64 = order.iter().map(|&i| weight(i)).sum();
     let mut mass = 0.0;
     let keep_p = order.iter().position(|&i| {
@@ -27,8 +21,9 @@ fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
     });
     order.truncate(keep_p.map_or(order.len(), |n| n + 1));
     order.retain(|&i| weight(i) >= f64::from(s.min_p));
+    let weight = |i: usize| ((logits[i] - largest) / f64::from(s.temperature)).exp();
     let total: f64 = order.iter().map(|&i| weight(i)).sum();
-    let mut out = vec![0.0; scaled.len()];
+    let mut out = vec![0.0; logits.len()];
     for i in order {
         out[i] = weight(i) / total;
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tabla::text::Encode;
 use tabla::{ErrorKind, Finish, Flow, Generate, Options, Overflow, Precision, Sampling, Session};
 
-/// Positions: windows of 16 have rings of 23 with passes of [`CHUNK`] tokens.
+/// Positions: all of them lie in one page, `pages` has contexts of several.
 const CONTEXT: u32 = 40;
 const CHUNK: u32 = 4;
 

@@ -9,6 +9,7 @@ use tabla::exec::cpu::{Level, Options, packed_bytes};
 use tabla::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+use tabla::op::pages::Pages;
 use tabla::op::table::Place;
 use tabla::plan;
 use tabla::quant::Scales;
@@ -112,7 +113,7 @@ fn program(
         logits: LogitRows::Last,
         sequences: 1,
         context: 16,
-        rows: tokens,
+        pages: Pages::new(1, 16, &[], tokens),
         cache: DType::F32,
         part: 0,
     };
@@ -177,7 +178,7 @@ impl Linked {
             let x = bytemuck::cast_slice(x);
             executor.write(from, 0, x).expect("it fits");
         }
-        executor.run(0, 0..1, 1).expect("it runs");
+        executor.run(0, (0..1).into(), 1).expect("it runs");
         let mut y = vec![0f32; tokens.len() * self.cols];
         let bytes = bytemuck::cast_slice_mut(&mut y);
         executor.read(self.to, 0, bytes).expect("it fits");

@@ -234,13 +234,14 @@ fn a_server_without_ranges_is_read_from_the_start() {
     assert_eq!(fs::read(path).expect("it is there"), content);
 }
 
-/// Ctrl-C in the middle.
+/// An end from outside, by a signal that shells leave alone where they start programs in the
+/// background: an interrupt would be ignored there.
 #[cfg(unix)]
 #[test]
-fn an_interrupt_leaves_what_is_there() {
+fn a_termination_leaves_what_is_there() {
     let (mut model, content) = one_file();
     model.faults.push_back(Fault::Stall(600_000));
-    let (hub, home) = (Hub::serving(model), Home::new("interrupt"));
+    let (hub, home) = (Hub::serving(model), Home::new("terminated"));
     let mut child = home
         .command(&hub.endpoint, &["pull", REPO])
         .spawn()
@@ -255,7 +256,7 @@ fn an_interrupt_leaves_what_is_there() {
     }
     let pid = child.id().to_string();
     let killed = Command::new("kill")
-        .args(["-INT", &pid])
+        .args(["-TERM", &pid])
         .status()
         .expect("it runs");
     assert!(killed.success());

@@ -7,6 +7,7 @@
 // they do not depend on its company.
 
 #import keys_values
+#import pages
 #import tanh
 
 const WG = 128u;
@@ -44,6 +45,11 @@ fn run_end(first: u32, limit: u32) -> u32 {
         end += 1u;
     }
     return end;
+}
+
+// The row of a position of the tile at `at`, which lies in two pages at most.
+fn row_in(tile_pages: vec2<u32>, at: u32, position: u32) -> u32 {
+    return select(tile_pages.y, tile_pages.x, position / PAGE == at / PAGE) + position % PAGE;
 }
 
 fn bent(score: f32) -> f32 {
@@ -92,7 +98,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
         let behind = run_end(first, limit);
         let lowest = seen_by(first).first;
         let highest = seen_by(behind - 1u).end;
-        let base = state.row[first].sequence * params.ring;
+        let table = pages_of(state.row[first].sequence);
         let alive = token >= first && token < behind;
         var own = Seen(0u, 0u);
         if (alive) {
@@ -109,12 +115,13 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
         var g = vec4(0.0);
         var h = vec4(0.0);
         for (var at = lowest / size * size; at < highest; at += size) {
+            let tile_pages = vec2(page_of(table, at), page_of(table, at + size - 1u));
             workgroupBarrier();
             for (var i = lane; i < size * octets; i += WG) {
                 let position = at + i / octets;
                 var k = Eight();
                 if (position >= lowest && position < highest) {
-                    k = key((base + position % params.ring) * stride + column + i % octets);
+                    k = key(row_in(tile_pages, at, position) * stride + column + i % octets);
                 }
                 let to = i / octets * pitch + i % octets * 2u;
                 tile[to] = k.lo;
@@ -146,7 +153,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                 let position = at + i / octets;
                 var v = Eight();
                 if (position >= lowest && position < highest) {
-                    v = value((base + position % params.ring) * stride + column + i % octets);
+                    v = value(row_in(tile_pages, at, position) * stride + column + i % octets);
                 }
                 let to = i / octets * pitch + i % octets * 2u;
                 tile[to] = v.lo;

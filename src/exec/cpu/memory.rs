@@ -18,7 +18,7 @@ use super::simd::{Decode, Unpack};
 use super::step::{By, Step};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::exec::state::{ROWS_OFFSET, Row, State};
+use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State};
 use crate::quant::{Matrix, Scales};
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut};
@@ -349,6 +349,11 @@ impl<'a> Args<'a> {
         bytemuck::cast_slice(&self.bytes(i)[ROWS_OFFSET..])
     }
 
+    /// How each sequence picks its tokens, operand `i`.
+    pub(super) fn samplers(&self, i: usize) -> &'a [Sampler] {
+        bytemuck::cast_slice(self.bytes(i))
+    }
+
     /// Opens an operand that the command writes, once.
     pub(super) fn open<T: Pod>(&mut self, i: usize) -> Out<'a, T> {
         assert!(self.step.writes(i), "operand {i} is not written");
@@ -407,6 +412,15 @@ impl<T: Pod> Out<'_, T> {
     ) -> &mut [T] {
         self.check(row / rows * columns + at);
         self.slice((row * columns + at) * size, size)
+    }
+
+    /// The elements of a unit, which must be in the part, where each row of `width` is cut into
+    /// units of `size`, the last one shorter.
+    pub(super) fn pieces(&mut self, unit: usize, [width, size]: [usize; 2]) -> &mut [T] {
+        self.check(unit);
+        let each = width.div_ceil(size);
+        let first = unit % each * size;
+        self.slice(unit / each * width + first, size.min(width - first))
     }
 
     /// The elements of all units of this size; of a part that is cut.

@@ -17,9 +17,11 @@ mod step;
 use crate::device::{DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::case::Case;
-use crate::exec::{COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span};
+use crate::exec::{
+    COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span, check_apart,
+};
 use crate::op::list::Op;
-use crate::op::table::Place;
+use crate::op::table::{Cmds, Place};
 use link::Target;
 use memory::Operand;
 pub use peak::{Peak, peak, read};
@@ -27,7 +29,6 @@ use pool::Pool;
 use simd::Isa;
 pub use simd::Level;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Instant;
 use step::Steps;
 
@@ -216,17 +217,22 @@ impl Executor for Cpu {
         &self.profile
     }
 
-    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let tables = self.pool.tables();
         let Some(count) = tables.get(table).map(Steps::cmds) else {
             bail!(Argument, "table {table} of {}", tables.len());
         };
-        if cmds.start > cmds.end || cmds.end > count {
+        let Cmds { body, tail } = &cmds;
+        if body.start > body.end
+            || body.end > tail.start
+            || tail.start > tail.end
+            || tail.end > count
+        {
             bail!(Argument, "commands {cmds:?} of {count}");
         }
         let laps = self.laps.get_mut(table).map(Vec::as_mut_slice);
         let laps = self.timed_since.zip(laps);
-        self.pool.run(table, cmds, times, laps)
+        self.pool.run(table, &cmds, times, laps)
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -238,6 +244,15 @@ impl Executor for Cpu {
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let span = Span::new(place, offset, bytes.len());
         bytes.copy_from_slice(span_of(&self.places, &mut self.pool, span)?);
+        Ok(())
+    }
+
+    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+        check_apart(from, to, bytes)?;
+        let (first, last) = (from.min(to), from.max(to));
+        let span = Span::new(place, first, (last - first).saturating_add(bytes));
+        let both = span_of(&self.places, &mut self.pool, span)?;
+        both.copy_within(from - first..from - first + bytes, to - first);
         Ok(())
     }
 

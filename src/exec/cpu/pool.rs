@@ -9,6 +9,7 @@ use super::memory::Args;
 use super::step::{Step, Steps};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Lap;
+use crate::op::table::Cmds;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,8 +48,8 @@ pub(super) struct Linked {
 #[derive(Default)]
 struct Job {
     table: AtomicUsize,
-    start: AtomicUsize,
-    end: AtomicUsize,
+    /// Begin and end of the commands: those of the body, those of the tail.
+    ranges: [[AtomicUsize; 2]; 2],
     times: AtomicU32,
     /// Live rows of this replay and of the next, in turn: a slow thread may still be reading
     /// one while a fast one tells the other.
@@ -58,6 +59,14 @@ struct Job {
 impl Job {
     fn live(&self, replay: u32) -> &AtomicUsize {
         &self.live[replay as usize % 2]
+    }
+
+    /// The ranges of commands; the last may be empty.
+    fn ranges(&self) -> [Range<usize>; 2] {
+        [0, 1].map(|i| {
+            let [start, end] = [0, 1].map(|j| self.ranges[i][j].load(Ordering::Relaxed));
+            start..end
+        })
     }
 }
 
@@ -101,7 +110,7 @@ impl Pool {
     pub(super) fn run(
         &mut self,
         table: usize,
-        cmds: Range<usize>,
+        cmds: &Cmds,
         times: u32,
         laps: Option<(Instant, &mut [Lap])>,
     ) -> Result<()> {
@@ -110,14 +119,17 @@ impl Pool {
             bail!(State, "an earlier run on this executor panicked");
         }
         shared.job.table.store(table, Ordering::Relaxed);
-        shared.job.start.store(cmds.start, Ordering::Relaxed);
-        shared.job.end.store(cmds.end, Ordering::Relaxed);
+        let ranges = [&cmds.body, &cmds.tail].into_iter().zip(&shared.job.ranges);
+        for (range, [start, end]) in ranges {
+            start.store(range.start, Ordering::Relaxed);
+            end.store(range.end, Ordering::Relaxed);
+        }
         shared.job.times.store(times, Ordering::Relaxed);
         shared.tell_live(&shared.linked.tables[table], 0);
         if times == 0 {
             return Ok(());
         }
-        let laps = laps.filter(|_| !cmds.is_empty());
+        let laps = laps.filter(|_| cmds.ranges().next().is_some());
         let watch = laps.map(|(epoch, laps)| Watch {
             first: &shared.linked.tables[table].first,
             laps,
@@ -167,8 +179,7 @@ impl Shared {
     /// live rows, is told by the first thread and changes only where all of them wait.
     fn walk(&self, thread: usize, mut watch: Option<Watch<'_>>) {
         let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
-        let start = self.job.start.load(Ordering::Relaxed);
-        let range = table.range(start..self.job.end.load(Ordering::Relaxed));
+        let [body, tail] = self.job.ranges();
         for replay in 0..self.job.times.load(Ordering::Relaxed) {
             let live = self.job.live(replay).load(Ordering::Relaxed);
             if live == 0 {
@@ -176,41 +187,55 @@ impl Shared {
                 self.barrier.wait();
                 return;
             }
-            if let Some(watch) = &mut watch {
-                watch.begin(start);
-            }
-            for at in range.clone() {
-                let step = &table.steps[at];
-                match step.made_by {
-                    Some(cmd) if cmd >= start => continue,
-                    // What made it lies before the range, so nobody reckoned with this step.
-                    Some(_) => {
-                        self.barrier.wait();
-                        self.part(step, thread, live);
-                        self.barrier.wait();
-                        continue;
-                    }
-                    None => {}
-                }
-                if step.barrier {
-                    self.barrier.wait();
-                }
-                if let Some(watch) = &mut watch {
-                    watch.comes_to(at);
-                }
-                self.part(step, thread, live);
+            self.steps(table, &body, [thread, live], &mut watch);
+            if !tail.is_empty() {
+                self.barrier.wait();
+                watch.iter_mut().for_each(Watch::lap);
+                self.steps(table, &tail, [thread, live], &mut watch);
             }
             if thread == 0 {
                 self.tell_live(table, replay + 1);
             }
             self.barrier.wait();
-            if let Some(watch) = &mut watch {
-                watch.lap();
-            }
+            watch.iter_mut().for_each(Watch::lap);
         }
         // Nobody may still be reading the job, its live rows or `quit` when the first thread
         // goes on to change them.
         self.barrier.wait();
+    }
+
+    /// Walks the steps of these commands.
+    fn steps(
+        &self,
+        table: &Steps,
+        cmds: &Range<usize>,
+        [thread, live]: [usize; 2],
+        watch: &mut Option<Watch<'_>>,
+    ) {
+        if let Some(watch) = watch {
+            watch.begin(cmds.start);
+        }
+        for at in table.range(cmds.clone()) {
+            let step = &table.steps[at];
+            match step.made_by {
+                Some(cmd) if cmd >= cmds.start => continue,
+                // What made it lies before the range, so nobody reckoned with this step.
+                Some(_) => {
+                    self.barrier.wait();
+                    self.part(step, thread, live);
+                    self.barrier.wait();
+                    continue;
+                }
+                None => {}
+            }
+            if step.barrier {
+                self.barrier.wait();
+            }
+            if let Some(watch) = watch {
+                watch.comes_to(at);
+            }
+            self.part(step, thread, live);
+        }
     }
 
     /// Tells all threads how many rows live. Only the first thread may come here: the state is

@@ -6,8 +6,8 @@ use super::device::Device;
 use super::readback::Readback;
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload};
-use crate::op::table::{Place, Table};
+use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
+use crate::op::table::{Cmds, Place, Table};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,10 +54,10 @@ pub(super) struct Linked {
 }
 
 impl Linked {
-    fn encode(
+    fn encode<'a>(
         &self,
         params: &[u8],
-        commands: &[Command],
+        commands: impl Iterator<Item = &'a Command>,
         clock: Option<&Clock>,
     ) -> wgpu::CommandBuffer {
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
@@ -93,7 +93,7 @@ impl Linked {
     fn timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
         let commands = in_table(&self.commands, table, cmds)?;
         let params = &self.tables[table].params;
-        let work = self.encode(params, commands, self.clock.as_ref());
+        let work = self.encode(params, commands.iter(), self.clock.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
         if let Some(clock) = &mut self.clock {
@@ -122,14 +122,21 @@ impl Executor for Linked {
         Some(&self.device)
     }
 
-    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         self.device.failure.check()?;
-        let commands = in_table(&self.commands, table, &cmds)?;
+        for range in cmds.ranges() {
+            in_table(&self.commands, table, &range)?;
+        }
         if self.clock.as_ref().is_some_and(|clock| clock.laps.are_on()) {
-            return (0..times).try_for_each(|_| self.timed(table, &cmds));
+            let mut replay = || {
+                cmds.ranges()
+                    .try_for_each(|range| self.timed(table, &range))
+            };
+            return (0..times).try_for_each(|_| replay());
         }
         // While the device is at work on one replay, the next is encoded.
         for _ in 0..times {
+            let commands = cmds.ranges().flat_map(|range| &self.commands[table][range]);
             let work = self.encode(&self.tables[table].params, commands, None);
             self.device.queue.submit([work]);
         }
@@ -150,6 +157,26 @@ impl Executor for Linked {
         let entry = self.arena.range(place, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
+    }
+
+    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+        self.device.failure.check()?;
+        check_apart(from, to, bytes)?;
+        self.arena.writable(place, to, bytes)?;
+        let entry = self.arena.writable(place, from, bytes)?;
+        // WebGPU copies from one buffer to another one only.
+        let between = self.device.wgpu.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: bytes as u64,
+            usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
+        let [from, to, bytes] = [from, to, bytes].map(|n| n as u64);
+        encoder.copy_buffer_to_buffer(&entry.buffer, from, &between, 0, bytes);
+        encoder.copy_buffer_to_buffer(&between, 0, &entry.buffer, to, bytes);
+        self.device.queue.submit([encoder.finish()]);
+        self.device.failure.check()
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {

@@ -41,7 +41,7 @@ pub(super) fn multiplies(device: &Device, form: Form) -> Result<()> {
     executor.write(Place::State, 0, bytemuck::bytes_of(&state))?;
     let given: Vec<f32> = x().collect();
     executor.write(X, 0, bytemuck::cast_slice(&given))?;
-    executor.run(0, 0..1, 1)?;
+    executor.run(0, (0..1).into(), 1)?;
     let mut y = vec![0f32; (TOKENS * ROWS) as usize];
     executor.read(Y, 0, bytemuck::cast_slice_mut(&mut y))?;
     let w: Vec<f32> = w().collect();
@@ -127,7 +127,7 @@ fn table(form: Form) -> Table {
         labels: vec!["trial".to_string()],
         layers: Vec::new(),
         head: 1,
-        pick: 1,
+        tails: [1..1, 1..1],
     }
 }
 

@@ -7,6 +7,7 @@ use crate::exec::{Executor, Program};
 use crate::load::build::Build;
 use crate::load::compare;
 use crate::load::device::Device;
+use crate::model::TableId;
 use crate::op::list::Op;
 use crate::op::table::{Place, Table};
 use std::ops::Range;
@@ -34,7 +35,9 @@ impl Rig {
             tables: tables.clone(),
             tensors: build.catalog.clone(),
         };
-        let mut executor = device.clone().link(program, build.profile.clone())?;
+        let mut executor = device
+            .clone()
+            .link(program, build.profile.clone(), &build.cache)?;
         executor.time_commands().context("tuning")?;
         executor.end_timing();
         Ok(Self {
@@ -81,9 +84,13 @@ impl Rig {
         let rows: Vec<Row> = positions.map(row).collect();
         let state = compare::state(self.context, &rows);
         self.executor.write(Place::State, 0, &state)?;
+        if self.tables[table].name == TableId::Step.name() {
+            let sampler = compare::samplers(1);
+            self.executor.write(Place::Samplers, 0, &sampler)?;
+        }
         let end = self.tables[table].cmds.len();
         let mut starts = (0..end).step_by(step);
-        starts.try_for_each(|at| self.executor.run(table, at..end.min(at + step), 1))
+        starts.try_for_each(|at| self.executor.run(table, (at..end.min(at + step)).into(), 1))
     }
 
     /// What each command of a trial took in one round.

@@ -83,8 +83,7 @@ fn last(build: &Build, table: &Table) -> Vec<Range<u32>> {
     passes(context - tokens..context, tokens)
 }
 
-/// The plain kernels, then those of each form alone. The sampled table has all that the greedy one
-/// has, and the samplers. Commands run one by one: where they overlap, none has a time of its own.
+/// The plain kernels, then those of each form alone. Commands run one by one: where they overlap, none has a time of its own.
 fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     let all = build.profile.forms.clone();
     let mut trials = Vec::new();
@@ -118,11 +117,17 @@ fn ones(build: &mut Build, fusions: &[Fusion]) -> Result<Vec<(Fusion, Table)>> {
                 .iter()
                 .all(|(_, known)| !launches(known).eq(launches(table)))
         };
-        let table = build.sampled()?.filter(new);
+        let table = step(build)?.filter(new);
         found.extend(table.map(|table| (fusion, table)));
     }
     build.profile.fusion = usual;
     Ok(found)
+}
+
+/// The table of one token, with both its tails; none of an encoder.
+fn step(build: &Build) -> Result<Option<Table>> {
+    let picks = !build.arch.encoder;
+    picks.then(|| build.step(1)).transpose()
 }
 
 fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Trial)>> {
@@ -153,7 +158,7 @@ fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Trial)>
                 .iter()
                 .all(|(_, known)| !launches(known).eq(launches(table)))
         };
-        let table = build.sampled()?.filter(new);
+        let table = step(build)?.filter(new);
         found.extend(table.map(|table| (part, table)));
     }
     build.profile.attention_part = usual;
@@ -200,7 +205,7 @@ fn chunks(
 /// The table of one token and that of a chunk, with a token behind a full context and a prompt.
 pub(super) fn whole(build: &Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
-    if let Some(table) = build.sampled()? {
+    if let Some(table) = step(build)? {
         let passes = last(build, &table);
         trials.push(trial(tables, table, passes));
     }

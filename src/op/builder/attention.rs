@@ -1,8 +1,9 @@
 //! Positions, the cache, attention.
 
-use super::{Builder, X};
+use super::{Builder, FEW_TOKENS, Shape, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
+use crate::op::pages::PAGE;
 use crate::op::shaders;
 use crate::op::table::{Place, Slot};
 
@@ -27,9 +28,6 @@ const PARTS_MAX: u32 = 64;
 /// Elements of a head at most, where positions are cut into parts.
 const PARTS_HEAD_MAX: u32 = 512;
 
-/// Tokens at most: more are work enough for a device as they are.
-const PARTS_TOKENS_MAX: u32 = 16;
-
 /// How positions turn the elements of a head (`RoPE`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rope {
@@ -43,15 +41,6 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// Rows of a sequence in the cache of a layer with this window: position `p` lies in row `p` modulo their
-/// number. The `rows` of a pass are stored before the first of them looks at its window.
-pub fn ring(context: u32, window: u32, rows: u32) -> u32 {
-    match window {
-        0 => context,
-        _ => context.min(window.saturating_add(rows - 1)),
-    }
-}
-
 impl Builder<'_> {
     /// Turns `q` by its position, stores the turned `k` and `v` in the layer's cache.
     #[expect(clippy::too_many_arguments, reason = "a layer's q, k and v")]
@@ -61,7 +50,8 @@ impl Builder<'_> {
             0 => k.slot,
             _ => self.freqs(rope),
         };
-        let [keys, values] = self.cache(at);
+        let ([keys, values], pages) = self.cache(at);
+        let own = self.shape.pages.of(at.window);
         let params = shaders::rope_kv::Params {
             tokens: q.tokens,
             heads: at.heads,
@@ -70,9 +60,13 @@ impl Builder<'_> {
             rope_dim: rope.dim,
             half_split: u32::from(rope.half_split),
             magnitude: rope.magnitude,
-            ring: self.ring(at),
+            stride: self.shape.pages.stride(),
+            first: own.first,
+            ring: own.ring,
         };
-        let slots = [k.slot, v.slot, freqs, q.slot, keys, values, self.state];
+        let slots = [
+            k.slot, v.slot, freqs, pages, q.slot, keys, values, self.state,
+        ];
         let work = [at.heads + at.kv_heads, q.tokens];
         self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
     }
@@ -100,12 +94,12 @@ impl Builder<'_> {
     pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
         let head = at.head_dim;
         let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
-        if self.shape.part > 0 && q.tokens <= PARTS_TOKENS_MAX && octets {
+        if self.shape.part > 0 && q.tokens <= FEW_TOKENS && octets {
             return self.attention_in_parts(at, q, scale, softcap, self.shape.part);
         }
         let y = self.scratch("a", q.tokens, q.cols);
-        let ring = self.ring(at);
-        let [keys, values] = self.cache(at);
+        let ([keys, values], pages) = self.cache(at);
+        let own = self.shape.pages.of(at.window);
         let params = shaders::attention::Params {
             tokens: q.tokens,
             heads: at.heads,
@@ -113,13 +107,12 @@ impl Builder<'_> {
             head_dim: at.head_dim,
             scale,
             softcap,
-            window: match at.window {
-                0 => ring,
-                window => window.min(ring),
-            },
-            ring,
+            window: self.window(at),
+            stride: self.shape.pages.stride(),
+            first: own.first,
+            ring: own.ring,
         };
-        let slots = [q.slot, keys, values, y.slot, self.state];
+        let slots = [q.slot, keys, values, pages, y.slot, self.state];
         let work = [at.heads, q.tokens];
         self.emit(
             (Op::Attention, Some(self.shape.cache)),
@@ -144,16 +137,13 @@ impl Builder<'_> {
         softcap: f32,
         part: u32,
     ) -> X {
-        let (tokens, ring) = (q.tokens, self.ring(at));
-        let window = match at.window {
-            0 => ring,
-            window => window.min(ring),
-        };
+        let (tokens, window) = (q.tokens, self.window(at));
         let part = part.max(window.div_ceil(PARTS_MAX));
         let parts = window.div_ceil(part.max(1));
         let size = at.heads * parts * (at.head_dim + 2);
         let x = self.scratch("p", tokens, size);
-        let [keys, values] = self.cache(at);
+        let ([keys, values], pages) = self.cache(at);
+        let own = self.shape.pages.of(at.window);
         let params = shaders::attend_part::Params {
             tokens,
             heads: at.heads,
@@ -162,11 +152,13 @@ impl Builder<'_> {
             scale,
             softcap,
             window,
-            ring,
+            stride: self.shape.pages.stride(),
+            first: own.first,
+            ring: own.ring,
             part,
             parts,
         };
-        let slots = [q.slot, keys, values, x.slot, self.state];
+        let slots = [q.slot, keys, values, pages, x.slot, self.state];
         let fours = (at.heads / at.kv_heads.max(1)).div_ceil(4);
         let work = [at.kv_heads * fours * parts, tokens];
         let kernel = (Op::AttendPart, Some(self.shape.cache));
@@ -218,46 +210,30 @@ impl Builder<'_> {
         self.place(&name, DType::F32, [1, rope.dim / 2], place)
     }
 
-    /// The key and value cache of a layer, `[sequences ring, kv_heads head_dim]`.
-    fn cache(&mut self, at: Heads) -> [Slot; 2] {
-        let rows = self.shape.sequences.saturating_mul(self.ring(at));
+    /// The key and value cache of a layer, `[pages PAGE, kv_heads head_dim]`, and the table of pages.
+    fn cache(&mut self, at: Heads) -> ([Slot; 2], Slot) {
+        let Shape {
+            sequences,
+            pages,
+            cache: dtype,
+            ..
+        } = self.shape;
+        let rows = pages.of(at.window).pool.saturating_mul(PAGE);
         let shape = [rows, at.kv_heads * at.head_dim];
         let layer = at.layer;
-        let dtype = self.shape.cache;
-        [
+        let caches = [
             self.place(&format!("k.{layer}"), dtype, shape, Place::Keys(layer)),
             self.place(&format!("v.{layer}"), dtype, shape, Place::Values(layer)),
-        ]
+        ];
+        let table = [sequences, pages.stride()];
+        (caches, self.place("pages", DType::U32, table, Place::Pages))
     }
 
-    fn ring(&self, at: Heads) -> u32 {
-        ring(self.shape.context, at.window, self.shape.rows)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pass_stores_nothing_over_what_its_first_row_sees() {
-        for (window, rows) in [(1, 1), (1, 5), (4, 1), (4, 8), (7, 3), (16, 40)] {
-            let ring = ring(100, window, rows);
-            for first in 0..60u32 {
-                let seen = (first + 1).saturating_sub(window)..=first;
-                let stored = first + 1..first + rows;
-                let stored: Vec<_> = stored.map(|position| position % ring).collect();
-                for position in seen {
-                    let row = position % ring;
-                    assert!(
-                        !stored.contains(&row),
-                        "window {window}, {rows} rows, {position}"
-                    );
-                }
-            }
+    /// The positions that a query sees at most.
+    fn window(&self, at: Heads) -> u32 {
+        match at.window {
+            0 => self.shape.context,
+            window => window.min(self.shape.context),
         }
-        assert_eq!(ring(100, 0, 8), 100);
-        assert_eq!(ring(100, 99, 8), 100);
-        assert_eq!(ring(100, u32::MAX, 8), 100);
     }
 }

@@ -238,6 +238,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     struct One;
     impl Weights for One {
@@ -256,10 +257,10 @@ mod tests {
         let shape = Shape {
             name: "test",
             tokens: 2,
-            rows: 2,
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
+            pages: Pages::new(1, 8, &[], 2),
             cache: DType::F32,
             part: 0,
         };

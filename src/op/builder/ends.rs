@@ -4,7 +4,16 @@ use super::{Builder, LogitRows, W, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::shaders;
-use crate::op::table::{Place, Slot};
+use crate::op::table::{Place, Slot, Tail};
+use bytemuck::{Pod, Zeroable};
+
+/// The parameters of what works on rows of logits.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Rows {
+    tokens: u32,
+    vocab: u32,
+}
 
 /// What becomes of logits before a token is picked: `cap tanh(scale x / cap)`.
 #[derive(Clone, Copy, Debug)]
@@ -81,54 +90,47 @@ impl Builder<'_> {
         }
     }
 
-    /// The tail of a greedy table: the largest logit of every row that has some.
+    /// The tails of a table that picks tokens, for every row that has logits.
+    pub fn pick(&mut self, vocab: u32) {
+        self.pick_greedy(vocab);
+        self.pick_sampled(vocab);
+    }
+
+    /// The tail that takes the largest logit.
     pub fn pick_greedy(&mut self, vocab: u32) {
-        self.draft.pick = self.draft.nodes.len();
+        self.begin_tail(Tail::Greedy);
         let logits = self.logits_slot(vocab);
         self.pick_largest(logits);
     }
 
-    /// The tail of a sampled table: the largest of what the filters leave, with Gumbel noise,
-    /// which is a draw from the softmax (Gumbel-max).
+    /// The tail that takes the largest of what the samplers leave, with Gumbel noise, which is a draw
+    /// from the softmax (Gumbel-max).
     pub fn pick_sampled(&mut self, vocab: u32) {
-        self.draft.pick = self.draft.nodes.len();
-        let logits = self.logits_slot(vocab).slot;
-        let history = self.history();
-        let sampled = self.scratch("s", 1, vocab);
-        let (y, one) = (sampled.slot, [1, 1]);
-        let params = shaders::penalize::Params { vocab };
-        self.emit(
-            (Op::Penalize, None),
-            &[logits, history, y, self.state],
-            &params,
-            [vocab, 1],
-        );
-        let slots = [y, self.state];
-        self.emit(
-            (Op::TopK, None),
-            &slots,
-            &shaders::top_k::Params { vocab },
-            one,
-        );
-        self.emit(
-            (Op::TopP, None),
-            &slots,
-            &shaders::top_p::Params { vocab },
-            one,
-        );
-        self.emit(
-            (Op::MinP, None),
-            &slots,
-            &shaders::min_p::Params { vocab },
-            one,
-        );
-        self.emit(
-            (Op::Gumbel, None),
-            &slots,
-            &shaders::gumbel::Params { vocab },
-            [vocab, 1],
-        );
+        self.begin_tail(Tail::Sampled);
+        let logits = self.logits_slot(vocab);
+        let (history, samplers) = (self.history(), self.samplers());
+        let tokens = logits.tokens;
+        let sampled = self.scratch("s", tokens, vocab);
+        let params = shaders::penalize::Params { tokens, vocab };
+        let slots = [logits.slot, history, sampled.slot, samplers, self.state];
+        self.emit((Op::Penalize, None), &slots, &params, [vocab, tokens]);
+        // Whole rows, then every number by itself.
+        for (op, units) in [
+            (Op::TopK, 1),
+            (Op::TopP, 1),
+            (Op::MinP, 1),
+            (Op::Temper, vocab),
+            (Op::Gumbel, vocab),
+        ] {
+            let params = Rows { tokens, vocab };
+            let slots = [sampled.slot, samplers, self.state];
+            self.emit((op, None), &slots, &params, [units, tokens]);
+        }
         self.pick_largest(sampled);
+    }
+
+    fn begin_tail(&mut self, tail: Tail) {
+        self.draft.tails[tail as usize] = Some(self.draft.nodes.len());
     }
 
     /// Every row goes on with the largest of its numbers.
@@ -141,13 +143,19 @@ impl Builder<'_> {
             &shaders::argmax::Params { tokens, vocab },
             [1, tokens],
         );
-        let history = self.history();
+        let (history, samplers) = (self.history(), self.samplers());
         self.emit(
             (Op::Advance, None),
-            &[ids, history, self.state],
+            &[ids, history, samplers, self.state],
             &shaders::advance::Params { tokens },
             [1, 1],
         );
+    }
+
+    fn samplers(&mut self) -> Slot {
+        let words = u32::try_from(size_of::<shaders::Sampler>() / size_of::<u32>());
+        let shape = [self.shape.sequences, words.expect("a small struct")];
+        self.place("samplers", DType::U32, shape, Place::Samplers)
     }
 
     fn history(&mut self) -> Slot {
@@ -164,6 +172,7 @@ impl Builder<'_> {
 mod tests {
     use super::*;
     use crate::op::builder::{Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     struct Square;
     impl Weights for Square {
@@ -183,10 +192,10 @@ mod tests {
         let shape = Shape {
             name: "test",
             tokens: 3,
-            rows: 3,
             logits: rows,
             sequences: 1,
             context: 8,
+            pages: Pages::new(1, 8, &[], 3),
             cache: DType::F32,
             part: 0,
         };

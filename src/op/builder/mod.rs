@@ -13,11 +13,12 @@ mod product;
 mod ternary;
 
 use super::list::{Access, Op};
+use super::pages::Pages;
 use super::shaders;
-use super::table::{LayerEnd, Place, Slot, SlotInfo};
+use super::table::{LayerEnd, Place, Slot, SlotInfo, Tail};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-pub use attention::{Heads, Rope, ring};
+pub use attention::{Heads, Rope};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
 pub use experts::Routes;
@@ -25,7 +26,7 @@ use ternary::Quantised;
 
 /// Tokens that are no prompt but one of each of several sequences: their products stay as near to
 /// those of one token as they can, so that a sequence picks the same tokens in company as alone.
-pub const FEW_TOKENS: u32 = 16;
+pub const FEW_TOKENS: u32 = 32;
 
 /// What the builder asks of a model's tensors.
 pub trait Weights {
@@ -66,8 +67,8 @@ pub struct Shape {
     pub sequences: u32,
     /// Positions of each.
     pub context: u32,
-    /// Tokens of the widest table that shares the cache.
-    pub rows: u32,
+    /// How the KV cache lies in pages.
+    pub pages: Pages,
     /// Storage of the KV cache.
     pub cache: DType,
     /// Positions that attention of few tokens takes at a time; 0: all.
@@ -142,8 +143,8 @@ pub struct Draft {
     pub layers: Vec<LayerEnd>,
     /// The first node of the head, which turns the last layer's output into logits.
     pub head: usize,
-    /// The first node of the tail that picks a token.
-    pub pick: usize,
+    /// The first node of each tail that picks tokens; a tail ends where the next one begins.
+    pub tails: [Option<usize>; Tail::COUNT],
 }
 
 impl Draft {
@@ -168,7 +169,9 @@ impl Draft {
             layer.cmd = starts[layer.cmd];
         }
         self.head = starts[self.head];
-        self.pick = starts[self.pick];
+        for tail in self.tails.iter_mut().flatten() {
+            *tail = starts[*tail];
+        }
         Ok(())
     }
 }
@@ -195,7 +198,7 @@ impl<'a> Builder<'a> {
             slots: Vec::new(),
             layers: Vec::new(),
             head: 0,
-            pick: 0,
+            tails: [None; Tail::COUNT],
         };
         let mut b = Self {
             weights,
@@ -218,10 +221,7 @@ impl<'a> Builder<'a> {
     /// # Errors
     ///
     /// A tensor that is missing or has another shape.
-    pub fn finish(mut self) -> Result<Draft> {
-        if self.draft.pick == 0 {
-            self.draft.pick = self.draft.nodes.len();
-        }
+    pub fn finish(self) -> Result<Draft> {
         match self.error {
             Some(error) => Err(error),
             None => Ok(self.draft),

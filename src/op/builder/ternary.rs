@@ -59,6 +59,7 @@ impl Builder<'_> {
 mod tests {
     use super::*;
     use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
 
     struct Digits;
     impl Weights for Digits {
@@ -78,10 +79,10 @@ mod tests {
         let shape = Shape {
             name: "ternary",
             tokens: 1,
-            rows: 1,
             logits: LogitRows::Last,
             sequences: 1,
             context: 8,
+            pages: Pages::new(1, 8, &[], 1),
             cache: DType::F32,
             part: 0,
         };

@@ -11,6 +11,7 @@ use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
 use tabla::exec::case::Case;
+use tabla::exec::state::{Row, Sampler};
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
 use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
@@ -53,8 +54,9 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::Columns => vec![("y", columns(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
-        Op::Penalize => vec![("y", penalize(o))],
-        Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o))],
+        Op::Penalize => vec![("y", penalize(o, live))],
+        Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o, live))],
+        Op::Temper => vec![("y", temper(o, live))],
         Op::RopeKv => rope_kv(o, live),
         Op::Rope => vec![("x", rope(o, live))],
         Op::AttendPart => vec![("y", attend_part(o, live))],
@@ -235,6 +237,16 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
+/// The row of the cache that has a position of a row's sequence.
+fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
+    let page = tabla::op::pages::PAGE as usize;
+    let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
+    let at = row.sequence as usize * stride + first + position / page % ring;
+    let entry = &o.before["pages"][4 * at..][..4];
+    let entry = u32::from_le_bytes(entry.try_into().expect("four bytes"));
+    entry as usize * page + position % page
+}
+
 fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     let p: attention::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
@@ -245,9 +257,8 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
         let h = i / head;
         let position = tokens[t].position as usize;
         let seen = position.saturating_sub(p.window as usize - 1)..=position;
-        let base = (tokens[t].sequence * p.ring) as usize;
-        let at =
-            |position: usize| ((base + position % p.ring as usize) * kv_heads + h / group) * head;
+        let row = |position| row_of(o, &tokens[t], [p.stride, p.first, p.ring], position);
+        let at = |position: usize| (row(position) * kv_heads + h / group) * head;
         let dot = |position: usize| {
             let q = &q[t * group * kv_heads * head + h * head..][..head];
             let pairs = q.iter().zip(&k[at(position)..]);
@@ -280,7 +291,7 @@ fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
         let seen: Vec<u32> = ((row.position + 1).saturating_sub(p.window)..=row.position).collect();
         let y = &mut y[unit * p.parts as usize * (head + 2)..];
         let at = |position: &u32| {
-            let row = (row.sequence * p.ring + position % p.ring) as usize;
+            let row = row_of(o, row, [p.stride, p.first, p.ring], *position as usize);
             (row * kv_heads + unit % heads / (heads / kv_heads)) * head
         };
         let score = |position: &u32| {
@@ -417,7 +428,8 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         if row.position >= o.state().context {
             continue;
         }
-        let at = (row.sequence * p.ring + row.position % p.ring) as usize * kv_width;
+        let position = row.position as usize;
+        let at = row_of(o, row, [p.stride, p.first, p.ring], position) * kv_width;
         let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
         let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));
@@ -458,53 +470,74 @@ fn advance(o: &Outcome, live: usize) -> Vec<f32> {
     history
 }
 
-fn penalize(o: &Outcome) -> Vec<f32> {
-    let (x, state) = (o.numbers("x"), o.state());
+/// The row and the sampler of each row that lives.
+fn picking(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
+    let samplers: Vec<Sampler> = bytemuck::pod_collect_to_vec(&o.before["samplers"]);
+    let rows = o.rows().into_iter().take(live);
+    rows.map(|row| (row, samplers[row.sequence as usize]))
+        .collect()
+}
+
+fn penalize(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["history"]);
-    let known = history.len().min(o.rows()[0].position as usize + 1);
-    let last = known.min(1024).min(state.repeat_last as usize);
-    let penalised = &history[known - last..known];
-    let penalty = wide(state.repeat_penalty);
-    rows(o, 1, |_, i| {
-        let x = wide(x[i]);
-        let y = match penalised.contains(&(i as u32)) {
+    let [context, vocab] = ["history", "x"].map(|name| o.slots[name].cols as usize);
+    let picking = picking(o, live);
+    rows(o, live, |t, i| {
+        let (row, sampler) = picking[t];
+        let history = &history[row.sequence as usize * context..][..context];
+        let known = context.min(row.position as usize + 1);
+        let last = known.min(1024).min(sampler.repeat_last as usize);
+        let penalised = &history[known - last..known];
+        let (x, penalty) = (wide(x[t * vocab + i]), wide(sampler.repeat_penalty));
+        match penalised.contains(&(i as u32)) {
             true if x > 0.0 => x / penalty,
             true => x * penalty,
             false => x,
-        };
-        y / wide(state.temperature)
+        }
     })
 }
 
-/// Sorted, so that the filters' sets are beginnings.
-fn filter(op: Op, o: &Outcome) -> Vec<f32> {
-    let (y, state) = (o.numbers("y"), o.state());
-    let mut sorted = y.clone();
+fn temper(o: &Outcome, live: usize) -> Vec<f32> {
+    let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
+    let picking = picking(o, live);
+    rows(o, live, |t, i| match wide(picking[t].1.temperature) {
+        0.0 => wide(y[t * vocab + i]),
+        temperature => wide(y[t * vocab + i]) / temperature,
+    })
+}
+
+fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
+    let mut y = o.numbers("y");
+    let picking = picking(o, live);
+    let rows = y.chunks_exact_mut(o.slots["y"].cols as usize).zip(picking);
+    for (y, (_, sampler)) in rows {
+        let least = least(op, y, &sampler);
+        let gone = y.iter_mut().filter(|y| **y < least);
+        gone.for_each(|y| *y = f32::NEG_INFINITY);
+    }
+    y
+}
+
+/// The smallest number of a row that stays. Sorted, so that the filters' sets are beginnings.
+fn least(op: Op, y: &[f32], sampler: &Sampler) -> f32 {
+    let mut sorted = y.to_vec();
     sorted.sort_by(|a, b| b.total_cmp(a));
-    let threshold = match op {
-        Op::TopK => match state.top_k as usize {
+    match op {
+        Op::TopK => match sampler.top_k as usize {
             0 => f32::NEG_INFINITY,
             k => sorted.get(k - 1).copied().unwrap_or(f32::NEG_INFINITY),
         },
-        Op::TopP if state.top_p >= 1.0 => f32::NEG_INFINITY,
+        Op::TopP if sampler.top_p >= 1.0 => f32::NEG_INFINITY,
         Op::TopP => {
             let total: f64 = sorted.iter().map(|y| wide(*y).exp()).sum();
             let mut mass = 0.0;
             let last = sorted.iter().find(|y| {
                 mass += wide(**y).exp();
-                mass >= wide(state.top_p) * total
+                mass >= wide(sampler.top_p) * total
             });
             *last.expect("the mass of all is all")
         }
-        _ => sorted[0] + state.min_p.ln(),
-    };
-    y.iter()
-        .map(|y| {
-            if *y < threshold {
-                f32::NEG_INFINITY
-            } else {
-                *y
-            }
-        })
-        .collect()
+        _ => sorted[0] + sampler.min_p.ln(),
+    }
 }

@@ -7,7 +7,8 @@ use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::exec::state::State;
-use tabla::op::builder::{Heads, Rope, Shape, ring};
+use tabla::op::builder::{Heads, Rope, Shape};
+use tabla::op::pages::Pages;
 
 pub(super) fn rope_kv(device: &Device) -> f64 {
     // head_dim, rope_dim, window, first position; positions and angles up to a million.
@@ -85,6 +86,7 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
     // The third of four rows is outside the context, the fourth is not live.
     let shape = Shape {
         context: position + 2,
+        pages: Pages::new(1, position + 2, &[at.window], 4),
         cache,
         ..shape(4)
     };
@@ -115,7 +117,6 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
     let wanted = [row(&q, 0), row(&q, 1), wide(&q[q.len() / 2..])].concat();
     let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
     let tolerance = if cache == DType::F16 { 1e-3 } else { 1e-6 };
-    let ring = ring(shape.context, at.window, shape.rows) as usize;
     for (name, rows) in [
         ("k.0", [row(&k, 0), row(&k, 1)]),
         (
@@ -123,13 +124,14 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
             [0, 1].map(|t| wide(&v[t * kv_heads * d..][..kv_heads * d])),
         ),
     ] {
-        let mut wanted = vec![0.0; ring * kv_heads * d];
+        let found = rig.cached(name, cache);
+        let mut wanted = vec![0.0; found.len()];
         for (row, position) in rows.iter().zip(positions) {
-            let at = position as usize % ring * kv_heads * d;
+            let at = rig.row(at.window, position) * kv_heads * d;
             wanted[at..][..kv_heads * d].copy_from_slice(row);
         }
         #[expect(clippy::cast_possible_truncation, reason = "these were f16 or f32")]
-        let found: Vec<f32> = rig.cached(name, cache).iter().map(|&x| x as f32).collect();
+        let found: Vec<f32> = found.iter().map(|&x| x as f32).collect();
         close(&format!("{what}: {name}"), &found, &wanted, tolerance);
     }
     worst
@@ -177,6 +179,7 @@ fn attention_case(
     cache: DType,
 ) -> f64 {
     let shape = Shape {
+        pages: Pages::new(1, 512, &[at.window], 4),
         cache,
         part,
         ..shape(4)
@@ -201,18 +204,19 @@ fn attention_case(
         0 => u32::MAX,
         window => window,
     };
-    let seen = |position: u32| position.saturating_sub(window - 1) as usize..=position as usize;
-    let ring = ring(shape.context, at.window, shape.rows) as usize;
+    let seen = |position: u32| position.saturating_sub(window - 1)..=position;
+    let rows: Vec<usize> = (0..=position + 2).map(|p| rig.row(at.window, p)).collect();
     let mut fill = |name, seed| {
         // What an earlier text left in rows that no query sees may be anything.
-        let mut values = vec![f32::NAN; ring * 2 * d];
+        let (place, _) = rig.place(name);
+        let all = rig.cached(name, cache).len();
+        let mut values = vec![f32::NAN; all];
         for seen in positions.map(seen) {
-            for row in seen.map(|p| p % ring) {
+            for row in seen.map(|p| rows[p as usize]) {
                 values[row * 2 * d..][..2 * d].copy_from_slice(&floats(seed + row as u64, 2 * d));
             }
         }
         let bytes = stored(cache, &values);
-        let (place, _) = rig.place(name);
         rig.executor.write(place, 0, &bytes).unwrap();
         decode(cache, &bytes)
     };
@@ -222,7 +226,7 @@ fn attention_case(
     let mut wanted = Vec::new();
     for (i, q) in q.chunks(d).take(3 * 6).enumerate() {
         let (token, head) = (i / 6, i % 6);
-        let row = |x: &[f64], p: usize| x[(p % ring * 2 + head / 3) * d..][..d].to_vec();
+        let row = |x: &[f64], p: u32| x[(rows[p as usize] * 2 + head / 3) * d..][..d].to_vec();
         let score = |p| {
             let score = row(&k, p).iter().zip(q).map(|(k, q)| k * q).sum::<f64>() * 0.7;
             match f64::from(softcap) {

@@ -63,12 +63,13 @@ pub(super) fn case(
         position: 0,
         sequence: u32::MAX,
         context: 16,
+        window: 0,
         cache: DType::F32,
         logits: LogitRows::Last,
         weights,
         scale: Some(0.123),
         emit: |_| {},
-        state: |_| {},
+        sampler: |_| {},
         tolerance: 0.0,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tabla::dtype::DType;
 use tabla::error::ErrorKind;
 use tabla::exec::gpu::{self, Device, Options};
-use tabla::exec::state::{FULL, ROWS_OFFSET, Row, State};
+use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler};
 use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
 use tabla::op::builder::{Activation, Builder};
 use tabla::op::table::Place;
@@ -21,7 +21,7 @@ fn a_lost_device_is_an_error_from_then_on() {
         let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
         rig.state(live(1), &[(0, 0)]);
         // Under way when the device goes.
-        rig.executor.run(0, 0..2, 400).unwrap();
+        rig.executor.run(0, (0..2).into(), 400).unwrap();
         let copy = rig.executor.copy(&[Span::new(Place::State, 0, 4)]).unwrap();
         rig.state(live(1), &[(0, 0)]);
         device.destroy();
@@ -39,7 +39,7 @@ fn a_lost_device_is_an_error_from_then_on() {
                 .map(drop),
         );
         lost(rig.executor.take(copy, &mut bytes));
-        lost(rig.executor.run(0, 0..1, 1));
+        lost(rig.executor.run(0, (0..1).into(), 1));
         lost(rig.executor.write(Place::State, 0, &bytes));
     }
 }
@@ -59,7 +59,7 @@ fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
             let mut token = || {
                 rig.executor
                     .write(Place::State, 0, bytemuck::bytes_of(&live(1)))?;
-                rig.executor.run(0, 0..2, 4)?;
+                rig.executor.run(0, (0..2).into(), 4)?;
                 rig.executor.read(Place::State, 0, &mut bytes)
             };
             loop {
@@ -85,7 +85,7 @@ fn ranges_are_recorded_again_when_there_were_too_many() {
         rig.put("x", &[1.0; 8]);
         for _ in 0..2 {
             for (start, end) in (0..count).flat_map(|s| (s..=count).map(move |e| (s, e))) {
-                rig.executor.run(0, start..end, 1).unwrap();
+                rig.executor.run(0, (start..end).into(), 1).unwrap();
                 wanted += f32::from(u8::try_from(end - start).unwrap());
             }
             assert_eq!(rig.get("y"), [wanted; 8]);
@@ -170,10 +170,10 @@ fn adapters_are_listed_and_named() {
 pub(super) fn chain(device: &Device) -> f64 {
     let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
     rig.state(live(1), &[(0, 505)]);
-    rig.executor.run(0, 0..2, 4).unwrap();
+    rig.executor.run(0, (0..2).into(), 4).unwrap();
     let (state, row) = rig.state_now();
     assert_eq!((state.step, row.position, row.done), (4, 509, 0));
-    rig.executor.run(0, 0..2, 30).unwrap();
+    rig.executor.run(0, (0..2).into(), 30).unwrap();
     let (state, row) = rig.state_now();
     assert_eq!((state.step, row.position, row.done), (7, 512, FULL));
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
@@ -190,7 +190,7 @@ pub(super) fn copies(device: &Device) -> f64 {
     let mut begun = Vec::new();
     for _ in 0..2 * COPIES_MAX {
         begun.push(rig.executor.copy(&[rows, history]).unwrap());
-        rig.executor.run(0, 0..2, 1).unwrap();
+        rig.executor.run(0, (0..2).into(), 1).unwrap();
     }
     let forgotten = begun.drain(..COPIES_MAX);
     let kinds = forgotten.map(|copy| rig.executor.take(copy, &mut []).expect_err("gone").kind());
@@ -236,13 +236,15 @@ pub(super) fn copies(device: &Device) -> f64 {
 pub(super) fn dead(device: &Device) -> f64 {
     let x = floats(18, 1000);
     let mut rig = sampler(device, 1000, &x);
-    let state = State {
+    let sampler = Sampler {
         top_k: 3,
         top_p: 0.5,
         min_p: 0.5,
         temperature: 0.5,
-        ..live(0)
+        ..SAMPLER_OFF
     };
+    rig.sampler(0, &sampler);
+    let state = live(0);
     rig.state(state, &[(5, 6)]);
     rig.run();
     assert_eq!(rig.get("s"), x);
@@ -266,16 +268,28 @@ pub(super) fn read_write(device: &Device) -> f64 {
         rig.executor.read(place, at, &mut out).unwrap();
         assert_eq!(out, all[at..at + n], "{n} at {at}");
     }
+    let mut moved = all.to_vec();
+    for (from, to, n) in [
+        (0, 4000, 3996),
+        (8000, 40, 400),
+        (100, 100 + 1_000_000, 1_000_000),
+    ] {
+        rig.executor.duplicate(place, from, to, n).unwrap();
+        moved.copy_within(from..from + n, to);
+    }
+    assert!(rig.bytes("x") == moved, "a part was copied elsewhere");
     let argument = |result: tabla::error::Result<()>| {
         assert_eq!(result.expect_err("refused").kind(), ErrorKind::Argument);
     };
     argument(rig.executor.read(place, bytes, &mut [0]));
     argument(rig.executor.read(place, usize::MAX, &mut [0]));
+    argument(rig.executor.duplicate(place, 0, 8, 12));
+    argument(rig.executor.duplicate(place, 0, bytes - 4, 8));
     argument(rig.executor.write(place, 2, &[0; 4]));
     argument(rig.executor.write(place, 4, &[0; 3]));
     argument(rig.executor.write(Place::Keys(3), 0, &[0; 4]));
-    argument(rig.executor.run(1, 0..1, 1));
-    argument(rig.executor.run(0, 0..2, 1));
+    argument(rig.executor.run(1, (0..1).into(), 1));
+    argument(rig.executor.run(0, (0..2).into(), 1));
     0.0
 }
 

@@ -171,7 +171,7 @@ pub(super) fn company(device: &Device) -> f64 {
         let (routes, _) = b.route(router, 3, true);
         b.experts("y", w, x, routes);
     }
-    for (op, tokens, least) in [(Op::Experts, 16, 1), (Op::GroupedGemm, 60, 17)] {
+    for (op, tokens, least) in [(Op::Experts, 32, 1), (Op::GroupedGemm, 60, 33)] {
         let of = |tokens| Case {
             emit,
             ..case("company", COMPANY, tokens)

@@ -33,7 +33,7 @@ use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
     wide_grid,
 };
-use pick::{advance, argmax, gumbel, min_p, penalize, top_k, top_p};
+use pick::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
 use std::io::Write as _;
 use tabla::device::{Form, GpuFeatures, Replay};
 use tabla::error::ErrorKind;
@@ -86,7 +86,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("top_k", top_k),
     ("top_p", top_p),
     ("min_p", min_p),
+    ("temper", temper),
     ("gumbel", gumbel),
+    ("rows of samplers", rows),
     ("argmax", argmax),
     ("advance", advance),
     ("chain", chain),

@@ -81,7 +81,7 @@ fn fused_products_in_parts_give_the_same_bits() {
                     rig.put(input, &floats(seed, cols as usize));
                 }
                 rig.executor
-                    .run(0, at * parts..(at + 1) * parts, 1)
+                    .run(0, (at * parts..(at + 1) * parts).into(), 1)
                     .unwrap();
                 results.push(rig.bytes(name));
             }
@@ -152,7 +152,9 @@ fn results(
             if op == experts { of_experts } else { of_rows },
             "{op:?}"
         );
-        rig.executor.run(0, first..first + count, 1).unwrap();
+        rig.executor
+            .run(0, (first..first + count).into(), 1)
+            .unwrap();
         results.push((op, rig.bytes(name)));
     }
     results

@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, close, floats, live, random, shape, wide};
 use tabla::exec::gpu::Device;
-use tabla::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, State};
+use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::table::Place;
@@ -22,16 +22,20 @@ pub(super) fn filtered(
     device: &Device,
     op: Op,
     vocab: u32,
-    change: impl Fn(&mut State),
+    change: impl Fn(&mut Sampler),
 ) -> [Vec<f64>; 2] {
     let mut x: Vec<_> = floats(15, vocab as usize).iter().map(|v| v * 8.0).collect();
     if vocab > 4 {
         (x[1], x[3], x[4]) = (x[2], f32::NEG_INFINITY, -0.0);
     }
     let mut rig = sampler(device, vocab, &x);
-    let mut state = live(1);
-    change(&mut state);
-    rig.state(state, &[(0, 3)]);
+    let mut sampler = Sampler {
+        temperature: 1.0,
+        ..SAMPLER_OFF
+    };
+    change(&mut sampler);
+    rig.sampler(0, &sampler);
+    rig.state(live(1), &[(0, 3)]);
     rig.run_op(op);
     [wide(&x), wide(&rig.get("s"))]
 }
@@ -99,6 +103,85 @@ pub(super) fn min_p(device: &Device) -> f64 {
     0.0
 }
 
+pub(super) fn temper(device: &Device) -> f64 {
+    let mut worst = 0.0;
+    for vocab in VOCABS {
+        for temperature in [0.0, 0.3, 1.0, 2.5_f32] {
+            let [x, y] = filtered(device, Op::Temper, vocab, |s| s.temperature = temperature);
+            let by = match temperature {
+                0.0 => 1.0,
+                t => f64::from(t),
+            };
+            let wanted = x.iter().map(|x| x / by);
+            for (y, wanted) in y.iter().zip(wanted) {
+                assert!(
+                    y == &wanted || (y - wanted).abs() <= 1e-6 * wanted.abs(),
+                    "{y} {wanted}"
+                );
+                worst = if wanted.is_finite() {
+                    (y - wanted).abs().max(worst)
+                } else {
+                    worst
+                };
+            }
+        }
+    }
+    worst
+}
+
+/// Rows of several sequences, each with its own sampler: every row is drawn as it is alone.
+pub(super) fn rows(device: &Device) -> f64 {
+    const VOCAB: u32 = 1003;
+    let sampler = |sequence: u32| Sampler {
+        seed_lo: 5 * sequence,
+        temperature: [0.0, 0.7, 1.0, 1.9][sequence as usize % 4],
+        top_k: [0, 40, 200][sequence as usize % 3],
+        top_p: [1.0, 0.9][sequence as usize % 2],
+        min_p: [0.0, 0.02][sequence as usize / 2 % 2],
+        repeat_penalty: 1.0 + sequence as f32 / 8.0,
+        repeat_last: 10 * sequence,
+        ..SAMPLER_OFF
+    };
+    let row = |t: u32| Row {
+        token: 1,
+        position: 3 + 11 * t,
+        sequence: (3 * t + 1) % 7,
+        done: 0,
+    };
+    let mut logits = floats(21, 6 * VOCAB as usize);
+    logits.iter_mut().for_each(|v| *v *= 8.0);
+    let mut next = random(22);
+    let mut word = || u32::try_from(next() % u64::from(VOCAB)).unwrap();
+    let history: Vec<u32> = (0..7 * 512).map(|_| word()).collect();
+    let draw = |rows: &[Row], logits: &[f32]| {
+        let tokens = u32::try_from(rows.len()).unwrap();
+        let shape = Shape {
+            logits: LogitRows::All,
+            sequences: 7,
+            ..shape(tokens)
+        };
+        let mut rig = Rig::new(device, shape, vec![], |b| b.pick_sampled(VOCAB));
+        rig.put("scores", logits);
+        let bytes = bytemuck::cast_slice(&history);
+        rig.executor.write(Place::History, 0, bytes).unwrap();
+        (0..7).for_each(|sequence| rig.sampler(sequence, &sampler(sequence)));
+        rig.rows(live(tokens), rows);
+        rig.run();
+        let ids: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("ids"));
+        (rig.get("s"), ids)
+    };
+    let rows: Vec<Row> = (0..6).map(row).collect();
+    let (scores, ids) = draw(&rows, &logits);
+    for (t, row) in rows.iter().enumerate() {
+        let at = t * VOCAB as usize..(t + 1) * VOCAB as usize;
+        let (alone, id) = draw(std::slice::from_ref(row), &logits[at.clone()]);
+        assert_eq!(alone, scores[at], "row {t}");
+        assert_eq!(id[0], ids[t], "row {t}");
+    }
+    assert!(ids.iter().any(|id| *id != ids[0]), "{ids:?}");
+    0.0
+}
+
 pub(super) fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut a, mut b, mut c, mut d], [mut k0, mut k1]) = (counter, key);
     let halves = |a: u32, b: u32| {
@@ -148,20 +231,19 @@ pub(super) fn penalize(device: &Device) -> f64 {
             .collect();
         let bytes = bytemuck::cast_slice(&history);
         rig.executor.write(Place::History, 0, bytes).unwrap();
-        let state = State {
+        let sampler = Sampler {
             repeat_penalty: 1.3,
             repeat_last: last,
-            temperature: 0.7,
-            ..live(1)
+            ..SAMPLER_OFF
         };
-        rig.state(state, &[(0, position)]);
+        rig.sampler(0, &sampler);
+        rig.state(live(1), &[(0, position)]);
         rig.run_op(Op::Penalize);
         let end = position as usize + 1;
         let recent = &history[end - end.min(last as usize).min(1024)..end];
         let wanted = (0..).zip(wide(&x)).map(|(i, x)| {
             let penalty = f64::from(if recent.contains(&i) { 1.3_f32 } else { 1.0 });
-            let x = if x > 0.0 { x / penalty } else { x * penalty };
-            x / f64::from(0.7_f32)
+            if x > 0.0 { x / penalty } else { x * penalty }
         });
         let wanted: Vec<_> = wanted.collect();
         worst = close("penalize", &rig.get("s"), &wanted, 1e-6).max(worst);
@@ -199,29 +281,19 @@ pub(super) fn argmax(device: &Device) -> f64 {
         assert_eq!(history[7], wanted);
     }
     let mut rig = greedy(device, &ties);
-    let mut stops = [0; 32];
-    stops[1] = 300;
-    rig.state(
-        State {
-            stop_count: 1,
-            stops,
-            ..live(1)
-        },
-        &[(0, 0)],
-    );
+    let mut sampler = SAMPLER_OFF;
+    (sampler.stops[1], sampler.stop_count) = (300, 1);
+    rig.sampler(0, &sampler);
+    rig.state(live(1), &[(0, 0)]);
     rig.run();
     assert_eq!(rig.state_now().1.done, 0, "the second stop does not count");
-    rig.state(
-        State {
-            stop_count: 2,
-            stops,
-            ..live(1)
-        },
-        &[(0, 0)],
-    );
+    sampler.stop_count = 2;
+    rig.sampler(0, &sampler);
+    rig.state(live(1), &[(0, 0)]);
     rig.run();
     let (state, row) = rig.state_now();
     assert_eq!((row.done, state.live), (STOPPED, 0));
+    rig.sampler(0, &SAMPLER_OFF);
     rig.state(live(1), &[(0, 511)]);
     rig.run();
     let (state, row) = rig.state_now();
@@ -257,13 +329,19 @@ pub(super) fn advance(device: &Device) -> f64 {
         done: 0,
     };
     let rows: Vec<Row> = (0..tokens).map(row).collect();
-    let mut state = State {
+    let state = State {
         live: live_rows,
         context: 8,
-        stop_count: 4,
         ..live(1)
     };
-    state.stops[..4].copy_from_slice(&[wanted[0], wanted[4], wanted[7], wanted[64]]);
+    // Each sequence has a stop of its own, and that of others is none for it.
+    for t in 0..tokens {
+        let stops = matches!(t, 0 | 4 | 7 | 64);
+        let mut sampler = SAMPLER_OFF;
+        sampler.stops[0] = wanted[(t + u32::from(!stops)) as usize % ROWS];
+        sampler.stop_count = 1;
+        rig.sampler((t + 3) % tokens, &sampler);
+    }
     rig.rows(state, &rows);
     let mut history = vec![77u32; ROWS * 8];
     let (place, _) = rig.place("history");

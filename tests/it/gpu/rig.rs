@@ -1,15 +1,16 @@
 //! A rig: one small table on the device, what goes in and what should come out.
 
-use crate::fill::Filling;
+use crate::fill::{Filling, shuffled};
 use half::{bf16, f16};
 use std::sync::Arc;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device};
-use tabla::exec::state::{ROWS_OFFSET, Row, State};
+use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
+use tabla::op::pages::{PAGE, Pages};
 use tabla::op::table::{Place, Table};
 use tabla::plan;
 use tabla::quant::Scales;
@@ -17,6 +18,9 @@ use tabla::quant::Scales;
 pub(super) struct Rig {
     pub(super) executor: Box<dyn Executor>,
     pub(super) table: Table,
+    pages: Pages,
+    /// Their table.
+    own_pages: Vec<u32>,
 }
 
 #[derive(Clone)]
@@ -73,7 +77,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
         logits: LogitRows::Last,
         sequences: 1,
         context: 512,
-        rows: tokens,
+        pages: Pages::new(1, 512, &[], tokens),
         cache: DType::F32,
         part: 0,
     }
@@ -105,8 +109,21 @@ impl Rig {
             tensors: given.clone(),
         };
         let executor = gpu::link(device.clone(), program).unwrap();
-        let mut rig = Self { executor, table };
+        let own_pages = shuffled(&shape.pages, shape.sequences, "pages");
+        let mut rig = Self {
+            executor,
+            table,
+            pages: shape.pages,
+            own_pages,
+        };
+        if rig.table.slots.iter().any(|s| s.place == Place::Pages) {
+            let bytes = bytemuck::cast_slice(&rig.own_pages);
+            rig.executor.write(Place::Pages, 0, bytes).unwrap();
+        }
         rig.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
+        if rig.table.slots.iter().any(|s| s.place == Place::Samplers) {
+            (0..shape.sequences).for_each(|sequence| rig.sampler(sequence, &SAMPLER_OFF));
+        }
         rig
     }
 
@@ -114,6 +131,13 @@ impl Rig {
         let slot = self.table.slots.iter().find(|s| s.name == name);
         let slot = slot.unwrap_or_else(|| panic!("{name} in {:?}", self.table.slots));
         (slot.place, usize::try_from(slot.bytes()).unwrap())
+    }
+
+    /// The row of the first sequence's position in a layer with this window.
+    pub(super) fn row(&self, window: u32, position: u32) -> usize {
+        let own = self.pages.of(window);
+        let page = self.own_pages[(own.first + position / PAGE % own.ring) as usize];
+        (page * PAGE + position % PAGE) as usize
     }
 
     pub(super) fn put(&mut self, name: &str, values: &[f32]) {
@@ -135,6 +159,13 @@ impl Rig {
 
     pub(super) fn cached(&mut self, name: &str, dtype: DType) -> Vec<f64> {
         decode(dtype, &self.bytes(name))
+    }
+
+    /// How a sequence picks its tokens.
+    pub(super) fn sampler(&mut self, sequence: u32, sampler: &Sampler) {
+        let at = sequence as usize * size_of::<Sampler>();
+        let bytes = bytemuck::bytes_of(sampler);
+        self.executor.write(Place::Samplers, at, bytes).unwrap();
     }
 
     /// Step state and the (token, position) of its rows.
@@ -166,12 +197,12 @@ impl Rig {
 
     pub(super) fn run(&mut self) {
         let all = 0..self.table.cmds.len();
-        self.executor.run(0, all, 1).unwrap();
+        self.executor.run(0, all.into(), 1).unwrap();
     }
 
     pub(super) fn run_op(&mut self, op: Op) {
         let at = self.table.cmds.iter().position(|c| c.op == op).unwrap();
-        self.executor.run(0, at..at + 1, 1).unwrap();
+        self.executor.run(0, (at..at + 1).into(), 1).unwrap();
     }
 }
 
@@ -179,9 +210,6 @@ pub(super) fn live(live: u32) -> State {
     State {
         live,
         context: 512,
-        temperature: 1.0,
-        top_p: 1.0,
-        repeat_penalty: 1.0,
         ..State::default()
     }
 }

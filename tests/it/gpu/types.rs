@@ -120,7 +120,7 @@ fn product(
     rig.state(live(alive), &[]);
     rig.put(x_name, &x);
     rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
-    rig.executor.run(0, at..at + 1, 1).unwrap();
+    rig.executor.run(0, (at..at + 1).into(), 1).unwrap();
     let x = wide(&x[..cols * alive as usize]);
     let w = taken(rig, at, m);
     let mut sums = Sums::default();
@@ -260,7 +260,7 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
                 .for_each(|(name, v)| rig.put(name, v)),
         }
         rig.put(y, &vec![UNTOUCHED; rows as usize]);
-        rig.executor.run(0, at..at + 1, 1).unwrap();
+        rig.executor.run(0, (at..at + 1).into(), 1).unwrap();
         let mut sums = Sums::default();
         let rows = m.decoded.chunks(cols as usize);
         rows.for_each(|w| sums.push(before, w, x_f64));

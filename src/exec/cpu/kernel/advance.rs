@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
-use crate::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, State};
+use crate::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
 use crate::op::builder::LogitRows;
 use crate::op::shaders::advance::Params;
 
@@ -17,17 +17,24 @@ impl Kernel for Advance {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let ids = bytemuck::cast_slice(args.bytes(0));
         let live = args.live();
+        let samplers = args.samplers(2);
         let mut history = args.open::<u32>(1);
-        let mut state = args.open::<u8>(2);
+        let mut state = args.open::<u8>(3);
         let (state, rows) = state.whole().split_at_mut(ROWS_OFFSET);
         let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
         let state = bytemuck::from_bytes_mut(state);
-        advance(&ids[..live], state, &mut rows[..live], history.whole());
+        let rows = &mut rows[..live];
+        advance(&ids[..live], samplers, (state, rows), history.whole());
     }
 }
 
 /// Moves every row on to its token, and those that are done behind the others.
-fn advance(ids: &[u32], state: &mut State, rows: &mut [Row], history: &mut [u32]) {
+fn advance(
+    ids: &[u32],
+    samplers: &[Sampler],
+    (state, rows): (&mut State, &mut [Row]),
+    history: &mut [u32],
+) {
     for (row, token) in rows.iter_mut().zip(ids) {
         row.token = *token;
         row.position = row.position.wrapping_add(1);
@@ -37,8 +44,9 @@ fn advance(ids: &[u32], state: &mut State, rows: &mut [Row], history: &mut [u32]
         } else {
             row.done = FULL;
         }
-        let stops = state.stops.len().min(state.stop_count as usize);
-        if state.stops[..stops].contains(token) {
+        let sampler = &samplers[row.sequence as usize];
+        let stops = sampler.stops.len().min(sampler.stop_count as usize);
+        if sampler.stops[..stops].contains(token) {
             row.done = STOPPED;
         }
     }
@@ -65,7 +73,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
 }
 
 macro_rules! case {
-    ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $state:expr) => {
+    ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $sampler:expr) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -75,7 +83,7 @@ macro_rules! case {
             context: $context,
             logits: LogitRows::All,
             emit: |b| b.pick_greedy(50),
-            state: $state,
+            sampler: $sampler,
             tolerance: 0.0,
             ..PLAIN
         }
@@ -88,15 +96,16 @@ pub(super) const CASES: &[Case] = &[
     case!("full", 1/1 at 7 of 8, |_| {}),
     case!("rows", 5/3 at 3 of 8, |_| {}),
     case!("full rows", 4/4 at 7 of 8, |_| {}),
-    case!("some rows stop", 16/15 at 2 of 8, |state| {
-        state.stops = std::array::from_fn(|i| u32::try_from(i).expect("a few"));
-        state.stop_count = 25;
+    case!("some rows stop", 16/15 at 2 of 8, |s| {
+        s.stops = std::array::from_fn(|i| u32::try_from(i).expect("a few"));
+        s.stop_count = 25;
     }),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::state::SAMPLER_OFF;
 
     #[test]
     fn rows_that_are_done_go_behind_the_others() {
@@ -109,12 +118,17 @@ mod tests {
         let mut state = State {
             live: 4,
             context: 4,
-            stop_count: 1,
             ..State::default()
         };
-        state.stops[0] = 9;
+        let mut samplers = [SAMPLER_OFF; 4];
+        (samplers[2].stops[0], samplers[2].stop_count) = (9, 1);
         let mut history = [0; 16];
-        advance(&[9, 5, 6, 7], &mut state, &mut rows, &mut history);
+        advance(
+            &[9, 5, 6, 7],
+            &samplers,
+            (&mut state, &mut rows),
+            &mut history,
+        );
         let of = |row: &Row| (row.sequence, row.token, row.position, row.done);
         let found: Vec<_> = rows.iter().map(of).collect();
         assert_eq!(
@@ -124,7 +138,9 @@ mod tests {
         assert_eq!((state.live, state.step), (2, 1));
         assert_eq!(history, [0, 5, 0, 0, 0, 0, 0, 7, 0, 0, 9, 0, 0, 0, 0, 0]);
 
-        advance(&[1, 9], &mut state, &mut rows[..2], &mut history);
+        (samplers[0].stops[0], samplers[0].stop_count) = (9, 1);
+        let ids = [1, 9];
+        advance(&ids, &samplers, (&mut state, &mut rows[..2]), &mut history);
         let found: Vec<_> = rows.iter().map(of).collect();
         assert_eq!(
             found,
@@ -142,10 +158,13 @@ mod tests {
         let mut state = State {
             live: 1,
             context: 4,
-            stop_count: 1,
             ..State::default()
         };
-        advance(&[0], &mut state, &mut rows, &mut [0; 4]);
+        let samplers = [Sampler {
+            stop_count: 1,
+            ..SAMPLER_OFF
+        }];
+        advance(&[0], &samplers, (&mut state, &mut rows), &mut [0; 4]);
         assert_eq!(rows[0].done, STOPPED);
     }
 }

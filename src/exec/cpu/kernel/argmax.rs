@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::exec::cpu::step::Split;
 use crate::op::builder::LogitRows;
 use crate::op::shaders::argmax::Params;
 
@@ -45,12 +44,7 @@ fn argmax(x: &[f32]) -> u32 {
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    if p.tokens == 1 {
-        // By the thread that goes on with the token: there is nothing to share or to wait for.
-        return Ok(request.alone::<Argmax>());
-    }
-    let launch = request.launch::<Argmax>(Split::Rows(1), p.tokens);
-    Ok(launch.of_elements(p.tokens as usize * p.vocab as usize))
+    Ok(request.by_row::<Argmax>(p.tokens, p.vocab))
 }
 
 macro_rules! case {

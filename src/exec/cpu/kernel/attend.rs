@@ -2,70 +2,52 @@
 //!
 //! Keys and values are taken block by block. A block leaves of every row its largest score, the
 //! sum of its weights and its weighted values; these are folded in the order of the blocks.
-//! Blocks are cut by rows of the cache and never by the tile, and within one the order of a
-//! row's sums depends on the row alone: so a row's result is the same bits in any tile, and
+//! Blocks are cut by positions and never by the tile, and within one the order of a row's sums
+//! depends on the row alone: so a row's result is the same bits in any tile and any pages, and
 //! several threads may compute the blocks of one row.
 
-use super::tiles::{Cache, LANES_MAX, PANEL, Stored, for_tiles, mix, scores, weigh};
+use super::pages::Pages;
+use super::tiles::{Cache, LANES_MAX, PANEL, Panel, Stored, for_tiles, mix, scores, weigh};
 use super::{Launch, Request};
 use crate::error::Result;
 use crate::exec::cpu::simd::{Isa, Kernel, Level, Simd, math};
 use crate::exec::cpu::step::Split;
 use std::ops::Range;
 
-/// Rows of the cache that make a block.
+/// Positions that make a block.
 const BLOCK: usize = 256;
 
-/// Positions that lie in one block.
-#[derive(Clone, Debug)]
+/// The positions of a block, cut by their own numbers wherever they lie.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
-    /// The position in the first row of the block.
     first: usize,
-    /// That row.
-    row: usize,
-    /// Behind its last position.
-    end: usize,
 }
 
 impl Block {
-    /// The block of a position; position `p` lies in row `p % ring`.
-    #[inline(always)]
-    fn of(position: usize, ring: usize) -> Self {
-        let first = position - position % ring % BLOCK;
-        let row = first % ring;
-        Self {
-            first,
-            row,
-            end: first + BLOCK.min(ring - row),
-        }
-    }
-
     /// The blocks of these positions, in their order.
-    pub(super) fn all(seen: &Range<usize>, ring: usize) -> impl Iterator<Item = Self> + use<> {
-        let first = (!seen.is_empty()).then(|| Self::of(seen.start, ring));
-        let end = seen.end;
-        std::iter::successors(first, move |block| {
-            (block.end < end).then(|| Self::of(block.end, ring))
-        })
+    #[inline(always)]
+    pub(super) fn all(seen: &Range<usize>) -> impl Iterator<Item = Self> + use<> {
+        let blocks = seen.start / BLOCK..seen.end.div_ceil(BLOCK);
+        blocks.map(|at| Self { first: at * BLOCK })
     }
 
     /// Those of `seen` that lie here.
-    pub(super) fn positions(&self, seen: &Range<usize>) -> Range<usize> {
-        seen.start.max(self.first)..seen.end.min(self.end)
+    pub(super) fn positions(self, seen: &Range<usize>) -> Range<usize> {
+        seen.start.max(self.first)..seen.end.min(self.first + BLOCK)
     }
 
     /// The same, counted from the first; none count from anywhere.
     #[inline(always)]
-    fn clip(&self, seen: &Range<usize>) -> Range<usize> {
-        let end = seen.end.clamp(self.first, self.end);
+    fn clip(self, seen: &Range<usize>) -> Range<usize> {
+        let end = seen.end.clamp(self.first, self.first + BLOCK);
         let start = seen.start.clamp(self.first, end);
         start - self.first..end - self.first
     }
 }
 
-/// Blocks that so many positions lie in at most, wherever they begin and the ring begins anew.
+/// Blocks that so many positions lie in at most, wherever they begin.
 pub(super) fn blocks(window: usize) -> usize {
-    window.div_ceil(BLOCK) + 2
+    window.div_ceil(BLOCK) + 1
 }
 
 /// Query rows of a tile, where one token has not more of them.
@@ -104,8 +86,8 @@ pub(super) struct Group<'a, C> {
     pub(super) softcap: f32,
     pub(super) keys: Cache<'a, C>,
     pub(super) values: Cache<'a, C>,
-    /// Position `p` lies in row `p % ring`.
-    pub(super) ring: usize,
+    /// Which rows positions lie in; `None`: in those of their own number.
+    pub(super) pages: Option<Pages<'a>>,
 }
 
 /// Floats of what a row makes of some positions: its values, weighted and not yet divided by the
@@ -204,12 +186,13 @@ impl<C: Stored> Group<'_, C> {
         let rows = queries.seen.len() * self.sharing * self.heads;
         let mut memory = Memory::of(floats, rows, self.head);
         clear(memory.total, self.head);
-        for block in Block::all(positions, self.ring) {
+        for block in Block::all(positions) {
             let Range { start, end } = block.clip(positions);
-            let panels = (whole(start)..end).step_by(PANEL);
-            let panels = panels.map(|at| at..end.min(at + PANEL));
+            // Panels end where pages may.
+            let panels = start / PANEL..end.div_ceil(PANEL);
+            let panels = panels.map(|at| whole(start).max(at * PANEL)..end.min((at + 1) * PANEL));
             for panel in panels.clone() {
-                let in_cache = block.row + panel.start..block.row + panel.end;
+                let in_cache = self.panel(&block, &panel);
                 for at in 0..self.sharing {
                     self.keys.turn(s, at, &in_cache, memory.keys);
                     self.score(s, queries, (at, &block, &panel), &mut memory);
@@ -217,7 +200,7 @@ impl<C: Stored> Group<'_, C> {
             }
             self.weigh(s, queries, &block, &mut memory);
             for panel in panels {
-                let in_cache = block.row + panel.start..block.row + panel.end;
+                let in_cache = self.panel(&block, &panel);
                 for at in 0..self.sharing {
                     self.values.copy(s, at, &in_cache, memory.values);
                     self.mix(s, queries, (at, &block, &panel), &mut memory);
@@ -226,6 +209,17 @@ impl<C: Stored> Group<'_, C> {
             fold(memory.total, memory.part, self.head);
         }
         memory.total
+    }
+
+    /// Where a panel of a block lies, and the one behind it.
+    #[inline(always)]
+    fn panel(&self, block: &Block, panel: &Range<usize>) -> Panel {
+        let row = |position| self.pages.map_or(position, |pages| pages.row(position));
+        let first = row(block.first + panel.start);
+        Panel {
+            rows: first..first + panel.len(),
+            next: row((block.first + panel.end).next_multiple_of(PANEL)),
+        }
     }
 
     /// The scores of a panel of head `at`, whose keys lie turned in `memory.keys`.

@@ -4,6 +4,7 @@
 //! A unit is a token and a head. Tables for a CPU have [`attention`](super::attention) instead, which
 //! is made to be fast; this is for tables that were planned for a GPU.
 
+use super::pages::Pages;
 use super::tiles::{F16, F32, Stored};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
@@ -33,18 +34,16 @@ impl<C: Stored> Kernel for AttendPart<C> {
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
         let size = head + 2;
         let (q, keys, values) = (args.f32s(0), args.bytes(1), args.bytes(2));
-        let last = args.state(4).context.saturating_sub(1);
-        let mut y = args.open::<f32>(3);
+        let last = args.state(5).context.saturating_sub(1);
+        let mut y = args.open::<f32>(4);
         for unit in args.units() {
-            let row = args.rows(4)[unit / heads];
+            let row = args.rows(5)[unit / heads];
             let end = row.position.min(last) + 1;
             let seen = end.saturating_sub(p.window)..end;
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);
-            let at = |position: u32| {
-                let row = (row.sequence * p.ring + position % p.ring) as usize;
-                (row * kv_heads + kv_head) * head
-            };
+            let pages = Pages::of(args.bytes(3), row.sequence, [p.stride, p.first, p.ring]);
+            let at = |position: u32| (pages.row(position as usize) * kv_heads + kv_head) * head;
             let score = |position: u32| {
                 let q = q[unit * head..][..head].iter().enumerate();
                 let dots = q.map(|(i, q)| p.scale * q * number::<C>(keys, at(position) + i));
@@ -91,6 +90,7 @@ macro_rules! case {
             live: $live,
             position: $position,
             context: $context,
+            window: $window,
             cache: DType::$cache,
             emit: |b| {
                 let q = b.input("q", $heads * $head_dim);
@@ -110,12 +110,12 @@ macro_rules! case {
 }
 
 /// Groups of 1 to 7, parts that are no whole tiles, one part and many, rings that begin anew within
-/// a part.
+/// a part, contexts that are no whole pages.
 pub(super) const CASES: &[Case] = &[
     case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
     case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
     case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
     case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
-    case!("over the end of the ring", F16, 5/5 at 410 of 512, 8/1 x 16, window 150, cap 0.0, part 64),
+    case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
     case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
 ];

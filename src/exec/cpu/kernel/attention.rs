@@ -4,6 +4,7 @@
 //! token's unit is a block of positions and a head of keys, and a second step joins the blocks.
 
 use super::attend::{self, Block, Group, Queries, TOKENS};
+use super::pages::Pages;
 use super::tiles::{Cache, F16, F32, Stored};
 use super::{Join, Launch, PLAIN, Request};
 use crate::dtype::DType;
@@ -21,8 +22,8 @@ use std::ops::Range;
 /// The positions that a token sees: the last ones up to its own.
 #[inline(always)]
 fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
-    let last = args.state(4).context.saturating_sub(1);
-    let end = args.rows(4)[token].position.min(last) + 1;
+    let last = args.state(5).context.saturating_sub(1);
+    let end = args.rows(5)[token].position.min(last) + 1;
     end.saturating_sub(p.window) as usize..end as usize
 }
 
@@ -53,14 +54,15 @@ impl<C: Stored> Kernel for Attention<C> {
         let [width, size] = [head, attend::record(head)].map(|n| sharing * heads * n);
         let tile = attend::tile_tokens(heads);
         let (q, live) = (args.f32s(0), args.live());
-        let mut y = args.open::<f32>(3);
-        let mut floats = args.open::<f32>(5);
+        let mut y = args.open::<f32>(4);
+        let mut floats = args.open::<f32>(6);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));
         for unit in args.units() {
             let (down, set) = (unit / sets, unit % sets);
             let first = if parts.is_some() { 0 } else { down * tile };
-            for tokens in runs(args.rows(4), first..live.min(first + tile)) {
-                let base = (args.rows(4)[tokens.start].sequence * p.ring) as usize;
+            for tokens in runs(args.rows(5), first..live.min(first + tile)) {
+                let sequence = args.rows(5)[tokens.start].sequence;
+                let pages = Pages::of(args.bytes(3), sequence, [p.stride, p.first, p.ring]);
                 let mut ranges = [const { 0..0 }; TOKENS];
                 for (range, token) in ranges.iter_mut().zip(tokens.clone()) {
                     *range = seen(&args, &p, token);
@@ -72,8 +74,7 @@ impl<C: Stored> Kernel for Attention<C> {
                 };
                 let [keys, values] = [1, 2].map(|i| {
                     let set = set * sharing..(set + 1) * sharing;
-                    let cache = &args.bytes(i)[base * kv_heads * head * C::BYTES..];
-                    Cache::<C>::of(cache, set, [kv_heads, head])
+                    Cache::<C>::of(args.bytes(i), set, [kv_heads, head])
                 });
                 let group = Group {
                     head,
@@ -83,11 +84,11 @@ impl<C: Stored> Kernel for Attention<C> {
                     softcap: p.softcap,
                     keys,
                     values,
-                    ring: p.ring as usize,
+                    pages: Some(pages),
                 };
                 let mut positions = attend::hull(queries.seen);
                 if parts.is_some() {
-                    match Block::all(&positions, p.ring as usize).nth(down) {
+                    match Block::all(&positions).nth(down) {
                         Some(block) => positions = block.positions(&positions),
                         None => break,
                     }
@@ -106,7 +107,7 @@ impl<C: Stored> Kernel for Attention<C> {
 }
 
 /// The operand of the parts that [`Joined`] joins, where there are such.
-const PARTS: usize = 6;
+const PARTS: usize = 7;
 
 /// Joins what threads left of one token's blocks.
 struct Joined;
@@ -118,10 +119,10 @@ impl Kernel for Joined {
         let p: Params = args.params();
         let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
         let heads = p.heads as usize / kv_heads;
-        let blocks = Block::all(&seen(&args, &p, 0), p.ring as usize).count();
+        let blocks = Block::all(&seen(&args, &p, 0)).count();
         let parts = args.f32s(PARTS);
-        let mut y = args.open::<f32>(3);
-        let mut floats = args.open::<f32>(5);
+        let mut y = args.open::<f32>(4);
+        let mut floats = args.open::<f32>(6);
         for at in args.units() {
             let size = heads * attend::record(head);
             let total = &mut floats.whole()[..size];
@@ -184,6 +185,7 @@ macro_rules! case {
             position: $position,
             $(sequence: $sequence,)?
             context: $context,
+            window: $window,
             cache: DType::$cache,
             emit: |b| {
                 let q = b.input("q", $heads * $head_dim);
@@ -201,8 +203,8 @@ macro_rules! case {
     };
 }
 
-/// Groups of 1 to 7, heads that are no whole vectors, several panels and blocks, windows whose
-/// rows of the cache begin anew within a batch, within a panel and at their very end.
+/// Groups of 1 to 7, heads that are no whole vectors, several panels and blocks, contexts that are
+/// no whole pages, windows whose pages begin anew within a batch, a panel and a block.
 pub(super) const CASES: &[Case] = &[
     case!("one", F32, 1/1 at 0 of 1, 1/1 x 1),
     case!("first position", F16, 1/1 at 0 of 8, 4/2 x 16),
@@ -216,13 +218,13 @@ pub(super) const CASES: &[Case] = &[
     case!("soft cap", F32, 3/3 at 9 of 16, 4/2 x 16, window 0, cap 1.5),
     case!("window not yet full", F32, 3/2 at 2 of 64, 5/1 x 2, window 16, cap 0.0),
     case!("window over the context", F16, 2/2 at 6 of 8, 2/1 x 16, window 100, cap 0.0),
-    case!("window of one", F16, 4/4 at 37 of 64, 2/2 x 16, window 1, cap 0.0),
+    case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1, cap 0.0),
     case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16, cap 0.0),
     case!("window of panels", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
-    case!("batch over the end of the ring", F16, 40/37 at 70 of 256, 4/2 x 16, window 16, cap 0.0),
-    case!("exactly a ring", F32, 5/5 at 60 of 128, 3/3 x 10, window 16, cap 0.0),
-    case!("sequences", F16, 5/4 at 40 of 64, 4/2 x 16, window 0, cap 0.0, by 1),
-    case!("sequences of rings", F32, 9/8 at 60 of 64, 3/1 x 16, window 5, cap 0.0, by 3),
+    case!("batch over the end of the ring", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
+    case!("over the end of the ring", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
+    case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, window 0, cap 0.0, by 1),
+    case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
     case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
     case!("blocks of heads that share", F16, 1/1 at 600 of 640, 8/8 x 64),
     case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),

@@ -1,50 +1,54 @@
-//! `y[i] += -ln(-ln(u(seed, position, i)))`, u by Philox4x32-10
+//! `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
 
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::exec::cpu::step::Split;
 use crate::exec::philox::{LANES, philox};
+use crate::op::builder::LogitRows;
 use crate::op::shaders::gumbel::Params;
 
 /// Counters whose numbers are drawn at once, so that the rounds become vector code.
 const DRAWS: usize = 16;
 
+/// Ids that have their numbers from them.
+const AT_ONCE: usize = DRAWS * LANES;
+
 struct Gumbel;
 
 impl Kernel for Gumbel {
+    /// A unit is so many ids of a row as are drawn at once.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let range = args.range();
-        let state = args.state(1);
-        let key = [state.seed_lo, state.seed_hi];
-        let position = args.rows(1)[0].position.wrapping_add(1);
+        let p: Params = args.params();
+        let vocab = p.vocab as usize;
+        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let each = vocab.div_ceil(AT_ONCE);
         let mut out = args.open::<f32>(0);
-        let y = out.units(1);
-        const AT_ONCE: usize = DRAWS * LANES;
-        let mut start = range.start / AT_ONCE * AT_ONCE;
-        while start < range.end {
-            // What of these draws is this thread's.
-            let from = range.start.max(start);
-            let to = range.end.min(start + AT_ONCE);
-            let y = &mut y[from - range.start..to - range.start];
+        for unit in args.units() {
+            let (t, start) = (unit / each, unit % each * AT_ONCE);
+            let row = rows[t];
+            let sampler = &samplers[row.sequence as usize];
+            if sampler.temperature <= 0.0 {
+                continue;
+            }
+            let y = out.pieces(unit, [vocab, AT_ONCE]);
             if y.iter().any(|y| *y > f32::NEG_INFINITY) {
-                let noise = noise(key, position, start);
-                for (y, noise) in y.iter_mut().zip(&noise[from - start..]) {
+                let key = [sampler.seed_lo, sampler.seed_hi];
+                let noise = noise(key, row.position.wrapping_add(1), start);
+                for (y, noise) in y.iter_mut().zip(&noise) {
                     // What a filter took away stays away: -inf plus anything finite.
                     *y += noise;
                 }
             }
-            start += AT_ONCE;
         }
     }
 }
 
 /// The noise of ids `start..`, with `start` a multiple of what is drawn at once.
 #[inline(always)]
-fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; DRAWS * LANES] {
+fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
     let first = u32::try_from(start / LANES).expect("ids have 32 bits");
     let mut words = [[0; DRAWS]; LANES];
     for (draw, block) in (0..DRAWS).zip(first..) {
@@ -53,7 +57,7 @@ fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; DRAWS * LANES] {
             words[lane][draw] = word;
         }
     }
-    let mut noise = [0.0; DRAWS * LANES];
+    let mut noise = [0.0; AT_ONCE];
     for (lane, words) in words.iter().enumerate() {
         for (draw, word) in words.iter().enumerate() {
             noise[draw * LANES + lane] = gumbel(*word);
@@ -73,52 +77,33 @@ fn gumbel(word: u32) -> f32 {
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    let vocab = p.vocab as usize;
-    let launch = request.launch::<Gumbel>(Split::Units(vocab), 1);
-    Ok(launch.of_elements(vocab))
+    Ok(request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE))
 }
 
 macro_rules! case {
-    ($name:literal, $vocab:literal, $position:literal, $seed:literal) => {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $seed:literal) => {
         Case {
             name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: 1,
             position: $position,
+            logits: LogitRows::All,
             emit: |b| b.pick_sampled($vocab),
-            state: |state| {
-                state.seed_lo = $seed;
-                state.seed_hi = 7;
+            sampler: |s| {
+                s.seed_lo = $seed;
+                s.seed_hi = 7;
             },
             ..PLAIN
         }
     };
 }
 
-/// Ids that end within a draw, a far position.
+/// Ids that end within a draw, a far position, rows.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 0, 0),
-    case!("a part of a draw", 37, 3, 0x1234_5678),
-    case!("past a draw", 65, 15, 1),
-    case!("many", 50_021, 4, 99),
+    case!("one", 1, 1/1 at 0, 0),
+    case!("a part of a draw", 37, 1/1 at 3, 0x1234_5678),
+    case!("past a draw", 65, 1/1 at 15, 1),
+    case!("many", 50_021, 1/1 at 4, 99),
+    case!("rows", 131, 5/4 at 9, 3),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ends_are_finite() {
-        // -ln(-ln(2^-24)) and -ln(-ln(1 - 2^-24)).
-        assert!((gumbel(0) + 2.811_6).abs() < 1e-3);
-        assert!((gumbel(u32::MAX) - 16.635_5).abs() < 1e-3);
-    }
-
-    #[test]
-    fn lanes_are_those_of_single_draws() {
-        let all = noise([1, 2], 3, 64);
-        for (i, noise) in all.into_iter().enumerate() {
-            let id = 64 + u32::try_from(i).expect("small");
-            let words = philox([1, 2], [id / 4, 3, 0, 0]);
-            assert_eq!(noise, gumbel(words[i % 4]));
-        }
-    }
-}

@@ -1,52 +1,36 @@
-//! `y[i] = -inf` where `softmax(y)[i] < min_p * max(softmax(y))`
+//! `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
 
+use super::filter::{self, Filter, filter_case, keep_from};
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
-use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::op::shaders::min_p::Params;
+use crate::exec::cpu::simd::{Simd, math};
+use crate::exec::state::Sampler;
+use crate::op::builder::LogitRows;
 
 struct MinP;
 
-impl Kernel for MinP {
+impl Filter for MinP {
+    const SCRATCH: Option<usize> = None;
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let p: Params = args.params();
-        let min_p = args.state(1).min_p;
-        if min_p <= 0.0 {
-            return;
-        }
-        let mut y = args.open::<f32>(0);
-        let y = &mut y.whole()[..p.vocab as usize];
-        let threshold = math::max(y) + math::ln(min_p);
-        for y in y {
-            *y = if *y < threshold { f32::NEG_INFINITY } else { *y };
+    fn filter<S: Simd>(_: S, sampler: &Sampler, y: &mut [f32], _: &mut [f32]) {
+        if sampler.min_p > 0.0 {
+            keep_from(y, math::max(y) + math::ln(sampler.min_p));
         }
     }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    Ok(request.alone::<MinP>())
+    Ok(filter::link::<MinP>(request))
 }
 
-macro_rules! case {
-    ($name:literal, $vocab:literal, $p:literal) => {
-        Case {
-            name: $name,
-            emit: |b| b.pick_sampled($vocab),
-            state: |state| state.min_p = $p,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, some, only the largest.
+/// Off, some, only the largest, rows.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 0.5),
-    case!("off", 37, 0.0),
-    case!("some", 131, 0.3),
-    case!("the largest", 5003, 1.0),
+    filter_case!("one", 1, |s| s.min_p = 0.5),
+    filter_case!("off", 37, |s| s.min_p = 0.0),
+    filter_case!("some", 131, |s| s.min_p = 0.3),
+    filter_case!("the largest", 5003, |s| s.min_p = 1.0),
+    filter_case!("rows", 131, 5/4, |s| s.min_p = 0.3),
 ];

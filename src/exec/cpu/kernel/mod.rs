@@ -8,12 +8,14 @@ pub(super) mod chunks;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;
 pub(super) mod codes;
+mod filter;
 #[cfg(target_arch = "x86_64")]
 mod float_panels;
 #[cfg(target_arch = "x86_64")]
 mod float_tiles;
 mod floats;
 mod fused;
+mod pages;
 mod product;
 pub(super) mod quantise;
 mod sources;
@@ -84,6 +86,23 @@ impl Request<'_> {
             ..self.launch::<K>(Split::Units(1), 1)
         }
     }
+
+    /// A kernel that takes rows in pieces of this size.
+    fn by_pieces<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
+        let split = Split::Rows((cols as usize).div_ceil(size));
+        let launch = self.launch::<K>(split, tokens);
+        launch.of_elements(tokens as usize * cols as usize)
+    }
+
+    /// A kernel that takes rows whole. A row alone is left to the thread that goes on with the
+    /// token: there is nothing to share or to wait for.
+    fn by_row<K: Kernel>(&self, tokens: u32, cols: u32) -> Launch {
+        if tokens == 1 {
+            return self.alone::<K>();
+        }
+        let launch = self.launch::<K>(Split::Rows(1), tokens);
+        launch.of_elements(tokens as usize * cols as usize)
+    }
 }
 
 /// How an operation is run.
@@ -145,12 +164,13 @@ const PLAIN: Case = Case {
     position: 0,
     sequence: u32::MAX,
     context: 16,
+    window: 0,
     cache: DType::F32,
     logits: LogitRows::Last,
     weights: &[],
     scale: None,
     emit: |_| {},
-    state: |_| {},
+    sampler: |_| {},
     tolerance: 1e-5,
 };
 

@@ -1,5 +1,6 @@
-//! `q = rot(q, position); k_cache[position % ring] = rot(k, position); v_cache[position % ring] = v`
+//! `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`
 
+use super::pages::Pages;
 use super::turns::Turns;
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
@@ -67,12 +68,13 @@ impl<C: Stored> Kernel for RopeKv<C> {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(6));
-        let mut q = args.open::<f32>(3);
-        let mut keys = args.open::<C>(4);
-        let mut values = args.open::<C>(5);
+        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(7));
+        let table = args.bytes(3);
+        let mut q = args.open::<f32>(4);
+        let mut keys = args.open::<C>(5);
+        let mut values = args.open::<C>(6);
         let mine = args.range().start * head..args.range().end * head;
-        let context = args.state(6).context;
+        let context = args.state(7).context;
         let turns = Turns {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
@@ -86,7 +88,8 @@ impl<C: Stored> Kernel for RopeKv<C> {
             let q = q.columns(t, width, group);
             let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
             let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
-            let at = (row.sequence * p.ring + row.position % p.ring) as usize;
+            let pages = Pages::of(table, row.sequence, [p.stride, p.first, p.ring]);
+            let at = pages.row(row.position as usize);
             store(s, values.columns(at, kv_width, head), v);
             let keys = keys.columns(at, kv_width, head);
             store(s, keys, k);
@@ -125,6 +128,7 @@ macro_rules! case {
             position: $position,
             $(sequence: $sequence,)?
             context: $context,
+            window: 0 $(+ $window)?,
             cache: DType::$cache,
             emit: |b| {
                 let q = b.input("q", $heads * $head_dim);
@@ -152,7 +156,8 @@ macro_rules! case {
     };
 }
 
-/// Both pairings, parts of heads, the edge of the context, rows that begin anew, sequences.
+/// Both pairings, parts of heads, the edge of the context, passes over the end of a page and of a
+/// ring of pages, sequences.
 pub(super) const CASES: &[Case] = &[
     case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
     case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
@@ -162,8 +167,11 @@ pub(super) const CASES: &[Case] = &[
     case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
     case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
     case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
-    case!("over the end of the ring", F32, 9/8 at 60 of 100, 5/1 x 6, 6, true, window 8),
-    case!("past the context of a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
+    case!("over pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
+    case!("over the end of the ring", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
+    case!("a long way round", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
+    case!("past the context of a ring", F16, 4/4 at 198 of 200, 4/2 x 8, 4, false, window 3),
+    case!("a window without a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
     case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
-    case!("sequences of rings", F32, 7/6 at 14 of 20, 2/1 x 6, 4, false, window 3, by 3),
+    case!("sequences of rings", F32, 7/6 at 191 of 200, 2/1 x 6, 4, false, window 3, by 3),
 ];

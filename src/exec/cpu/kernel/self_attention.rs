@@ -52,7 +52,7 @@ impl Kernel for SelfAttention {
                     softcap: 0.0,
                     keys,
                     values,
-                    ring: usize::MAX,
+                    pages: None,
                 };
                 let queries = Queries {
                     q: &q[(first * kv_heads + at) * width..],

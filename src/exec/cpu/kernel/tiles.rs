@@ -4,6 +4,7 @@
 //! the cache for a weighted value, so that no tile's shape shows in the bits.
 
 use crate::exec::cpu::simd::{Simd, math};
+use crate::op::pages::PAGE;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -35,6 +36,13 @@ impl Stored for F16 {
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+
+/// Rows of the cache that are read together, within a page.
+pub(super) struct Panel {
+    pub(super) rows: Range<usize>,
+    /// Where the panel that comes next begins.
+    pub(super) next: usize,
+}
 
 /// Keys or values of some heads side by side, which are read together.
 #[derive(Clone, Copy)]
@@ -73,8 +81,8 @@ impl<'a, C: Stored> Cache<'a, C> {
     /// Asks for a part of the next panel, all heads of a row together, as memory likes to be
     /// read: what belongs to the rows `part` of head `at` of this one.
     #[inline(always)]
-    fn ask<S: Simd>(&self, s: S, at: usize, panel: &Range<usize>, part: Range<usize>) {
-        let row = |r: usize| panel.start + PANEL + (at * PANEL + r) / self.heads;
+    fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
+        let row = |r: usize| next + (at * PANEL + r) / self.heads;
         for row in row(part.start)..row(part.end) {
             for byte in (0..self.heads * self.head * C::BYTES).step_by(LINE) {
                 s.prefetch(self.bytes, row * self.stride + byte);
@@ -85,9 +93,10 @@ impl<'a, C: Stored> Cache<'a, C> {
     /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. Behind
     /// the last row, up to whole vectors, that row is repeated.
     #[inline(always)]
-    pub(super) fn turn<S: Simd>(&self, s: S, at: usize, rows: &Range<usize>, to: &mut [f32]) {
+    pub(super) fn turn<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+        let rows = &panel.rows;
         for first in (0..rows.len()).step_by(S::LANES) {
-            self.ask(s, at, rows, first..first + S::LANES);
+            self.ask(s, at, panel.next, first..first + S::LANES);
             for i in (0..self.head).step_by(S::LANES) {
                 let mut v = [s.splat(0.0); LANES_MAX];
                 let v = &mut v[..S::LANES];
@@ -104,9 +113,10 @@ impl<'a, C: Stored> Cache<'a, C> {
 
     /// `to[r, :] = self[rows.start + r, :]` of head `at`.
     #[inline(always)]
-    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, rows: &Range<usize>, to: &mut [f32]) {
+    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+        let rows = &panel.rows;
         for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
-            self.ask(s, at, rows, r..r + 1);
+            self.ask(s, at, panel.next, r..r + 1);
             for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
                 s.store(to, self.load(s, at, rows.start + r, v * S::LANES));
             }
@@ -116,6 +126,8 @@ impl<'a, C: Stored> Cache<'a, C> {
 
 /// Keys, or values, that stay in the nearest cache while all query rows read them.
 pub(super) const PANEL: usize = 64;
+
+const _: () = assert!(PAGE as usize % PANEL == 0, "panels lie within pages");
 
 /// Lanes of the widest vector.
 pub(super) const LANES_MAX: usize = 16;

@@ -1,30 +1,26 @@
-//! `y[i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+//! `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
 
+use super::filter::{self, Filter, filter_case, keep_from};
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
-use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::op::shaders::top_k::Params;
+use crate::exec::cpu::simd::{Simd, math};
+use crate::exec::state::Sampler;
+use crate::op::builder::LogitRows;
 
 struct TopK;
 
-impl Kernel for TopK {
+impl Filter for TopK {
+    const SCRATCH: Option<usize> = Some(0);
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let p: Params = args.params();
-        let k = args.state(1).top_k as usize;
-        let vocab = p.vocab as usize;
-        if k == 0 || k >= vocab {
+    fn filter<S: Simd>(_: S, sampler: &Sampler, y: &mut [f32], scratch: &mut [f32]) {
+        let k = sampler.top_k as usize;
+        if k == 0 || k >= y.len() {
             return;
         }
-        let mut y = args.open::<f32>(0);
-        let y = &mut y.whole()[..vocab];
-        let mut scratch = args.open::<f32>(2);
-        if let Some(threshold) = threshold(y, k, scratch.whole()) {
-            for y in y {
-                *y = if *y < threshold { f32::NEG_INFINITY } else { *y };
-            }
+        if let Some(threshold) = threshold(y, k, scratch) {
+            keep_from(y, threshold);
         }
     }
 }
@@ -63,34 +59,19 @@ fn kth(x: &mut [f32], k: usize) -> Option<f32> {
 
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    Ok(Launch {
-        scratch: p.vocab as usize * size_of::<f32>(),
-        ..request.alone::<TopK>()
-    })
+    Ok(filter::link::<TopK>(request))
 }
 
-macro_rules! case {
-    ($name:literal, $vocab:literal, $k:literal) => {
-        Case {
-            name: $name,
-            emit: |b| b.pick_sampled($vocab),
-            state: |state| state.top_k = $k,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, one, nearly all, more than all.
+/// Off, one, nearly all, more than all, rows.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1),
-    case!("off", 37, 0),
-    case!("the largest", 37, 1),
-    case!("all but one", 131, 130),
-    case!("more than all", 131, 500),
-    case!("forty", 5003, 40),
-    case!("half", 1009, 500),
+    filter_case!("one", 1, |s| s.top_k = 1),
+    filter_case!("off", 37, |s| s.top_k = 0),
+    filter_case!("the largest", 37, |s| s.top_k = 1),
+    filter_case!("all but one", 131, |s| s.top_k = 130),
+    filter_case!("more than all", 131, |s| s.top_k = 500),
+    filter_case!("forty", 5003, |s| s.top_k = 40),
+    filter_case!("half", 1009, |s| s.top_k = 500),
+    filter_case!("rows", 131, 5/4, |s| s.top_k = 7),
 ];
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! `y[i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+//! `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
 
+use super::filter::{self, Filter, filter_case, keep_from};
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
-use crate::exec::cpu::memory::Args;
-use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::op::shaders::top_p::Params;
+use crate::exec::cpu::simd::{Simd, math};
+use crate::exec::state::Sampler;
+use crate::op::builder::LogitRows;
 
 /// Bins by distance from the largest, and how many of them make a unit of logits.
 const BINS: usize = 2048;
@@ -13,22 +14,17 @@ const BINS_PER_UNIT: f32 = 64.0;
 
 struct TopP;
 
-impl Kernel for TopP {
+impl Filter for TopP {
+    const SCRATCH: Option<usize> = Some(BINS);
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let p: Params = args.params();
-        let top_p = args.state(1).top_p;
-        if top_p >= 1.0 {
+    fn filter<S: Simd>(_: S, sampler: &Sampler, y: &mut [f32], scratch: &mut [f32]) {
+        if sampler.top_p >= 1.0 {
             return;
         }
-        let mut y = args.open::<f32>(0);
-        let y = &mut y.whole()[..p.vocab as usize];
-        let mut scratch = args.open::<f32>(2);
-        let (bins, members) = scratch.whole().split_at_mut(BINS);
-        if let Some(threshold) = threshold(y, top_p, bins, members) {
-            for y in y {
-                *y = if *y < threshold { f32::NEG_INFINITY } else { *y };
-            }
+        let (bins, members) = scratch.split_at_mut(BINS);
+        if let Some(threshold) = threshold(y, sampler.top_p, bins, members) {
+            keep_from(y, threshold);
         }
     }
 }
@@ -86,32 +82,17 @@ fn bin(distance: f32) -> usize {
 
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    Ok(Launch {
-        scratch: (BINS + p.vocab as usize) * size_of::<f32>(),
-        ..request.alone::<TopP>()
-    })
+    Ok(filter::link::<TopP>(request))
 }
 
-macro_rules! case {
-    ($name:literal, $vocab:literal, $p:literal) => {
-        Case {
-            name: $name,
-            emit: |b| b.pick_sampled($vocab),
-            state: |state| state.top_p = $p,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, one that always stays, most of the mass.
+/// Off, one that always stays, most of the mass, rows.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 0.5),
-    case!("off", 37, 1.0),
-    case!("the largest", 37, 0.0),
-    case!("half", 131, 0.5),
-    case!("most", 5003, 0.95),
+    filter_case!("one", 1, |s| s.top_p = 0.5),
+    filter_case!("off", 37, |s| s.top_p = 1.0),
+    filter_case!("the largest", 37, |s| s.top_p = 0.0),
+    filter_case!("half", 131, |s| s.top_p = 0.5),
+    filter_case!("most", 5003, |s| s.top_p = 0.95),
+    filter_case!("rows", 131, 5/4, |s| s.top_p = 0.7),
 ];
 
 #[cfg(test)]

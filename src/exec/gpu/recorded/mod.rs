@@ -24,8 +24,8 @@ use super::pipelines;
 use super::run::{Command, in_table};
 use crate::device::Profile;
 use crate::error::Result;
-use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload};
-use crate::op::table::{Place, Table};
+use crate::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
+use crate::op::table::{Cmds, Place, Table};
 use ash::vk;
 use clock::Clock;
 use context::Context;
@@ -34,7 +34,6 @@ use kernels::Layouts;
 use record::Recordings;
 use ring::{Ring, Source};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// The buffers of the arena as Vulkan knows them, and their sizes.
@@ -141,30 +140,37 @@ impl Executor for Recorded {
         Some(&self.context.device)
     }
 
-    fn run(&mut self, table: usize, cmds: Range<usize>, times: u32) -> Result<()> {
+    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let turn = self.context.turn()?;
-        let commands = in_table(&self.commands, table, &cmds)?;
         if let Some(clock) = self.clock.as_mut().filter(|clock| clock.laps.are_on()) {
-            self.ring
-                .submit(&self.context, vk::CommandBuffer::null(), 0)?;
-            let (table, range) = ((table, &self.tables[table]), (&cmds, commands));
-            let mut replay = || clock.replay(&self.context, &self.kernels, table, range);
-            return (0..times).try_for_each(|_| replay());
-        }
-        let recording = match self.recordings.find(table, &cmds) {
-            Some(known) => known,
-            None => {
-                if !self.recordings.have_room() {
-                    idle(&self.context.device.wgpu, &turn);
-                    self.recordings.forget();
-                }
-                let key = (table, cmds);
-                let table = &self.tables[table];
-                self.recordings
-                    .record(&self.context, &self.kernels, key, (table, commands))?
+            self.ring.submit(&self.context, &[], 0)?;
+            let of = (table, &self.tables[table]);
+            for range in (0..times).flat_map(|_| cmds.ranges()) {
+                let commands = in_table(&self.commands, table, &range)?;
+                clock.replay(&self.context, &self.kernels, of, (&range, commands))?;
             }
-        };
-        self.ring.submit(&self.context, recording, times)
+            return Ok(());
+        }
+        if !self.recordings.have_room() {
+            idle(&self.context.device.wgpu, &turn);
+            self.recordings.forget();
+        }
+        let mut recorded = [vk::CommandBuffer::null(); 2];
+        let mut count = 0;
+        for (recording, range) in recorded.iter_mut().zip(cmds.ranges()) {
+            count += 1;
+            *recording = match self.recordings.find(table, &range) {
+                Some(known) => known,
+                None => {
+                    let commands = in_table(&self.commands, table, &range)?;
+                    let of = (&self.tables[table], commands);
+                    let key = (table, range);
+                    self.recordings
+                        .record(&self.context, &self.kernels, key, of)?
+                }
+            };
+        }
+        self.ring.submit(&self.context, &recorded[..count], times)
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -181,6 +187,20 @@ impl Executor for Recorded {
         let (buffer, _) = self.buffers[&entry.place];
         self.ring
             .read(&self.context, (buffer, offset as u64), bytes)
+    }
+
+    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+        let _turn = self.context.turn()?;
+        check_apart(from, to, bytes)?;
+        self.arena.writable(place, to, bytes)?;
+        let entry = self.arena.writable(place, from, bytes)?;
+        let (buffer, _) = self.buffers[&entry.place];
+        let source = Source {
+            buffer,
+            offset: from as u64,
+            bytes,
+        };
+        self.ring.duplicate(&self.context, source, to as u64)
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {

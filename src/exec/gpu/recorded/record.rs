@@ -15,6 +15,8 @@ use std::ops::Range;
 
 /// Ranges that are kept; decoding and prefill together ask for fewer.
 const KEPT: usize = 64;
+/// Ranges that a replay may have to record.
+const OF_A_REPLAY: usize = 2;
 
 /// What waits for whatever was submitted or recorded before.
 #[derive(Clone, Copy)]
@@ -87,9 +89,9 @@ impl Recordings {
         found.map(|(.., commands)| *commands)
     }
 
-    /// Whether another range can be recorded before all are forgotten.
+    /// Whether the ranges of another replay can be recorded before all are forgotten.
     pub(super) fn have_room(&self) -> bool {
-        !self.free.is_empty()
+        self.free.len() >= OF_A_REPLAY
     }
 
     /// Forgets all ranges. No command buffer may be under way.

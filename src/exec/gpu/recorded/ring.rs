@@ -102,9 +102,28 @@ impl Ring {
             let written = self.open.get_or_insert_default();
             *written += some.len();
             if *written >= WRITTEN_BYTES_MAX {
-                self.submit(context, vk::CommandBuffer::null(), 0)?;
+                self.submit(context, &[], 0)?;
             }
         }
+        Ok(())
+    }
+
+    /// Copies a part of a buffer to another place in it, before whatever is submitted next.
+    pub(super) fn duplicate(&mut self, context: &Context, from: Source, to: u64) -> Result<()> {
+        let commands = self.begin(context)?;
+        barrier(context, commands, Before::Copy);
+        let region = [vk::BufferCopy::default()
+            .src_offset(from.offset)
+            .dst_offset(to)
+            .size(from.bytes as u64)];
+        let buffer = from.buffer;
+        // SAFETY: the commands are being recorded; the caller holds both ranges to the buffer, and
+        // they do not meet.
+        unsafe {
+            context
+                .raw
+                .cmd_copy_buffer(commands, buffer, buffer, &region);
+        };
         Ok(())
     }
 
@@ -179,7 +198,7 @@ impl Ring {
         }
         barrier(context, commands, Before::Host);
         let slot = self.at;
-        self.submit(context, vk::CommandBuffer::null(), 0)?;
+        self.submit(context, &[], 0)?;
         Ok(slot)
     }
 
@@ -197,12 +216,11 @@ impl Ring {
     pub(super) fn submit(
         &mut self,
         context: &Context,
-        recorded: vk::CommandBuffer,
+        recorded: &[vk::CommandBuffer],
         times: u32,
     ) -> Result<()> {
         let mut fence = vk::Fence::null();
-        let mut commands = [recorded; SUBMITTED_MAX];
-        let mut left = times as usize;
+        let mut commands = [vk::CommandBuffer::null(); SUBMITTED_MAX];
         let mut first = 0;
         if self.open.is_some() {
             let slot = self.slots[self.at];
@@ -212,14 +230,19 @@ impl Ring {
             context.checked("commands", ended)?;
             (commands[0], fence, first) = (slot.commands, slot.fence, 1);
         }
+        let mut left = recorded.len() * times as usize;
+        let mut turns = recorded.iter().cycle();
         while first + left > 0 {
             let some = left.min(SUBMITTED_MAX - first);
+            for (to, recording) in commands[first..first + some].iter_mut().zip(&mut turns) {
+                *to = *recording;
+            }
             context.submit(&commands[..first + some], fence)?;
             if first == 1 {
                 self.slots[self.at].pending = true;
                 self.at = (self.at + 1) % SLOTS;
             }
-            (commands[0], fence, first) = (recorded, vk::Fence::null(), 0);
+            (fence, first) = (vk::Fence::null(), 0);
             left -= some;
         }
         Ok(())

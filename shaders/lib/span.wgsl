@@ -1,0 +1,9 @@
+// Positions of a sequence that are looked at: count of them from first on.
+
+#import pages
+
+struct Span { own: u32, first: u32, count: u32 }
+
+fn row_of(span: Span, i: u32) -> u32 {
+    return row_at(span.own, span.first + i);
+}

@@ -1,0 +1,34 @@
+// y[t, i] /= temperature
+//
+// y: [tokens, vocab] f32.  Where the temperature is 0 nothing changes: the largest stays the largest.
+// One lane per element.
+
+#import grid
+#import state
+#import sampler
+
+const WG = 256u;
+const UNITS = 256u;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = unit_of(group, groups) * UNITS + lane;
+    if (group.y >= min(params.tokens, state.live) || i >= params.vocab) {
+        return;
+    }
+    let temperature = samplers[state.row[group.y].sequence].temperature;
+    if (temperature > 0.0) {
+        y[group.y * params.vocab + i] /= temperature;
+    }
+}

@@ -1,0 +1,49 @@
+//! `y[t, i] /= temperature`
+
+use super::filter::filter_case;
+use super::{Launch, PLAIN, Request};
+use crate::error::Result;
+use crate::exec::case::Case;
+use crate::exec::cpu::memory::Args;
+use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::op::builder::LogitRows;
+use crate::op::shaders::temper::Params;
+
+/// Logits of a row that go together.
+const PIECE: usize = 1024;
+
+struct Temper;
+
+impl Kernel for Temper {
+    /// A unit is a piece of a row.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let vocab = p.vocab as usize;
+        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let mut y = args.open::<f32>(0);
+        for unit in args.units() {
+            let row = rows[unit / vocab.div_ceil(PIECE)];
+            let temperature = samplers[row.sequence as usize].temperature;
+            if temperature > 0.0 {
+                for y in y.pieces(unit, [vocab, PIECE]) {
+                    *y /= temperature;
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE))
+}
+
+/// Cold, off, hot, rows.
+pub(super) const CASES: &[Case] = &[
+    filter_case!("one", 1, |s| s.temperature = 0.5),
+    filter_case!("off", 37, |s| s.temperature = 0.0),
+    filter_case!("hot", 5003, |s| s.temperature = 2.5),
+    filter_case!("rows", 131, 5/4, |s| s.temperature = 0.7),
+];
