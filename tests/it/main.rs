@@ -6,6 +6,7 @@ mod batch;
 mod bf16;
 mod bitnet;
 mod blocks;
+mod calls;
 mod chat;
 mod checkpoints;
 mod common;
@@ -16,6 +17,7 @@ mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod grammar;
 mod head;
 mod kernels;
 mod npy;
