@@ -18,9 +18,11 @@ mod sampling;
 mod scheduler;
 mod sequence;
 mod session;
+mod speculate;
 
 pub use embed::Embed;
 pub use generate::{Answer, Finish, Flow, Generate, Overflow, Piece, Stats};
 pub use model::Model;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};
+pub use speculate::{Guesses, Speculate};

@@ -28,6 +28,7 @@ mod sampling;
 mod scratch;
 mod sessions;
 mod shift;
+mod speculate;
 mod tables;
 mod ternary;
 mod tokenizer;
