@@ -45,3 +45,4 @@ pub use load::{
     open_directory, quantize, tune,
 };
 pub use model::{Embedding, Facts, Model, Pooling, TableId, Tuned};
+pub use op::sampler::SamplerKind;

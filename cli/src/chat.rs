@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use tabla::text::{ChatTemplate, Choice, Conversation, FALLBACKS};
-use tabla::{Finish, Generate, Overflow, Session};
+use tabla::{Finish, Generate, Options, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -57,18 +57,22 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         terminal::note
     };
     let source = args.model.source(say)?;
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        samplers: args.sampling.samplers(),
+        ..args.device.options(args.context.positions())?
+    };
     let opened = open::model(&source, &options)?;
     if !args.quiet {
         opened.notes(&source);
     }
-    let session = Session::new(opened.model);
+    let mut session = Session::new(opened.model);
+    let sampling = args.sampling.sampling(&mut session)?;
     let mut chat = Chat {
         template: template(args.chat_template.as_deref(), &session)?,
         session,
         variables: args.chat_template_kwargs.as_ref(),
         generate: Generate {
-            sampling: args.sampling.sampling(),
+            sampling,
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
             overflow: args.overflow.overflow(),
             ..Generate::default()

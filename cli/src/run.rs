@@ -7,7 +7,7 @@ use crate::prompt;
 use crate::terminal::{self, DIM, PLAIN, Progress};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tabla::{Finish, Flow, Generate, Piece, Sampling, Session, Source, Stats};
+use tabla::{Finish, Flow, Generate, Options, Piece, Sampling, Session, Source, Stats};
 
 /// What the built-in model begins with when nobody says anything.
 pub(crate) const STORY: &str = "Once upon a time";
@@ -20,7 +20,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let source = args.model.source(say)?;
     let built_in = matches!(source, Source::BuiltIn);
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        samplers: args.sampling.samplers(),
+        ..args.device.options(args.context.positions())?
+    };
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let Opened {
         model,
@@ -44,7 +47,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.shows_prompt(&source) {
         show_prompt(&prompt);
     }
-    let sampling = args.sampling.sampling();
+    let sampling = args.sampling.sampling(&mut session)?;
     let generate = Generate {
         sampling,
         max_tokens: u32::try_from(args.n_predict).unwrap_or(0),

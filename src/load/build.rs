@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::model::{Facts, TableId, Tuned};
 use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
+use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
@@ -25,6 +26,8 @@ pub(super) struct Build {
     pub(super) chunk: u32,
     /// Whether a table for embeddings is wanted.
     pub(super) embeddings: bool,
+    /// The samplers of tables that pick tokens.
+    pub(super) samplers: Vec<SamplerKind>,
 }
 
 impl Build {
@@ -46,7 +49,9 @@ impl Build {
         } else {
             LogitRows::All
         };
-        self.table(TableId::Step, rows, logits, |b, vocab| b.pick(vocab))
+        self.table(TableId::Step, rows, logits, |b, vocab| {
+            b.pick(vocab, &self.samplers);
+        })
     }
 
     /// The tables that chunks of tokens go through: batch, and embed where it is wanted; of an
@@ -86,7 +91,7 @@ impl Build {
         id: TableId,
         tokens: u32,
         logits: LogitRows,
-        tails: fn(&mut Builder<'_>, u32),
+        tails: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
             sequences,

@@ -49,6 +49,7 @@ use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
 use crate::model::Model;
+use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::quant::i2_s;
 use build::Build;
@@ -119,6 +120,9 @@ pub struct Options {
     pub chunk_tokens: u32,
     /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
     pub level: Option<Level>,
+    /// The samplers of the tables, in their order: what is not among them stays off. `None` takes
+    /// [`SamplerKind::DEFAULT`].
+    pub samplers: Option<Vec<SamplerKind>>,
     /// Whether a model that generates text yields embeddings too. Encoders always do.
     pub embeddings: bool,
     /// How the tensors of type `I2_S` are laid out, which no file says.
@@ -126,6 +130,15 @@ pub struct Options {
     /// The storage type of [`HEAD_TYPES`] that the head is encoded in anew; `None` leaves it as it
     /// is stored. An embedding that is the head too stays what it is for looking tokens up.
     pub head_type: Option<DType>,
+}
+
+impl Options {
+    /// The samplers of the tables, each there once.
+    fn samplers(&self) -> Result<Vec<SamplerKind>> {
+        let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);
+        SamplerKind::check(chain)?;
+        Ok(chain.to_vec())
+    }
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -180,6 +193,7 @@ pub fn load(
         cache,
         chunk,
         embeddings: options.embeddings,
+        samplers: options.samplers()?,
     };
     let mut tables = s.run(Stage::Step, || build.steps())?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);
