@@ -27,7 +27,7 @@ var<immediate> params: Params;
 
 // [column], a query head in each component.
 var<workgroup> query: array<vec4<f32>, 512>;
-// [position], likewise, and the row of each.
+// [position], likewise, and where the row of each begins.
 var<workgroup> mass: array<vec4<f32>, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
@@ -92,7 +92,6 @@ fn main(
     workgroupBarrier();
 
     let octets = params.head_dim / 8u;
-    let stride = params.kv_heads * octets;
     let column = kv_head * octets;
     let step = WG / octets;
     let mine = lane.index % octets;
@@ -105,13 +104,12 @@ fn main(
     for (var done = 0u; done < count; done += WG) {
         let i = done + lane.index;
         var score = vec4(LOWEST);
-        var own = 0u;
+        var start = 0u;
         if (i < count) {
-            own = row_of(span, i);
-            let at = own * stride + column;
+            start = row_start(row_of(span, i));
             var dots = vec4(0.0);
             for (var o = 0u; o < octets; o++) {
-                let k = key(at + o);
+                let k = key(start, column + o);
                 dots += query[8u * o] * k.lo.x + query[8u * o + 1u] * k.lo.y;
                 dots += query[8u * o + 2u] * k.lo.z + query[8u * o + 3u] * k.lo.w;
                 dots += query[8u * o + 4u] * k.hi.x + query[8u * o + 5u] * k.hi.y;
@@ -124,7 +122,7 @@ fn main(
         let weight = select(vec4(0.0), exp(score - top), i < count);
         peak = top;
         mass[lane.index] = weight;
-        rows[lane.index] = own;
+        rows[lane.index] = start;
         total = total * decay + weight;
         a = Eight(a.lo * decay.x, a.hi * decay.x);
         b = Eight(b.lo * decay.y, b.hi * decay.y);
@@ -133,7 +131,7 @@ fn main(
         workgroupBarrier();
         if (lane.index < step * octets) {
             for (var j = lane.index / octets; j < min(WG, count - done); j += step) {
-                let v = value(rows[j] * stride + column + mine);
+                let v = value(rows[j], column + mine);
                 let m = mass[j];
                 a = Eight(a.lo + m.x * v.lo, a.hi + m.x * v.hi);
                 b = Eight(b.lo + m.y * v.lo, b.hi + m.y * v.hi);

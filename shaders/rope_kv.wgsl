@@ -1,14 +1,14 @@
 // q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
-// freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim] in pairs, a
-// position of a sequence in the row that its pages say.  One workgroup per token and head, those of
-// k and v after those of q.
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim], a position
+// of a sequence in the row that its pages say; head_dim is even and at most 512.  One workgroup per
+// token and head, those of k and v after those of q.
 // A row whose position is outside the context is left alone.
 
 #import grid
 #import state
-#import cache
+#import store
 #import pages
 #import rope
 
@@ -21,10 +21,14 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim:
 @group(0) @binding(1) var<storage, read> v: array<f32>;
 @group(0) @binding(2) var<storage, read> freqs: array<f32>;
 @group(0) @binding(4) var<storage, read_write> q: array<f32>;
-@group(0) @binding(5) var<storage, read_write> k_cache: array<Pair>;
-@group(0) @binding(6) var<storage, read_write> v_cache: array<Pair>;
 @group(0) @binding(7) var<storage, read> state: State;
 var<immediate> params: Params;
+
+// Pairs of a head at most.
+const PAIRS = 256u;
+
+// The head that is stored: its keys, turned, then from PAIRS on its values.
+var<workgroup> stored: array<vec2<f32>, 2u * PAIRS>;
 
 // Element i of the head of k that begins at base, turned.
 fn turned_k(base: u32, i: u32, position: u32) -> f32 {
@@ -64,12 +68,11 @@ fn main(
     }
     let pairs = params.head_dim / 2u;
     let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
-    let row = row_at(pages_of(state.row[token].sequence), position);
-    let to = (row * params.kv_heads + head - params.heads) * pairs;
     for (var p = lane; p < pairs; p += WG) {
         let i = 2u * p;
-        let key = vec2(turned_k(source, i, position), turned_k(source, i + 1u, position));
-        k_cache[to + p] = pack_pair(key);
-        v_cache[to + p] = pack_pair(vec2(v[source + i], v[source + i + 1u]));
+        stored[p] = vec2(turned_k(source, i, position), turned_k(source, i + 1u, position));
+        stored[PAIRS + p] = vec2(v[source + i], v[source + i + 1u]);
     }
+    workgroupBarrier();
+    store(row_at(pages_of(state.row[token].sequence), position), head - params.heads, lane);
 }

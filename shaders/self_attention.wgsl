@@ -28,12 +28,16 @@ fn row_of(span: Span, i: u32) -> u32 {
     return span.first + i;
 }
 
-fn key(i: u32) -> vec2<f32> {
-    return vec2(k[2u * i], k[2u * i + 1u]);
+fn row_start(row: u32) -> u32 {
+    return row * params.kv_heads * params.head_dim;
 }
 
-fn value(i: u32) -> vec2<f32> {
-    return vec2(v[2u * i], v[2u * i + 1u]);
+fn key(start: u32, i: u32) -> vec2<f32> {
+    return vec2(k[start + 2u * i], k[start + 2u * i + 1u]);
+}
+
+fn value(start: u32, i: u32) -> vec2<f32> {
+    return vec2(v[start + 2u * i], v[start + 2u * i + 1u]);
 }
 
 // The end of the rows up to `limit` that lie in the sequence of `token`: in it the distance of

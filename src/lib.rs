@@ -33,16 +33,30 @@ mod load;
 mod model;
 
 pub use decode::{
-    Batch, Cancel, Embed, Finish, Flow, Generate, Overflow, Piece, Sampling, Session, Stats,
+    Answer, Cancel, Embed, Finish, Flow, Generate, LogProb, Model, Overflow, Piece, Sampling,
+    Session, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
-    CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain, Group,
-    HEAD_TYPES, HiddenStates, LayerDifference, MIXES, Measured, Mix, Options, Progress, Quantize,
-    Quantized, SEQUENCES_MAX, STAGES, Source, Stage, Tuning, WeightMemory, Written, compare,
-    compile, devices, estimate, export, hidden_states, load, load_chat_templates, load_tokenizer,
-    open_directory, quantize, tune,
+    CACHE_TYPES, CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain,
+    Group, HEAD_TYPES, HiddenStates, LayerDifference, MIXES, Measured, Mix, Options, Progress,
+    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, Tuning, WeightMemory, Written,
+    compare, compile, devices, estimate, export, hidden_states, load_chat_templates,
+    load_tokenizer, open_directory, quantize, tune,
 };
-pub use model::{Embedding, Facts, Model, Pooling, TableId, Tuned};
+pub use model::{Embedding, Facts, Pooling, TableId, Tuned};
 pub use op::sampler::SamplerKind;
+
+/// Loads a model, and gives it a thread that has its device.
+///
+/// # Errors
+///
+/// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
+pub fn load(
+    source: &Source,
+    options: &Options,
+    report: &mut dyn FnMut(&Progress),
+) -> Result<Model> {
+    Model::new(load::load(source, options, report)?)
+}

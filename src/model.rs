@@ -1,13 +1,11 @@
 //! What loading yields and decoding uses: linked tables, a tokenizer, facts.
 
-use crate::device::Profile;
+use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
-#[cfg(feature = "gpu")]
-use crate::exec::gpu::Device;
 use crate::exec::{Executor, Upload};
 use crate::op::builder::FEW_TOKENS;
-use crate::op::pages::Pages;
-use crate::op::table::Table;
+use crate::op::pages::{PAGE, Pages};
+use crate::op::table::{Place, SlotInfo, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +38,7 @@ impl TableId {
 /// Rows of the tables for steps, at most.
 pub(crate) const STEP_ROWS_MAX: u32 = FEW_TOKENS;
 
-/// Rows of the one that yields logits of some tokens of a sequence.
+/// Rows of the widest table for steps at least: for tokens of one sequence, which are scored or guessed.
 pub(crate) const SCORE_TOKENS: u32 = 8;
 
 /// Facts about a loaded model.
@@ -148,8 +146,8 @@ pub struct Embedding {
     pub default_prompt: Option<String>,
 }
 
-/// A model, ready: its tables are linked to a device.
-pub struct Model {
+/// A model whose tables are linked to a device.
+pub(crate) struct Linked {
     /// Replays the tables.
     pub(crate) executor: Box<dyn Executor>,
     /// The tables, each with the name of a [`TableId`].
@@ -166,42 +164,20 @@ pub struct Model {
     pub(crate) facts: Facts,
 }
 
-impl Model {
-    /// What is known of it.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+impl Linked {
+    /// Whether a token that goes through a table for steps leaves other bits in the cache than one
+    /// that goes through a chunk: a CPU computes both alike.
+    pub(crate) fn apart(&self) -> bool {
+        self.executor.profile().kind == DeviceKind::Gpu
     }
 
-    /// Text to tokens and back.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    /// The chat templates that its files bring along.
-    pub fn chat_templates(&self) -> &ChatTemplates {
-        &self.chat_templates
-    }
-
-    /// The facts of its device.
-    pub fn profile(&self) -> &Profile {
-        self.executor.profile()
-    }
-
-    /// The GPU that it is on: for tests that lose it.
-    #[cfg(feature = "gpu")]
-    #[doc(hidden)]
-    pub fn gpu(&self) -> Option<Device> {
-        self.executor.gpu().cloned()
-    }
-
-    /// One of its tables.
-    pub fn table(&self, id: TableId) -> Option<&Table> {
-        self.tables.iter().find(|table| table.name == id.name())
-    }
-
-    /// Whether it yields embeddings alone.
-    pub fn is_encoder(&self) -> bool {
-        self.table(TableId::Step).is_none()
+    /// The bytes of a page in a layer whose keys or values these are, and whether it has a window;
+    /// `None` of other places.
+    pub(crate) fn page_of(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
+        let cache = matches!(slot.place, Place::Keys(_) | Place::Values(_));
+        let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
+        let bytes = usize::try_from(bytes?).ok()?;
+        cache.then_some((bytes, slot.rows != self.pages.whole_pool * PAGE))
     }
 
     /// The place of a table among all.
@@ -214,23 +190,6 @@ impl Model {
         at.map_or_else(|| Err(self.lacks(id)), Ok)
     }
 
-    /// The narrowest table for steps that has so many rows, or the widest one.
-    ///
-    /// # Errors
-    ///
-    /// `State` where the model is an encoder.
-    pub(crate) fn step(&self, rows: usize) -> Result<usize> {
-        let first = self.at(TableId::Step)?;
-        let steps = (0..)
-            .zip(&*self.tables)
-            .filter(|(_, table)| table.name == TableId::Step.name());
-        let mut wide = steps
-            .clone()
-            .filter(|(_, table)| table.tokens as usize >= rows);
-        let found = wide.next().or_else(|| steps.last());
-        Ok(found.map_or(first, |(at, _)| at))
-    }
-
     fn lacks(&self, id: TableId) -> Error {
         let message = match id {
             TableId::Embed => "the model was loaded without its table for embeddings",
@@ -240,9 +199,9 @@ impl Model {
     }
 }
 
-impl std::fmt::Debug for Model {
+impl std::fmt::Debug for Linked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model")
+        f.debug_struct("Linked")
             .field("facts", &self.facts)
             .finish_non_exhaustive()
     }

@@ -14,9 +14,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tabla::text::Encode;
-use tabla::{
-    Batch, DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source,
-};
+use tabla::{DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source};
 
 struct Counting;
 
@@ -233,18 +231,36 @@ fn together(prompt: &[u32], options: &Options) {
         ..options.clone()
     };
     let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
-    let mut batch = Batch::new(model).expect("it generates");
+    let sessions = (0..20).map(|_| Session::new(model.clone()));
+    let mut sessions: Vec<Session> = sessions.collect();
+    let generate = Generate {
+        sampling: Sampling::GREEDY,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    for (i, session) in sessions.iter_mut().enumerate() {
+        let prompt = &prompt[..=i % prompt.len()];
+        session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    }
+    let answers = sessions.iter_mut().map(|session| session.answer(&generate));
+    let mut answers: Vec<_> = answers
+        .map(|answer| answer.expect("it generates"))
+        .collect();
+    for answer in &mut answers {
+        answer.next().expect("it goes on");
+    }
     let count = allocations(|| {
-        for i in 0..20 {
-            batch
-                .prefill(i, &prompt[..=i % prompt.len()])
-                .expect("it fits");
-            batch.step(2, &[]).expect("tokens");
+        let mut going = true;
+        while going {
+            going = false;
+            for answer in &mut answers {
+                going |= answer.next().expect("it goes on").is_some();
+            }
         }
-        while batch.step(8, &[]).expect("tokens") > 0 {}
     });
+    drop(answers);
     assert_eq!(count, 0, "20 sequences");
-    assert!((0..20).all(|i| batch.tokens(i).len() == 129));
+    assert!(sessions.iter().all(|session| session.tokens().len() == 129));
     println!("0 allocations a token of 20 sequences on the CPU");
 }
 

@@ -73,6 +73,11 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
         "templates run in src/text/chat",
     ),
     (
+        &["llguidance::"],
+        &["src/text/grammar/"],
+        "grammars are followed in src/text/grammar",
+    ),
+    (
         &["memmap2::"],
         &["src/format/map.rs", "src/exec/cpu/memory.rs", "cli/"],
         "the library maps memory in two places",

@@ -16,8 +16,8 @@ use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::text::{Encode, Specials};
 use tabla::{
-    DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay, SEQUENCES_MAX, Source,
-    WeightMemory,
+    CACHE_TYPES, DeviceChoice, GpuFeatures, HEAD_TYPES, Mix, Options, Precision, Replay,
+    SEQUENCES_MAX, Source, WeightMemory,
 };
 
 /// Runs language models from the files you have.
@@ -158,13 +158,11 @@ pub(crate) struct DeviceArgs {
     i2s_layout: Layout,
     /// Encodes the head (output.weight, or the embedding where that is the head) anew while loading:
     /// fewer bytes for every token
-    #[arg(long, value_name = "q8_0|q6_k", value_parser = head_type)]
+    #[arg(long, value_name = "q8_0|q6_k", value_parser = |name: &str| quantize::one_of(&HEAD_TYPES, name))]
     head_type: Option<DType>,
-}
-
-fn head_type(name: &str) -> Result<DType, String> {
-    let found = HEAD_TYPES.into_iter().find(|dtype| dtype.name() == name);
-    found.ok_or_else(|| format!("known are {}", HEAD_TYPES.map(DType::name).join(", ")))
+    /// Storage type of the KV cache [default: f16; with exact precision f32]
+    #[arg(long, value_name = "f16|f32|q8_0", value_parser = |name: &str| quantize::one_of(&CACHE_TYPES, name))]
+    cache_type: Option<DType>,
 }
 
 fn i2s_layout(name: &str) -> Result<Layout, String> {
@@ -259,6 +257,7 @@ impl DeviceArgs {
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,
             head_type: self.head_type,
+            cache_type: self.cache_type,
             ..Options::default()
         })
     }

@@ -43,13 +43,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
                 session.time_commands()?;
             }
             let (seconds, submitting) = test.measure(&mut session)?;
-            session.end_timing();
+            session.end_timing()?;
             if counts {
                 test.seconds.push(seconds);
                 // Whoever times commands waits for each.
                 test.submitting
                     .extend(submitting.filter(|_| !args.commands));
-                test.commands.add(&session, test.load(), options.precision);
+                test.commands
+                    .add(&session, test.load(), options.precision)?;
             }
             bar.at(bar.position() + 1);
         }

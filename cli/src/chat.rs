@@ -65,17 +65,15 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if !args.quiet {
         opened.notes(&source);
     }
-    let mut session = Session::new(opened.model);
-    let sampling = args.sampling.sampling(&mut session)?;
+    let session = Session::new(opened.model);
     let mut chat = Chat {
         template: template(args.chat_template.as_deref(), &session)?,
         session,
         variables: args.chat_template_kwargs.as_ref(),
         generate: Generate {
-            sampling,
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
             overflow: args.overflow.overflow(),
-            ..Generate::default()
+            ..args.sampling.generate()
         },
         messages: Vec::new(),
     };

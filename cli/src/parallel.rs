@@ -7,7 +7,7 @@ use crate::open;
 use crate::probe::Probe;
 use crate::terminal::{self, Progress};
 use std::time::Instant;
-use tabla::Batch;
+use tabla::{Generate, Sampling, Session};
 
 /// Runs the tests of `-npl` in turns, as those of one sequence are.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -23,14 +23,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     options.sequences = args.n_parallel.iter().copied().max().unwrap_or(1);
     let opened = open::model(&source, &options)?;
     let profile = opened.profile.clone();
-    let mut batch = Batch::new(opened.model)?;
+    let sessions = (0..options.sequences).map(|_| Session::new(opened.model.clone()));
+    let mut sessions: Vec<Session> = sessions.collect();
     let mut probe = Probe::new(&profile, &options)?;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
         for test in &mut tests {
             probe.round()?;
-            let seconds = measure(test, &mut batch)?;
+            let seconds = measure(test, &mut sessions)?;
             if turn > 0 || args.no_warmup {
                 test.seconds.push(seconds);
             }
@@ -40,8 +41,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     probe.round()?;
     drop(bar);
     let machine = Machine {
-        facts: batch.facts(),
-        model: model_name(batch.facts()),
+        facts: opened.model.facts(),
+        model: model_name(opened.model.facts()),
         source: &source,
         profile,
         probe,
@@ -63,17 +64,33 @@ fn tests(args: &BenchArgs) -> Vec<Test> {
 }
 
 /// Runs a test once, every sequence behind tokens of its own; yields seconds.
-fn measure(test: &Test, batch: &mut Batch) -> Result<f64, Failure> {
-    let vocab = batch.facts().vocab;
-    for sequence in 0..batch.facts().sequences {
-        batch.reset(sequence as usize);
-        if sequence < test.sequences {
-            let mut prompt = tokens(test.depth.max(1), vocab);
-            prompt[0] = sequence % vocab;
-            batch.prefill(sequence as usize, &prompt)?;
-        }
+fn measure(test: &Test, sessions: &mut [Session]) -> Result<f64, Failure> {
+    let sessions = &mut sessions[..test.sequences as usize];
+    for (first, session) in (0..).zip(&mut *sessions) {
+        let vocab = session.facts().vocab;
+        let mut prompt = tokens(test.depth.max(1), vocab);
+        prompt[0] = first % vocab;
+        session.reset();
+        session.prefill(&prompt, &mut |_, _| {})?;
     }
     let start = Instant::now();
-    batch.step(test.generate, &[])?;
+    let options = Generate {
+        sampling: Sampling::GREEDY,
+        max_tokens: test.generate,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let answers = sessions.iter_mut().map(|session| session.answer(&options));
+    let mut answers = answers.collect::<tabla::Result<Vec<_>>>()?;
+    // A token of each in turn, as all come together.
+    while !answers.is_empty() {
+        let mut going = Vec::with_capacity(answers.len());
+        for mut answer in answers {
+            if answer.next()?.is_some() {
+                going.push(answer);
+            }
+        }
+        answers = going;
+    }
     Ok(start.elapsed().as_secs_f64())
 }

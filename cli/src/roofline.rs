@@ -101,11 +101,16 @@ pub(crate) struct Commands {
 
 impl Commands {
     /// Adds what a session timed while this load went through it.
-    pub(crate) fn add(&mut self, session: &Session, load: Load, precision: Precision) {
+    pub(crate) fn add(
+        &mut self,
+        session: &Session,
+        load: Load,
+        precision: Precision,
+    ) -> tabla::Result<()> {
         self.tokens += f64::from(load.tokens);
         let known = self.groups.len();
-        for (table, laps) in session.laps() {
-            for (cmd, lap) in table.cmds.iter().zip(laps).filter(|(_, lap)| lap.runs > 0) {
+        for (table, laps) in session.laps()? {
+            for (cmd, lap) in table.cmds.iter().zip(&laps).filter(|(_, lap)| lap.runs > 0) {
                 let at = self.group(table, cmd, precision);
                 let group = &mut self.groups[at];
                 let (bytes, operations) = work(table, cmd, lap, load);
@@ -117,6 +122,7 @@ impl Commands {
                 group.operations += operations;
             }
         }
+        Ok(())
     }
 
     fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> usize {

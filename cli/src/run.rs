@@ -47,13 +47,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.shows_prompt(&source) {
         show_prompt(&prompt);
     }
-    let sampling = args.sampling.sampling(&mut session)?;
     let generate = Generate {
-        sampling,
         max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
         ignore_stops: args.ignore_eos,
         overflow: args.overflow.overflow(),
-        ..Generate::default()
+        ..args.sampling.generate()
     };
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = Answer::new(form);
@@ -68,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         session: &session,
         device: profile.to_string(),
         forms: profile.forms.iter().map(|form| form.name()).collect(),
-        sampling,
+        sampling: generate.sampling,
         load,
         prompt: &tokens,
         answer: &answer,

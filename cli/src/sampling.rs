@@ -1,9 +1,8 @@
 //! The arguments of every command that generates: how tokens are picked, and what happens when the
 //! context is full.
 
-use crate::failure::Failure;
 use clap::Args;
-use tabla::{Overflow, SamplerKind, Sampling, Session};
+use tabla::{Generate, Overflow, SamplerKind, Sampling};
 
 /// What happens when the context is full.
 #[derive(Args, Debug)]
@@ -121,19 +120,22 @@ impl SamplingArgs {
         self.samplers.as_ref().map(|chain| chain.0.clone())
     }
 
-    /// The library's options, with a fresh seed where none was asked for; what they have beside
-    /// numbers goes to the session.
-    pub(crate) fn sampling(&self, session: &mut Session) -> Result<Sampling, Failure> {
-        if self.dry_multiplier > 0.0 {
-            match self.dry_sequence_breaker.as_slice() {
-                [] => session.set_dry_breakers(&Sampling::DRY_BREAKERS)?,
-                [none] if none == "none" => session.set_dry_breakers(&[""; 0])?,
-                breakers => session.set_dry_breakers(breakers)?,
-            }
+    /// The library's options, with a fresh seed where none was asked for.
+    pub(crate) fn generate(&self) -> Generate {
+        Generate {
+            sampling: self.sampling(),
+            logit_bias: self.logit_bias.clone(),
+            dry_breakers: match self.dry_sequence_breaker.as_slice() {
+                [] => None,
+                [none] if none == "none" => Some(Vec::new()),
+                breakers => Some(breakers.to_vec()),
+            },
+            ..Generate::default()
         }
-        Ok(Sampling {
-            biases: session.set_biases(&self.logit_bias)?,
-            stop_from: 0,
+    }
+
+    fn sampling(&self) -> Sampling {
+        Sampling {
             repeat_penalty: self.repeat_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
@@ -159,9 +161,8 @@ impl SamplingArgs {
                 self.mirostat_ent
             },
             mirostat_eta: self.mirostat_lr,
-            log_probs: false,
             seed: self.seed.unwrap_or_else(fresh_seed),
-        })
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tabla::exec::Lap;
 use tabla::exec::cpu::{self, Peak};
 use tabla::op::table::Table;
-use tabla::{DeviceKind, Options, Precision, Profile, Sampling, Session, Source};
+use tabla::{DeviceKind, Options, Precision, Profile, Sampling, Session, Source, TableId};
 
 /// The track of what the host waited for.
 const HOST: u32 = 1;
@@ -99,8 +99,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
 
 /// Tokens of a pass of the prompt.
 fn chunk(session: &Session) -> usize {
-    let mut tables = session.laps().map(|(table, _)| table);
-    let batch = tables.find(|table| table.name == "batch");
+    let batch = session.model().table(TableId::Batch);
     batch.map_or(1, |table| table.tokens as usize)
 }
 
@@ -162,13 +161,13 @@ impl Trace {
         let begun = self.begun.elapsed();
         work(session)?;
         let took = self.begun.elapsed() - begun;
-        session.end_timing();
+        session.end_timing()?;
         self.span((HOST, "host"), name, (begun, took), &json!({}));
-        for (table, laps) in session.laps() {
-            self.layers(table, laps, begun);
-            self.table(table, laps, (begun, load));
+        for (table, laps) in session.laps()? {
+            self.layers(table, &laps, begun);
+            self.table(table, &laps, (begun, load));
         }
-        self.commands.add(session, load, self.precision);
+        self.commands.add(session, load, self.precision)?;
         Ok(())
     }
 

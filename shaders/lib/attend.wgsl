@@ -1,8 +1,8 @@
 // y[t, h, :] = softmax(scale q[t, h, :] . k[rows, g, :]) v[rows, g, :], by a workgroup of WG lanes.
 //
-// The shader has q and y, [tokens, heads, head_dim] f32, key(i) and value(i), pair i of what is
-// [rows, kv_heads, head_dim], a Span of `count` rows with row_of(span, i), and these numbers in its
-// Params. head_dim is even and at most 4 WG.
+// The shader has q and y, [tokens, heads, head_dim] f32; row_start(row), from which key and value
+// find pair i of a row of what is [rows, kv_heads, head_dim]; a Span of `count` rows with
+// row_of(span, i); and these numbers in its Params. head_dim is even and at most 4 WG.
 //
 // Online softmax over tiles of WG rows: in a tile a lane first scores one row, then sums four
 // elements over every parts-th row. Tiles begin at the first row of the span, so the order of
@@ -14,7 +14,7 @@
 const LOWEST = -3.0e38;
 
 var<workgroup> query: array<vec2<f32>, 2u * WG>;
-// Of each row of a tile its weight and where it lies.
+// Of each row of a tile its weight and where it begins.
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
@@ -30,7 +30,6 @@ fn bent(score: f32, softcap: f32) -> f32 {
 fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     let pairs = params.head_dim / 2u;
     let base = (token * params.heads + head) * params.head_dim;
-    let stride = params.kv_heads * pairs;
     let column = head / (params.heads / params.kv_heads) * pairs;
     for (var p = lane.index; p < pairs; p += WG) {
         query[p] = params.scale * vec2(q[base + 2u * p], q[base + 2u * p + 1u]);
@@ -49,13 +48,12 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     for (var first = 0u; first < span.count; first += WG) {
         let i = first + lane.index;
         var score = LOWEST;
-        var row = 0u;
+        var start = 0u;
         if (i < span.count) {
-            row = row_of(span, i);
-            let at = row * stride + column;
+            start = row_start(row_of(span, i));
             var dots = 0.0;
             for (var p = 0u; p < pairs; p++) {
-                dots += dot(query[p], key(at + p));
+                dots += dot(query[p], key(start, column + p));
             }
             score = bent(dots, softcap);
         }
@@ -64,14 +62,13 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
         let weight = select(0.0, exp(score - top), i < span.count);
         peak = top;
         mass[lane.index] = weight;
-        rows[lane.index] = row;
+        rows[lane.index] = start;
         total = total * decay + weight;
         sum *= decay;
         workgroupBarrier();
         if (part < parts) {
             for (var j = part; j < min(WG, span.count - first); j += parts) {
-                let at = rows[j] * stride + mine;
-                sum += mass[j] * vec4(value(at.x), value(at.y));
+                sum += mass[j] * vec4(value(rows[j], mine.x), value(rows[j], mine.y));
             }
         }
     }

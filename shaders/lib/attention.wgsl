@@ -8,16 +8,6 @@ const WG = 128u;
 const UNITS = 1u;
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(1) var<storage, read> k_cache: array<Pair>;
-@group(0) @binding(2) var<storage, read> v_cache: array<Pair>;
-
-fn key(i: u32) -> vec2<f32> {
-    return unpack_pair(k_cache[i]);
-}
-
-fn value(i: u32) -> vec2<f32> {
-    return unpack_pair(v_cache[i]);
-}
 
 @compute @workgroup_size(WG)
 fn main(

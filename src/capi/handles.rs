@@ -1,6 +1,6 @@
 //! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
 
-use crate::decode::{Cancel, Session};
+use crate::decode::{Cancel, Model, Session};
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::Facts;
 use crate::text::{ChatTemplates, Tokenizer};
@@ -14,9 +14,7 @@ use std::thread::ThreadId;
 pub struct TablaModel {
     session: Mutex<Session>,
     /// What can be asked while the session is busy.
-    tokenizer: Arc<Tokenizer>,
-    chat_templates: Arc<ChatTemplates>,
-    facts: Facts,
+    model: Model,
     /// Who is inside a call, so that a callback's call is told from another thread's.
     inside: Mutex<Option<ThreadId>>,
     cancel: Cancel,
@@ -70,9 +68,7 @@ fn decode(handle: *const TablaModel) -> Option<(usize, usize)> {
 pub(super) fn insert(session: Session) -> Result<*mut TablaModel> {
     let cancel = session.canceller();
     let model = Arc::new(TablaModel {
-        tokenizer: session.shared_tokenizer(),
-        chat_templates: session.shared_chat_templates(),
-        facts: session.facts().clone(),
+        model: session.model().clone(),
         session: Mutex::new(session),
         inside: Mutex::new(None),
         cancel,
@@ -157,7 +153,7 @@ pub(super) fn read<T>(
 ) -> Result<T> {
     let model = resolve(handle)?;
     model.check_sound()?;
-    call(&model.tokenizer, &model.facts)
+    call(model.model.tokenizer(), model.model.facts())
 }
 
 /// Runs a call on the chat templates of a model and its tokenizer, whatever its session does.
@@ -167,7 +163,7 @@ pub(super) fn read_chat<T>(
 ) -> Result<T> {
     let model = resolve(handle)?;
     model.check_sound()?;
-    call(&model.chat_templates, &model.tokenizer)
+    call(model.model.chat_templates(), model.model.tokenizer())
 }
 
 /// Stops what a model does, from any thread.
@@ -180,7 +176,7 @@ pub(super) fn cancel(handle: *const TablaModel) -> Result<()> {
 mod tests {
     use super::*;
     use crate::capi::guard::guard;
-    use crate::load::{DeviceChoice, Options, Source, load};
+    use crate::load::{DeviceChoice, Options, Source};
 
     #[test]
     fn handles_are_odd_and_come_back() {
@@ -200,7 +196,7 @@ mod tests {
                 context: 16,
                 ..Options::default()
             };
-            let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+            let model = crate::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
             insert(Session::new(model)).expect("there is room")
         };
         let (bad, good) = (load(), load());

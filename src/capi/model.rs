@@ -9,7 +9,7 @@ use super::options::{
 };
 use crate::decode::{Flow, Session};
 use crate::error::{Result, bail};
-use crate::load::{self, Progress, STAGES, Source};
+use crate::load::{Progress, STAGES, Source};
 use crate::model::Facts;
 use crate::text::{Encode, Specials};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn tabla_load_model_with(
         let source = unsafe { path_of(path) }.map_or(Source::BuiltIn, Source::Path);
         // SAFETY: the caller's promise.
         let options = given.options(unsafe { path_of(given.shader_path) })?;
-        let model = load::load(&source, &options, &mut |progress| report(&given, progress))?;
+        let model = crate::load(&source, &options, &mut |progress| report(&given, progress))?;
         handles::insert(Session::new(model))
     })
     .unwrap_or(std::ptr::null_mut())

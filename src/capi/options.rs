@@ -311,6 +311,7 @@ impl TablaGenerateOptions {
                 0 => Overflow::Stop,
                 _ => Overflow::Shift { keep: self.keep },
             },
+            ..Generate::default()
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::decode::Session;
 use crate::device::Replay;
 use crate::error::ErrorKind;
 use crate::exec::gpu::Device;
-use crate::load::{DeviceChoice, Options, Source, devices, load};
+use crate::load;
+use crate::load::{DeviceChoice, Options, Source, devices};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
@@ -23,7 +24,8 @@ fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
     let options = Options {
         device: DeviceChoice::Gpu,
         replay,
-        context: 64,
+        // Longer than what the model picks ahead of who hears it.
+        context: 1024,
         ..Options::default()
     };
     let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
@@ -42,7 +44,7 @@ unsafe extern "C" fn lose(_: u32, _: *const c_char, _: usize, gpu: *mut c_void) 
 
 fn generate(model: *mut TablaModel, gpu: Option<&mut Device>, stats: &mut TablaStats) -> i32 {
     let options = TablaGenerateOptions {
-        max_tokens: 8,
+        max_tokens: 900,
         chain: 2,
         ..TablaGenerateOptions::defaults()
     };
@@ -100,6 +102,6 @@ fn lose_and_load_anew(replay: Replay) {
 
     let (model, _) = loaded(replay);
     assert_eq!(generate(model, None, &mut stats), TABLA_OK);
-    assert_eq!(stats.tokens, 8);
+    assert!(stats.tokens > 0);
     assert_eq!(tabla_free_model(model), TABLA_OK);
 }

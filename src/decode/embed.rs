@@ -1,11 +1,10 @@
 //! Embeddings: texts go through the table that ends with rows, and the rows of a text become one.
 
 use super::Session;
-use super::rows::write_rows;
+use super::session::room;
 use crate::error::{Context, Result, bail};
 use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
-use crate::op::table::Place;
 use crate::text::Encode;
 
 /// How texts become embeddings.
@@ -28,7 +27,7 @@ pub struct Embed<'a> {
 impl Session {
     /// What the model's files say of its embeddings.
     pub fn embedding(&self) -> &Embedding {
-        &self.model.embedding
+        self.model.embedding()
     }
 
     /// Numbers of an embedding.
@@ -37,7 +36,7 @@ impl Session {
     ///
     /// `Argument` for more dimensions than the model has.
     pub fn embedding_dim(&self, options: &Embed<'_>) -> Result<usize> {
-        let dim = self.model.facts.dim;
+        let dim = self.model.facts().dim;
         match options.dimensions {
             0 => Ok(dim as usize),
             n if n <= dim => Ok(n as usize),
@@ -50,8 +49,8 @@ impl Session {
 
     /// The longest text in tokens, its special ones among them.
     pub fn embedding_length(&self) -> usize {
-        let context = self.model.facts.context;
-        let said = self.model.embedding.length;
+        let context = self.model.facts().context;
+        let said = self.model.embedding().length;
         said.map_or(context, |length| length.min(context)) as usize
     }
 
@@ -70,7 +69,7 @@ impl Session {
     ) -> Result<()> {
         let prompt = self.prompt(options.prompt)?.to_string();
         let limit = self.embedding_length();
-        let tokenizer = &self.model.tokenizer;
+        let tokenizer = self.model.tokenizer();
         let mut tokens = Vec::with_capacity(texts.len());
         for (at, text) in texts.iter().enumerate() {
             let text = [&prompt, text.as_ref()].concat();
@@ -87,9 +86,6 @@ impl Session {
     /// The same for texts that are tokens already: prompts are in front of them, special tokens
     /// among them.
     ///
-    /// A decoder's passes write its KV cache: the sequence of the session stays, and is computed
-    /// anew when it is needed.
-    ///
     /// # Errors
     ///
     /// `State` for a model that was loaded without its table for embeddings, `Argument` where no
@@ -103,7 +99,13 @@ impl Session {
         out: &mut [f32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        let id = self.model.at(TableId::Embed)?;
+        let Some(table) = self.model.table(TableId::Embed) else {
+            bail!(
+                State,
+                "the model was loaded without its table for embeddings"
+            );
+        };
+        let rows = table.tokens as usize;
         let dim = self.embedding_dim(options)?;
         if Some(out.len()) != texts.len().checked_mul(dim) {
             bail!(
@@ -114,7 +116,7 @@ impl Session {
             );
         }
         self.check_texts(texts)?;
-        let said = &self.model.embedding;
+        let said = self.model.embedding();
         let Some(pooling) = options.pooling.or(said.pooling) else {
             let names: Vec<_> = Pooling::ALL.iter().map(|p| p.name()).collect();
             bail!(
@@ -124,18 +126,12 @@ impl Session {
             );
         };
         let normalize = options.normalize.or(said.normalize).unwrap_or(true);
-        let rows = self.model.tables[id].tokens as usize;
-        let mut pass = Pass {
-            table: id,
-            hidden: vec![0.0; rows * self.model.facts.dim as usize],
-            pool: Pool {
-                pooling,
-                normalize,
-                rows: 0,
-                sum: vec![0.0; dim],
-            },
+        let mut pool = Pool {
+            pooling,
+            normalize,
+            rows: 0,
+            sum: vec![0.0; dim],
         };
-        self.rewind(0);
         let total = texts.len();
         let mut rest = (texts, out);
         while !rest.0.is_empty() {
@@ -150,7 +146,7 @@ impl Session {
             };
             let (pack, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
-            self.embed_pack(pack, &mut pass, to)?;
+            self.embed_pack(pack, &mut pool, to)?;
             rest = (texts, out);
             progress(done + count, total);
         }
@@ -161,55 +157,38 @@ impl Session {
     fn embed_pack<T: AsRef<[u32]>>(
         &mut self,
         pack: &[T],
-        pass: &mut Pass,
+        pool: &mut Pool,
         out: &mut [f32],
     ) -> Result<()> {
-        let Pass {
-            table,
-            hidden,
-            pool,
-        } = pass;
-        let width = self.model.facts.dim as usize;
-        let end = self.model.tables[*table].cmds.len();
-        let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
-        let mut rows = rows
-            .map(|(position, &token)| Row {
-                token,
-                position,
-                ..Row::default()
-            })
-            .peekable();
-        let mut left = pack.iter().map(|text| text.as_ref().len());
-        let mut out = out.chunks_exact_mut(pool.sum.len());
-        let mut text = left.next().unwrap_or(0);
-        while rows.peek().is_some() {
-            if self.cancelled() {
-                bail!(Cancelled, "cancelled inside of a text");
+        let width = self.model.facts().dim as usize;
+        let tokens: usize = pack.iter().map(|text| text.as_ref().len()).sum();
+        let hidden = room(tokens * width)?;
+        let hidden = match pack {
+            [text] if !self.model.is_encoder() => self.hidden(text.as_ref(), hidden)?,
+            _ => {
+                let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
+                let rows = rows.map(|(position, &token)| Row {
+                    token,
+                    position,
+                    ..Row::default()
+                });
+                let rows: Vec<Row> = rows.collect();
+                self.model.call(move |engine| engine.embed(&rows, hidden))?
             }
-            let live = write_rows(
-                &mut self.model,
-                &mut self.state,
-                rows.by_ref().take(hidden.len() / width),
-            )?;
-            self.model.executor.run(*table, (0..end).into(), 1)?;
-            let seen = &mut hidden[..live * width];
-            let bytes = bytemuck::cast_slice_mut(seen);
-            self.model.executor.read(Place::Hidden, 0, bytes)?;
-            for row in seen.chunks_exact(width) {
+        };
+        let mut rows = hidden.chunks_exact(width);
+        for (text, out) in pack.iter().zip(out.chunks_exact_mut(pool.sum.len())) {
+            for row in rows.by_ref().take(text.as_ref().len()) {
                 pool.take(row);
-                text -= 1;
-                if text == 0 {
-                    pool.finish(out.next().expect("a row for every text"));
-                    text = left.next().unwrap_or(0);
-                }
             }
+            pool.finish(out);
         }
         Ok(())
     }
 
     /// The prompt of this name, or the default one.
     fn prompt(&self, name: Option<&str>) -> Result<&str> {
-        let said = &self.model.embedding;
+        let said = self.model.embedding();
         let Some(name) = name.or(said.default_prompt.as_deref()) else {
             return Ok("");
         };
@@ -233,7 +212,7 @@ impl Session {
 
     /// Holds every text against the limit and the vocabulary.
     fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
-        let (limit, vocab) = (self.embedding_length(), self.model.facts.vocab);
+        let (limit, vocab) = (self.embedding_length(), self.model.facts().vocab);
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
             if text.is_empty() {
@@ -265,15 +244,6 @@ fn fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
         sum > rows
     });
     over.unwrap_or(texts.len()).max(1)
-}
-
-/// What the passes of a call share.
-struct Pass {
-    /// The table, by its place among the model's.
-    table: usize,
-    /// The rows of a pass, `[tokens, dim]`.
-    hidden: Vec<f32>,
-    pool: Pool,
 }
 
 /// The rows of a text on their way to one.

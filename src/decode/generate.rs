@@ -1,14 +1,19 @@
 //! Generation: chains of tokens, cut at stop tokens and limits, out as text.
 
-use super::rows::{PICKS_MAX, Picks};
+use super::mail::News;
+use super::request::{End, Picking, Wanted};
+use super::rows::PICKS_MAX;
+use super::sampling::tail;
+use super::steering::Steering;
 use super::{Sampling, Session};
-use crate::error::{ErrorKind, Result};
-use crate::exec::state::{FULL, RUNNING, STOPPED, STOPS_MAX};
-use crate::text::Utf8Stream;
+use crate::error::{Result, bail};
+use crate::exec::state::{LogProbs, STOPS_MAX};
+use crate::op::table::BIASES_MAX;
+use crate::text::{StopStrings, Utf8Stream};
 use std::time::{Duration, Instant};
 
 /// What to generate.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Generate {
     /// How tokens are picked.
     pub sampling: Sampling,
@@ -17,10 +22,74 @@ pub struct Generate {
     /// Tokens of one submission; 0 adapts: short at the start, longer as long as pieces keep
     /// coming at least every [`PIECE_EVERY`]. The device's own limit holds, 32 on a CPU.
     pub chain: u32,
-    /// Whether stop tokens are ordinary.
+    /// Whether the model's own stop tokens are ordinary.
     pub ignore_stops: bool,
+    /// Further tokens that end the answer; with the model's own [`Generate::STOPS_MAX`] at most.
+    pub stop_tokens: Vec<u32>,
+    /// Texts that end the answer, wherever tokens end, [`Generate::STOP_STRINGS_MAX`] at most of
+    /// [`Generate::STOP_STRING_BYTES_MAX`] each. No part of one gets out.
+    pub stop: Vec<String>,
     /// What happens when the context is full.
     pub overflow: Overflow,
+    /// What is added to the logits of tokens in front of every sampler, [`Generate::BIASES_MAX`] tokens
+    /// at most; -inf bans one. Those of one token add up.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// So many tokens come before a stop token may.
+    pub min_tokens: u32,
+    /// What repetitions end at for DRY: any token with one of these texts in it, so many and so long as
+    /// stop strings at most. `None`: [`Generate::DRY_BREAKERS`].
+    pub dry_breakers: Option<Vec<String>>,
+    /// Has every piece tell how likely its token was, and so many of the likeliest,
+    /// [`Generate::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
+    pub log_probs: Option<u32>,
+}
+
+impl Generate {
+    /// Stop tokens at most.
+    pub const STOPS_MAX: usize = STOPS_MAX;
+    /// Stop strings at most.
+    pub const STOP_STRINGS_MAX: usize = 64;
+    /// Bytes of a stop string at most.
+    pub const STOP_STRING_BYTES_MAX: usize = 1024;
+
+    /// Tokens that have a bias at most.
+    pub const BIASES_MAX: u32 = BIASES_MAX;
+    /// Likeliest tokens that are told at most.
+    pub const LOG_PROBS_MAX: u32 = 20;
+    /// What repetitions end at for DRY unless somebody says otherwise, as llama.cpp has it.
+    pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
+
+    /// Holds every option to its range.
+    fn check(&self) -> Result<()> {
+        self.sampling.check()?;
+        let (wanted, most) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
+        if wanted > most {
+            bail!(Argument, "log_probs {wanted} is over {most}");
+        }
+        let (own, most) = (self.stop_tokens.len(), Self::STOPS_MAX);
+        if own > most {
+            bail!(Argument, "{own} stop tokens are over the limit of {most}");
+        }
+        check_texts("stop string", &self.stop)?;
+        let breakers = self.dry_breakers.as_deref();
+        check_texts("DRY breaker", breakers.unwrap_or(&[]))
+    }
+}
+
+/// Holds texts to a number and a length.
+fn check_texts(what: &str, texts: &[String]) -> Result<()> {
+    let (count, most) = (texts.len(), Generate::STOP_STRINGS_MAX);
+    if count > most {
+        bail!(Argument, "{count} {what}s are over the limit of {most}");
+    }
+    let most = Generate::STOP_STRING_BYTES_MAX;
+    for (at, text) in texts.iter().enumerate() {
+        let bytes = text.len();
+        if !(1..=most).contains(&bytes) {
+            bail!(Argument, "{what} {at} has {bytes} bytes, not 1 to {most}");
+        }
+    }
+    Ok(())
 }
 
 /// What happens when the context is full.
@@ -41,14 +110,28 @@ pub enum Overflow {
 /// Someone watches: pieces come at least this often where the device is fast enough.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
 
-/// A piece of the answer: one token. Where the last character stays incomplete, the last token comes
-/// once more with what there is of it.
+/// A piece of the answer: one token. Where the last character stays incomplete, or text was held back
+/// that a stop string might have begun with, the last token comes once more with what there is of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// The token.
     pub token: u32,
-    /// The text that it completes; empty while a character is incomplete.
+    /// The text that it completes; empty while a character is incomplete, or a stop string may have
+    /// begun.
     pub text: &'a str,
+    /// How likely the token was, where [`Generate::log_probs`] asked for it.
+    pub log_prob: Option<f32>,
+    /// The likeliest tokens in its place, the likeliest first.
+    pub likeliest: &'a [LogProb],
+}
+
+/// The natural logarithm of how likely the model held a token, before biases and samplers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogProb {
+    /// The token.
+    pub token: u32,
+    /// The logarithm.
+    pub log_prob: f32,
 }
 
 /// What a callback answers.
@@ -63,7 +146,7 @@ pub enum Flow {
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// A stop token; it is in the sequence and not in the text.
+    /// A stop token or a stop string; it is in the sequence and not in the text.
     Stop,
     /// `max_tokens` were picked.
     Length,
@@ -101,195 +184,240 @@ impl Session {
         options: &Generate,
         each: &mut dyn FnMut(Piece<'_>) -> Flow,
     ) -> Result<Stats> {
-        options.sampling.check()?;
+        let mut answer = self.answer(options)?;
+        while let Some(piece) = answer.next()? {
+            if each(piece) == Flow::Stop {
+                answer.stop()?;
+            }
+        }
+        Ok(answer.stats())
+    }
+
+    /// Begins to generate after the sequence. The model goes on while the pieces are taken, so that
+    /// the answers of several sessions come together, on one thread or on many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::generate`].
+    pub fn answer(&mut self, options: &Generate) -> Result<Answer<'_>> {
+        options.check()?;
         self.check_sequence()?;
-        let start = Instant::now();
-        let mut stops = [0; STOPS_MAX];
+        let known = self.tokenizer().stops();
+        let known = if options.ignore_stops { &[] } else { known };
         let mut answer = Answer {
-            options,
-            chain: Chain::new(options.chain, self.profile().chain_tokens.min(PICKS_MAX)),
-            stops: self.stops(options, &mut stops),
-            stream: Utf8Stream::new(self.model.tokenizer.piece_bytes_max()),
-            each,
+            steering: Steering::new(&self.model, options)?,
+            likeliest: Vec::with_capacity(Generate::LOG_PROBS_MAX as usize),
+            stops: [&options.stop_tokens, known].concat(),
+            stream: Utf8Stream::new(self.tokenizer().piece_bytes_max()),
+            strings: StopStrings::new(&options.stop),
+            options: options.clone(),
             limit: match options.max_tokens {
                 0 => usize::MAX,
                 n => n as usize,
             },
             picked: 0,
+            taken: 0,
+            finish: None,
+            is_flushed: false,
+            begun: Instant::now(),
+            took: Duration::ZERO,
             submitting: Duration::ZERO,
+            session: self,
         };
-        let finish = self.answer(&mut answer)?;
-        let text = answer.stream.flush();
-        if !text.is_empty() {
-            let token = self.tokens.last().copied().unwrap_or_default();
-            (answer.each)(Piece { token, text });
-        }
-        Ok(Stats {
-            tokens: u32::try_from(answer.picked).unwrap_or(u32::MAX),
-            took: start.elapsed(),
-            submitting: self.profile().runs_ahead.then_some(answer.submitting),
-            finish,
-        })
-    }
-
-    /// The tokens that end an answer. The tokenizer's list is in the session, which picking changes:
-    /// it is copied once.
-    fn stops<'a>(&self, options: &Generate, room: &'a mut [u32; STOPS_MAX]) -> &'a [u32] {
-        let known = self.model.tokenizer.stops();
-        let count = if options.ignore_stops {
-            0
-        } else {
-            known.len().min(room.len())
-        };
-        room[..count].copy_from_slice(&known[..count]);
-        &room[..count]
-    }
-
-    /// Picks until something ends the answer.
-    fn answer(&mut self, answer: &mut Answer<'_>) -> Result<Finish> {
-        loop {
-            if answer.picked >= answer.limit {
-                return Ok(Finish::Length);
-            }
-            if self.cancelled() {
-                return Ok(Finish::Cancelled);
-            }
-            if self.tokens.len() > self.model.facts.context as usize {
-                let Overflow::Shift { keep } = answer.options.overflow else {
-                    return Ok(Finish::Context);
-                };
-                self.make_room(keep);
-            }
-            match self.catch_up() {
-                Err(e) if e.kind() == ErrorKind::Cancelled => return Ok(Finish::Cancelled),
-                other => other?,
-            }
-            let since = Instant::now();
-            self.begin(&answer.options.sampling, answer.stops)?;
-            answer.submitting += since.elapsed();
-            let ended = self.chains(answer).inspect_err(|_| self.give_up())?;
-            if let Some(finish) = ended {
-                return Ok(finish);
-            }
-        }
-    }
-
-    /// Chains, one behind the other, until the answer ends or there is no more to submit. Where the
-    /// device runs ahead, the next one is submitted before one is read: the device never waits for
-    /// the host.
-    fn chains(&mut self, answer: &mut Answer<'_>) -> Result<Option<Finish>> {
-        let ahead = self.profile().runs_ahead;
-        let mut since = Instant::now();
-        let mut under_way = self.next_chain(answer)?;
-        while let Some((picks, times)) = under_way {
-            under_way = if ahead {
-                self.next_chain(answer)?
-            } else {
-                None
-            };
-            let before = self.tokens.len();
-            let done = self.collect(picks)?;
-            answer.chain.adapt(since.elapsed(), times);
-            since = Instant::now();
-            let ended = self.hand_out(before, done, answer);
-            if let Some(at) = ended {
-                self.give_up();
-                self.truncate(at);
-            }
-            answer.picked += self.tokens.len() - before;
-            match done {
-                _ if ended.is_some() => return Ok(Some(Finish::Callback)),
-                RUNNING => {}
-                STOPPED => return Ok(Some(Finish::Stop)),
-                FULL if answer.options.overflow == Overflow::Stop => {
-                    return Ok(Some(Finish::Context));
-                }
-                FULL => return Ok(None),
-                other => unreachable!("the shaders write no other reason than {other}"),
-            }
-            if (under_way.is_some() || self.room(answer) > 0) && self.cancelled() {
-                self.give_up();
-                return Ok(Some(Finish::Cancelled));
-            }
-            if under_way.is_none() {
-                under_way = self.next_chain(answer)?;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Submits the next chain, where there is room for a token of it.
-    fn next_chain(&mut self, answer: &mut Answer<'_>) -> Result<Option<(Picks, u32)>> {
-        let times = self.room(answer).min(answer.chain.next);
-        if times == 0 {
-            return Ok(None);
-        }
-        let since = Instant::now();
-        let picks = self.submit(&answer.options.sampling, times)?;
-        answer.submitting += since.elapsed();
-        Ok(Some((picks, times)))
-    }
-
-    /// Tokens that may be picked behind those that are submitted; a chain stops by itself where the
-    /// context is full.
-    fn room(&self, answer: &Answer<'_>) -> u32 {
-        if self.submitted > self.model.facts.context as usize {
-            return 0;
-        }
-        let under_way = self.submitted - self.tokens.len();
-        let left = answer.limit - answer.picked - under_way;
-        u32::try_from(left).unwrap_or(u32::MAX)
+        answer.begin();
+        Ok(answer)
     }
 
     /// Forgets the older half of what stands behind the first `keep` tokens.
     fn make_room(&mut self, keep: u32) {
-        let context = self.model.facts.context as usize;
-        let begins = self.tokens.first().copied() == self.model.tokenizer.bos();
+        let context = self.facts().context as usize;
+        let begins = self.tokens().first().copied() == self.tokenizer().bos();
         let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
         self.shift(keep, (context - keep).div_ceil(2));
     }
-
-    /// Hands the tokens behind `before` to the callback. `Some(n)`: it ended the answer, and the
-    /// sequence keeps `n` tokens.
-    fn hand_out(&self, before: usize, done: u32, answer: &mut Answer<'_>) -> Option<usize> {
-        let last = self.tokens.len() - 1;
-        for (at, &token) in self.tokens.iter().enumerate().skip(before) {
-            if at == last && done == STOPPED {
-                return None;
-            }
-            let bytes = self.model.tokenizer.token_bytes(token);
-            let text = answer.stream.push(bytes);
-            if (answer.each)(Piece { token, text }) == Flow::Stop {
-                return Some(at + 1);
-            }
-        }
-        None
-    }
 }
 
-/// An answer as it is being picked.
-struct Answer<'a> {
-    options: &'a Generate,
-    chain: Chain,
-    stops: &'a [u32],
+/// An answer as it is being made.
+///
+/// Who drops it before its end has what was made so far in the session.
+#[derive(Debug)]
+pub struct Answer<'s> {
+    session: &'s mut Session,
+    options: Generate,
+    steering: Steering,
+    /// The likeliest tokens in the place of the last one.
+    likeliest: Vec<LogProb>,
+    stops: Vec<u32>,
     stream: Utf8Stream,
-    each: &'a mut dyn FnMut(Piece<'_>) -> Flow,
+    strings: StopStrings,
     /// Tokens at most, and those so far.
     limit: usize,
     picked: usize,
-    /// See [`Stats::submitting`].
+    /// The length of the sequence up to the last token that was taken.
+    taken: usize,
+    /// Set once the model is done.
+    finish: Option<Finish>,
+    /// Whether what there was of an incomplete character has come.
+    is_flushed: bool,
+    begun: Instant,
+    took: Duration,
     submitting: Duration,
 }
 
+impl Answer<'_> {
+    /// Hands the sequence to the model.
+    fn begin(&mut self) {
+        let profile = self.session.profile();
+        let longest = profile.chain_tokens.min(PICKS_MAX);
+        self.taken = self.session.tokens().len();
+        let so_far = (self.taken, self.picked);
+        let sampler = self.steering.sampler(&self.options, &self.stops, so_far);
+        let picking = Picking {
+            tail: tail(&sampler),
+            sampler,
+            steering: self.steering.clone(),
+            limit: self.limit - self.picked,
+            chain: Chain::new(self.options.chain, longest),
+        };
+        self.session.start(Some(picking), Wanted::Nothing);
+    }
+
+    /// Waits for the next piece; `None` behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// `Device` and `DeviceLost`. The answer has ended then.
+    pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
+        while self.finish.is_none() {
+            match self.session.news(None) {
+                News::Fed(_) => {}
+                News::End(end) => self.end(end)?,
+                News::Picked(token, told) => {
+                    self.picked += 1;
+                    self.taken += 1;
+                    if self.stops.contains(&token) {
+                        continue;
+                    }
+                    let bytes = self.session.tokenizer().token_bytes(token);
+                    self.strings.push(self.stream.push(bytes));
+                    if self.strings.is_stopped() {
+                        self.leave(Finish::Stop)?;
+                    }
+                    self.tell(told.as_ref());
+                    return Ok(Some(Piece {
+                        token,
+                        text: self.strings.text(),
+                        log_prob: told.map(|told| told.log_prob),
+                        likeliest: &self.likeliest,
+                    }));
+                }
+            }
+        }
+        if std::mem::replace(&mut self.is_flushed, true) {
+            return Ok(None);
+        }
+        let token = self.session.tokens().last().copied().unwrap_or_default();
+        let text = self.strings.flush(self.stream.flush());
+        let piece = Piece {
+            token,
+            text,
+            log_prob: None,
+            likeliest: &[],
+        };
+        Ok((!text.is_empty()).then_some(piece))
+    }
+
+    /// Keeps so many of the likeliest tokens as were asked for.
+    fn tell(&mut self, told: Option<&LogProbs>) {
+        self.likeliest.clear();
+        let Some(told) = told else { return };
+        let wanted = self.options.log_probs.unwrap_or(0).min(told.count);
+        let pairs = told.tokens.iter().zip(&told.log_probs);
+        let pairs = pairs.map(|(&token, &log_prob)| LogProb { token, log_prob });
+        self.likeliest.extend(pairs.take(wanted as usize));
+    }
+
+    /// Takes the sequence back, or begins anew where the context was full and shifts.
+    fn end(&mut self, mut end: End) -> Result<()> {
+        self.session.take_back(&mut end);
+        self.submitting += end.submitting;
+        self.took = self.begun.elapsed();
+        let failed = |e| {
+            self.finish = Some(Finish::Cancelled);
+            e
+        };
+        let finish = end.finish.map_err(failed)?;
+        let finish = finish.unwrap_or(Finish::Length);
+        if let (Finish::Context, Overflow::Shift { keep }) = (finish, self.options.overflow)
+            && self.picked < self.limit
+        {
+            self.session.make_room(keep);
+            self.begin();
+            return Ok(());
+        }
+        self.finish = Some(finish);
+        Ok(())
+    }
+
+    /// Ends the answer here: what was taken stays in the sequence, and nothing behind it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Answer::next`].
+    pub fn stop(&mut self) -> Result<()> {
+        self.leave(Finish::Callback)
+    }
+
+    fn leave(&mut self, finish: Finish) -> Result<()> {
+        if self.finish.is_none() {
+            self.options.overflow = Overflow::Stop;
+            self.session.enough();
+            while self.finish.is_none() {
+                if let News::End(end) = self.session.news(None) {
+                    self.end(end)?;
+                }
+            }
+        }
+        self.session.truncate(self.taken);
+        self.finish = Some(finish);
+        Ok(())
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        let done = self.finish.is_some();
+        Stats {
+            tokens: u32::try_from(self.picked).unwrap_or(u32::MAX),
+            took: if done {
+                self.took
+            } else {
+                self.begun.elapsed()
+            },
+            submitting: self.session.profile().runs_ahead.then_some(self.submitting),
+            finish: self.finish.unwrap_or(Finish::Callback),
+        }
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if self.finish.is_none() {
+            // Nobody is left to be told of a failure.
+            let _ = self.stop();
+        }
+    }
+}
+
 /// How many tokens the next submission picks.
-struct Chain {
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
     next: u32,
     max: u32,
     fixed: bool,
 }
 
 impl Chain {
-    fn new(wanted: u32, max: u32) -> Self {
+    pub(super) fn new(wanted: u32, max: u32) -> Self {
         match wanted {
             0 => Self {
                 next: 1,
@@ -304,8 +432,13 @@ impl Chain {
         }
     }
 
+    /// Tokens of the next submission.
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Doubles while the pieces still come often enough, halves when they do not.
-    fn adapt(&mut self, took: Duration, times: u32) {
+    pub(super) fn adapt(&mut self, took: Duration, times: u32) {
         if self.fixed {
             return;
         }

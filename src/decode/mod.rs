@@ -1,16 +1,27 @@
-//! Decoding: a session drives the tables of a model from prompt to text, and from texts to
-//! embeddings; a batch drives several sequences at once.
+//! Decoding: sessions that share a model drive its tables from prompt to text, and from texts to
+//! embeddings.
+//!
+//! A session hands its sequence to the model's thread and gets it back, with what was picked. That
+//! thread alone has the device: the scheduler says what goes through it next, the engine has it go,
+//! and the cache's pages are shared by all.
 
-mod batch;
 mod embed;
+mod engine;
 mod generate;
-mod prefill;
+mod inbox;
+mod kv;
+mod mail;
+mod model;
+mod request;
 mod rows;
 mod sampling;
+mod scheduler;
+mod sequence;
 mod session;
+mod steering;
 
-pub use batch::Batch;
 pub use embed::Embed;
-pub use generate::{Finish, Flow, Generate, Overflow, Piece, Stats};
+pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
+pub use model::Model;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};

@@ -1,10 +1,11 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
-use crate::error::{Result, bail};
-use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State, state_bytes};
+use super::request::Picking;
+use crate::error::Result;
+use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
-use crate::model::{Model, STEP_ROWS_MAX, TableId};
-use crate::op::table::Place;
+use crate::model::{Linked, STEP_ROWS_MAX};
+use crate::op::table::{BIASES_MAX, Place, Tail};
 use std::ops::Range;
 
 /// Tokens that stand one behind the other in a sequence.
@@ -16,32 +17,9 @@ pub(super) struct Stretch<'a> {
     pub(super) tokens: &'a [u32],
 }
 
-/// Checks tokens and appends them to a sequence.
-pub(super) fn append(model: &Model, sequence: &mut Vec<u32>, tokens: &[u32]) -> Result<()> {
-    model.at(TableId::Batch)?;
-    let facts = &model.facts;
-    if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
-        bail!(
-            Argument,
-            "token {bad} is outside the vocabulary of {}",
-            facts.vocab
-        );
-    }
-    let wanted = sequence.len() + tokens.len();
-    if wanted > facts.context as usize {
-        bail!(
-            TooLarge,
-            "{wanted} tokens do not fit the context of {} positions",
-            facts.context
-        );
-    }
-    sequence.extend_from_slice(tokens);
-    Ok(())
-}
-
 /// One pass of tokens through commands of a table. `state` is as for [`write_rows`].
 pub(super) fn pass(
-    model: &mut Model,
+    model: &mut Linked,
     state: &mut [u8],
     (table, cmds): (usize, Range<usize>),
     stretch: &Stretch<'_>,
@@ -66,7 +44,7 @@ pub(super) fn pass(
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
-pub(super) fn wait(model: &mut Model) -> Result<()> {
+pub(super) fn wait(model: &mut Linked) -> Result<()> {
     let mut live = [0; size_of::<u32>()];
     model.executor.read(Place::State, 0, &mut live)
 }
@@ -74,7 +52,7 @@ pub(super) fn wait(model: &mut Model) -> Result<()> {
 /// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
 /// with room for as many as the widest table has.
 pub(super) fn write_rows(
-    model: &mut Model,
+    model: &mut Linked,
     state: &mut [u8],
     rows: impl Iterator<Item = Row>,
 ) -> Result<usize> {
@@ -94,62 +72,97 @@ pub(super) fn write_rows(
     Ok(live)
 }
 
+/// Steps that are submitted together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    pub(super) tail: Tail,
+    /// How many: a place has the probabilities of one step, so that those that tell them are alone.
+    pub(super) times: u32,
+    pub(super) tells: Tells,
+}
+
+/// What steps tell beside tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tells {
+    Nothing,
+    LogProbs,
+}
+
 /// What a chain picks for the rows of the step state, on its way here.
 pub(super) struct Picks {
     copying: Copying,
     rows: usize,
     /// Tokens that come for each.
     times: usize,
+    /// Probabilities that come: of each row, or none.
+    told: usize,
 }
 
 /// Tokens of one chain at most: those of all its rows are one copy.
 pub(super) const PICKS_MAX: u32 = 60;
 const _: () = assert!(picks_bytes(STEP_ROWS_MAX as usize, PICKS_MAX as usize) <= COPY_BYTES_MAX);
+const _: () = assert!(told_bytes(STEP_ROWS_MAX as usize) <= COPY_BYTES_MAX);
 
 /// Bytes of rows and of so many tokens for each.
 const fn picks_bytes(rows: usize, times: usize) -> usize {
     rows * (size_of::<Row>() + times * size_of::<u32>())
 }
 
+/// Bytes of rows and of a token for each, with its probabilities.
+const fn told_bytes(rows: usize) -> usize {
+    picks_bytes(rows, 1) + rows * size_of::<LogProbs>()
+}
+
 impl Picks {
-    /// Has them copied as they are once the chain is done that was submitted last. It picks `times`
+    /// Has them copied as they are once the chain is done that was submitted last. It picks so many
     /// tokens at most for each of its sequences, which have so many in front of it.
     pub(super) fn ask(
-        model: &mut Model,
-        sequences: impl Iterator<Item = (u32, usize)>,
-        times: u32,
+        model: &mut Linked,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
+        steps: Steps,
     ) -> Result<Self> {
         let context = model.facts.context as usize;
-        let times = (times as usize).min(context);
-        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + STEP_ROWS_MAX as usize];
+        let times = (steps.times as usize).min(context);
+        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + 2 * STEP_ROWS_MAX as usize];
         let mut rows = 0;
-        for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences) {
+        for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences.clone()) {
             let offset = history_offset(model, sequence, first_copied(first, context, times));
             *span = Span::new(Place::History, offset, times * size_of::<u32>());
             rows += 1;
         }
         spans[0].bytes = rows * size_of::<Row>();
+        let mut told = 0;
+        let sequences = sequences.filter(|_| steps.tells == Tells::LogProbs);
+        for (span, (sequence, _)) in spans[1 + rows..].iter_mut().zip(sequences) {
+            let bytes = size_of::<LogProbs>();
+            *span = Span::new(Place::LogProbs, sequence as usize * bytes, bytes);
+            told += 1;
+        }
         Ok(Self {
-            copying: model.executor.copy(&spans[..=rows])?,
+            copying: model.executor.copy(&spans[..=rows + told])?,
             rows,
             times,
+            told,
         })
     }
 
     /// Waits for them.
-    pub(super) fn take(self, model: &mut Model) -> Result<Picked> {
+    pub(super) fn take(self, model: &mut Linked) -> Result<Picked> {
         let Self {
             copying,
             rows,
             times,
+            told,
         } = self;
         let mut bytes = [0; COPY_BYTES_MAX];
-        let copied = &mut bytes[..picks_bytes(rows, times)];
+        let copied = picks_bytes(rows, times) + told * size_of::<LogProbs>();
+        let copied = &mut bytes[..copied];
         model.executor.take(copying, copied)?;
         Ok(Picked {
             bytes,
             rows,
             times,
+            told,
             context: model.facts.context as usize,
         })
     }
@@ -166,13 +179,20 @@ pub(super) struct Picked {
     bytes: [u8; COPY_BYTES_MAX],
     rows: usize,
     times: usize,
+    told: usize,
     context: usize,
 }
 
 impl Picked {
-    /// Appends what was picked for a sequence, the `at`th of those that were asked for. Returns its
-    /// row's `done`.
-    pub(super) fn append(&self, at: usize, sequence: u32, tokens: &mut Vec<u32>) -> u32 {
+    /// Hands out what was picked for a sequence of `first` tokens, the `at`th of those that were asked
+    /// for. Returns its row's `done`.
+    pub(super) fn take(
+        &self,
+        at: usize,
+        sequence: u32,
+        first: usize,
+        mut each: impl FnMut(u32),
+    ) -> u32 {
         let (rows, picked) = self.bytes.split_at(self.rows * size_of::<Row>());
         let mut rows = rows.chunks_exact(size_of::<Row>());
         let row = rows.find_map(|row| {
@@ -180,31 +200,54 @@ impl Picked {
             (row.sequence == sequence).then_some(row)
         });
         let row = row.expect("rows change places and no more");
-        let first = tokens.len();
         let position = row.position as usize;
         let skipped = first - first_copied(first, self.context, self.times);
         let picked = picked.chunks_exact(size_of::<u32>());
         let picked = picked.skip(at * self.times + skipped);
         // A chain behind one that ended the sequence has picked nothing.
         let count = (position.min(self.context - 1) + 1).saturating_sub(first);
-        tokens.extend(picked.take(count).map(bytemuck::pod_read_unaligned::<u32>));
-        if position == self.context {
+        picked
+            .take(count)
+            .for_each(|token| each(bytemuck::pod_read_unaligned(token)));
+        if position == self.context && first <= self.context {
             // The history has no place for it.
-            tokens.push(row.token);
+            each(row.token);
         }
         row.done
+    }
+
+    /// The probabilities that the `at`th of the sequences was told, where any were.
+    pub(super) fn log_probs(&self, at: usize) -> Option<LogProbs> {
+        let told = &self.bytes[picks_bytes(self.rows, self.times)..];
+        let mut told = told.chunks_exact(size_of::<LogProbs>()).take(self.told);
+        told.nth(at).map(bytemuck::pod_read_unaligned)
     }
 }
 
 /// Where the token of a position lies in the history, in bytes.
-fn history_offset(model: &Model, sequence: u32, position: usize) -> usize {
+fn history_offset(model: &Linked, sequence: u32, position: usize) -> usize {
     let first = sequence as usize * model.facts.context as usize;
     (first + position) * size_of::<u32>()
 }
 
 /// Writes how a sequence picks its tokens.
-pub(super) fn write_sampler(model: &mut Model, sequence: u32, sampler: &Sampler) -> Result<()> {
-    let offset = sequence as usize * size_of::<Sampler>();
-    let bytes = bytemuck::bytes_of(sampler);
-    model.executor.write(Place::Samplers, offset, bytes)
+pub(super) fn write_picking(model: &mut Linked, sequence: u32, picking: &Picking) -> Result<()> {
+    let sequence = sequence as usize;
+    let bytes = bytemuck::bytes_of(&picking.sampler);
+    let offset = sequence * size_of::<Sampler>();
+    model.executor.write(Place::Samplers, offset, bytes)?;
+    let bytes = bytemuck::cast_slice(&picking.steering.biases);
+    let offset = sequence * BIASES_MAX as usize * size_of::<Bias>();
+    write_some(model, Place::Biases, offset, bytes)?;
+    let bytes = bytemuck::cast_slice(&picking.steering.breakers);
+    write_some(model, Place::Breakers, sequence * bytes.len(), bytes)
+}
+
+/// Writes to a place that tables have which were loaded with the sampler that reads it.
+fn write_some(model: &mut Linked, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+    let mut slots = model.tables.iter().flat_map(|table| &table.slots);
+    if bytes.is_empty() || !slots.any(|slot| slot.place == place) {
+        return Ok(());
+    }
+    model.executor.write(place, offset, bytes)
 }

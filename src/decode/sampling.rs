@@ -1,22 +1,13 @@
 //! How the next token is picked from the logits.
 
-use super::Session;
-use super::session::SEQUENCE;
 use crate::error::{Result, bail};
-use crate::exec::state::{Bias, SAMPLER_OFF, STOPS_MAX, Sampler};
-use crate::model::{Model, TableId};
-use crate::op::table::{BIASES_MAX, Place, Tail};
-use crate::text::Tokenizer;
+use crate::exec::state::{SAMPLER_OFF, STOPS_MAX, Sampler};
+use crate::op::table::Tail;
 
 /// How the next token is picked. The fields stand in the order in which samplers go one after the
 /// other unless a model was loaded with another order; `docs/sampling.md` defines each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// How many of the sequence's biases count, from the first one on
-    /// ([`Session::set_biases`]); 0: none.
-    pub biases: u32,
-    /// The first position at which a stop token may be picked.
-    pub stop_from: u32,
     /// Logits of recent tokens are divided by it where positive, multiplied where negative; 1: off
     /// (CTRL, arXiv 1909.05858).
     pub repeat_penalty: f32,
@@ -65,8 +56,6 @@ pub struct Sampling {
     pub mirostat_tau: f32,
     /// How fast Mirostat learns.
     pub mirostat_eta: f32,
-    /// Whether the probabilities of the token and of the likeliest ones are told.
-    pub log_probs: bool,
     /// Key of the counter-based random numbers: the same seed draws the same tokens.
     pub seed: u64,
 }
@@ -93,16 +82,8 @@ impl Sampling {
     /// The longest reach of the repetition penalty, in tokens.
     pub const REPEAT_LAST_MAX: u32 = 1024;
 
-    /// Biases of a sequence at most.
-    pub const BIASES_MAX: u32 = BIASES_MAX;
-
-    /// What repetitions end at for DRY unless somebody says otherwise, as llama.cpp has it.
-    pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
-
     /// The likeliest token, always.
     pub const GREEDY: Self = Self {
-        biases: 0,
-        stop_from: 0,
         repeat_penalty: 1.0,
         frequency_penalty: 0.0,
         presence_penalty: 0.0,
@@ -123,7 +104,6 @@ impl Sampling {
         dynatemp_exponent: 1.0,
         mirostat_tau: 0.0,
         mirostat_eta: 0.1,
-        log_probs: false,
         seed: 0,
     };
 
@@ -156,10 +136,6 @@ impl Sampling {
                 bail!(Argument, "{name} {value} is outside {min}..={max}");
             }
         }
-        if self.biases > Self::BIASES_MAX {
-            let max = Self::BIASES_MAX;
-            bail!(Argument, "biases {} is over {max}", self.biases);
-        }
         if self.repeat_last > Self::REPEAT_LAST_MAX {
             let max = Self::REPEAT_LAST_MAX;
             bail!(Argument, "repeat_last {} is over {max}", self.repeat_last);
@@ -185,28 +161,6 @@ impl Sampling {
             dynatemp_range: if alone { 0.0 } else { self.dynatemp_range },
             mirostat_tau: if alone { 0.0 } else { self.mirostat_tau },
             ..self
-        }
-    }
-
-    /// The tail of tables that picks this way.
-    pub(super) fn tail(&self) -> Tail {
-        let s = self.effective();
-        let full = s.log_probs
-            || s.biases > 0
-            || s.stop_from > 0
-            || s.dry_multiplier > 0.0
-            || s.top_n_sigma > 0.0
-            || s.typical_p < 1.0
-            || s.xtc_probability > 0.0
-            || s.dynatemp_range > 0.0
-            || s.mirostat_tau > 0.0;
-        let penalties = [s.repeat_penalty, s.frequency_penalty, s.presence_penalty];
-        if full {
-            Tail::Full
-        } else if s.temperature == 0.0 && penalties == [1.0, 0.0, 0.0] {
-            Tail::Greedy
-        } else {
-            Tail::Sampled
         }
     }
 
@@ -242,9 +196,6 @@ impl Sampling {
             mirostat_eta: s.mirostat_eta,
             // Where Mirostat begins.
             mirostat_mu: 2.0 * s.mirostat_tau,
-            log_probs: u32::from(s.log_probs),
-            bias_count: s.biases,
-            stop_from: s.stop_from,
             ..SAMPLER_OFF
         };
         let count = stops.len().min(STOPS_MAX);
@@ -254,91 +205,25 @@ impl Sampling {
     }
 }
 
-impl Session {
-    /// Gives the sequence biases, which are added to the logits of their tokens in front of every
-    /// sampler; -inf bans a token. Those of one token add up. Returns how many there are then, for
-    /// [`Sampling::biases`].
-    ///
-    /// # Errors
-    ///
-    /// `Argument` for a token outside the vocabulary, a bias that is NaN or +inf, or more tokens
-    /// than [`Sampling::BIASES_MAX`].
-    pub fn set_biases(&mut self, biases: &[(u32, f32)]) -> Result<u32> {
-        write_biases(&mut self.model, SEQUENCE, biases)
+/// The shortest tail of tables that picks this way.
+pub(super) fn tail(s: &Sampler) -> Tail {
+    let full = s.log_probs != 0
+        || s.bias_count > 0
+        || s.stop_from > 0
+        || s.dry_multiplier > 0.0
+        || s.top_n_sigma > 0.0
+        || s.typical_p < 1.0
+        || s.xtc_probability > 0.0
+        || s.dynatemp_range > 0.0
+        || s.mirostat_tau > 0.0;
+    let penalties = [s.repeat_penalty, s.frequency_penalty, s.presence_penalty];
+    if full {
+        Tail::Full
+    } else if s.temperature == 0.0 && penalties == [1.0, 0.0, 0.0] {
+        Tail::Greedy
+    } else {
+        Tail::Sampled
     }
-
-    /// Tells DRY which tokens no repetition holds: those whose text has one of these in it. A new
-    /// session has none; [`Sampling::DRY_BREAKERS`] are the usual ones.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` for a model that picks no tokens.
-    pub fn set_dry_breakers(&mut self, breakers: &[impl AsRef<str>]) -> Result<()> {
-        let bits = breaker_bits(&self.model.tokenizer, self.model.facts.vocab, breakers);
-        write_breakers(&mut self.model, SEQUENCE, &bits)
-    }
-}
-
-/// The biases of tokens, each with one.
-fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
-    let mut merged: Vec<Bias> = Vec::new();
-    for &(token, bias) in biases {
-        if token >= vocab {
-            bail!(
-                Argument,
-                "token {token} is outside the vocabulary of {vocab}"
-            );
-        }
-        if bias.is_nan() || bias == f32::INFINITY {
-            bail!(Argument, "the bias of token {token} is {bias}");
-        }
-        let known = merged.iter().position(|known| known.token == token);
-        match known {
-            Some(at) => merged[at].bias += bias,
-            None if merged.len() == BIASES_MAX as usize => {
-                bail!(Argument, "more than {BIASES_MAX} tokens have a bias");
-            }
-            None => merged.push(Bias { token, bias }),
-        }
-    }
-    Ok(merged)
-}
-
-fn write_biases(model: &mut Model, sequence: u32, biases: &[(u32, f32)]) -> Result<u32> {
-    model.at(TableId::Step)?;
-    let merged = merged(model.facts.vocab, biases)?;
-    let offset = sequence as usize * BIASES_MAX as usize * size_of::<Bias>();
-    let bytes = bytemuck::cast_slice(&merged);
-    model.executor.write(Place::Biases, offset, bytes)?;
-    Ok(u32::try_from(merged.len()).expect("no more than have room"))
-}
-
-/// A bit for each token whose text has one of `breakers` in it.
-fn breaker_bits(tokenizer: &Tokenizer, vocab: u32, breakers: &[impl AsRef<str>]) -> Vec<u32> {
-    let within = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|w| w == part);
-    let breaks = |token: u32| {
-        let text = tokenizer.token_bytes(token);
-        let parts = breakers.iter().map(|part| part.as_ref().as_bytes());
-        let mut parts = parts.filter(|part| !part.is_empty());
-        parts.any(|part| within(text, part))
-    };
-    let mut bits = vec![0; vocab.div_ceil(u32::BITS) as usize];
-    for token in (0..vocab).filter(|token| breaks(*token)) {
-        bits[(token / u32::BITS) as usize] |= 1 << (token % u32::BITS);
-    }
-    bits
-}
-
-fn write_breakers(model: &mut Model, sequence: u32, bits: &[u32]) -> Result<()> {
-    let step = model.at(TableId::Step)?;
-    let mut slots = model.tables[step].slots.iter();
-    // Tables that were loaded without DRY have no place for them.
-    if slots.any(|slot| slot.place == Place::Breakers) {
-        let bytes = bytemuck::cast_slice(bits);
-        let offset = sequence as usize * bytes.len();
-        model.executor.write(Place::Breakers, offset, bytes)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -355,11 +240,11 @@ mod tests {
         let of = |change: fn(&mut Sampling)| {
             [Sampling::GREEDY, PLAIN].map(|mut sampling| {
                 change(&mut sampling);
-                sampling.tail()
+                tail(&sampling.sampler(&[]))
             })
         };
         use Tail::{Full, Greedy, Sampled};
-        assert_eq!(Sampling::default().tail(), Sampled);
+        assert_eq!(tail(&Sampling::default().sampler(&[])), Sampled);
         assert_eq!(of(|_| {}), [Greedy, Sampled]);
         assert_eq!(of(|s| s.frequency_penalty = 0.1), [Sampled, Sampled]);
         assert_eq!(of(|s| s.presence_penalty = 0.1), [Sampled, Sampled]);
@@ -370,9 +255,15 @@ mod tests {
         assert_eq!(of(|s| s.dynatemp_range = 0.5), [Greedy, Full]);
         assert_eq!(of(|s| s.mirostat_tau = 5.0), [Greedy, Full]);
         assert_eq!(of(|s| s.dry_multiplier = 0.8), [Full, Full]);
-        assert_eq!(of(|s| s.log_probs = true), [Full, Full]);
-        assert_eq!(of(|s| s.biases = 1), [Full, Full]);
-        assert_eq!(of(|s| s.stop_from = 9), [Full, Full]);
+        let of = |change: fn(&mut Sampler)| {
+            let mut sampler = SAMPLER_OFF;
+            change(&mut sampler);
+            tail(&sampler)
+        };
+        assert_eq!(of(|_| {}), Greedy);
+        assert_eq!(of(|s| s.log_probs = 1), Full);
+        assert_eq!(of(|s| s.bias_count = 1), Full);
+        assert_eq!(of(|s| s.stop_from = 9), Full);
     }
 
     #[test]
@@ -417,25 +308,5 @@ mod tests {
         };
         let error = bad.check().expect_err("out of range");
         assert_eq!(error.message(), "dry_base NaN is outside 1..=100");
-    }
-
-    #[test]
-    fn biases_of_one_token_add_up() {
-        let bias = |token, bias| Bias { token, bias };
-        let found = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
-        assert_eq!(
-            found.expect("three"),
-            [bias(3, 0.5), bias(8, f32::NEG_INFINITY)]
-        );
-        let many: Vec<(u32, f32)> = (0..=BIASES_MAX).map(|token| (token, 1.0)).collect();
-        for (bad, words) in [
-            (&[(9, 1.0)][..], "token 9 is outside the vocabulary of 9"),
-            (&[(2, f32::NAN)], "the bias of token 2 is NaN"),
-            (&[(2, f32::INFINITY)], "the bias of token 2 is inf"),
-        ] {
-            assert_eq!(merged(9, bad).expect_err(words).message(), words);
-        }
-        let error = merged(1000, &many).expect_err("one too many");
-        assert_eq!(error.message(), "more than 512 tokens have a bias");
     }
 }

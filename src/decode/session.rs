@@ -1,36 +1,32 @@
-//! A session: the tokens of one sequence, and how many of them the KV cache holds.
+//! A session: the tokens of one sequence. While the model works for it they are with the model.
 
-use super::Sampling;
-use super::rows::{Picks, write_rows, write_sampler};
+use super::mail::{Mail, News};
+use super::model::Model;
+use super::request::{End, Picking, Request, Wanted};
+use super::sequence::Sequence;
+use super::{Finish, Sampling};
 use crate::device::Profile;
-use crate::error::{Result, bail};
+use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Lap;
-use crate::exec::state::{RUNNING, Row, state_bytes};
-use crate::model::{Facts, Model, TableId};
-use crate::op::table::{Place, Table};
+use crate::model::Facts;
+use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-/// A session has the first sequence of its model for itself.
-pub(super) const SEQUENCE: u32 = 0;
+use std::time::Duration;
 
 /// One sequence of a model: text goes in, text comes out.
+///
+/// What was computed for it stays with the model while there is room, for whoever comes with the
+/// same tokens: a session that goes on, a copy of it, another one with the same beginning.
 #[derive(Debug)]
 pub struct Session {
     pub(super) model: Model,
-    /// Every token of the sequence; its room is taken once.
-    pub(super) tokens: Vec<u32>,
-    /// How many of them the KV cache holds. The last picked is behind, and after a shift or a step
-    /// back all that has to be computed anew.
+    number: u64,
+    pub(super) sequence: Sequence,
+    /// How many of its tokens were in the cache when the model last worked for it.
     pub(super) fed: usize,
-    /// How many it held at most since they were computed from the first one on: what rings of
-    /// layers with a window lost before that is gone.
-    pub(super) deepest: usize,
-    /// How many tokens there are once the chains are done that were submitted, if none ends early.
-    pub(super) submitted: usize,
-    /// Host copy of the step state and its rows, for writing.
-    pub(super) state: Vec<u8>,
+    mail: Arc<Mail>,
     cancel: Cancel,
 }
 
@@ -56,37 +52,58 @@ impl Cancel {
     pub(crate) fn close(&self) {
         self.0.store(CLOSED, Ordering::Relaxed);
     }
+
+    /// Whether someone asked to stop; who is told heeds it.
+    pub(super) fn heed(&self) -> bool {
+        let heeded =
+            self.0
+                .compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
+        heeded.is_ok() || self.0.load(Ordering::Relaxed) == CLOSED
+    }
 }
 
 impl Session {
     /// A session with an empty sequence.
     pub fn new(model: Model) -> Self {
-        let rows = model.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
-        let context = model.facts.context as usize;
+        let room = model.facts().context as usize + 1;
         Self {
-            tokens: Vec::with_capacity(context + 1),
+            number: model.next_session(),
+            sequence: Sequence::with_room(room),
             fed: 0,
-            deepest: 0,
-            submitted: 0,
-            state: vec![0; state_bytes(rows as usize)],
+            mail: Arc::new(Mail::new()),
             cancel: Cancel::default(),
             model,
         }
     }
 
+    /// Another session with the same sequence. Nothing is computed again for it, and no memory is
+    /// taken for what the two have in common.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let mut fork = Self::new(self.model.clone());
+        fork.sequence.copy_from(&self.sequence);
+        fork.fed = self.fed;
+        fork
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// What is known of the model.
     pub fn facts(&self) -> &Facts {
-        &self.model.facts
+        self.model.facts()
     }
 
     /// Text to tokens and back.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.model.tokenizer
+        self.model.tokenizer()
     }
 
     /// The chat templates that the model's files bring along.
     pub fn chat_templates(&self) -> &ChatTemplates {
-        &self.model.chat_templates
+        self.model.chat_templates()
     }
 
     /// The facts of the device.
@@ -99,50 +116,137 @@ impl Session {
         self.cancel.clone()
     }
 
-    /// Begins to time every command that the session runs, from nothing.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` on a device that cannot tell the times of commands.
-    pub fn time_commands(&mut self) -> Result<()> {
-        self.model.executor.time_commands()
-    }
-
-    /// Ends timing; what was timed stays.
-    pub fn end_timing(&mut self) {
-        self.model.executor.end_timing();
-    }
-
-    /// The tables of the model, and of each the commands as timed.
-    pub fn laps(&self) -> impl Iterator<Item = (&Table, &[Lap])> {
-        let tables = self.model.tables.iter().enumerate();
-        tables.map(|(at, table)| (table, self.model.executor.laps(at)))
-    }
-
     /// Forgets a cancellation that nothing heeded.
     pub fn forget_cancel(&mut self) {
         self.cancelled();
     }
 
-    /// The tokenizer, for who must not wait for the session.
-    pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
-        Arc::clone(&self.model.tokenizer)
+    /// Whether someone asked to stop; who is told heeds it.
+    pub(super) fn cancelled(&self) -> bool {
+        self.cancel.heed()
     }
 
-    /// The chat templates, for who must not wait for the session.
-    pub(crate) fn shared_chat_templates(&self) -> Arc<ChatTemplates> {
-        Arc::clone(&self.model.chat_templates)
+    /// Begins to time every command that the model runs, for whichever session, from nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a device that cannot tell the times of commands.
+    pub fn time_commands(&mut self) -> Result<()> {
+        self.model
+            .call(|engine| engine.linked.executor.time_commands())
+    }
+
+    /// Ends timing; what was timed stays.
+    ///
+    /// # Errors
+    ///
+    /// `State` where the model's thread has ended.
+    pub fn end_timing(&mut self) -> Result<()> {
+        self.model.call(|engine| {
+            engine.linked.executor.end_timing();
+            Ok(())
+        })
+    }
+
+    /// The tables of the model, and of each the commands as timed.
+    ///
+    /// # Errors
+    ///
+    /// `State` where the model's thread has ended.
+    pub fn laps(&self) -> Result<Vec<(&Table, Vec<Lap>)>> {
+        let laps = self.model.call(|engine| {
+            let tables = 0..engine.linked.tables.len();
+            let laps = tables.map(|at| engine.linked.executor.laps(at).to_vec());
+            Ok(laps.collect::<Vec<_>>())
+        })?;
+        Ok(self.model.tables().iter().zip(laps).collect())
     }
 
     /// Every token of the sequence: given and picked.
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens
+        self.sequence.tokens()
     }
 
     /// Forgets the sequence.
     pub fn reset(&mut self) {
-        self.tokens.clear();
-        self.rewind(0);
+        self.truncate(0);
+    }
+
+    /// Forgets the tokens behind the first `keep`, to go on from there.
+    pub fn truncate(&mut self, keep: usize) {
+        self.sequence.truncate(keep);
+        self.fed = self.fed.min(self.sequence.len());
+    }
+
+    /// Forgets `count` tokens behind the first `keep`. What follows moves up and is computed
+    /// anew at its new positions when it is needed, as if it had always stood there.
+    pub fn shift(&mut self, keep: usize, count: usize) {
+        let keep = keep.min(self.sequence.len());
+        let end = keep.saturating_add(count).min(self.sequence.len());
+        self.sequence.remove(keep..end);
+        self.fed = self.fed.min(keep);
+    }
+
+    /// Appends tokens to the sequence and runs them through the model, so that the next token
+    /// can be picked. `progress` hears how many of how many tokens are done.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` where they do not fit the context, `Argument` for an id outside the
+    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`]: of these tokens,
+    /// those of the chunks that were done stay.
+    pub fn prefill(
+        &mut self,
+        tokens: &[u32],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let before = self.sequence.len();
+        self.append(tokens)?;
+        self.check_sequence()?;
+        let done = self.feed(Wanted::Nothing, progress).map(drop);
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Cancelled) {
+            // A shift or a step back may have left earlier tokens to be computed, too: they stay.
+            self.truncate(before.max(self.fed));
+        }
+        done
+    }
+
+    /// Checks tokens and appends them as given ones.
+    fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        let facts = self.model.facts();
+        if self.model.is_encoder() {
+            bail!(
+                State,
+                "the model is an encoder: it yields embeddings and generates no text"
+            );
+        }
+        if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
+            let vocab = facts.vocab;
+            bail!(Argument, "token {bad} is outside the vocabulary of {vocab}");
+        }
+        let wanted = self.sequence.len() + tokens.len();
+        if wanted > facts.context as usize {
+            let context = facts.context;
+            bail!(
+                TooLarge,
+                "{wanted} tokens do not fit the context of {context} positions"
+            );
+        }
+        self.sequence.give(tokens);
+        Ok(())
+    }
+
+    /// Appends a token as if it had been picked: the table for steps runs it, not that for chunks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::prefill`].
+    pub fn force(&mut self, token: u32) -> Result<()> {
+        let before = self.sequence.len();
+        self.append(&[token])?;
+        self.sequence.truncate(before);
+        self.sequence.pick(token);
+        self.feed(Wanted::Nothing, &mut |_, _| {}).map(drop)
     }
 
     /// Picks the next token after the sequence and appends it.
@@ -152,10 +256,13 @@ impl Session {
     /// `State` for an empty sequence or a full context, `Argument` for options out of range.
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
-        self.check_sequence()?;
-        self.catch_up()?;
-        self.advance(sampling, 1)?;
-        self.tokens.last().copied().ok_or_else(unreachable_empty)
+        self.check_room()?;
+        self.start(Some(Picking::one(sampling)), Wanted::Nothing);
+        self.finish(0, &mut |_, _| {})?;
+        let token = self.sequence.tokens().last();
+        token
+            .copied()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was picked"))
     }
 
     /// Draws a token after the sequence and does not append it: one seed after another gives
@@ -165,30 +272,10 @@ impl Session {
     ///
     /// As [`Session::step`].
     pub fn draw(&mut self, sampling: &Sampling) -> Result<u32> {
-        sampling.check()?;
-        self.check_sequence()?;
-        self.feed(&mut |_, _| {})?;
-        self.advance(sampling, 1)?;
-        let token = self.tokens.pop().ok_or_else(unreachable_empty)?;
-        self.hold(self.tokens.len());
-        Ok(token)
-    }
-
-    /// Appends a token as if it had been picked: the decode table runs it, not the batch table.
-    ///
-    /// # Errors
-    ///
-    /// As [`Session::prefill`].
-    pub fn force(&mut self, token: u32) -> Result<()> {
-        if !self.tokens.is_empty() {
-            self.feed(&mut |_, _| {})?;
-        }
-        self.append(&[token])?;
-        let step = self.model.at(TableId::Step)?;
-        let end = self.model.tables[step].body().end;
-        self.pass(step, self.fed, 1, end)?;
-        self.hold(self.fed + 1);
-        Ok(())
+        let before = self.sequence.len();
+        let token = self.step(sampling);
+        self.truncate(before);
+        token
     }
 
     /// The logits after the last token of the sequence, `[vocab]`.
@@ -198,138 +285,141 @@ impl Session {
     /// `State` for an empty sequence, `Argument` for a slice of another length.
     pub fn logits(&mut self, out: &mut [f32]) -> Result<()> {
         self.check_sequence()?;
-        let vocab = self.model.facts.vocab as usize;
+        let vocab = self.facts().vocab as usize;
         if out.len() != vocab {
-            bail!(
-                Argument,
-                "a row of logits has {vocab} numbers, not {}",
-                out.len()
-            );
+            let found = out.len();
+            bail!(Argument, "a row of logits has {vocab} numbers, not {found}");
         }
-        self.feed(&mut |_, _| {})?;
-        self.model
-            .executor
-            .read(Place::Logits, 0, bytemuck::cast_slice_mut(out))
+        if self.sequence.len() > self.facts().context as usize {
+            let context = self.facts().context;
+            bail!(State, "the context of {context} positions is full");
+        }
+        let logits = self.feed(Wanted::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
+        out.copy_from_slice(&logits);
+        Ok(())
     }
 
     /// Checks that there is a sequence to go on from.
     pub(super) fn check_sequence(&self) -> Result<()> {
-        if self.tokens.is_empty() {
+        if self.sequence.len() == 0 {
             bail!(State, "the sequence is empty: prefill a prompt first");
         }
         Ok(())
     }
 
-    /// Whether someone asked to stop; who is told heeds it.
-    pub(super) fn cancelled(&self) -> bool {
-        let flag = &self.cancel.0;
-        let heeded = flag.compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
-        heeded.is_ok() || flag.load(Ordering::Relaxed) == CLOSED
-    }
-
-    /// Picks up to `times` tokens in one submission; fewer after a stop token or a full context.
-    fn advance(&mut self, sampling: &Sampling, times: u32) -> Result<()> {
-        self.begin(sampling, &[])?;
-        let picks = self.submit(sampling, times);
-        let collected = picks.and_then(|picks| self.collect(picks));
-        collected.inspect_err(|_| self.give_up()).map(drop)
-    }
-
-    /// Tells the device where the sequence ends and how tokens are picked. It goes on from there by
-    /// itself, chain by chain.
-    pub(super) fn begin(&mut self, sampling: &Sampling, stops: &[u32]) -> Result<()> {
-        let context = self.model.facts.context;
-        let token = *self.tokens.last().ok_or_else(unreachable_empty)?;
-        // The row is the last token at its position; where it is fed, its logits are there.
-        let position = self.tokens.len() - 1;
-        if position >= context as usize {
+    fn check_room(&self) -> Result<()> {
+        self.check_sequence()?;
+        let context = self.facts().context;
+        if self.sequence.len() > context as usize {
             bail!(State, "the context of {context} positions is full");
         }
-        write_sampler(&mut self.model, SEQUENCE, &sampling.sampler(stops))?;
-        let row = Row {
-            token,
-            position: u32::try_from(position).expect("a position is under the context"),
-            sequence: SEQUENCE,
-            done: RUNNING,
-        };
-        write_rows(&mut self.model, &mut self.state, [row].into_iter())?;
-        self.submitted = self.tokens.len();
         Ok(())
     }
 
-    /// Submits a chain behind those that were since [`Session::begin`].
-    pub(super) fn submit(&mut self, sampling: &Sampling, times: u32) -> Result<Picks> {
-        let id = self.model.at(TableId::Step)?;
-        let cmds = self.model.tables[id].pass(sampling.tail());
-        let pick = self.model.tables[id].tails[sampling.tail() as usize].clone();
-        let executor = &mut self.model.executor;
-        let first = self.submitted;
-        // Whatever becomes of it: it may have run.
-        self.submitted += times as usize;
-        let mut whole = times;
-        if self.fed == first {
-            executor.run(id, pick.into(), 1)?;
-            whole -= 1;
+    /// The logits after every token of the sequence, `[tokens, vocab]`.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence, `Argument` for a slice of another length, `Memory`.
+    pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
+        self.check_sequence()?;
+        let (vocab, total) = (self.facts().vocab as usize, self.sequence.len());
+        let numbers = total * vocab;
+        if out.len() != numbers {
+            let found = out.len();
+            bail!(
+                Argument,
+                "logits of {total} tokens are {numbers} numbers, not {found}"
+            );
         }
-        if whole > 0 {
-            executor.run(id, cmds, whole)?;
+        if total > self.facts().context as usize {
+            let context = self.facts().context;
+            bail!(State, "the context of {context} positions is full");
         }
-        Picks::ask(&mut self.model, [(SEQUENCE, first)].into_iter(), times)
+        let room = room(numbers)?;
+        out.copy_from_slice(&self.feed(Wanted::Scores(room), &mut |_, _| {})?);
+        Ok(())
     }
 
-    /// Waits for a chain and appends what it picked. Returns the row's `done`.
-    pub(super) fn collect(&mut self, picks: Picks) -> Result<u32> {
-        let picked = picks.take(&mut self.model)?;
-        let done = picked.append(0, SEQUENCE, &mut self.tokens);
-        // The token picked last has not been fed.
-        self.hold(self.tokens.len() - 1);
-        Ok(done)
+    /// The last layer's row of every token of a text, beside the sequence of the session.
+    pub(super) fn hidden(&self, text: &[u32], hidden: Vec<f32>) -> Result<Vec<f32>> {
+        let mut other = Self::new(self.model.clone());
+        other.cancel = self.cancel.clone();
+        other.sequence.give(text);
+        other.feed(Wanted::Hidden(hidden), &mut |_, _| {})
     }
 
-    /// Collects none of the chains that were submitted since: the cache holds what they fed.
-    pub(super) fn give_up(&mut self) {
-        self.deepest = self.deepest.max(self.submitted.saturating_sub(1));
-        self.rewind(self.fed);
+    /// Feeds all of the sequence, and returns what is wanted of it.
+    fn feed(&mut self, wanted: Wanted, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
+        let total = self.sequence.len();
+        self.start(None, wanted);
+        self.finish(total, progress)
     }
 
-    /// Forgets the tokens behind the first `keep`, to go on from there.
-    pub fn truncate(&mut self, keep: usize) {
-        self.tokens.truncate(keep);
-        self.rewind(keep.saturating_sub(1));
+    /// Hands the sequence to the model.
+    pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) {
+        self.mail.clear();
+        self.model.start(Request {
+            session: self.number,
+            sequence: std::mem::take(&mut self.sequence),
+            fed: 0,
+            picking,
+            wanted,
+            seat: 0,
+            picked: 0,
+            submitting: Duration::ZERO,
+            mail: Arc::clone(&self.mail),
+            cancel: self.cancel.clone(),
+            ended: false,
+        });
     }
 
-    /// Forgets `count` tokens behind the first `keep`. What follows moves up and is computed
-    /// anew at its new positions when it is needed, as if it had always stood there.
-    pub fn shift(&mut self, keep: usize, count: usize) {
-        let keep = keep.min(self.tokens.len());
-        let end = keep.saturating_add(count).min(self.tokens.len());
-        self.tokens.drain(keep..end);
-        // The logits are those of a forgotten token where nothing follows.
-        self.rewind(keep.min(self.tokens.len().saturating_sub(1)));
+    /// What comes next of what the model does.
+    pub(super) fn news(&self, fed: Option<usize>) -> News {
+        self.mail.next(fed)
     }
 
-    /// Says that the cache holds the first `fed` tokens.
-    pub(super) fn hold(&mut self, fed: usize) {
-        self.fed = fed;
-        self.deepest = self.deepest.max(fed);
+    /// Says that no more tokens are wanted.
+    pub(super) fn enough(&self) {
+        self.mail.enough();
     }
 
-    /// Forgets what the cache holds behind `position`; everything, where a window that ends there
-    /// has left its ring.
-    pub(super) fn rewind(&mut self, position: usize) {
-        self.fed = self.fed.min(position);
-        if self.deepest - self.fed > self.model.pages.rewind() {
-            self.fed = 0;
-        }
-        if self.fed == 0 {
-            self.deepest = 0;
+    /// Takes the sequence back.
+    pub(super) fn take_back(&mut self, end: &mut End) {
+        self.sequence = std::mem::take(&mut end.sequence);
+        self.fed = end.fed;
+    }
+
+    /// Waits for the end of what the model does with a sequence of `total` tokens, and takes it back.
+    fn finish(&mut self, total: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
+        let mut fed = 0;
+        loop {
+            match self.news(Some(fed)) {
+                News::Picked(..) => {}
+                News::Fed(count) => {
+                    fed = count;
+                    progress(fed, total);
+                }
+                News::End(mut end) => {
+                    self.take_back(&mut end);
+                    if end.finish? == Some(Finish::Cancelled) {
+                        bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
+                    }
+                    return Ok(end.wanted.numbers());
+                }
+            }
         }
     }
 }
 
-fn unreachable_empty() -> crate::error::Error {
-    crate::error::Error::new(
-        crate::error::ErrorKind::Internal,
-        "the sequence became empty",
-    )
+/// Room for so many numbers.
+pub(super) fn room(numbers: usize) -> Result<Vec<f32>> {
+    let mut room = Vec::new();
+    let failed = |e| {
+        let message = format_args!("room for {numbers} numbers cannot be had");
+        Error::new(ErrorKind::Memory, message).caused_by(e)
+    };
+    room.try_reserve_exact(numbers).map_err(failed)?;
+    room.resize(numbers, 0.0);
+    Ok(room)
 }

@@ -22,6 +22,12 @@ pub(super) struct Cache {
 /// Positions at most, whatever is asked for: products with head counts stay inside 64 bits.
 const CONTEXT_MAX: u32 = 1 << 27;
 
+/// The storage types of [`Options::cache_type`].
+pub const CACHE_TYPES: [DType; 3] = [DType::F16, DType::F32, DType::Q8_0];
+
+/// Heads of a cache in `Q8_0` are of a multiple of so many elements.
+const CODED_HEAD: u32 = 64;
+
 /// Rows of the tables for steps: so few that no more than half of a table is idle, whatever number of
 /// sequences goes on together, and some for tokens of one sequence, which are scored or guessed.
 pub(super) fn step_rows(sequences: u32) -> impl Iterator<Item = u32> {
@@ -55,9 +61,10 @@ pub(super) fn cache(
             config.context
         );
     }
-    let dtype = match options.precision {
-        Precision::Fast => DType::F16,
-        Precision::Exact => DType::F32,
+    let dtype = match (options.cache_type, options.precision) {
+        (Some(dtype), _) => dtype,
+        (None, Precision::Fast) => DType::F16,
+        (None, Precision::Exact) => DType::F32,
     };
     let sequences = match options.sequences {
         n if n > SEQUENCES_MAX => bail!(TooLarge, "{n} sequences are over {SEQUENCES_MAX}"),
@@ -74,9 +81,30 @@ pub(super) fn cache(
         bytes: 0,
     };
     if !arch.encoder {
+        check_type(dtype, config)?;
         cache.bytes = cache_bytes(config, &cache, profile)?;
     }
     Ok(cache)
+}
+
+/// Checks that a cache can be stored so. Scales of [`DType::Q8_0`] lie behind all codes of a row, and
+/// those of a head are whole words.
+fn check_type(dtype: DType, config: &Config) -> Result<()> {
+    if !CACHE_TYPES.contains(&dtype) {
+        let known = CACHE_TYPES.map(DType::name).join(", ");
+        bail!(
+            Argument,
+            "a KV cache cannot be {dtype}, known types are {known}"
+        );
+    }
+    let mut heads = config.blocks.iter().map(|block| block.head_dim);
+    match heads.find(|head| !head.is_multiple_of(CODED_HEAD)) {
+        Some(head) if dtype == DType::Q8_0 => bail!(
+            Unsupported,
+            "a KV cache in {dtype} wants heads of a multiple of {CODED_HEAD} elements, not of {head}"
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Bytes of all keys and values, held against what is free and what the device binds at once.

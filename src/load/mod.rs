@@ -33,6 +33,7 @@ pub use hidden::{HiddenStates, LayerDifference, hidden_states};
 pub use inspect::{
     Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
+pub use memory::CACHE_TYPES;
 pub use quantize::{
     Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
 };
@@ -48,7 +49,7 @@ use crate::exec::cpu::Level;
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
-use crate::model::Model;
+use crate::model::Linked;
 use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::quant::i2_s;
@@ -130,6 +131,9 @@ pub struct Options {
     /// The storage type of [`HEAD_TYPES`] that the head is encoded in anew; `None` leaves it as it
     /// is stored. An embedding that is the head too stays what it is for looking tokens up.
     pub head_type: Option<DType>,
+    /// The storage type of the KV cache, of [`CACHE_TYPES`]; `None` takes f16, or f32 where
+    /// [`precision`](Self::precision) is exact.
+    pub cache_type: Option<DType>,
 }
 
 impl Options {
@@ -152,11 +156,11 @@ pub const SEQUENCES_MAX: u32 = 256;
 /// # Errors
 ///
 /// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
-pub fn load(
+pub(crate) fn load(
     source: &Source,
     options: &Options,
     report: &mut dyn FnMut(&Progress),
-) -> Result<Model> {
+) -> Result<Linked> {
     let mut s = Stages::new(report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
     let device = s.run(Stage::Shaders, || device.check_shaders())?;
@@ -214,7 +218,7 @@ pub fn load(
     facts.device = executor.profile().to_string();
     facts.upload = executor.upload();
     facts.stages = s.took;
-    Ok(Model {
+    Ok(Linked {
         executor,
         tables,
         pages: cache.pages,

@@ -75,15 +75,6 @@ impl Pages {
         }
     }
 
-    /// So many positions can be forgotten and the windows of what is left are still there: of a ring
-    /// all pages but the one that began last.
-    pub(crate) fn rewind(&self) -> usize {
-        match self.ringed {
-            0 => usize::MAX,
-            ringed => ((ringed - 1) * PAGE - self.window) as usize,
-        }
-    }
-
     /// The table that gives every sequence pages of its own, in their order.
     pub fn in_order(&self, sequences: u32) -> Vec<u32> {
         let row = |s: u32| {
@@ -130,24 +121,6 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_forgotten_leaves_whole_windows() {
-        for (window, rows) in [(1, 8), (16, 8), (64, 8), (100, 256)] {
-            let pages = Pages::new(1, 4000, &[window], rows);
-            let ring = pages.ringed * PAGE;
-            for deepest in 1..1000u32 {
-                // The page that began last took the place of the one a ring before it.
-                let left = ((deepest - 1) / PAGE * PAGE + PAGE).saturating_sub(ring);
-                let back = u32::try_from(pages.rewind()).expect("a few pages");
-                let next = deepest.saturating_sub(back);
-                assert!(
-                    (next + 1).saturating_sub(window) >= left,
-                    "{window} {rows} {deepest}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn rings_are_shorter_than_the_context_or_there_are_none() {
         let of = |context, windows: &[u32]| Pages::new(2, context, windows, 8);
         let none = of(100, &[0]);
@@ -155,7 +128,7 @@ mod tests {
             [none.whole, none.ringed, none.whole_pool, none.ringed_pool],
             [2, 0, 4, 0]
         );
-        assert_eq!((none.stride(), none.rewind()), (2, usize::MAX));
+        assert_eq!(none.stride(), 2);
         assert_eq!(of(128, &[16]).ringed, 0, "two pages are all");
         assert_eq!(of(129, &[16]).ringed, 2);
         assert_eq!(of(4096, &[u32::MAX]).ringed, 0);

@@ -9,6 +9,7 @@ mod bytelevel;
 mod charsmap;
 mod chat;
 mod fallback;
+mod grammar;
 mod index;
 mod json;
 mod model;
@@ -19,6 +20,7 @@ mod pre;
 mod special;
 mod spm;
 mod steps;
+mod stops;
 mod stream;
 mod tokenizer;
 mod unigram;
@@ -28,7 +30,12 @@ mod wordpiece;
 #[cfg(test)]
 mod tests;
 
-pub use chat::{ChatTemplate, ChatTemplates, Choice, Conversation, Ends, FALLBACKS};
+pub use chat::{
+    Answer, AnswerFormat, AnswerStream, Call, ChatTemplate, ChatTemplates, Choice, Conversation,
+    Ends, FALLBACKS, Part,
+};
+pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
+pub use stops::StopStrings;
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
 pub use vocab::{Kind, Vocab};

@@ -110,6 +110,8 @@ pub(super) enum Place {
     Start,
     /// Behind a special token or a word.
     Later,
+    /// In the middle of a text: nothing goes in front of it.
+    Within,
 }
 
 /// A stretch of text between special tokens, on its way to words.
@@ -165,7 +167,9 @@ impl Words<'_> {
         for word in &self.words {
             let start = text.len();
             text.push_str(&edit.apply(&self.text[word.clone()], place, clock)?);
-            place = Place::Later;
+            if place == Place::Start {
+                place = Place::Later;
+            }
             within(&text)?;
             if start < text.len() {
                 words.push(start..text.len());
@@ -234,6 +238,7 @@ impl Edit {
             })?,
             Self::Prepend(front, when) => {
                 let wanted = match when {
+                    _ if place == Place::Within => false,
                     When::Always => true,
                     When::Absent => !text.starts_with(&**front),
                     When::AbsentAtStart => place == Place::Start && !text.starts_with(&**front),

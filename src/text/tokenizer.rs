@@ -195,6 +195,22 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// The ids of a text that goes on from another one: nothing is put in front of it.
+    pub(super) fn encode_within(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len() / 4 + 8);
+        let (clock, mut scratch) = (Clock::start(text.len()), Scratch::default());
+        let user_defined = |id: u32| !self.role(id).is_markup();
+        for part in self.specials.split(text, user_defined) {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Text(text) => steps::walk(&self.steps, text, Place::Within, clock, |word| {
+                    self.model.encode(word, &mut scratch, &mut ids)
+                })?,
+            }
+        }
+        Ok(ids)
+    }
+
     fn encode_into(
         &self,
         text: &str,

@@ -3,7 +3,7 @@
 use crate::common::{devices, golden, greedy, has_gpu, picks, session, testdata};
 use std::path::{Path, PathBuf};
 use tabla::{
-    Batch, DeviceChoice, ErrorKind, Finish, Generate, Options, Precision, Sampling, Source,
+    DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session, Source,
 };
 
 /// Tokens that every sequence picks.
@@ -41,21 +41,20 @@ fn alone(path: &Path, options: &Options, count: usize, times: u32) -> Vec<Alone>
     prompts(count, vocab).into_iter().map(run).collect()
 }
 
-fn batch(path: &Path, options: &Options, sequences: usize) -> Batch {
+/// Sessions of one model, as many as it has sequences.
+fn sessions(path: &Path, options: &Options, count: usize) -> Vec<Session> {
     let options = Options {
-        sequences: u32::try_from(sequences).expect("a few"),
+        sequences: u32::try_from(count).expect("a few"),
         ..options.clone()
     };
     let source = Source::Path(path.to_path_buf());
     let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
-    Batch::new(model).expect("it generates")
+    (0..count).map(|_| Session::new(model.clone())).collect()
 }
 
-fn logits(batch: &mut Batch, sequence: usize) -> Vec<f32> {
-    let mut logits = vec![0.0; batch.facts().vocab as usize];
-    batch
-        .logits(sequence, &mut logits)
-        .expect("the room is right");
+fn logits(s: &mut Session) -> Vec<f32> {
+    let mut logits = vec![0.0; s.facts().vocab as usize];
+    s.logits(&mut logits).expect("the room is right");
     logits
 }
 
@@ -63,28 +62,47 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Decodes all together, in submissions of `times`.
-fn together(batch: &mut Batch, all: &[Alone], times: u32) {
-    for (i, one) in all.iter().enumerate() {
-        batch.reset(i);
-        batch.prefill(i, &one.prompt).expect("it fits");
-    }
-    for _ in 0..PICKS / times {
-        let running = batch.step(times, &[]).expect("tokens");
-        assert_eq!(running, all.len());
+/// All sessions answer their prompts at once, each on a thread of its own. Returns why each ended.
+fn together<'a>(
+    sessions: &'a mut [Session],
+    prompts: impl Iterator<Item = &'a [u32]>,
+    how: &Generate,
+) -> Vec<Finish> {
+    std::thread::scope(|scope| {
+        let run = |(s, prompt): (&'a mut Session, &'a [u32])| {
+            scope.spawn(move || {
+                if !prompt.is_empty() {
+                    s.reset();
+                    s.prefill(prompt, &mut |_, _| {}).expect("it fits");
+                }
+                let stats = s.generate(how, &mut |_| Flow::Continue);
+                stats.expect("it generates").finish
+            })
+        };
+        let threads: Vec<_> = sessions.iter_mut().zip(prompts).map(run).collect();
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it ends"));
+        ends.collect()
+    })
+}
+
+fn of(all: &[Alone]) -> impl Iterator<Item = &[u32]> {
+    all.iter().map(|one| &*one.prompt)
+}
+
+fn same_tokens(what: &str, sessions: &[Session], all: &[Alone]) {
+    for (i, (s, one)) in sessions.iter().zip(all).enumerate() {
+        assert_eq!(s.tokens(), one.tokens, "{what}: sequence {i}");
     }
 }
 
-fn same_tokens(what: &str, batch: &Batch, all: &[Alone]) {
-    for (i, one) in all.iter().enumerate() {
-        assert_eq!(batch.tokens(i), one.tokens, "{what}: sequence {i}");
-    }
-}
-
-fn same_logits(what: &str, batch: &mut Batch, all: &[Alone]) {
-    for (i, one) in all.iter().enumerate() {
-        let found = logits(batch, i);
-        assert!(bits(&found) == bits(&one.logits), "{what}: sequence {i}");
+fn same_logits(what: &str, sessions: &mut [Session], all: &[Alone]) {
+    for (i, (s, one)) in sessions.iter_mut().zip(all).enumerate() {
+        assert!(
+            bits(&logits(s)) == bits(&one.logits),
+            "{what}: sequence {i}"
+        );
     }
 }
 
@@ -107,10 +125,10 @@ fn check(path: &Path, runs: &[(usize, u32)]) {
         let all = alone(path, &cpu(1, precision), most, PICKS);
         for &(count, threads) in runs {
             let what = format!("{path:?} {precision:?}: {count} sequences, {threads} threads");
-            let mut batch = batch(path, &cpu(threads, precision), count);
-            together(&mut batch, &all[..count], PICKS);
-            same_tokens(&what, &batch, &all[..count]);
-            same_logits(&what, &mut batch, &all[..count]);
+            let mut sessions = sessions(path, &cpu(threads, precision), count);
+            together(&mut sessions, of(&all), &greedy(PICKS));
+            same_tokens(&what, &sessions, &all);
+            same_logits(&what, &mut sessions, &all);
         }
     }
 }
@@ -167,10 +185,10 @@ fn sequences_of_real_models() {
     if let Some(path) = testdata("gguf/SmolLM2-135M-Instruct.Q4_1.gguf") {
         let options = cpu(2, Precision::Fast);
         let all = alone(&path, &options, 16, PICKS);
-        let mut batch = batch(&path, &options, 16);
-        together(&mut batch, &all, PICKS);
-        same_tokens("SmolLM2", &batch, &all);
-        same_logits("SmolLM2", &mut batch, &all);
+        let mut sessions = sessions(&path, &options, 16);
+        together(&mut sessions, of(&all), &greedy(PICKS));
+        same_tokens("SmolLM2", &sessions, &all);
+        same_logits("SmolLM2", &mut sessions, &all);
     }
 }
 
@@ -179,43 +197,33 @@ fn the_length_of_a_submission_changes_nothing() {
     let path = golden("arch/gemma3/model.gguf");
     let options = cpu(2, Precision::Fast);
     let all = alone(&path, &options, 6, PICKS);
-    let mut batch = batch(&path, &options, 6);
-    for times in [1, 4, PICKS] {
-        together(&mut batch, &all, times);
-        same_tokens(&format!("submissions of {times}"), &batch, &all);
+    let mut sessions = sessions(&path, &options, 6);
+    for chain in [1, 4, PICKS] {
+        let how = Generate {
+            chain,
+            ..greedy(PICKS)
+        };
+        together(&mut sessions, of(&all), &how);
+        same_tokens(&format!("submissions of {chain}"), &sessions, &all);
     }
 }
 
+/// More sessions than sequences: those that come wait for those that go.
 #[test]
 fn sequences_come_and_go() {
     let path = golden("arch/gemma2/model.gguf");
-    let options = cpu(2, Precision::Fast);
-    let all = alone(&path, &options, 8, PICKS);
-    let mut batch = batch(&path, &options, 5);
-    // Every fourth step one begins, at the place of one that is done.
-    let mut places: [Option<usize>; 5] = [None; 5];
-    let mut waiting = 0..all.len();
-    let mut done = 0;
-    while done < all.len() {
-        if let Some(place) = places.iter().position(Option::is_none)
-            && let Some(next) = waiting.next()
-        {
-            batch.reset(place);
-            batch.prefill(place, &all[next].prompt).expect("it fits");
-            places[place] = Some(next);
-        }
-        batch.step(4, &[]).expect("tokens");
-        for (i, place) in places.iter_mut().enumerate() {
-            if let Some(one) = place.map(|at| &all[at])
-                && batch.tokens(i).len() == one.tokens.len()
-            {
-                assert_eq!(batch.tokens(i), one.tokens);
-                assert!(bits(&logits(&mut batch, i)) == bits(&one.logits));
-                batch.reset(i);
-                (*place, done) = (None, done + 1);
-            }
-        }
-    }
+    let options = Options {
+        sequences: 3,
+        ..cpu(2, Precision::Fast)
+    };
+    let all = alone(&path, &options, 16, PICKS);
+    let source = Source::Path(path);
+    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let sessions = (0..all.len()).map(|_| Session::new(model.clone()));
+    let mut sessions: Vec<Session> = sessions.collect();
+    together(&mut sessions, of(&all), &greedy(PICKS));
+    same_tokens("three of sixteen at once", &sessions, &all);
+    same_logits("three of sixteen at once", &mut sessions, &all);
 }
 
 #[test]
@@ -223,14 +231,14 @@ fn a_prompt_in_parts_is_the_prompt() {
     let path = golden("quant_q8_0.gguf");
     let options = cpu(1, Precision::Fast);
     let all = alone(&path, &options, 3, PICKS);
-    let mut batch = batch(&path, &options, 3);
-    for (i, one) in all.iter().enumerate() {
+    let mut sessions = sessions(&path, &options, 3);
+    for (s, one) in sessions.iter_mut().zip(&all) {
         for part in one.prompt.chunks(3) {
-            batch.prefill(i, part).expect("it fits");
+            s.prefill(part, &mut |_, _| {}).expect("it fits");
         }
     }
-    batch.step(PICKS, &[]).expect("tokens");
-    same_tokens("parts", &batch, &all);
+    together(&mut sessions, std::iter::repeat(&[][..]), &greedy(PICKS));
+    same_tokens("parts", &sessions, &all);
 }
 
 #[test]
@@ -242,7 +250,7 @@ fn one_that_stops_disturbs_no_other() {
             ..base
         };
         let all = alone(&path, &options, 8, PICKS);
-        let mut batch = batch(&path, &options, 8);
+        let mut sessions = sessions(&path, &options, 8);
         // A token that some pick early, some late, and some not at all.
         let picked = |one: &Alone| one.tokens[one.prompt.len()..].to_vec();
         let ends = |stop: u32| {
@@ -256,7 +264,11 @@ fn one_that_stops_disturbs_no_other() {
         let candidates = all.iter().flat_map(picked);
         let candidates = candidates.filter(|stop| ends(*stop).any(|end| end.is_none()));
         let stop = candidates.max_by_key(early).expect("a token");
-        together_until(&mut batch, &all, stop);
+        let how = Generate {
+            stop_tokens: vec![stop],
+            ..greedy(PICKS)
+        };
+        let ended = together(&mut sessions, of(&all), &how);
         let mut stopped = 0;
         for ((i, one), end) in all.iter().enumerate().zip(ends(stop)) {
             let what = format!("{device}: sequence {i}, stop {stop}");
@@ -264,19 +276,17 @@ fn one_that_stops_disturbs_no_other() {
                 Some(end) => &one.tokens[..one.prompt.len() + end + 1],
                 None => &one.tokens[..],
             };
-            assert_eq!(batch.tokens(i), wanted, "{what}");
-            assert_eq!(batch.finish(i), end.map(|_| Finish::Stop), "{what}");
+            assert_eq!(sessions[i].tokens(), wanted, "{what}");
+            let finish = if end.is_some() {
+                Finish::Stop
+            } else {
+                Finish::Length
+            };
+            assert_eq!(ended[i], finish, "{what}");
             stopped += usize::from(end.is_some());
         }
         assert!(stopped > 0 && stopped < all.len(), "{stopped} stopped");
     }
-}
-
-fn together_until(batch: &mut Batch, all: &[Alone], stop: u32) {
-    for (i, one) in all.iter().enumerate() {
-        batch.prefill(i, &one.prompt).expect("it fits");
-    }
-    batch.step(PICKS, &[stop]).expect("tokens");
 }
 
 #[test]
@@ -291,19 +301,16 @@ fn full_contexts_end_one_after_the_other() {
             };
             let mut s = session(&path, &options);
             let prompts = prompts(6, s.facts().vocab);
-            let mut batch = batch(&path, &options, 6);
-            for (i, prompt) in prompts.iter().enumerate() {
-                batch.prefill(i, prompt).expect("it fits");
-            }
-            assert_eq!(batch.step(1000, &[]).expect("tokens"), 0);
+            let mut sessions = sessions(&path, &options, 6);
+            let given = prompts.iter().map(|prompt| &**prompt);
+            let ended = together(&mut sessions, given, &greedy(1000));
+            assert_eq!(ended, [Finish::Context; 6]);
             for (i, prompt) in prompts.iter().enumerate() {
                 let wanted = picks(&mut s, prompt, &greedy(1000));
                 let what = format!("{device} {name}: sequence {i}");
-                assert_eq!(batch.tokens(i)[prompt.len()..], wanted, "{what}");
-                assert_eq!(batch.tokens(i).len(), 33, "{what}");
-                assert_eq!(batch.finish(i), Some(Finish::Context), "{what}");
+                assert_eq!(sessions[i].tokens()[prompt.len()..], wanted, "{what}");
+                assert_eq!(sessions[i].tokens().len(), 33, "{what}");
             }
-            assert_eq!(batch.step(5, &[]).expect("nothing runs"), 0);
         }
     }
 }
@@ -328,16 +335,18 @@ fn sequences_on_a_gpu() {
     ] {
         let path = golden(name);
         let all = alone(&path, &options, 16, PICKS);
-        let mut pair = batch(&path, &options, 2);
+        let mut pair = sessions(&path, &options, 2);
         for count in [4, 16] {
-            let mut batch = batch(&path, &options, count);
-            together(&mut batch, &all[..count], PICKS);
-            same_tokens(&format!("{name}: {count}"), &batch, &all[..count]);
+            let mut sessions = sessions(&path, &options, count);
+            together(&mut sessions, of(&all), &greedy(PICKS));
+            same_tokens(&format!("{name}: {count}"), &sessions, &all);
             for (i, one) in all[..count].iter().enumerate() {
-                pair.reset(1);
-                pair.prefill(1, &one.prompt).expect("it fits");
-                pair.step(PICKS, &[]).expect("tokens");
-                let [a, b] = [logits(&mut pair, 1), logits(&mut batch, i)];
+                together(
+                    &mut pair[1..],
+                    of(std::slice::from_ref(one)),
+                    &greedy(PICKS),
+                );
+                let [a, b] = [logits(&mut pair[1]), logits(&mut sessions[i])];
                 assert!(bits(&a) == bits(&b), "{name}: sequence {i} of {count}");
             }
         }
@@ -369,27 +378,30 @@ fn a_session_is_the_first_sequence() {
 #[test]
 fn what_cannot_be_is_an_error() {
     let path = golden("quant_q8_0.gguf");
-    let options = cpu(1, Precision::Fast);
-    let mut batch = batch(&path, &options, 2);
-    let vocab = batch.facts().vocab;
+    let mut s = session(&path, &cpu(1, Precision::Fast));
+    let vocab = s.facts().vocab;
+    let mut given = |tokens: &[u32]| s.prefill(tokens, &mut |_, _| {});
     let kind = |done: tabla::Result<()>| done.expect_err("it cannot be").kind();
-    assert_eq!(kind(batch.prefill(2, &[1])), ErrorKind::Argument);
-    assert_eq!(kind(batch.prefill(0, &[vocab])), ErrorKind::Argument);
-    assert_eq!(kind(batch.prefill(0, &[])), ErrorKind::State);
-    assert_eq!(kind(batch.prefill(0, &[1; 97])), ErrorKind::TooLarge);
+    assert_eq!(kind(given(&[vocab])), ErrorKind::Argument);
+    assert_eq!(kind(given(&[])), ErrorKind::State);
+    assert_eq!(kind(given(&[1; 97])), ErrorKind::TooLarge);
     let mut row = vec![0.0; vocab as usize];
-    assert_eq!(kind(batch.logits(0, &mut row)), ErrorKind::State);
-    assert_eq!(kind(batch.logits(9, &mut row)), ErrorKind::Argument);
-    assert_eq!(kind(batch.logits(0, &mut row[1..])), ErrorKind::Argument);
-    assert_eq!((batch.tokens(0), batch.tokens(7)), (&[][..], &[][..]));
-    assert_eq!(batch.step(4, &[]).expect("nothing runs"), 0);
-    let stops = [0; Batch::STOPS_MAX + 1];
-    assert_eq!(kind(batch.step(4, &stops).map(|_| ())), ErrorKind::Argument);
-    batch.prefill(0, &[1; 96]).expect("it fits");
-    assert_eq!(batch.step(4, &[]).expect("a token"), 0);
-    assert_eq!(batch.finish(0), Some(Finish::Context));
-    assert_eq!(kind(batch.logits(0, &mut row)), ErrorKind::State);
-    assert_eq!(kind(batch.prefill(0, &[1])), ErrorKind::TooLarge);
+    assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
+    assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::State);
+    assert!(s.tokens().is_empty());
+    s.prefill(&[1; 96], &mut |_, _| {}).expect("it fits");
+    assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::Argument);
+    let how = Generate {
+        stop_tokens: vec![0; 33],
+        ..greedy(1)
+    };
+    let refused = s.generate(&how, &mut |_| Flow::Continue).map(drop);
+    assert_eq!(kind(refused), ErrorKind::Argument);
+    let stats = s.generate(&greedy(4), &mut |_| Flow::Continue);
+    assert_eq!(stats.expect("a token").finish, Finish::Context);
+    assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
+    assert_eq!(kind(s.step(&Sampling::GREEDY).map(drop)), ErrorKind::State);
+    assert_eq!(kind(s.prefill(&[1], &mut |_, _| {})), ErrorKind::TooLarge);
 }
 
 #[test]
@@ -410,23 +422,19 @@ fn too_many_sequences_are_refused_before_memory_is_taken() {
         error.message().contains("257 sequences are over 256"),
         "{error}"
     );
-    let error = load(256, 1 << 27);
+    let error = load(256, 1 << 23);
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert!(
-        error.message().contains("256 sequences of 134217728"),
+        error.message().contains("256 sequences of 8388608"),
         "{error}"
     );
     assert!(error.message().contains("would fit"), "{error}");
 }
 
 #[test]
-fn an_encoder_is_no_batch() {
-    let source = Source::Path(golden("arch/bert/model.gguf"));
-    let options = Options {
-        device: DeviceChoice::Cpu,
-        ..Options::default()
-    };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("it loads");
-    let error = Batch::new(model).expect_err("an encoder");
+fn an_encoder_generates_nothing() {
+    let mut s = session(&golden("arch/bert/model.gguf"), &cpu(1, Precision::Fast));
+    let error = s.prefill(&[1], &mut |_, _| {}).expect_err("an encoder");
     assert_eq!(error.kind(), ErrorKind::State, "{error}");
+    assert!(s.tokens().is_empty());
 }

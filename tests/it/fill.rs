@@ -6,7 +6,8 @@
 
 use tabla::dtype::DType;
 use tabla::op::pages::Pages;
-use tabla::quant::{self, Matrix, Scales};
+use tabla::op::table::{Place, SlotInfo};
+use tabla::quant::{self, CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
 pub(crate) struct Random(u64);
@@ -33,6 +34,22 @@ impl Random {
     pub(crate) fn number(&mut self) -> f32 {
         (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
     }
+}
+
+/// The row of a cache in q8_0 that holds these blocks: first the codes of all, then their scales.
+pub(crate) fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
+    let (blocks, _) = blocks.as_chunks::<{ q8_0::BYTES }>();
+    let codes = blocks.iter().flat_map(|block| &block[2..]);
+    let scales = blocks.iter().flat_map(|block| &block[..2]);
+    codes.chain(scales).copied().collect()
+}
+
+/// The blocks of such a row.
+pub(crate) fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
+    let (codes, scales) = row.split_at(row.len() / q8_0::BYTES * q8_0::ELEMENTS);
+    let codes = codes.chunks_exact(q8_0::ELEMENTS);
+    let blocks = scales.chunks_exact(2).zip(codes);
+    blocks.flat_map(|(d, q)| [d, q].concat()).collect()
 }
 
 /// A table of pages that gives sequences theirs in no order: nothing can rely on one.
@@ -233,4 +250,59 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Whether a slot is a cache in q8_0.
+pub(crate) fn of_codes(slot: &SlotInfo) -> bool {
+    slot.dtype == DType::Q8_0 && matches!(slot.place, Place::Keys(_) | Place::Values(_))
+}
+
+/// What the bytes of a slot stand for.
+pub(crate) fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
+    let dtype = slot.dtype;
+    if of_codes(slot) {
+        let rows = bytes.chunks_exact(bytes.len() / slot.rows as usize);
+        let blocks: Vec<u8> = rows.flat_map(blocks_of_codes).collect();
+        let mut numbers = vec![0.0; blocks.len() / q8_0::BYTES * q8_0::ELEMENTS];
+        quant::decode_row(dtype, &blocks, &mut numbers);
+        return numbers;
+    }
+    if dtype == DType::U32 {
+        let words = bytemuck::pod_collect_to_vec::<u8, u32>(bytes).into_iter();
+        let small = words.map(|word| u16::try_from(word).expect("ids of cases are small"));
+        return small.map(f32::from).collect();
+    }
+    let facts = dtype.facts();
+    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
+    quant::decode_row(dtype, bytes, &mut row);
+    row
+}
+
+/// The digits of a ternary matrix, row after row.
+pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
+    struct Digits<'a>(Matrix<'a>);
+    impl Visit for Digits<'_> {
+        type Out = Vec<i8>;
+        fn ints<T: Ints>(self) -> Vec<i8> {
+            let mut digits = Vec::new();
+            let mut chunk = Chunk::ZERO;
+            for row in 0..self.0.rows {
+                for first in (0..self.0.cols).step_by(CHUNK) {
+                    T::unpack(&self.0, row, first, &mut chunk);
+                    digits.extend(&chunk.q[..CHUNK.min(self.0.cols - first)]);
+                }
+            }
+            digits
+        }
+        fn floats<T: Floats>(self) -> Vec<i8> {
+            panic!("no digits")
+        }
+    }
+    let matrix = Matrix {
+        bytes,
+        scales: None,
+        rows: slot.rows as usize,
+        cols: slot.cols as usize,
+    };
+    quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
 }

@@ -1,5 +1,5 @@
 //! Every operation's cases on every device, held against the scalar reference.
-use crate::fill::{Filling, Random, shuffled};
+use crate::fill::{Filling, Random, digits, numbers, of_codes, row_of_codes, shuffled};
 use crate::formulas;
 use bytemuck::Pod;
 use half::f16;
@@ -17,7 +17,7 @@ use tabla::op::list::{Access, Op};
 use tabla::op::pages::Pages;
 use tabla::op::shaders::attention;
 use tabla::op::table::{BIASES_MAX, Place, SlotInfo, Table};
-use tabla::quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit};
+use tabla::quant::Scales;
 use tabla::{plan, quant};
 
 /// Something that links tables.
@@ -69,7 +69,7 @@ impl Outcome {
         if let Some(weight) = self.weights.get(name) {
             return weight.clone();
         }
-        numbers(self.slots[name].dtype, &self.before[name])
+        numbers(&self.slots[name], &self.before[name])
     }
 
     /// The digits of a ternary weight, row after row.
@@ -79,7 +79,7 @@ impl Outcome {
 
     /// The numbers of an operand after it.
     pub(crate) fn results(&self, name: &str) -> Vec<f32> {
-        numbers(self.slots[name].dtype, &self.after[name])
+        numbers(&self.slots[name], &self.after[name])
     }
 
     /// The command's parameters.
@@ -96,47 +96,6 @@ impl Outcome {
     pub(crate) fn state(&self) -> State {
         bytemuck::pod_read_unaligned(&self.before["state"][..ROWS_OFFSET])
     }
-}
-
-fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
-    if dtype == DType::U32 {
-        let words = bytemuck::pod_collect_to_vec::<u8, u32>(bytes).into_iter();
-        let small = words.map(|word| u16::try_from(word).expect("ids of cases are small"));
-        return small.map(f32::from).collect();
-    }
-    let facts = dtype.facts();
-    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
-    quant::decode_row(dtype, bytes, &mut row);
-    row
-}
-
-/// The digits of a ternary matrix, row after row.
-pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
-    struct Digits<'a>(Matrix<'a>);
-    impl Visit for Digits<'_> {
-        type Out = Vec<i8>;
-        fn ints<T: Ints>(self) -> Vec<i8> {
-            let mut digits = Vec::new();
-            let mut chunk = Chunk::ZERO;
-            for row in 0..self.0.rows {
-                for first in (0..self.0.cols).step_by(CHUNK) {
-                    T::unpack(&self.0, row, first, &mut chunk);
-                    digits.extend(&chunk.q[..CHUNK.min(self.0.cols - first)]);
-                }
-            }
-            digits
-        }
-        fn floats<T: Floats>(self) -> Vec<i8> {
-            panic!("no digits")
-        }
-    }
-    let matrix = Matrix {
-        bytes,
-        scales: None,
-        rows: slot.rows as usize,
-        cols: slot.cols as usize,
-    };
-    quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
 }
 
 /// The tensors of a case.
@@ -175,7 +134,12 @@ fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
             })),
             _ => {
                 let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
-                quant::encode_row(slot.dtype, &row, &mut bytes);
+                let mut stored = Vec::new();
+                quant::encode_row(slot.dtype, &row, &mut stored);
+                if of_codes(slot) {
+                    stored = row_of_codes(&stored);
+                }
+                bytes.extend(stored);
             }
         }
     }
@@ -351,12 +315,12 @@ pub(crate) fn run_case(
 /// Panics unless two outcomes agree within a tolerance relative to the largest number.
 pub(crate) fn compare(what: &str, reference: &Outcome, found: &Outcome, tolerance: f32) {
     for (name, bytes) in &reference.after {
-        let dtype = reference.slots[name].dtype;
-        if dtype == DType::U32 || tolerance == 0.0 {
+        let slot = &reference.slots[name];
+        if slot.dtype == DType::U32 || tolerance == 0.0 {
             assert!(bytes == &found.after[name], "{what}: {name} differs");
             continue;
         }
-        let [x, y] = [bytes, &found.after[name]].map(|b| numbers(dtype, b));
+        let [x, y] = [bytes, &found.after[name]].map(|b| numbers(slot, b));
         near(&format!("{what}: {name}"), &x, &y, tolerance);
     }
 }

@@ -6,15 +6,18 @@ mod batch;
 mod bf16;
 mod bitnet;
 mod blocks;
+mod calls;
 mod chat;
 mod checkpoints;
 mod common;
+mod company;
 mod embeddings;
 mod fill;
 mod formats;
 mod formulas;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod grammar;
 mod head;
 mod kernels;
 mod npy;

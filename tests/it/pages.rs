@@ -1,11 +1,13 @@
-//! Pages of the cache: which ones a sequence has shows in no bit, and rings lose nothing.
+//! The cache: which pages a sequence has shows in no bit, rings lose nothing, and codes little.
 
-use crate::common::{devices, golden, session, worst};
+use crate::common::{devices, golden, print, session, worst};
 use crate::kernels::{cpu, run_case};
+use std::path::Path;
+use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level};
 use tabla::op::list::Op;
 use tabla::op::pages::PAGE;
-use tabla::{Options, Precision, Session};
+use tabla::{DeviceChoice, ErrorKind, Options, Precision, Session, Source};
 
 /// Puts every page of a cache where another one was.
 fn moved(bytes: &mut [u8], pool: usize) {
@@ -89,4 +91,62 @@ fn rings_answer_as_caches_that_keep_every_position() {
             }
         }
     }
+}
+
+/// How far the logits of a cache in q8_0 are from those of one in f16: the root of their mean squared
+/// difference over their deviation, at worst.
+fn apart(path: &Path, options: &Options, tokens: &[u32]) -> f32 {
+    let of = |cache_type| {
+        let options = Options {
+            context: 160,
+            cache_type: Some(cache_type),
+            ..options.clone()
+        };
+        session(path, &options)
+    };
+    let [mut coded, mut plain] = [DType::Q8_0, DType::F16].map(of);
+    let bytes = [&coded, &plain].map(|s| s.facts().cache_bytes);
+    assert_eq!(32 * bytes[0], 17 * bytes[1]);
+    let ends = [1, 40, 65, tokens.len()].map(|end| {
+        let [found, wanted] = [&mut coded, &mut plain].map(|s| logits(s, &tokens[..end]));
+        let mean = wanted.iter().sum::<f32>() / wanted.len() as f32;
+        let deviation: f32 = wanted.iter().map(|x| (x - mean).powi(2)).sum();
+        let pairs = found.iter().zip(&wanted);
+        let difference: f32 = pairs.map(|(x, y)| (x - y).powi(2)).sum();
+        (difference / deviation).sqrt()
+    });
+    ends.into_iter().fold(0.0, f32::max)
+}
+
+#[test]
+fn a_cache_of_codes_answers_nearly_as_one_of_f16() {
+    let tokens: Vec<u32> = (0..130).map(|i| 5 + i * 37 % 200).collect();
+    for (device, options) in devices(Precision::Fast) {
+        let path = golden("arch").join("bitnet_tq").join("model.gguf");
+        let apart = apart(&path, &options, &tokens);
+        print(&format!("a cache of codes on {device}: {apart:.1e}"));
+        assert!(apart > 0.0 && apart < 0.05, "{device}: {apart}");
+    }
+}
+
+#[test]
+fn caches_that_cannot_be_are_refused() {
+    let refused = |model: &str, cache_type, words: &str| {
+        let options = Options {
+            device: DeviceChoice::Cpu,
+            cache_type: Some(cache_type),
+            ..Options::default()
+        };
+        let source = Source::Path(golden("arch").join(model).join("model.gguf"));
+        let error = tabla::load(&source, &options, &mut |_| {}).expect_err(words);
+        assert!(error.message().contains(words), "{error}");
+        error.kind()
+    };
+    let heads = "heads of a multiple of 64 elements, not of";
+    assert_eq!(refused("llama", DType::Q8_0, heads), ErrorKind::Unsupported);
+    let known = "known types are f16, f32, q8_0";
+    assert_eq!(
+        refused("bitnet_tq", DType::Q4_0, known),
+        ErrorKind::Argument
+    );
 }

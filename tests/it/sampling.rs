@@ -242,64 +242,72 @@ fn the_gpu_draws_from_the_softmax() {
     }
 }
 
-/// Sessions that go on by themselves: what a request adds to logits, and tokens that come too early.
+/// What an answer adds to logits, and tokens that come too early.
 #[test]
 fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let plain = picks(&mut s, &PROMPT, &greedy(12));
-        let ban = [(plain[0], f32::NEG_INFINITY)];
-        let with = |biases: u32| Generate {
-            sampling: Sampling {
-                biases,
-                ..Sampling::GREEDY
-            },
+        let with = |logit_bias: &[(u32, f32)]| Generate {
+            logit_bias: logit_bias.to_vec(),
             ..greedy(12)
         };
-        let count = s.set_biases(&ban).expect("a token");
-        let banned = picks(&mut s, &PROMPT, &with(count));
+        let banned = picks(&mut s, &PROMPT, &with(&[(plain[0], f32::NEG_INFINITY)]));
         assert!(
             !banned.contains(&plain[0]),
             "{banned:?} without {}",
             plain[0]
         );
-        assert_eq!(picks(&mut s, &PROMPT, &with(0)), plain, "they are off");
-
-        let count = s.set_biases(&[(77, 50.0), (77, 50.0)]).expect("a token");
-        assert_eq!(
-            (count, picks(&mut s, &PROMPT, &with(count))),
-            (1, vec![77; 12])
-        );
-        let error = s.set_biases(&[(u32::MAX, 1.0)]).expect_err("no such token");
+        assert_eq!(picks(&mut s, &PROMPT, &with(&[])), plain, "they are off");
+        let forced = picks(&mut s, &PROMPT, &with(&[(77, 50.0), (77, 50.0)]));
+        assert_eq!(forced, [77; 12]);
+        let error = s
+            .answer(&with(&[(u32::MAX, 1.0)]))
+            .expect_err("no such token");
         assert_eq!(error.kind(), ErrorKind::Argument);
+
+        let early = |min_tokens| Generate {
+            stop_tokens: vec![plain[0], plain[1], plain[2]],
+            min_tokens,
+            max_tokens: 12,
+            ..greedy(12)
+        };
+        let ended = picks(&mut s, &PROMPT, &early(0));
+        assert_eq!(ended, plain[..1], "it ends with its first token");
+        let longer = picks(&mut s, &PROMPT, &early(5));
+        assert!(longer.len() >= 5, "{longer:?}");
+        let before = longer.iter().take(5);
+        assert!(
+            !before.clone().any(|token| plain[..3].contains(token)),
+            "{longer:?}"
+        );
     }
 }
 
-/// DRY keeps a text from going round; Mirostat, log-probabilities and penalties go along.
+/// DRY keeps a text from going round.
 #[test]
 fn a_text_that_repeats_itself_stops_doing_so() {
-    let options = Options {
-        device: DeviceChoice::Cpu,
-        ..Options::default()
-    };
-    let mut s = session(&golden("quant_f16.gguf"), &options);
-    let round: Vec<u32> = [5, 6, 7, 8].repeat(6);
-    let force = s.set_biases(&[(5, 20.0)]).expect("a token");
-    let with = |dry_multiplier: f32| Generate {
-        sampling: Sampling {
-            biases: force,
-            dry_multiplier,
-            ..Sampling::GREEDY
-        },
-        ..greedy(1)
-    };
-    assert_eq!(picks(&mut s, &round, &with(0.0)), [5]);
-    assert_ne!(picks(&mut s, &round, &with(5.0)), [5]);
-    // Nothing repeats what a breaker ended.
-    let breaker = s.tokenizer().token_bytes(8).to_vec();
-    let breaker = String::from_utf8(breaker).expect("a piece of text");
-    s.set_dry_breakers(&[breaker]).expect("the table has DRY");
-    assert_eq!(picks(&mut s, &round, &with(5.0)), [5]);
+    for (_, options) in devices(Precision::Fast) {
+        let mut s = session(&golden("quant_f16.gguf"), &options);
+        let round: Vec<u32> = [5, 6, 7, 8].repeat(6);
+        let with = |dry_multiplier: f32, dry_breakers: &[&str]| Generate {
+            sampling: Sampling {
+                dry_multiplier,
+                ..Sampling::GREEDY
+            },
+            logit_bias: vec![(5, 20.0)],
+            dry_breakers: Some(dry_breakers.iter().map(ToString::to_string).collect()),
+            ..greedy(1)
+        };
+        assert_eq!(picks(&mut s, &round, &with(0.0, &[])), [5]);
+        assert_ne!(picks(&mut s, &round, &with(5.0, &[])), [5]);
+        // Nothing repeats what a breaker ended.
+        let breaker = s.tokenizer().token_bytes(8).to_vec();
+        let breaker = String::from_utf8(breaker).expect("a piece of text");
+        assert_eq!(picks(&mut s, &round, &with(5.0, &[&breaker])), [5]);
+        // The next answer does not have it.
+        assert_ne!(picks(&mut s, &round, &with(5.0, &[])), [5]);
+    }
 }
 
 /// A model that was loaded without samplers has none of them in its tables.
@@ -333,8 +341,6 @@ fn samplers_that_are_left_out_have_no_say() {
     };
     let wanted = picks(&mut s, &PROMPT, &plain);
     assert_eq!(picks(&mut s, &PROMPT, &all), wanted);
-    s.set_dry_breakers(&["a"])
-        .expect("there is nothing to tell");
 
     let twice = options(vec![SamplerKind::TopK; 2]);
     let source = Source::Path(golden("quant_f16.gguf"));

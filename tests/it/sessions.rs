@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use tabla::op::table::Tail;
 use tabla::text::Encode;
 use tabla::{
-    Batch, DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session,
-    Source,
+    DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session, Source,
 };
 
 const SAMPLING: Sampling = Sampling {
@@ -154,7 +153,7 @@ fn encoded_and_recorded_replay_leave_the_same_bits() {
 /// Tokens and logits, as bits, on a way through everything that a session and a batch do.
 fn trail(name: &str, gpu: &Options) -> Vec<u32> {
     let options = Options {
-        context: 96,
+        context: 128,
         // Experts are grouped where tokens are over 16.
         chunk_tokens: 20,
         sequences: 4,
@@ -176,13 +175,20 @@ fn trail(name: &str, gpu: &Options) -> Vec<u32> {
     s.force(7).expect("it fits");
     note(&mut s, &mut trail);
     let model = tabla::load(&Source::Path(golden(name)), &options, &mut |_| {});
-    let mut batch = Batch::new(model.expect("it loads")).expect("it generates");
-    for i in 0..4 {
-        let prompt: Vec<u32> = (5..8 + 9 * u32::try_from(i).expect("small")).collect();
-        batch.prefill(i, &prompt).expect("it fits");
+    let model = model.expect("it loads");
+    let mut sessions: Vec<Session> = (0..4).map(|_| Session::new(model.clone())).collect();
+    for (i, s) in (0..).zip(&mut sessions) {
+        let prompt: Vec<u32> = (5..8 + 9 * i).collect();
+        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     }
-    batch.step(12, &[]).expect("tokens");
-    (0..4).for_each(|i| trail.extend(batch.tokens(i)));
+    let how = greedy(12);
+    let answers = sessions
+        .iter_mut()
+        .map(|s| s.answer(&how).expect("it generates"));
+    for mut answer in answers.collect::<Vec<_>>() {
+        while answer.next().expect("it goes on").is_some() {}
+    }
+    sessions.iter().for_each(|s| trail.extend(s.tokens()));
     trail
 }
 
@@ -242,28 +248,85 @@ fn generation_goes_on_where_it_stopped() {
     assert_eq!(&s.tokens()[prompt.len()..], wanted);
 }
 
+/// Wherever tokens end, and the answer ends with the token that completes it.
+#[test]
+fn stop_strings_end_an_answer_and_stay_out_of_it() {
+    let mut s = story(Options::default());
+    let prompt = prompt(&s);
+    let mut answer = |stop: &[&str]| {
+        s.reset();
+        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        let how = Generate {
+            stop: stop.iter().map(ToString::to_string).collect(),
+            ..greedy(60)
+        };
+        let mut text = String::new();
+        let stats = s.generate(&how, &mut |piece| {
+            text.push_str(piece.text);
+            Flow::Continue
+        });
+        let finish = stats.expect("it generates").finish;
+        (text, finish, s.tokens()[prompt.len()..].to_vec())
+    };
+    let (whole, _, tokens) = answer(&[]);
+    for range in [0..1, 3..9, 10..11, 20..45] {
+        let stop = &whole[range];
+        let end = whole.find(stop).expect("it is of it");
+        let (text, finish, picked) = answer(&["no such text", stop]);
+        assert_eq!((&*text, finish), (&whole[..end], Finish::Stop), "{stop:?}");
+        assert!(
+            tokens.starts_with(&picked) && picked.len() < tokens.len(),
+            "{stop:?}"
+        );
+    }
+    // What may begin one comes out at the end.
+    let last = whole.chars().next_back().expect("it has text");
+    let (text, finish, _) = answer(&[&format!("{last}{last}{last}")]);
+    assert_eq!((&*text, finish), (&*whole, Finish::Length));
+    let mut kind = |stop: Vec<String>| {
+        let how = Generate { stop, ..greedy(1) };
+        let refused = s.generate(&how, &mut |_| Flow::Continue);
+        refused.expect_err("out of range").kind()
+    };
+    for stop in [
+        vec![String::new()],
+        vec!["x".repeat(1025)],
+        vec!["x".to_string(); 65],
+    ] {
+        assert_eq!(kind(stop), ErrorKind::Argument);
+    }
+}
+
 #[test]
 fn cancellation_ends_generation_and_prefill() {
     let mut s = story(Options {
         chunk_tokens: 4,
+        context: 2000,
         ..Options::default()
     });
-    let prompt = prompt(&s);
+    let prompt = prompt(&s).repeat(100);
+    let prompt = &prompt[..1000];
     let cancel = s.canceller();
     let error = s
-        .prefill(&prompt, &mut |_, _| cancel.cancel())
+        .prefill(prompt, &mut |_, _| cancel.cancel())
         .expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
-    assert_eq!(s.tokens(), &prompt[..4], "the chunk that was done stays");
-    s.prefill(&prompt[4..], &mut |_, _| {}).expect("it goes on");
+    let done = s.tokens().len();
+    assert!(
+        (4..1000).contains(&done) && done % 4 == 0,
+        "{done}: chunks that were done stay"
+    );
+    assert_eq!(s.tokens(), &prompt[..done]);
+    s.prefill(&prompt[done..], &mut |_, _| {})
+        .expect("it goes on");
     let stats = s
-        .generate(&greedy(64), &mut |_| {
+        .generate(&greedy(900), &mut |_| {
             cancel.cancel();
             Flow::Continue
         })
         .expect("a cancelled generation is no error");
     assert_eq!(stats.finish, Finish::Cancelled);
-    assert!(stats.tokens < 64);
+    assert!(stats.tokens < 900);
 }
 
 #[test]
@@ -422,10 +485,10 @@ fn every_command_is_timed() {
         let stats = s
             .generate(&sampled(0), &mut |_| Flow::Continue)
             .expect("it generates");
-        s.end_timing();
+        s.end_timing().expect("it runs");
         s.step(&SAMPLING).expect("there is room");
 
-        for (table, laps) in s.laps() {
+        for (table, laps) in s.laps().expect("it runs") {
             assert_eq!(laps.len(), table.cmds.len(), "{}", table.name);
             for (at, lap) in laps.iter().enumerate() {
                 // The first pick needs no pass: prefilling left its logits.

@@ -62,7 +62,7 @@ fn begun_anew(s: &mut Session, prompt: &[u32], options: &Generate, keep: usize) 
         let part = Generate {
             max_tokens: u32::try_from(room).expect("a context"),
             overflow: Overflow::Stop,
-            ..*options
+            ..options.clone()
         };
         let found = picks(s, &tokens, &part);
         assert_eq!(found.len(), room);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tabla::text::{Decode, Encode, Kind, Specials, Tokenizer, Vocab};
 
 /// A file as it is, or unpacked from `.xz` beside it.
-fn unpacked(path: &Path) -> Option<PathBuf> {
+pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
     if path.exists() {
         return Some(path.to_owned());
     }

@@ -1,11 +1,16 @@
-// A pair of neighbours in the KV cache: two f32.
+// The KV cache by pairs of neighbours: two f32.
 
-alias Pair = vec2<u32>;
+@group(0) @binding(1) var<storage, read> k_cache: array<vec2<f32>>;
+@group(0) @binding(2) var<storage, read> v_cache: array<vec2<f32>>;
 
-fn pack_pair(v: vec2<f32>) -> Pair {
-    return bitcast<vec2<u32>>(v);
+fn row_start(row: u32) -> u32 {
+    return row * (params.kv_heads * params.head_dim / 2u);
 }
 
-fn unpack_pair(pair: Pair) -> vec2<f32> {
-    return bitcast<vec2<f32>>(pair);
+fn key(start: u32, i: u32) -> vec2<f32> {
+    return k_cache[start + i];
+}
+
+fn value(start: u32, i: u32) -> vec2<f32> {
+    return v_cache[start + i];
 }

@@ -12,10 +12,14 @@ fn eight_of(words: vec4<u32>) -> Eight {
     );
 }
 
-fn key(i: u32) -> Eight {
-    return eight_of(k_cache[i]);
+fn row_start(row: u32) -> u32 {
+    return row * (params.kv_heads * params.head_dim / 8u);
 }
 
-fn value(i: u32) -> Eight {
-    return eight_of(v_cache[i]);
+fn key(start: u32, i: u32) -> Eight {
+    return eight_of(k_cache[start + i]);
+}
+
+fn value(start: u32, i: u32) -> Eight {
+    return eight_of(v_cache[start + i]);
 }

@@ -84,7 +84,6 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
     let octets = params.head_dim / 8u;
     let pitch = quads + 1u;
     let size = min(POSITIONS, VECTORS / quads);
-    let stride = params.kv_heads * octets;
     let column = head / (params.heads / params.kv_heads) * octets;
 
     let row = lane / lanes;
@@ -121,7 +120,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                 let position = at + i / octets;
                 var k = Eight();
                 if (position >= lowest && position < highest) {
-                    k = key(row_in(tile_pages, at, position) * stride + column + i % octets);
+                    k = key(row_start(row_in(tile_pages, at, position)), column + i % octets);
                 }
                 let to = i / octets * pitch + i % octets * 2u;
                 tile[to] = k.lo;
@@ -153,7 +152,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                 let position = at + i / octets;
                 var v = Eight();
                 if (position >= lowest && position < highest) {
-                    v = value(row_in(tile_pages, at, position) * stride + column + i % octets);
+                    v = value(row_start(row_in(tile_pages, at, position)), column + i % octets);
                 }
                 let to = i / octets * pitch + i % octets * 2u;
                 tile[to] = v.lo;

@@ -433,10 +433,20 @@ impl<T: Pod> Out<'_, T> {
     /// The columns of the part's units, of this size each, in a row of `width`; of a part that
     /// is cut.
     pub(super) fn columns(&mut self, row: usize, width: usize, size: usize) -> &mut [T] {
+        self.columns_behind(0, [row, width], size)
+    }
+
+    /// The same where they begin behind the first `front` elements of the row.
+    pub(super) fn columns_behind(
+        &mut self,
+        front: usize,
+        [row, width]: [usize; 2],
+        size: usize,
+    ) -> &mut [T] {
         assert_eq!(self.part.step, 1, "units are dealt");
         let (first, end) = (self.part.first, self.part.end);
-        assert!(end * size <= width, "columns end outside the row");
-        self.slice(row * width + first * size, (end - first) * size)
+        assert!(front + end * size <= width, "columns end outside the row");
+        self.slice(row * width + front + first * size, (end - first) * size)
     }
 
     /// The columns of units in a row of `width`, `size` for each, or fewer where the row ends.

@@ -4,6 +4,7 @@
 //! `transformers` runs it, with limits on time and memory: the author of a file is a stranger.
 
 mod budget;
+mod calls;
 mod engine;
 mod fallback;
 mod filters;
@@ -17,6 +18,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{Answer, AnswerFormat, AnswerStream, Call, Part};
 pub use fallback::FALLBACKS;
 pub use library::{ChatTemplates, Choice};
 

@@ -7,16 +7,19 @@
 mod products;
 pub(crate) mod samplers;
 
+use crate::fill::of_codes;
 use crate::kernels::Outcome;
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
 use samplers::{bias, dry, dynamic_temper, filter, penalize, temper};
+use tabla::dtype::DType;
 use tabla::exec::case::Case;
 use tabla::exec::state::Row;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
 use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
+use tabla::quant;
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
 pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
@@ -443,6 +446,14 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         q[t * width..][..width].copy_from_slice(&turned_q);
         keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));
         values[at..][..kv_width].copy_from_slice(&of(&v, kv_width));
+    }
+    if of_codes(&o.slots["k_cache"]) {
+        // What is stored already comes out of its codes as it was.
+        for cache in [&mut keys, &mut values] {
+            let mut blocks = Vec::new();
+            quant::encode_row(DType::Q8_0, cache, &mut blocks);
+            quant::decode_row(DType::Q8_0, &blocks, cache);
+        }
     }
     vec![("q", q), ("k_cache", keys), ("v_cache", values)]
 }

@@ -3,12 +3,14 @@
 use super::rig::{
     Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
 };
+use crate::fill::row_of_codes;
 use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::exec::state::State;
 use tabla::op::builder::{Heads, Rope, Shape};
 use tabla::op::pages::Pages;
+use tabla::quant::{self, q8_0};
 
 pub(super) fn rope_kv(device: &Device) -> f64 {
     // head_dim, rope_dim, window, first position; positions and angles up to a million.
@@ -24,7 +26,10 @@ pub(super) fn rope_kv(device: &Device) -> f64 {
     let mut worst = 0.0;
     for (head_dim, dim, window, position) in shapes {
         for half_split in [false, true] {
-            for cache in [DType::F32, DType::F16] {
+            for cache in [DType::F32, DType::F16, DType::Q8_0] {
+                if cache == DType::Q8_0 && head_dim % 64 != 0 {
+                    continue;
+                }
                 let at = Heads {
                     layer: 0,
                     heads: 4,
@@ -116,7 +121,12 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
     let what = format!("{at:?} {rope:?} at {position}, {cache}");
     let wanted = [row(&q, 0), row(&q, 1), wide(&q[q.len() / 2..])].concat();
     let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
-    let tolerance = if cache == DType::F16 { 1e-3 } else { 1e-6 };
+    // A code may fall the other way, by 1 of 127.
+    let tolerance = match cache {
+        DType::F16 => 1e-3,
+        DType::Q8_0 => 8.5e-3,
+        _ => 1e-6,
+    };
     for (name, rows) in [
         ("k.0", [row(&k, 0), row(&k, 1)]),
         (
@@ -124,7 +134,7 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
             [0, 1].map(|t| wide(&v[t * kv_heads * d..][..kv_heads * d])),
         ),
     ] {
-        let found = rig.cached(name, cache);
+        let found = rig.cached(name);
         let mut wanted = vec![0.0; found.len()];
         for (row, position) in rows.iter().zip(positions) {
             let at = rig.row(at.window, position) * kv_heads * d;
@@ -155,7 +165,15 @@ pub(super) fn attention(device: &Device) -> f64 {
         (512, 0, 140),
         (510, 3, 5),
     ] {
-        for (cache, softcap) in [(DType::F32, 0.0), (DType::F16, 0.0), (DType::F32, 0.9)] {
+        for (cache, softcap) in [
+            (DType::F32, 0.0),
+            (DType::F16, 0.0),
+            (DType::F32, 0.9),
+            (DType::Q8_0, 0.0),
+        ] {
+            if cache == DType::Q8_0 && head_dim % 64 != 0 {
+                continue;
+            }
             let at = Heads {
                 layer: 0,
                 heads: 6,
@@ -209,16 +227,16 @@ fn attention_case(
     let mut fill = |name, seed| {
         // What an earlier text left in rows that no query sees may be anything.
         let (place, _) = rig.place(name);
-        let all = rig.cached(name, cache).len();
+        let all = rig.cached(name).len();
         let mut values = vec![f32::NAN; all];
         for seen in positions.map(seen) {
             for row in seen.map(|p| rows[p as usize]) {
                 values[row * 2 * d..][..2 * d].copy_from_slice(&floats(seed + row as u64, 2 * d));
             }
         }
-        let bytes = stored(cache, &values);
+        let bytes = stored(cache, &values, 2 * d);
         rig.executor.write(place, 0, &bytes).unwrap();
-        decode(cache, &bytes)
+        rig.cached(name)
     };
     let (k, v) = (fill("k.0", 1000), fill("v.0", 5000));
     rig.run();
@@ -250,12 +268,25 @@ fn attention_case(
     )
 }
 
-fn stored(cache: DType, values: &[f32]) -> Vec<u8> {
+/// Rows of so many numbers as a cache has them; where codes have no NaN, their scale is one.
+fn stored(cache: DType, values: &[f32], dim: usize) -> Vec<u8> {
     let halves = values.iter().map(|&v| f16::from_f32(v));
     match cache {
         DType::F16 => halves.flat_map(f16::to_le_bytes).collect(),
+        DType::Q8_0 => values.chunks(dim).flat_map(coded).collect(),
         _ => bytemuck::cast_slice(values).to_vec(),
     }
+}
+
+fn coded(row: &[f32]) -> Vec<u8> {
+    let mut blocks = Vec::new();
+    quant::encode_row(DType::Q8_0, row, &mut blocks);
+    if row[0].is_nan() {
+        let scale = f16::NAN.to_le_bytes();
+        let blocks = blocks.chunks_exact_mut(q8_0::BYTES);
+        blocks.for_each(|block| block[..2].copy_from_slice(&scale));
+    }
+    row_of_codes(&blocks)
 }
 
 pub(super) fn rope(device: &Device) -> f64 {

@@ -1,6 +1,6 @@
 //! A rig: one small table on the device, what goes in and what should come out.
 
-use crate::fill::{Filling, shuffled};
+use crate::fill::{Filling, numbers, shuffled};
 use half::{bf16, f16};
 use std::sync::Arc;
 use tabla::device::Profile;
@@ -157,8 +157,11 @@ impl Rig {
         bytemuck::pod_collect_to_vec(&self.bytes(name))
     }
 
-    pub(super) fn cached(&mut self, name: &str, dtype: DType) -> Vec<f64> {
-        decode(dtype, &self.bytes(name))
+    /// What a cache holds.
+    pub(super) fn cached(&mut self, name: &str) -> Vec<f64> {
+        let bytes = self.bytes(name);
+        let slot = self.table.slots.iter().find(|s| s.name == name);
+        wide(&numbers(slot.expect("bytes found it"), &bytes))
     }
 
     /// How a sequence picks its tokens.

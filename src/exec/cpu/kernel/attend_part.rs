@@ -5,7 +5,7 @@
 //! is made to be fast; this is for tables that were planned for a GPU.
 
 use super::pages::Pages;
-use super::tiles::{F16, F32, Stored};
+use super::tiles::{F16, F32, Q8_0, Stored};
 use super::{Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -18,15 +18,6 @@ use crate::op::shaders::attend_part::Params;
 use std::marker::PhantomData;
 
 struct AttendPart<C>(PhantomData<C>);
-
-fn number<C: Stored>(bytes: &[u8], at: usize) -> f32 {
-    let bytes = &bytes[at * C::BYTES..][..C::BYTES];
-    match *bytes {
-        [a, b] => half::f16::from_le_bytes([a, b]).to_f32(),
-        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
-        _ => unreachable!("caches hold f16 or f32"),
-    }
-}
 
 impl<C: Stored> Kernel for AttendPart<C> {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -43,10 +34,14 @@ impl<C: Stored> Kernel for AttendPart<C> {
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);
             let pages = Pages::of(args.bytes(3), row.sequence, [p.stride, p.first, p.ring]);
-            let at = |position: u32| (pages.row(position as usize) * kv_heads + kv_head) * head;
+            let dim = kv_heads * head;
+            let number = |cache: &[u8], position: u32, i: usize| {
+                let row = &cache[pages.row(position as usize) * C::row_bytes(dim)..];
+                C::number(row, dim, kv_head * head + i)
+            };
             let score = |position: u32| {
                 let q = q[unit * head..][..head].iter().enumerate();
-                let dots = q.map(|(i, q)| p.scale * q * number::<C>(keys, at(position) + i));
+                let dots = q.map(|(i, q)| p.scale * q * number(keys, position, i));
                 match (dots.sum::<f32>(), p.softcap) {
                     (score, 0.0) => score,
                     (score, cap) => cap * math::tanh(score / cap),
@@ -60,7 +55,7 @@ impl<C: Stored> Kernel for AttendPart<C> {
                 for position in part {
                     let weight = math::exp(score(position) - peak);
                     for (i, y) in y[..head].iter_mut().enumerate() {
-                        *y += weight * number::<C>(values, at(position) + i);
+                        *y += weight * number(values, position, i);
                     }
                     y[head + 1] += weight;
                 }
@@ -76,6 +71,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     match request.variant {
         Some(DType::F32) => Ok(request.launch::<AttendPart<F32>>(split, p.tokens)),
         Some(DType::F16) => Ok(request.launch::<AttendPart<F16>>(split, p.tokens)),
+        Some(DType::Q8_0) => Ok(request.launch::<AttendPart<Q8_0>>(split, p.tokens)),
         other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
     }
 }
@@ -117,5 +113,6 @@ pub(super) const CASES: &[Case] = &[
     case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
     case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
     case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
+    case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
     case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
 ];

@@ -5,7 +5,7 @@
 
 use super::attend::{self, Block, Group, Queries, TOKENS};
 use super::pages::Pages;
-use super::tiles::{Cache, F16, F32, Stored};
+use super::tiles::{Cache, F16, F32, Q8_0, Stored};
 use super::{Join, Launch, PLAIN, Request};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -140,6 +140,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     match request.variant {
         Some(DType::F32) => of_cache::<F32>(request),
         Some(DType::F16) => of_cache::<F16>(request),
+        Some(DType::Q8_0) => of_cache::<Q8_0>(request),
         other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
     }
 }
@@ -234,5 +235,8 @@ pub(super) const CASES: &[Case] = &[
     case!("many heads of 256", F16, 20/19 at 30 of 64, 2/1 x 256),
     case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9, cap 0.0),
     case!("many heads of 512", F32, 19/18 at 20 of 64, 2/1 x 512, window 16, cap 2.0),
+    case!("codes", Q8_0, 1/1 at 300 of 512, 6/3 x 64),
+    case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
+    case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
     case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
 ];

@@ -5,22 +5,42 @@
 
 use crate::exec::cpu::simd::{Simd, math};
 use crate::op::pages::PAGE;
+use crate::quant::q8_0;
+use half::f16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// How keys and values are stored.
+/// How rows of keys and values are stored.
 pub(super) trait Stored {
+    /// Bytes of an element; scales lie behind all of them.
     const BYTES: usize;
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V;
+
+    /// Bytes of a row of so many elements.
+    #[inline(always)]
+    fn row_bytes(dim: usize) -> usize {
+        dim * Self::BYTES
+    }
+
+    /// Elements from `i` on of the row of `dim` elements that `row` begins with.
+    fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
+
+    /// Element `i` of it.
+    fn number(row: &[u8], dim: usize, i: usize) -> f32;
 }
 
 pub(super) struct F32;
 
 impl Stored for F32 {
     const BYTES: usize = 4;
+
     #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
-        s.load_f32(bytes)
+    fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
+        s.load_f32(&row[4 * i..])
+    }
+
+    fn number(row: &[u8], _: usize, i: usize) -> f32 {
+        let bytes = row[4 * i..].first_chunk().expect("it is in the row");
+        f32::from_le_bytes(*bytes)
     }
 }
 
@@ -28,9 +48,50 @@ pub(super) struct F16;
 
 impl Stored for F16 {
     const BYTES: usize = 2;
+
     #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
-        s.load_f16(bytes)
+    fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
+        s.load_f16(&row[2 * i..])
+    }
+
+    fn number(row: &[u8], _: usize, i: usize) -> f32 {
+        let bytes = row[2 * i..].first_chunk().expect("it is in the row");
+        f16::from_le_bytes(*bytes).to_f32()
+    }
+}
+
+/// Signed bytes, then an f16 scale for each [`q8_0::ELEMENTS`] of them.
+pub(super) struct Q8_0;
+
+impl Q8_0 {
+    #[inline(always)]
+    fn scale(row: &[u8], dim: usize, i: usize) -> f32 {
+        let at = dim + i / q8_0::ELEMENTS * size_of::<f16>();
+        let bytes = row[at..].first_chunk().expect("scales end the row");
+        f16::from_le_bytes(*bytes).to_f32_const()
+    }
+}
+
+impl Stored for Q8_0 {
+    const BYTES: usize = 1;
+
+    #[inline(always)]
+    fn row_bytes(dim: usize) -> usize {
+        dim / q8_0::ELEMENTS * q8_0::BYTES
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V {
+        let scale = Self::scale(row, dim, i);
+        let mut x = [0.0; LANES_MAX];
+        for (x, q) in x.iter_mut().zip(&row[i..][..S::LANES]) {
+            *x = scale * f32::from(q.cast_signed());
+        }
+        s.load(&x)
+    }
+
+    fn number(row: &[u8], dim: usize, i: usize) -> f32 {
+        Self::scale(row, dim, i) * f32::from(row[i].cast_signed())
     }
 }
 
@@ -48,8 +109,10 @@ pub(super) struct Panel {
 #[derive(Clone, Copy)]
 pub(super) struct Cache<'a, C> {
     bytes: &'a [u8],
-    /// Bytes from a row to the next.
-    stride: usize,
+    /// Elements of a row.
+    dim: usize,
+    /// The first that belongs to these heads.
+    first: usize,
     /// Elements of a head.
     head: usize,
     /// How many heads.
@@ -62,8 +125,9 @@ impl<'a, C: Stored> Cache<'a, C> {
     #[inline(always)]
     pub(super) fn of(bytes: &'a [u8], heads: Range<usize>, [all, head]: [usize; 2]) -> Self {
         Self {
-            bytes: &bytes[heads.start * head * C::BYTES..],
-            stride: all * head * C::BYTES,
+            bytes,
+            dim: all * head,
+            first: heads.start * head,
             head,
             heads: heads.len(),
             stored: PhantomData,
@@ -72,10 +136,8 @@ impl<'a, C: Stored> Cache<'a, C> {
 
     #[inline(always)]
     fn load<S: Simd>(&self, s: S, at: usize, row: usize, i: usize) -> S::V {
-        C::load(
-            s,
-            &self.bytes[row * self.stride + (at * self.head + i) * C::BYTES..],
-        )
+        let row = &self.bytes[row * C::row_bytes(self.dim)..];
+        C::load(s, row, self.dim, self.first + at * self.head + i)
     }
 
     /// Asks for a part of the next panel, all heads of a row together, as memory likes to be
@@ -84,8 +146,9 @@ impl<'a, C: Stored> Cache<'a, C> {
     fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
         let row = |r: usize| next + (at * PANEL + r) / self.heads;
         for row in row(part.start)..row(part.end) {
+            let first = row * C::row_bytes(self.dim) + self.first * C::BYTES;
             for byte in (0..self.heads * self.head * C::BYTES).step_by(LINE) {
-                s.prefetch(self.bytes, row * self.stride + byte);
+                s.prefetch(self.bytes, first + byte);
             }
         }
     }
@@ -127,7 +190,10 @@ impl<'a, C: Stored> Cache<'a, C> {
 /// Keys, or values, that stay in the nearest cache while all query rows read them.
 pub(super) const PANEL: usize = 64;
 
-const _: () = assert!(PAGE as usize % PANEL == 0, "panels lie within pages");
+const _: () = assert!(
+    (PAGE as usize).is_multiple_of(PANEL),
+    "panels lie within pages"
+);
 
 /// Lanes of the widest vector.
 pub(super) const LANES_MAX: usize = 16;

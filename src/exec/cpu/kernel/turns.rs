@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Pairs that are turned at once.
-const PAIRS: usize = 64;
+pub(super) const PAIRS: usize = 64;
 
 /// The turns of heads that lie one behind the other.
 #[derive(Clone, Copy)]

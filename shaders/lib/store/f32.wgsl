@@ -1,0 +1,13 @@
+// A head of keys and values goes to a row of the KV cache as f32.
+
+@group(0) @binding(5) var<storage, read_write> k_cache: array<vec2<f32>>;
+@group(0) @binding(6) var<storage, read_write> v_cache: array<vec2<f32>>;
+
+fn store(row: u32, head: u32, lane: u32) {
+    let pairs = params.head_dim / 2u;
+    let to = (row * params.kv_heads + head) * pairs;
+    for (var p = lane; p < pairs; p += WG) {
+        k_cache[to + p] = stored[p];
+        v_cache[to + p] = stored[PAIRS + p];
+    }
+}

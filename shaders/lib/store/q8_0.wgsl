@@ -1,0 +1,45 @@
+// A head of keys and values goes to a row of the KV cache in q8_0; head_dim is a multiple of 64.
+//
+// Of 32 numbers d = max |x| / 127, and each is round(x / d), halves away from zero.
+
+#import cache_q8_0
+
+@group(0) @binding(5) var<storage, read_write> k_cache: array<u32>;
+@group(0) @binding(6) var<storage, read_write> v_cache: array<u32>;
+
+// The scale of the 32 numbers from this pair on.
+fn scale_from(first: u32) -> f32 {
+    var largest = 0.0;
+    for (var p = first; p < first + 16u; p++) {
+        let pair = abs(stored[p]);
+        largest = max(largest, max(pair.x, pair.y));
+    }
+    return largest / 127.0;
+}
+
+// Four numbers as codes, from this pair on.
+fn codes_from(first: u32) -> u32 {
+    let scale = scale_from(first / 16u * 16u);
+    let x = vec4(stored[first], stored[first + 1u]) * select(0.0, 1.0 / scale, scale > 0.0);
+    let codes = vec4<i32>(sign(x) * floor(abs(x) + 0.5));
+    return pack4xI8(codes);
+}
+
+// The scales of 64 numbers from this pair on.
+fn scales_from(first: u32) -> u32 {
+    return pack2x16float(vec2(scale_from(first), scale_from(first + 16u)));
+}
+
+fn store(row: u32, head: u32, lane: u32) {
+    let words = params.head_dim / 4u;
+    let start = row_start(row);
+    for (var w = lane; w < words; w += WG) {
+        k_cache[start + head * words + w] = codes_from(2u * w);
+        v_cache[start + head * words + w] = codes_from(PAIRS + 2u * w);
+    }
+    for (var w = lane; w < words / 16u; w += WG) {
+        let to = scale_word(start, head * words) + w;
+        k_cache[to] = scales_from(32u * w);
+        v_cache[to] = scales_from(PAIRS + 32u * w);
+    }
+}

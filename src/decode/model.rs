@@ -1,0 +1,161 @@
+//! A model that sessions share: what is known of it, and the way to the thread that has its device.
+
+use super::engine::Engine;
+use super::inbox::{Inbox, Message};
+use super::request::Request;
+use super::scheduler::Scheduler;
+use crate::device::Profile;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Embedding, Facts, Linked, TableId};
+use crate::op::table::Table;
+use crate::text::{ChatTemplates, Tokenizer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+/// A model, ready. It is a handle: copies are the same model, from any thread.
+#[derive(Clone)]
+pub struct Model(Arc<Shared>);
+
+struct Shared {
+    facts: Facts,
+    tables: Arc<[Table]>,
+    profile: Profile,
+    embedding: Embedding,
+    tokenizer: Arc<Tokenizer>,
+    chat_templates: Arc<ChatTemplates>,
+    #[cfg(feature = "gpu")]
+    gpu: Option<crate::exec::gpu::Device>,
+    sessions: AtomicU64,
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Model {
+    /// Gives a linked model its thread.
+    ///
+    /// # Errors
+    ///
+    /// `Memory` where the thread cannot be had.
+    pub(crate) fn new(linked: Linked) -> Result<Self> {
+        let inbox = Arc::new(Inbox::new());
+        let mut shared = Shared {
+            facts: linked.facts.clone(),
+            tables: linked.tables.clone(),
+            profile: linked.executor.profile().clone(),
+            embedding: linked.embedding.clone(),
+            tokenizer: Arc::clone(&linked.tokenizer),
+            chat_templates: Arc::clone(&linked.chat_templates),
+            #[cfg(feature = "gpu")]
+            gpu: linked.executor.gpu().cloned(),
+            sessions: AtomicU64::new(0),
+            inbox: Arc::clone(&inbox),
+            thread: None,
+        };
+        let scheduler = Scheduler::new(Engine::new(linked));
+        let thread = std::thread::Builder::new().name("tabla".to_string());
+        let thread = thread.spawn(move || scheduler.serve(&inbox));
+        shared.thread = Some(thread.map_err(|e| {
+            let message = "the model's thread cannot start";
+            Error::new(ErrorKind::Memory, message).caused_by(e)
+        })?);
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// What is known of it.
+    pub fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+
+    /// Text to tokens and back.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// The chat templates that its files bring along.
+    pub fn chat_templates(&self) -> &ChatTemplates {
+        &self.0.chat_templates
+    }
+
+    /// The facts of its device.
+    pub fn profile(&self) -> &Profile {
+        &self.0.profile
+    }
+
+    /// What its files say of embeddings.
+    pub fn embedding(&self) -> &Embedding {
+        &self.0.embedding
+    }
+
+    /// Its tables.
+    pub fn tables(&self) -> &[Table] {
+        &self.0.tables
+    }
+
+    /// One of its tables, the narrowest of those for steps.
+    pub fn table(&self, id: TableId) -> Option<&Table> {
+        self.0.tables.iter().find(|table| table.name == id.name())
+    }
+
+    /// Whether it yields embeddings alone.
+    pub fn is_encoder(&self) -> bool {
+        self.table(TableId::Step).is_none()
+    }
+
+    /// The GPU that it is on: for tests that lose it.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn gpu(&self) -> Option<crate::exec::gpu::Device> {
+        self.0.gpu.clone()
+    }
+
+    /// A number that no other session of it has.
+    pub(super) fn next_session(&self) -> u64 {
+        self.0.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands a request to its thread, which ends it whatever happens.
+    pub(super) fn start(&self, request: Request) {
+        self.0.inbox.send(Message::Start(request));
+    }
+
+    /// Has work done on the engine between two rounds, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As of `work`; `State` where the thread has ended.
+    pub(super) fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, answer) = channel();
+        let work = move |engine: &mut Engine| {
+            // Nobody waits any more where this fails.
+            let _ = sender.send(work(engine));
+        };
+        self.0.inbox.send(Message::Call(Box::new(work)));
+        let ended = |_| Error::new(ErrorKind::State, "the model's thread has ended");
+        answer.recv().map_err(ended)?
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.inbox.close();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // It catches its panics, so there is nothing to learn here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("facts", &self.0.facts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
+
+use super::Sampling;
+use super::generate::{Chain, Finish};
+use super::mail::Mail;
+use super::rows::Tells;
+use super::sequence::Sequence;
+use super::sampling::tail;
+use super::session::Cancel;
+use super::steering::Steering;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::state::Sampler;
+use crate::op::table::Tail;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How tokens are picked, and how many.
+#[derive(Clone, Debug)]
+pub(super) struct Picking {
+    /// As the device has it.
+    pub(super) sampler: Sampler,
+    /// What it has beside numbers.
+    pub(super) steering: Steering,
+    /// The tail of tables that picks so.
+    pub(super) tail: Tail,
+    /// Tokens at most; the context ends it in any case.
+    pub(super) limit: usize,
+    /// How many come in one submission.
+    pub(super) chain: Chain,
+}
+
+/// What is read back of a sequence that goes through the model, and the room for it.
+#[derive(Debug, Default)]
+pub(super) enum Wanted {
+    #[default]
+    Nothing,
+    /// The logits behind the last token, `[vocab]`.
+    Logits(Vec<f32>),
+    /// The logits behind every token, `[tokens, vocab]`.
+    Scores(Vec<f32>),
+    /// The last layer's normed row of every token, `[tokens, dim]`.
+    Hidden(Vec<f32>),
+}
+
+impl Wanted {
+    /// Whether every token has to go through the model, whatever the cache holds.
+    pub(super) fn of_all(&self) -> bool {
+        matches!(self, Self::Scores(_) | Self::Hidden(_))
+    }
+
+    /// What was read back.
+    pub(super) fn numbers(self) -> Vec<f32> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Logits(numbers) | Self::Scores(numbers) | Self::Hidden(numbers) => numbers,
+        }
+    }
+}
+
+/// A sequence at work.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// Whose it is.
+    pub(super) session: u64,
+    pub(super) sequence: Sequence,
+    /// How many of its tokens the cache holds.
+    pub(super) fed: usize,
+    /// `None`: the sequence is fed and nothing more.
+    pub(super) picking: Option<Picking>,
+    /// What is wanted beside tokens.
+    pub(super) wanted: Wanted,
+    /// Its row of the page table and of the history, once it has one.
+    pub(super) seat: u32,
+    pub(super) picked: usize,
+    /// What the host spent on handing its chains to the device.
+    pub(super) submitting: Duration,
+    pub(super) mail: Arc<Mail>,
+    pub(super) cancel: Cancel,
+    /// Whether the end was told.
+    pub(super) ended: bool,
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) sequence: Sequence,
+    pub(super) wanted: Wanted,
+    pub(super) submitting: Duration,
+    /// Tokens that the cache held; where it failed, this is what is sure.
+    pub(super) fed: usize,
+    /// `None` where there was nothing to pick.
+    pub(super) finish: Result<Option<Finish>>,
+}
+
+impl Picking {
+    /// One token.
+    pub(super) fn one(sampling: &Sampling) -> Self {
+        let sampler = sampling.sampler(&[]);
+        Self {
+            tail: tail(&sampler),
+            sampler,
+            steering: Steering::default(),
+            limit: 1,
+            chain: Chain::new(1, 1),
+        }
+    }
+
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        match self.sampler.log_probs {
+            0 => Tells::Nothing,
+            _ => Tells::LogProbs,
+        }
+    }
+}
+
+impl Request {
+    /// Gives everything back.
+    pub(super) fn end(&mut self, finish: Result<Option<Finish>>) {
+        self.ended = true;
+        self.mail.end(End {
+            sequence: std::mem::take(&mut self.sequence),
+            wanted: std::mem::take(&mut self.wanted),
+            submitting: self.submitting,
+            fed: self.fed,
+            finish,
+        });
+    }
+
+    /// Whether all is in the cache that has to be before anything is picked: a picked last token goes
+    /// through the model with the step that picks the next one.
+    pub(super) fn is_fed(&self) -> bool {
+        let len = self.sequence.len();
+        let goes_on = self.picking.is_some() && self.fed + 1 == len;
+        self.fed == len || goes_on && self.sequence.was_picked(self.fed)
+    }
+
+    /// Tokens that may still be picked.
+    pub(super) fn left(&self) -> usize {
+        let limit = self.picking.as_ref().map_or(0, |picking| picking.limit);
+        limit - self.picked
+    }
+}
+
+/// Nobody waits for ever, whatever happens to the engine.
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.ended {
+            let message = "the model's thread has ended";
+            self.end(Err(Error::new(ErrorKind::State, message)));
+        }
+    }
+}

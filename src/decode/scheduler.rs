@@ -1,0 +1,456 @@
+//! The scheduler: which sequences go through the device next. It is the one thread that has it.
+//!
+//! A round is a chunk of one prompt and a chain of steps of all sequences that have theirs behind
+//! them, so that a prompt holds the others up for no longer than a chunk. Chains are single steps
+//! while a prompt waits. Where the device runs ahead, the next chain of the same sequences is
+//! submitted before the one in front of it was read.
+
+use super::engine::{Engine, row_of};
+use super::generate::Finish;
+use super::inbox::{Found, Inbox, Message, Patience};
+use super::request::{Picking, Request};
+use super::rows::{Picks, Steps, Tells};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::state::{FULL, RUNNING, STOPPED};
+use crate::op::table::Tail;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Requests that wait for a seat at most.
+pub(super) const WAITING_MAX: usize = 1024;
+
+/// How long the scheduler sleeps where sessions do not take the tokens that they have.
+const STALL: Duration = Duration::from_millis(2);
+
+/// A chain that was submitted and not read.
+struct UnderWay {
+    picks: Picks,
+    times: u32,
+    since: Instant,
+}
+
+/// Everything that has to do with the device, on one thread.
+pub(super) struct Scheduler {
+    engine: Engine,
+    /// Those that have a seat.
+    requests: Vec<Request>,
+    waiting: VecDeque<Request>,
+    seats: Vec<u32>,
+    /// Whose turn it is to be fed.
+    turn: usize,
+    under_way: Option<UnderWay>,
+    /// The sessions of its rows.
+    members: Vec<u64>,
+    /// The sessions that can go on.
+    ready: Vec<u64>,
+}
+
+impl Scheduler {
+    pub(super) fn new(engine: Engine) -> Self {
+        let sequences = engine.linked.facts.sequences;
+        let count = sequences as usize;
+        Self {
+            requests: Vec::with_capacity(count),
+            waiting: VecDeque::with_capacity(WAITING_MAX),
+            seats: (0..sequences).rev().collect(),
+            turn: 0,
+            under_way: None,
+            members: Vec::with_capacity(count),
+            ready: Vec::with_capacity(count),
+            engine,
+        }
+    }
+
+    /// Serves sessions until there are none. A panic ends the work of all of them, and whatever
+    /// comes behind it is refused.
+    pub(super) fn serve(mut self, inbox: &Inbox) {
+        let served = catch_unwind(AssertUnwindSafe(|| self.rounds(inbox)));
+        inbox.close();
+        if served.is_err() {
+            let ended = || Error::new(ErrorKind::Internal, "the model's thread panicked");
+            let all = self.requests.iter_mut().chain(&mut self.waiting);
+            all.for_each(|request| request.end(Err(ended())));
+        }
+    }
+
+    fn rounds(&mut self, inbox: &Inbox) {
+        let mut patience = Patience::Endless;
+        loop {
+            match inbox.take(patience) {
+                Found::Message(message) => self.take(message),
+                Found::Closed => return,
+                Found::Nothing if self.round() => {}
+                Found::Nothing => {
+                    patience = Patience::Some(STALL);
+                    continue;
+                }
+            }
+            let idle =
+                self.requests.is_empty() && self.waiting.is_empty() && self.under_way.is_none();
+            patience = if idle {
+                Patience::Endless
+            } else {
+                Patience::None
+            };
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Start(mut request) if self.waiting.len() == WAITING_MAX => {
+                let message = format_args!("busy: {WAITING_MAX} others wait for the model");
+                request.end(Err(Error::new(ErrorKind::State, message)));
+            }
+            Message::Start(request) => self.waiting.push_back(request),
+            Message::Call(work) => {
+                if let Err(e) = self.collect() {
+                    self.fail(&e);
+                }
+                work(&mut self.engine);
+            }
+        }
+    }
+
+    /// A chunk and a chain. Returns whether there was something to do.
+    fn round(&mut self) -> bool {
+        self.end_cancelled();
+        let done = self.admit().and_then(|()| {
+            let fed = self.feed()?;
+            Ok(self.step()? || fed)
+        });
+        done.unwrap_or_else(|e| {
+            self.fail(&e);
+            true
+        })
+    }
+
+    /// Ends everything that was at work: who knows what the device has of it.
+    fn fail(&mut self, error: &Error) {
+        self.under_way = None;
+        for mut request in self.requests.drain(..) {
+            self.engine.drop_seat(&request);
+            self.seats.push(request.seat);
+            request.fed = 0;
+            request.end(Err(Error::new(error.kind(), error.message())));
+        }
+        self.engine.kv.forget_prefixes();
+    }
+
+    fn end_cancelled(&mut self) {
+        let mut at = 0;
+        while at < self.requests.len() {
+            let request = &self.requests[at];
+            if request.mail.is_enough() || request.cancel.heed() {
+                self.end(at, Ok(Some(Finish::Cancelled)));
+            } else {
+                at += 1;
+            }
+        }
+        self.waiting.retain_mut(|request| {
+            let cancelled = request.mail.is_enough() || request.cancel.heed();
+            if cancelled {
+                request.end(Ok(Some(Finish::Cancelled)));
+            }
+            !cancelled
+        });
+    }
+
+    /// Ends a request that has a seat.
+    fn end(&mut self, at: usize, finish: Result<Option<Finish>>) {
+        let mut request = self.requests.remove(at);
+        if at < self.turn {
+            self.turn -= 1;
+        }
+        self.engine.unseat(&mut request);
+        self.seats.push(request.seat);
+        request.end(finish);
+    }
+
+    /// Gives seats to those that wait, in their order.
+    fn admit(&mut self) -> Result<()> {
+        if !self.waiting.is_empty() {
+            self.collect()?;
+        }
+        while let (Some(seat), false) = (self.seats.last(), self.waiting.is_empty()) {
+            let mut request = self.waiting.pop_front().expect("one waits");
+            match self.engine.seat(&mut request, *seat) {
+                Ok(()) => {
+                    self.seats.pop();
+                    request.mail.fed(request.fed);
+                    self.requests.push(request);
+                    // Its logits may be there, until something else goes through the device.
+                    self.begin()?;
+                }
+                Err(e) => {
+                    self.engine.drop_seat(&request);
+                    request.end(Err(Error::new(e.kind(), e.message())));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Feeds a chunk of the one whose turn it is, and picks its first token where it is the last.
+    fn feed(&mut self) -> Result<bool> {
+        let count = self.requests.len();
+        let mut order = (self.turn..count).chain(0..self.turn.min(count));
+        let Some(at) = order.find(|at| !self.requests[*at].is_fed()) else {
+            return Ok(false);
+        };
+        let session = self.requests[at].session;
+        self.collect()?;
+        let Some(at) = self.requests.iter().position(|r| r.session == session) else {
+            return Ok(true);
+        };
+        self.turn = at + 1;
+        let request = &mut self.requests[at];
+        self.engine.feed(request)?;
+        request.mail.fed(request.fed);
+        self.begin()?;
+        Ok(true)
+    }
+
+    /// What was fed goes on: to its first token, or to its end.
+    fn begin(&mut self) -> Result<bool> {
+        let context = self.engine.linked.facts.context as usize;
+        let mut at = 0;
+        let mut any = false;
+        while at < self.requests.len() {
+            let request = &mut self.requests[at];
+            let full = request.sequence.len() > context;
+            if !request.is_fed() && !full {
+                at += 1;
+                continue;
+            }
+            let finish = match &request.picking {
+                None => Some(None),
+                Some(_) if full => Some(Some(Finish::Context)),
+                Some(_) if request.left() == 0 => Some(Some(Finish::Length)),
+                Some(_) => None,
+            };
+            if let Some(finish) = finish {
+                self.end(at, Ok(finish));
+                any = true;
+                continue;
+            }
+            if request.fed == request.sequence.len() {
+                let picks = self.engine.pick_first(request)?;
+                let session = request.session;
+                self.members.clear();
+                self.members.push(session);
+                self.under_way = Some(UnderWay {
+                    picks,
+                    times: 1,
+                    since: Instant::now(),
+                });
+                self.collect()?;
+                any = true;
+                // It may have ended.
+                continue;
+            }
+            at += 1;
+        }
+        Ok(any)
+    }
+
+    /// A chain of all that can go on.
+    fn step(&mut self) -> Result<bool> {
+        let alone = self.waiting.is_empty() && self.requests.iter().all(Request::is_fed);
+        self.choose();
+        if self.under_way.is_some() {
+            let ahead =
+                alone && self.ready == self.members && self.ready.len() <= self.engine.widest();
+            let next = match ahead {
+                true => self.submit_behind()?,
+                false => None,
+            };
+            self.collect()?;
+            self.under_way = next;
+            return Ok(true);
+        }
+        if self.ready.is_empty() {
+            return Ok(false);
+        }
+        let widest = self.engine.widest();
+        let ahead = self.engine.linked.executor.profile().runs_ahead;
+        let groups = self.ready.len().div_ceil(widest);
+        for group in 0..groups {
+            self.members.clear();
+            let ready = self.ready.iter().skip(group * widest).take(widest);
+            self.members.extend(ready);
+            self.submit(alone)?;
+            if !ahead || groups > 1 {
+                self.collect()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Those that have a token to go on from and a session that takes the next one.
+    fn choose(&mut self) {
+        self.ready.clear();
+        let ready = self.requests.iter().filter(|request| {
+            let steps = request.picking.is_some() && request.is_fed();
+            steps && request.fed < request.sequence.len() && request.mail.room() > 0
+        });
+        self.ready.extend(ready.map(|request| request.session));
+    }
+
+    /// The requests of the members, in the order of their rows.
+    fn of_members<'a>(
+        requests: &'a [Request],
+        members: &'a [u64],
+    ) -> impl Iterator<Item = &'a Request> + Clone {
+        members
+            .iter()
+            .filter_map(|session| requests.iter().find(|r| r.session == *session))
+    }
+
+    /// How long the next chain is, and its tail: the largest that any member needs.
+    fn chain(&self, under_way: u32, alone: bool) -> Steps {
+        let under_way = under_way as usize;
+        let members = Self::of_members(&self.requests, &self.members);
+        let pickings = || {
+            members
+                .clone()
+                .filter_map(|request| request.picking.as_ref())
+        };
+        let tail = pickings().map(|picking| picking.tail).max();
+        let tells = match pickings().any(|picking| picking.tells() == Tells::LogProbs) {
+            true => Tells::LogProbs,
+            false => Tells::Nothing,
+        };
+        let room = members.clone().map(|request| {
+            let room = request.left().min(request.mail.room());
+            room.saturating_sub(under_way)
+        });
+        let room = u32::try_from(room.min().unwrap_or(0)).unwrap_or(u32::MAX);
+        let wished = pickings()
+            .map(|picking| picking.chain.next())
+            .min()
+            .unwrap_or(1);
+        let longest = self.engine.longest_chain();
+        let times = match tells {
+            Tells::Nothing if alone => wished.min(longest),
+            _ => 1,
+        };
+        Steps {
+            tail: tail.unwrap_or(Tail::Greedy),
+            times: times.min(room),
+            tells,
+        }
+    }
+
+    /// Tells the device where the members are, and submits a chain of theirs.
+    fn submit(&mut self, alone: bool) -> Result<()> {
+        let since = Instant::now();
+        let chain = self.chain(0, alone);
+        for session in &self.members {
+            let request = self.requests.iter().find(|r| r.session == *session);
+            let request = request.expect("it is ready");
+            let to = request.fed + chain.times as usize;
+            self.engine.grow(request.seat, request.fed, to)?;
+        }
+        let members = Self::of_members(&self.requests, &self.members);
+        let rows = members.clone().map(|request| row_of(request, request.fed));
+        self.engine.begin_steps(rows)?;
+        let sequences = members.map(|request| (request.seat, request.sequence.len()));
+        let picks = self.engine.steps(self.members.len(), chain, sequences)?;
+        self.under_way = Some(UnderWay {
+            picks,
+            times: chain.times,
+            since,
+        });
+        self.count(since);
+        Ok(())
+    }
+
+    /// Submits another chain behind the one under way, of the same rows.
+    fn submit_behind(&mut self) -> Result<Option<UnderWay>> {
+        let since = Instant::now();
+        let Some(before) = &self.under_way else {
+            return Ok(None);
+        };
+        let ahead = before.times;
+        let chain = self.chain(ahead, true);
+        let context = self.engine.linked.facts.context as usize;
+        let members = Self::of_members(&self.requests, &self.members);
+        let full = members
+            .clone()
+            .any(|r| r.sequence.len() + ahead as usize > context);
+        if chain.times == 0 || full {
+            return Ok(None);
+        }
+        for request in members.clone() {
+            let from = request.fed + ahead as usize;
+            self.engine
+                .grow(request.seat, from, from + chain.times as usize)?;
+        }
+        let sequences = members.map(|r| (r.seat, r.sequence.len() + ahead as usize));
+        let picks = self.engine.steps(self.members.len(), chain, sequences)?;
+        self.count(since);
+        Ok(Some(UnderWay {
+            picks,
+            times: chain.times,
+            since,
+        }))
+    }
+
+    /// Counts what the host spent on the members.
+    fn count(&mut self, since: Instant) {
+        let took = since.elapsed();
+        for request in &mut self.requests {
+            if self.members.contains(&request.session) {
+                request.submitting += took;
+            }
+        }
+    }
+
+    /// Waits for the chain under way, and hands out what it picked.
+    fn collect(&mut self) -> Result<()> {
+        let Some(UnderWay {
+            picks,
+            times,
+            since,
+        }) = self.under_way.take()
+        else {
+            return Ok(());
+        };
+        let picked = self.engine.take(picks)?;
+        let took = since.elapsed();
+        for at in 0..self.members.len() {
+            let session = self.members[at];
+            // Who has ended since is not here any more.
+            let Some(index) = self.requests.iter().position(|r| r.session == session) else {
+                continue;
+            };
+            let request = &mut self.requests[index];
+            let before = request.sequence.len();
+            let (seat, sequence) = (request.seat, &mut request.sequence);
+            let done = picked.take(at, seat, before, |token| sequence.pick(token));
+            request.fed = request.sequence.len() - 1;
+            request.picked += request.sequence.len() - before;
+            let tokens = &request.sequence.tokens()[before..];
+            let tells = request.picking.as_ref().map(Picking::tells);
+            let told = tells == Some(Tells::LogProbs) && !tokens.is_empty();
+            let log_probs = picked.log_probs(at).filter(|_| told);
+            request.mail.pick(tokens, log_probs);
+            if let Some(picking) = &mut request.picking {
+                picking.chain.adapt(took, times);
+            }
+            let finish = match done {
+                STOPPED => Some(Finish::Stop),
+                FULL => Some(Finish::Context),
+                RUNNING if request.left() == 0 => Some(Finish::Length),
+                RUNNING => None,
+                other => unreachable!("the shaders write no other reason than {other}"),
+            };
+            if let Some(finish) = finish {
+                self.end(index, Ok(Some(finish)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The tokens of a sequence, and by which kind of table each goes through the model.
+
+use crate::op::builder::FEW_TOKENS;
+use std::ops::Range;
+
+/// Marks the key of a token that goes through a table for steps.
+const PICKED: u32 = 1 << 31;
+
+/// Every token of a sequence. Given ones go through the table for chunks, picked ones through those
+/// for steps; the numbers that they leave in the cache may differ in their last bits, so that it is
+/// kept of each which it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sequence {
+    tokens: Vec<u32>,
+    picked: Vec<bool>,
+}
+
+impl Sequence {
+    /// An empty one, with room for so many tokens.
+    pub(super) fn with_room(tokens: usize) -> Self {
+        Self {
+            tokens: Vec::with_capacity(tokens),
+            picked: Vec::with_capacity(tokens),
+        }
+    }
+
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub(super) fn copy_from(&mut self, other: &Self) {
+        self.truncate(0);
+        self.tokens.extend_from_slice(&other.tokens);
+        self.picked.extend_from_slice(&other.picked);
+    }
+
+    pub(super) fn give(&mut self, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        self.picked.resize(self.tokens.len(), false);
+    }
+
+    pub(super) fn pick(&mut self, token: u32) {
+        self.tokens.push(token);
+        self.picked.push(true);
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.picked.truncate(len);
+    }
+
+    /// Takes tokens out. Those behind them have new positions: they are given ones there.
+    pub(super) fn remove(&mut self, range: Range<usize>) {
+        self.tokens.drain(range.clone());
+        self.picked.drain(range.clone());
+        self.picked[range.start..].fill(false);
+    }
+
+    pub(super) fn was_picked(&self, at: usize) -> bool {
+        self.picked[at]
+    }
+
+    /// The tokens from `at` on that go through the same kind of table, as many as one has rows;
+    /// chunks end at multiples of their size, wherever they begin.
+    pub(super) fn run(&self, at: usize, rows: [usize; 2]) -> Range<usize> {
+        let [steps, chunk] = rows;
+        let picked = self.picked[at];
+        let same = self.picked[at..]
+            .iter()
+            .take_while(|p| **p == picked)
+            .count();
+        let most = if picked { steps } else { chunk - at % chunk };
+        at..at + same.min(most)
+    }
+
+    /// The longest beginning of the first `known` tokens that ends where a chunk does.
+    pub(super) fn aligned(&self, known: usize, chunk: usize) -> usize {
+        let given = self.picked[..known]
+            .iter()
+            .rev()
+            .take_while(|p| !**p)
+            .count();
+        (known / chunk * chunk).max(known - given)
+    }
+
+    /// What the cache knows the first `len` tokens by: where `apart` says that tables leave other
+    /// bits, by the kind of table too.
+    pub(super) fn keys(&self, len: usize, apart: Apart, keys: &mut Vec<u32>) {
+        keys.clear();
+        let both = self.tokens.iter().zip(&self.picked).take(len);
+        keys.extend(both.map(|(token, picked)| match apart {
+            Apart::Yes if *picked => token | PICKED,
+            _ => *token,
+        }));
+    }
+}
+
+/// Whether tables for steps and for chunks leave other bits in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Apart {
+    No,
+    Yes,
+}
+
+const _: () = assert!(FEW_TOKENS < PICKED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_of_one_kind() {
+        let mut sequence = Sequence::default();
+        sequence.give(&[1; 10]);
+        (0..5).for_each(|_| sequence.pick(2));
+        sequence.give(&[3; 4]);
+        let rows = [2, 8];
+        let mut runs = Vec::new();
+        let mut at = 0;
+        while at < sequence.len() {
+            let run = sequence.run(at, rows);
+            at = run.end;
+            runs.push(run);
+        }
+        assert_eq!(runs, [0..8, 8..10, 10..12, 12..14, 14..15, 15..16, 16..19]);
+        let mut keys = Vec::new();
+        sequence.keys(12, Apart::Yes, &mut keys);
+        assert_eq!(keys[9..], [1, 2 | PICKED, 2 | PICKED]);
+        sequence.keys(12, Apart::No, &mut keys);
+        assert_eq!(keys[9..], [1, 2, 2]);
+        sequence.remove(3..11);
+        assert_eq!(sequence.tokens(), [1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+        assert!(!sequence.was_picked(4), "it moved");
+    }
+}

@@ -1,0 +1,476 @@
+//! Sessions that share a model, each doing what it likes: every one gets, bit for bit, what it gets
+//! alone on a model of its own.
+
+use crate::common::{golden, has_gpu};
+use crate::fill::Random;
+use std::path::Path;
+use tabla::{
+    DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Sampling, Session, Source,
+};
+
+/// What a session went through, so that another can go the same way.
+#[derive(Clone, Debug)]
+enum Deed {
+    Prefill(Vec<u32>),
+    /// So many tokens came.
+    Generate(Sampling, u32),
+    Truncate(usize),
+    /// It went on as a copy of itself.
+    Fork,
+}
+
+/// A session and its deeds.
+struct Life {
+    session: Session,
+    deeds: Vec<Deed>,
+    logits: Vec<f32>,
+}
+
+fn load(path: &Path, options: &Options) -> Model {
+    let source = Source::Path(path.to_path_buf());
+    tabla::load(&source, options, &mut |_| {}).expect("the model loads")
+}
+
+fn below(random: &mut Random, n: usize) -> usize {
+    random.word() as usize % n
+}
+
+/// One of a few texts that many begin with, and some tokens of its own.
+fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
+    let text = 1 + u32::try_from(below(random, 3)).expect("small");
+    let shared = below(random, 150);
+    let shared = (0..shared).map(|i| (7 * u32::try_from(i).expect("small") + text) % vocab);
+    let mut prompt: Vec<u32> = shared.collect();
+    let own = 1 + below(random, 12);
+    prompt.extend((0..own).map(|_| random.word() % vocab));
+    prompt.truncate(room);
+    prompt
+}
+
+fn sampling(random: &mut Random) -> Sampling {
+    match below(random, 3) {
+        0 => Sampling::GREEDY,
+        1 => Sampling {
+            seed: u64::from(random.word()),
+            ..Sampling::default()
+        },
+        _ => Sampling {
+            temperature: 1.3,
+            top_k: 0,
+            repeat_penalty: 1.1,
+            seed: 5,
+            ..Sampling::default()
+        },
+    }
+}
+
+/// Generates, and says how many tokens came: some answers are cancelled, some are left.
+fn generate(session: &mut Session, random: &mut Random, sampling: Sampling) -> u32 {
+    let before = session.tokens().len();
+    let how = Generate {
+        sampling,
+        max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
+        chain: u32::try_from(below(random, 5)).expect("small"),
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let (cancel, end, cancels) = (
+        session.canceller(),
+        below(random, 60),
+        random.word() % 2 == 0,
+    );
+    let mut heard = 0;
+    let stats = session.generate(&how, &mut |_| {
+        heard += 1;
+        if heard == end && cancels {
+            cancel.cancel();
+        }
+        match heard == end && !cancels {
+            true => Flow::Stop,
+            false => Flow::Continue,
+        }
+    });
+    stats.expect("it generates");
+    session.forget_cancel();
+    u32::try_from(session.tokens().len() - before).expect("small")
+}
+
+/// So many deeds, at random.
+fn live(model: &Model, seed: usize, count: usize) -> Life {
+    let mut random = Random::of(&format!("life {seed}"));
+    let mut session = Session::new(model.clone());
+    let context = session.facts().context as usize;
+    let vocab = session.facts().vocab;
+    let mut deeds = Vec::new();
+    while deeds.len() < count {
+        let (length, room) = (
+            session.tokens().len(),
+            context.saturating_sub(session.tokens().len()),
+        );
+        let deed = match below(&mut random, 8) {
+            0..3 if room > 0 => {
+                let prompt = prompt(&mut random, vocab, room);
+                session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+                Deed::Prefill(prompt)
+            }
+            3..6 if length > 0 && room > 0 => {
+                let sampling = sampling(&mut random);
+                match generate(&mut session, &mut random, sampling) {
+                    0 => continue,
+                    picked => Deed::Generate(sampling, picked),
+                }
+            }
+            6 if length > 1 => {
+                let keep = 1 + below(&mut random, length - 1);
+                session.truncate(keep);
+                Deed::Truncate(keep)
+            }
+            7 if length > 0 => {
+                session = session.fork();
+                Deed::Fork
+            }
+            _ if room == 0 => {
+                session.truncate(1);
+                Deed::Truncate(1)
+            }
+            _ => continue,
+        };
+        deeds.push(deed);
+    }
+    if session.tokens().len() > context {
+        session.truncate(context);
+        deeds.push(Deed::Truncate(context));
+    }
+    let logits = logits(&mut session);
+    Life {
+        session,
+        deeds,
+        logits,
+    }
+}
+
+fn logits(session: &mut Session) -> Vec<f32> {
+    let mut logits = vec![0.0; session.facts().vocab as usize];
+    session.logits(&mut logits).expect("the room is right");
+    logits
+}
+
+/// The same deeds, alone; a fork is nothing to one that forgets nothing.
+fn live_alone(model: Model, deeds: &[Deed]) -> Session {
+    let mut session = Session::new(model);
+    for deed in deeds {
+        match deed {
+            Deed::Prefill(prompt) => session.prefill(prompt, &mut |_, _| {}).expect("it fits"),
+            Deed::Generate(sampling, count) => {
+                let how = Generate {
+                    sampling: *sampling,
+                    max_tokens: *count,
+                    ignore_stops: true,
+                    ..Generate::default()
+                };
+                session
+                    .generate(&how, &mut |_| Flow::Continue)
+                    .expect("it generates");
+            }
+            Deed::Truncate(keep) => session.truncate(*keep),
+            Deed::Fork => {}
+        }
+    }
+    session
+}
+
+/// Lives of many sessions on one model, each held against itself alone.
+fn check(path: &Path, options: &Options, lives: usize, deeds: usize) {
+    let model = load(path, options);
+    let together: Vec<Life> = std::thread::scope(|scope| {
+        let begin = |seed| {
+            let model = &model;
+            scope.spawn(move || live(model, seed, deeds))
+        };
+        let threads: Vec<_> = (0..lives).map(begin).collect();
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it ends"));
+        ends.collect()
+    });
+    for (at, life) in together.iter().enumerate() {
+        let what = format!("{path:?}: life {at}, {:?}", life.deeds);
+        // A model of its own: nothing is known of any prefix.
+        let mut alone = live_alone(load(path, options), &life.deeds);
+        assert_eq!(life.session.tokens(), alone.tokens(), "{what}");
+        let alone = logits(&mut alone);
+        let same = life
+            .logits
+            .iter()
+            .zip(&alone)
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{what}: logits");
+    }
+}
+
+#[test]
+fn sessions_on_a_cpu_are_as_alone() {
+    for (name, context, chunk_tokens) in [
+        ("quant_q8_0.gguf", 300, 0),
+        ("quant_q4_0.gguf", 260, 33),
+        // Windows.
+        ("arch/gemma2/model.gguf", 400, 16),
+        ("arch/qwen3moe/model.gguf", 200, 64),
+    ] {
+        let options = Options {
+            device: DeviceChoice::Cpu,
+            threads: 2,
+            sequences: 5,
+            context,
+            chunk_tokens,
+            ..Options::default()
+        };
+        check(&golden(name), &options, 8, 14);
+    }
+}
+
+#[test]
+fn sessions_on_a_gpu_are_as_alone() {
+    if !has_gpu() {
+        return;
+    }
+    for (name, sequences) in [
+        ("quant_q8_0.gguf", 4),
+        ("arch/gemma2/model.gguf", 3),
+        ("quant_q4_0.gguf", 1),
+    ] {
+        let options = Options {
+            device: DeviceChoice::Gpu,
+            sequences,
+            context: 200,
+            chunk_tokens: 32,
+            ..Options::default()
+        };
+        check(&golden(name), &options, 5, 8);
+    }
+}
+
+/// Two that were one go apart, and a third that comes with the same text.
+#[test]
+fn forks_go_their_own_ways() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        precision: Precision::Exact,
+        sequences: 2,
+        context: 200,
+        ..Options::default()
+    };
+    let path = golden("quant_q8_0.gguf");
+    let mut one = Session::new(load(&path, &options));
+    let text: Vec<u32> = (0..100).map(|i| 3 + i * 5 % 200).collect();
+    one.prefill(&text, &mut |_, _| {}).expect("it fits");
+    let mut two = one.fork();
+    assert_eq!(two.tokens(), one.tokens());
+    one.prefill(&[7, 8, 9], &mut |_, _| {}).expect("it fits");
+    two.prefill(&[9, 8, 7], &mut |_, _| {}).expect("it fits");
+    let [a, b] = [logits(&mut one), logits(&mut two)];
+    assert_ne!(a, b);
+    // In their turns again, and held against sessions that never forked.
+    for (session, wanted) in [(&mut one, &a), (&mut two, &b)] {
+        assert_eq!(&logits(session), wanted);
+        let mut alone = Session::new(load(&path, &options));
+        alone
+            .prefill(session.tokens(), &mut |_, _| {})
+            .expect("it fits");
+        assert_eq!(&logits(&mut alone), wanted);
+    }
+}
+
+/// What was computed is not computed again: only what is new of a prompt is heard of.
+#[test]
+fn a_known_beginning_is_not_computed_again() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        context: 512,
+        chunk_tokens: 16,
+        ..Options::default()
+    };
+    let model = load(&golden("quant_q8_0.gguf"), &options);
+    let passes = |tokens: &[u32]| {
+        let mut session = Session::new(model.clone());
+        let mut heard = Vec::new();
+        let mut note = |fed: usize, _| heard.push(fed);
+        session.prefill(tokens, &mut note).expect("it fits");
+        heard
+    };
+    let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
+    assert_eq!(passes(&text).len(), 13);
+    let mut other = text[..150].to_vec();
+    other.extend([1, 2, 3]);
+    let heard = passes(&other);
+    assert_eq!((heard[0], heard.len()), (150, 2), "{heard:?}");
+    assert_eq!(passes(&text), [200], "nothing is left to do");
+    assert_eq!(passes(&text[..64]).len(), 1);
+}
+
+/// More sessions than may wait are refused, and nobody else is disturbed.
+#[test]
+fn a_queue_has_an_end() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        context: 2048,
+        ..Options::default()
+    };
+    let model = load(&golden("quant_q8_0.gguf"), &options);
+    let mut long = Session::new(model.clone());
+    long.prefill(&[5; 8], &mut |_, _| {}).expect("it fits");
+    let how = Generate {
+        sampling: Sampling::GREEDY,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let mut first = long.answer(&how).expect("it generates");
+    first.next().expect("it goes on").expect("a token");
+    // The one sequence is taken until its session takes more tokens: all others wait.
+    let mut waiting: Vec<Session> = (0..1100).map(|_| Session::new(model.clone())).collect();
+    let cancels: Vec<_> = waiting.iter().map(Session::canceller).collect();
+    let refused = std::thread::scope(|scope| {
+        let threads: Vec<_> = waiting
+            .iter_mut()
+            .map(|s| scope.spawn(move || s.prefill(&[6; 4], &mut |_, _| {})))
+            .collect();
+        // Those that are refused end at once, the others only when they are cancelled.
+        while threads.iter().filter(|thread| thread.is_finished()).count() < 1100 - 1024 {
+            std::thread::yield_now();
+        }
+        cancels.iter().for_each(tabla::Cancel::cancel);
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it ends"));
+        let kinds = ends.map(|end| end.expect_err("none had a turn").kind());
+        kinds.filter(|kind| *kind == ErrorKind::State).count()
+    });
+    assert_eq!(refused, 1100 - 1024);
+    first.stop().expect("it ends");
+}
+
+/// On a CPU it makes no difference by which kind of table a token goes through the model.
+#[test]
+fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {
+    let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
+    for name in [
+        "quant_q8_0",
+        "quant_q4_1",
+        "quant_f16",
+        "quant_bf16",
+        "arch/gemma2/model",
+    ] {
+        for precision in [Precision::Fast, Precision::Exact] {
+            let options = Options {
+                device: DeviceChoice::Cpu,
+                precision,
+                context: 200,
+                chunk_tokens: 33,
+                ..Options::default()
+            };
+            let model = || load(&golden(&format!("{name}.gguf")), &options);
+            let [mut chunks, mut steps] = [Session::new(model()), Session::new(model())];
+            chunks.prefill(&text, &mut |_, _| {}).expect("it fits");
+            text.iter()
+                .for_each(|token| steps.force(*token).expect("it fits"));
+            let [a, b] = [logits(&mut chunks), logits(&mut steps)];
+            let same = a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{name} {precision:?}");
+        }
+    }
+}
+
+/// Ways to one sequence on a GPU, each of which leaves the same logits.
+#[test]
+fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
+    if !has_gpu() {
+        return;
+    }
+    for (name, sequences) in [
+        ("quant_q8_0", 1),
+        ("quant_q8_0", 4),
+        ("arch/gemma2/model", 3),
+    ] {
+        let options = Options {
+            device: DeviceChoice::Gpu,
+            sequences,
+            context: 200,
+            chunk_tokens: 16,
+            ..Options::default()
+        };
+        ways(&golden(&format!("{name}.gguf")), &options);
+    }
+}
+
+/// Tokens that follow, by a generation; in company.
+fn generated(model: &Model, text: &[u32], chain: u32) -> Session {
+    let how = Generate {
+        sampling: Sampling::GREEDY,
+        max_tokens: 16,
+        chain,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let company = model.facts().sequences;
+    let mut all: Vec<Session> = (0..company).map(|_| Session::new(model.clone())).collect();
+    for (i, session) in (0..).zip(&mut all) {
+        let mut text = text.to_vec();
+        *text.last_mut().expect("it has tokens") += i;
+        session.prefill(&text, &mut |_, _| {}).expect("it fits");
+    }
+    let answers = all
+        .iter_mut()
+        .map(|s| s.answer(&how).expect("it generates"));
+    let mut answers: Vec<_> = answers.collect();
+    for _ in 0..17 {
+        for answer in &mut answers {
+            answer.next().expect("it goes on");
+        }
+    }
+    drop(answers);
+    all.swap_remove(0)
+}
+
+fn ways(path: &Path, options: &Options) {
+    let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
+    let alone = Options {
+        sequences: options.sequences.min(2),
+        ..options.clone()
+    };
+    let prefilled = || {
+        let mut session = Session::new(load(path, &alone));
+        session.prefill(&text, &mut |_, _| {}).expect("it fits");
+        session
+    };
+    let mut steps = prefilled();
+    for _ in 0..16 {
+        steps.step(&Sampling::GREEDY).expect("a token");
+    }
+    let wanted = logits(&mut steps);
+    let check = |what: &str, session: &mut Session| {
+        assert_eq!(session.tokens(), steps.tokens(), "{path:?}: {what}");
+        let same = logits(session)
+            .iter()
+            .zip(&wanted)
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{path:?}: {what}");
+    };
+    let model = load(path, options);
+    for (what, chain) in [("one by one", 1), ("known", 4), ("by chains", 0)] {
+        check(what, &mut generated(&model, &text, chain));
+    }
+    let mut forced = prefilled();
+    for token in &steps.tokens()[text.len()..] {
+        forced.force(*token).expect("it fits");
+    }
+    check("forced", &mut forced);
+    check("a fork", &mut forced.fork());
+    // What was known goes, and comes again by the same kinds of tables.
+    let mut other = Session::new(forced.model().clone());
+    for first in 0..4 {
+        let text: Vec<u32> = (0..190).map(|i| (first + 11 * i) % 200).collect();
+        other.reset();
+        other.prefill(&text, &mut |_, _| {}).expect("it fits");
+    }
+    check("forgotten", &mut forced);
+}
