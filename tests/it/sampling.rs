@@ -206,12 +206,13 @@ fn check(s: &mut Session, draws: u32) {
             ..OFF
         },
         Sampling {
-            mirostat_tau: 3.0,
+            mirostat_tau: 3.9,
             temperature: 0.8,
             ..OFF
         },
     ] {
         let (statistic, freedom) = chi_square(s, &sampling, draws);
+        assert!(freedom > 2, "{sampling:?}: nearly nothing is left");
         let limit = quantile(freedom);
         assert!(
             statistic < limit,
