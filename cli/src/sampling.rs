@@ -2,6 +2,7 @@
 //! context is full.
 
 use clap::Args;
+use std::fmt;
 use tabla::{Generate, Overflow, SamplerKind, Sampling};
 
 /// What happens when the context is full.
@@ -102,10 +103,9 @@ pub(crate) struct SamplingArgs {
     /// Mirostat: the surprise, in bits, that tokens are held to
     #[arg(long, value_name = "X", default_value_t = 5.0, value_parser = between::<0, 100>)]
     mirostat_ent: f32,
-    /// The samplers in their order, with ; between them; one that is left out is off [default:
-    /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
-    #[arg(long, value_name = "NAMES", value_parser = chain)]
-    samplers: Option<Chain>,
+    /// The samplers in their order, with ; between them; one that is left out is off
+    #[arg(long, value_name = "NAMES", default_value_t = Chain(SamplerKind::DEFAULT.to_vec()), value_parser = chain)]
+    samplers: Chain,
     /// Adds to the logit of a token by its id, as in 15043+1 or 15043-inf. May come several times
     #[arg(short, long, value_name = "ID+BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
@@ -117,7 +117,7 @@ pub(crate) struct SamplingArgs {
 impl SamplingArgs {
     /// The samplers that the tables of a model are to have.
     pub(crate) fn samplers(&self) -> Option<Vec<SamplerKind>> {
-        self.samplers.as_ref().map(|chain| chain.0.clone())
+        Some(self.samplers.0.clone())
     }
 
     /// The library's options, with a fresh seed where none was asked for.
@@ -169,6 +169,13 @@ impl SamplingArgs {
 /// A list of samplers, which is one argument.
 #[derive(Clone, Debug, PartialEq)]
 struct Chain(Vec<SamplerKind>);
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|kind| kind.name()).collect();
+        f.write_str(&names.join(";"))
+    }
+}
 
 fn chain(names: &str) -> Result<Chain, String> {
     SamplerKind::chain(names)
@@ -259,7 +266,8 @@ mod tests {
     #[test]
     fn samplers_are_named_as_in_llama_cpp() {
         let two = vec![SamplerKind::TopK, SamplerKind::Typical];
-        assert_eq!(chain("top_k;typ_p"), Ok(Chain(two)));
+        assert_eq!(chain("top_k;typ_p"), Ok(Chain(two.clone())));
+        assert_eq!(Chain(two).to_string(), "top_k;typ_p");
         assert!(chain("top_k,typ_p").is_err());
         assert!(mirostat("1").is_err());
     }

@@ -287,6 +287,10 @@ impl Answer<'_> {
     /// # Errors
     ///
     /// `Device` and `DeviceLost`. The answer has ended then.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot lend what it yields"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
         while self.finish.is_none() {
             match self.session.news(None) {

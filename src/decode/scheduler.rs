@@ -102,7 +102,7 @@ impl Scheduler {
                 let message = format_args!("busy: {WAITING_MAX} others wait for the model");
                 request.end(Err(Error::new(ErrorKind::State, message)));
             }
-            Message::Start(request) => self.waiting.push_back(request),
+            Message::Start(request) => self.waiting.push_back(*request),
             Message::Call(work) => {
                 if let Err(e) = self.collect() {
                     self.fail(&e);
@@ -257,11 +257,10 @@ impl Scheduler {
 
     /// A chain of all that can go on.
     fn step(&mut self) -> Result<bool> {
-        let alone = self.waiting.is_empty() && self.requests.iter().all(Request::is_fed);
         self.choose();
         if self.under_way.is_some() {
-            let ahead =
-                alone && self.ready == self.members && self.ready.len() <= self.engine.widest();
+            let same = self.ready == self.members && self.ready.len() <= self.engine.widest();
+            let ahead = same && self.is_alone();
             let next = match ahead {
                 true => self.submit_behind()?,
                 false => None,
@@ -280,12 +279,17 @@ impl Scheduler {
             self.members.clear();
             let ready = self.ready.iter().skip(group * widest).take(widest);
             self.members.extend(ready);
-            self.submit(alone)?;
+            self.submit()?;
             if !ahead || groups > 1 {
                 self.collect()?;
             }
         }
         Ok(true)
+    }
+
+    /// Whether nobody waits for a prompt to be fed.
+    fn is_alone(&self) -> bool {
+        self.waiting.is_empty() && self.requests.iter().all(Request::is_fed)
     }
 
     /// Those that have a token to go on from and a session that takes the next one.
@@ -309,7 +313,7 @@ impl Scheduler {
     }
 
     /// How long the next chain is, and its tail: the largest that any member needs.
-    fn chain(&self, under_way: u32, alone: bool) -> Steps {
+    fn chain(&self, under_way: u32) -> Steps {
         let under_way = under_way as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let pickings = || {
@@ -333,7 +337,7 @@ impl Scheduler {
             .unwrap_or(1);
         let longest = self.engine.longest_chain();
         let times = match tells {
-            Tells::Nothing if alone => wished.min(longest),
+            Tells::Nothing if self.is_alone() => wished.min(longest),
             _ => 1,
         };
         Steps {
@@ -344,9 +348,9 @@ impl Scheduler {
     }
 
     /// Tells the device where the members are, and submits a chain of theirs.
-    fn submit(&mut self, alone: bool) -> Result<()> {
+    fn submit(&mut self) -> Result<()> {
         let since = Instant::now();
-        let chain = self.chain(0, alone);
+        let chain = self.chain(0);
         for session in &self.members {
             let request = self.requests.iter().find(|r| r.session == *session);
             let request = request.expect("it is ready");
@@ -374,7 +378,7 @@ impl Scheduler {
             return Ok(None);
         };
         let ahead = before.times;
-        let chain = self.chain(ahead, true);
+        let chain = self.chain(ahead);
         let context = self.engine.linked.facts.context as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let full = members

@@ -5,8 +5,9 @@
 )]
 
 use tabla::dtype::DType;
+use tabla::exec::state::Bias;
 use tabla::op::pages::Pages;
-use tabla::op::table::{Place, SlotInfo};
+use tabla::op::table::{BIASES_MAX, Place, SlotInfo};
 use tabla::quant::{self, CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
@@ -36,7 +37,7 @@ impl Random {
     }
 }
 
-/// The row of a cache in q8_0 that holds these blocks: first the codes of all, then their scales.
+/// The row of a cache in `q8_0` that holds these blocks: first the codes of all, then their scales.
 pub(crate) fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
     let (blocks, _) = blocks.as_chunks::<{ q8_0::BYTES }>();
     let codes = blocks.iter().flat_map(|block| &block[2..]);
@@ -252,7 +253,7 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether a slot is a cache in q8_0.
+/// Whether a slot is a cache in `q8_0`.
 pub(crate) fn of_codes(slot: &SlotInfo) -> bool {
     slot.dtype == DType::Q8_0 && matches!(slot.place, Place::Keys(_) | Place::Values(_))
 }
@@ -305,4 +306,19 @@ pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
         cols: slot.cols as usize,
     };
     quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
+}
+
+/// Biases of the first tokens for every sequence, some of which are bans.
+pub(crate) fn biases(sequences: u32) -> Vec<u8> {
+    let mut random = Random::of("biases");
+    let mut bias = |token: u32| Bias {
+        token,
+        bias: match random.word() % 8 {
+            0 => f32::NEG_INFINITY,
+            _ => 4.0 * random.number(),
+        },
+    };
+    let rows = (0..sequences).flat_map(|_| 0..BIASES_MAX);
+    let biases: Vec<Bias> = rows.map(|i| bias(3 * i)).collect();
+    bytemuck::cast_slice(&biases).to_vec()
 }

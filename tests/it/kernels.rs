@@ -1,5 +1,5 @@
 //! Every operation's cases on every device, held against the scalar reference.
-use crate::fill::{Filling, Random, digits, numbers, of_codes, row_of_codes, shuffled};
+use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
 use crate::formulas;
 use bytemuck::Pod;
 use half::f16;
@@ -10,13 +10,13 @@ use tabla::dtype::DType;
 use tabla::error::{ErrorKind, Result};
 use tabla::exec::case::Case;
 use tabla::exec::cpu::{self, Level, Options};
-use tabla::exec::state::{Bias, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
 use tabla::op::pages::Pages;
 use tabla::op::shaders::attention;
-use tabla::op::table::{BIASES_MAX, Place, SlotInfo, Table};
+use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::Scales;
 use tabla::{plan, quant};
 
@@ -189,21 +189,6 @@ fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
     bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
 }
 
-/// Biases of the first tokens for every sequence, some of which are bans.
-fn biases(slot: &SlotInfo) -> Vec<u8> {
-    let mut random = Random::of("biases");
-    let mut bias = |token: u32| Bias {
-        token,
-        bias: match random.word() % 8 {
-            0 => f32::NEG_INFINITY,
-            _ => 4.0 * random.number(),
-        },
-    };
-    let rows = (0..slot.rows).flat_map(|_| 0..BIASES_MAX);
-    let biases: Vec<Bias> = rows.map(|i| bias(3 * i)).collect();
-    bytemuck::cast_slice(&biases).to_vec()
-}
-
 /// How the cache of a case lies, and for how many sequences.
 pub(crate) fn pages(case: &Case) -> (Pages, u32) {
     let sequences = case.tokens.div_ceil(case.sequence);
@@ -277,7 +262,7 @@ pub(crate) fn run_case(
                 let mut bytes = match slot.place {
                     Place::State => state(case),
                     Place::Samplers => samplers(case, slot),
-                    Place::Biases => biases(slot),
+                    Place::Biases => biases(slot.rows),
                     Place::Pages => {
                         let (pages, sequences) = pages(case);
                         bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()

@@ -302,7 +302,11 @@ impl Tails {
         let history: Vec<u32> = (0..words).map(|_| random.word() % 9).collect();
         let bias = |i: u32| Bias {
             token: i * 5,
-            bias: if i % 3 == 0 { f32::NEG_INFINITY } else { 2.0 },
+            bias: if i.is_multiple_of(3) {
+                f32::NEG_INFINITY
+            } else {
+                2.0
+            },
         };
         let rows = (0..SEQUENCES).flat_map(|_| 0..BIASES_MAX);
         let biases: Vec<Bias> = rows.map(bias).collect();
