@@ -331,6 +331,34 @@ impl Engine {
         Picks::ask(&mut self.linked, sequences, steps)
     }
 
+    /// The first part of a step of so many rows: their logits.
+    pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
+        self.logits_of.clear();
+        let table = self.step_for(rows).table;
+        let cmds = self.linked.tables[table].body();
+        self.linked.executor.run(table, cmds.into(), 1)
+    }
+
+    /// Says which tokens may come next of a sequence.
+    pub(super) fn mask(&mut self, seat: u32, mask: &[u32]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(mask);
+        let offset = seat as usize * bytes.len();
+        self.linked.executor.write(Place::Masks, offset, bytes)
+    }
+
+    /// The second part: what is picked from the logits, as for [`Engine::steps`].
+    pub(super) fn step_picks(
+        &mut self,
+        rows: usize,
+        steps: Steps,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
+    ) -> Result<Picks> {
+        let table = self.step_for(rows).table;
+        let tail = self.linked.tables[table].tails[steps.tail as usize].clone();
+        self.linked.executor.run(table, tail.into(), 1)?;
+        Picks::ask(&mut self.linked, sequences, steps)
+    }
+
     /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
     /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
     pub(super) fn check(
