@@ -1,15 +1,16 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Picking, Request, Wanted};
+use super::request::{Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, wait, write_picking, write_rows,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_picking,
+    write_rows,
 };
 use super::sequence::Apart;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
-use crate::model::{Linked, TableId};
-use crate::op::table::{Place, Tail};
+use crate::model::{Linked, STEP_ROWS_MAX, TableId};
+use crate::op::table::Place;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +49,7 @@ impl Engine {
                 rows: found.tokens as usize,
             })
             .collect();
-        if linked.apart() && linked.facts.sequences > 1 {
+        if linked.apart() && linked.facts.speculates {
             // The mat-vec of one row sums in another order than the mat-mat of several there:
             // without it a sequence gets the same bits in any company.
             steps.remove(0);
@@ -80,7 +81,7 @@ impl Engine {
     /// for one sequence is not computed as several are.
     fn rows_of_runs(&self) -> Result<[usize; 2]> {
         let batch = self.linked.at(TableId::Batch)?;
-        let together = !self.linked.apart() || self.linked.facts.sequences > 1;
+        let together = self.linked.facts.speculates;
         let steps = self
             .steps
             .last()
@@ -228,7 +229,8 @@ impl Engine {
             tokens: &request.sequence.tokens()[run.clone()],
         };
         self.logits_of.clear();
-        pass(&mut self.linked, &mut self.state, (table, 0..end), &stretch)?;
+        let cmds = (0..end).into();
+        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
         wait(&mut self.linked)?;
         request.fed = run.end;
         if table == batch && last {
@@ -290,9 +292,7 @@ impl Engine {
     /// Picks the token behind the logits that feeding a request has left.
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
-        let picking = request.picking.as_ref();
-        let tail = picking.map_or(Tail::Greedy, |picking| picking.tail);
-        let tells = picking.map_or(Tells::Nothing, Picking::tells);
+        let (tail, tells) = (request.tail(), request.tells());
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
@@ -300,7 +300,7 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
-        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
+        let picks = Picks::ask(&mut self.linked, from, Submission { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -317,7 +317,7 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Steps,
+        steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
@@ -327,6 +327,27 @@ impl Engine {
         let cmds = self.linked.tables[table].pass(steps.tail);
         self.linked.executor.run(table, cmds, steps.times)?;
         Picks::ask(&mut self.linked, sequences, steps)
+    }
+
+    /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
+    /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
+    pub(super) fn check(
+        &mut self,
+        request: &Request,
+        tokens: &[u32],
+    ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
+        let start = request.fed;
+        let tail = request.tail();
+        self.grow(request.seat, start, start + tokens.len())?;
+        let table = self.step_for(tokens.len()).table;
+        let stretch = Stretch {
+            sequence: request.seat,
+            start,
+            tokens,
+        };
+        let cmds = self.linked.tables[table].pass(tail);
+        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
+        read_picked(&mut self.linked, tokens.len(), start)
     }
 
     /// Waits for what was picked.

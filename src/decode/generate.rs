@@ -4,8 +4,9 @@ use super::mail::News;
 use super::request::{End, Picking, Wanted};
 use super::rows::PICKS_MAX;
 use super::sampling::tail;
+use super::speculate::Guesser;
 use super::steering::Steering;
-use super::{Sampling, Session};
+use super::{Guesses, Sampling, Session, Speculate};
 use crate::error::{Result, bail};
 use crate::exec::state::{LogProbs, STOPS_MAX};
 use crate::op::table::BIASES_MAX;
@@ -42,6 +43,8 @@ pub struct Generate {
     /// Has every piece tell how likely its token was, and so many of the likeliest,
     /// [`Generate::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
     pub log_probs: Option<u32>,
+    /// Where guesses at the next tokens come from.
+    pub speculate: Speculate,
 }
 
 impl Generate {
@@ -168,6 +171,8 @@ pub struct Stats {
     /// How much of that the host spent on handing chains to the device; `None` where they are done by
     /// then, as on a CPU.
     pub submitting: Option<Duration>,
+    /// Guesses that were made at tokens, and those of them that were right.
+    pub guesses: Guesses,
     /// Why it ended.
     pub finish: Finish,
 }
@@ -201,6 +206,7 @@ impl Session {
     /// As [`Session::generate`].
     pub fn answer(&mut self, options: &Generate) -> Result<Answer<'_>> {
         options.check()?;
+        options.speculate.check(&self.model)?;
         self.check_sequence()?;
         let known = self.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
@@ -222,6 +228,7 @@ impl Session {
             begun: Instant::now(),
             took: Duration::ZERO,
             submitting: Duration::ZERO,
+            guesses: Guesses::default(),
             session: self,
         };
         answer.begin();
@@ -262,6 +269,7 @@ pub struct Answer<'s> {
     begun: Instant,
     took: Duration,
     submitting: Duration,
+    guesses: Guesses,
 }
 
 impl Answer<'_> {
@@ -278,8 +286,24 @@ impl Answer<'_> {
             steering: self.steering.clone(),
             limit: self.limit - self.picked,
             chain: Chain::new(self.options.chain, longest),
+            guesser: self.guesser(),
         };
         self.session.start(Some(picking), Wanted::Nothing);
+    }
+
+    /// What makes guesses, where the model's tables can check them.
+    fn guesser(&self) -> Option<Guesser> {
+        let Generate {
+            speculate,
+            sampling,
+            log_probs,
+            ..
+        } = &self.options;
+        let facts = self.session.facts();
+        // What goes from token to token with a sequence cannot come of several at once.
+        let at_once = log_probs.is_none() && sampling.mirostat_tau == 0.0;
+        let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
+        (facts.speculates && at_once).then(guesser).flatten()
     }
 
     /// Waits for the next piece; `None` behind the last one.
@@ -345,6 +369,7 @@ impl Answer<'_> {
     fn end(&mut self, mut end: End) -> Result<()> {
         self.session.take_back(&mut end);
         self.submitting += end.submitting;
+        self.guesses += end.guesses;
         self.took = self.begun.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);
@@ -398,6 +423,7 @@ impl Answer<'_> {
                 self.begun.elapsed()
             },
             submitting: self.session.profile().runs_ahead.then_some(self.submitting),
+            guesses: self.guesses,
             finish: self.finish.unwrap_or(Finish::Callback),
         }
     }

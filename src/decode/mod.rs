@@ -18,6 +18,7 @@ mod sampling;
 mod scheduler;
 mod sequence;
 mod session;
+mod speculate;
 mod steering;
 
 pub use embed::Embed;
@@ -25,3 +26,4 @@ pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Sta
 pub use model::Model;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};
+pub use speculate::{Guesses, Speculate};

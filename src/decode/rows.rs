@@ -5,8 +5,7 @@ use crate::error::Result;
 use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{Linked, STEP_ROWS_MAX};
-use crate::op::table::{BIASES_MAX, Place, Tail};
-use std::ops::Range;
+use crate::op::table::{BIASES_MAX, Cmds, Place, Tail};
 
 /// Tokens that stand one behind the other in a sequence.
 pub(super) struct Stretch<'a> {
@@ -21,7 +20,7 @@ pub(super) struct Stretch<'a> {
 pub(super) fn pass(
     model: &mut Linked,
     state: &mut [u8],
-    (table, cmds): (usize, Range<usize>),
+    (table, cmds): (usize, Cmds),
     stretch: &Stretch<'_>,
 ) -> Result<()> {
     let &Stretch {
@@ -40,7 +39,7 @@ pub(super) fn pass(
         ..Row::default()
     });
     write_rows(model, state, rows)?;
-    model.executor.run(table, cmds.into(), 1)
+    model.executor.run(table, cmds, 1)
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
@@ -72,9 +71,28 @@ pub(super) fn write_rows(
     Ok(live)
 }
 
+/// Reads what a pass of `count` tokens of one sequence from position `start` on has picked behind each,
+/// and each row's `done`.
+pub(super) fn read_picked(
+    model: &mut Linked,
+    count: usize,
+    start: usize,
+) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
+    let mut bytes = [0; STEP_ROWS_MAX as usize * size_of::<Row>()];
+    let bytes = &mut bytes[..count * size_of::<Row>()];
+    model.executor.read(Place::State, ROWS_OFFSET, bytes)?;
+    let mut picked = [(0, 0); STEP_ROWS_MAX as usize];
+    for row in bytes.chunks_exact(size_of::<Row>()) {
+        // Those that are done have changed places.
+        let row: Row = bytemuck::pod_read_unaligned(row);
+        picked[row.position as usize - start - 1] = (row.token, row.done);
+    }
+    Ok(picked)
+}
+
 /// Steps that are submitted together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Steps {
+pub(super) struct Submission {
     pub(super) tail: Tail,
     /// How many: a place has the probabilities of one step, so that those that tell them are alone.
     pub(super) times: u32,
@@ -119,7 +137,7 @@ impl Picks {
     pub(super) fn ask(
         model: &mut Linked,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
-        steps: Steps,
+        steps: Submission,
     ) -> Result<Self> {
         let context = model.facts.context as usize;
         let times = (steps.times as usize).min(context);

@@ -107,5 +107,6 @@ pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) 
         chunk,
         embeddings: options.embeddings,
         samplers: options.samplers()?,
+        steps: options.steps,
     })
 }
