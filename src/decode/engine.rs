@@ -3,7 +3,7 @@
 use super::kv::{Edits, Kind, Kv};
 use super::request::{Picking, Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, read_picked, wait, write_picking,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, Tells, pass, read_picked, wait, write_picking,
     write_rows,
 };
 use super::sequence::Apart;
@@ -302,7 +302,7 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
-        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
+        let picks = Picks::ask(&mut self.linked, from, Submission { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -319,7 +319,7 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Steps,
+        steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
@@ -350,7 +350,7 @@ impl Engine {
     pub(super) fn step_picks(
         &mut self,
         rows: usize,
-        steps: Steps,
+        steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;

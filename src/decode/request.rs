@@ -158,6 +158,12 @@ impl Request {
         picking.map_or(Tail::Greedy, |picking| picking.tail)
     }
 
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        let picking = self.picking.as_ref();
+        picking.map_or(Tells::Nothing, Picking::tells)
+    }
+
     /// What makes guesses for it.
     pub(super) fn guesser(&self) -> Option<&Guesser> {
         self.picking.as_ref()?.guesser.as_ref()

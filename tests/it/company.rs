@@ -13,7 +13,7 @@ use tabla::{
 enum Deed {
     Prefill(Vec<u32>),
     /// So many tokens came.
-    Generate(Sampling, u32),
+    Generate(Box<Generate>, u32),
     Truncate(usize),
     /// It went on as a copy of itself.
     Fork,
@@ -47,32 +47,71 @@ fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
     prompt
 }
 
-fn sampling(random: &mut Random) -> Sampling {
-    match below(random, 3) {
+/// Unlike samplers, of each tail.
+fn how(random: &mut Random, vocab: u32) -> Generate {
+    let seed = u64::from(random.word());
+    let usual = Sampling {
+        seed,
+        ..Sampling::default()
+    };
+    let warm = Sampling {
+        temperature: 1.3,
+        top_k: 0,
+        repeat_penalty: 1.1,
+        ..usual
+    };
+    let mut how = Generate {
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    how.sampling = match below(random, 7) {
         0 => Sampling::GREEDY,
-        1 => Sampling {
-            seed: u64::from(random.word()),
-            ..Sampling::default()
+        1 => usual,
+        2 => warm,
+        3 => Sampling {
+            mirostat_tau: 4.0,
+            ..warm
         },
-        _ => Sampling {
-            temperature: 1.3,
-            top_k: 0,
-            repeat_penalty: 1.1,
-            seed: 5,
-            ..Sampling::default()
+        4 => Sampling {
+            dry_multiplier: 2.0,
+            dry_allowed_length: 1,
+            xtc_probability: 0.5,
+            ..warm
         },
-    }
+        5 => {
+            let bias = |i: u32| {
+                (
+                    i % vocab,
+                    if i.is_multiple_of(2) {
+                        2.0
+                    } else {
+                        f32::NEG_INFINITY
+                    },
+                )
+            };
+            how.logit_bias = (0..40).map(|_| bias(random.word())).collect();
+            Sampling::GREEDY
+        }
+        _ => {
+            how.log_probs = Some(5);
+            Sampling {
+                typical_p: 0.9,
+                top_n_sigma: 2.0,
+                dynatemp_range: 0.5,
+                ..warm
+            }
+        }
+    };
+    how
 }
 
 /// Generates, and says how many tokens came: some answers are cancelled, some are left.
-fn generate(session: &mut Session, random: &mut Random, sampling: Sampling) -> u32 {
+fn generate(session: &mut Session, random: &mut Random, how: &Generate) -> u32 {
     let before = session.tokens().len();
     let how = Generate {
-        sampling,
         max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
         chain: u32::try_from(below(random, 5)).expect("small"),
-        ignore_stops: true,
-        ..Generate::default()
+        ..how.clone()
     };
     let (cancel, end, cancels) = (
         session.canceller(),
@@ -114,10 +153,10 @@ fn live(model: &Model, seed: usize, count: usize) -> Life {
                 Deed::Prefill(prompt)
             }
             3..6 if length > 0 && room > 0 => {
-                let sampling = sampling(&mut random);
-                match generate(&mut session, &mut random, sampling) {
+                let how = how(&mut random, vocab);
+                match generate(&mut session, &mut random, &how) {
                     0 => continue,
-                    picked => Deed::Generate(sampling, picked),
+                    picked => Deed::Generate(Box::new(how), picked),
                 }
             }
             6 if length > 1 => {
@@ -161,12 +200,10 @@ fn live_alone(model: Model, deeds: &[Deed]) -> Session {
     for deed in deeds {
         match deed {
             Deed::Prefill(prompt) => session.prefill(prompt, &mut |_, _| {}).expect("it fits"),
-            Deed::Generate(sampling, count) => {
+            Deed::Generate(how, count) => {
                 let how = Generate {
-                    sampling: *sampling,
                     max_tokens: *count,
-                    ignore_stops: true,
-                    ..Generate::default()
+                    ..Generate::clone(how)
                 };
                 session
                     .generate(&how, &mut |_| Flow::Continue)

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, so that the library is linked once.
 
+mod answers;
 mod arch_errors;
 mod archs;
 mod batch;
