@@ -15,6 +15,7 @@ mod model;
 mod request;
 mod rows;
 mod sampling;
+mod saved;
 mod scheduler;
 mod sequence;
 mod session;

@@ -10,14 +10,15 @@ mod catalog;
 mod chat;
 mod compare;
 mod device;
+mod digest;
 mod embedding;
 mod hf;
 mod hidden;
 mod inspect;
 mod memory;
-mod output;
 #[cfg(test)]
 mod parity;
+mod provenance;
 mod quantize;
 mod reshape;
 mod split;
@@ -190,9 +191,11 @@ pub(crate) fn load(
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
+    let provenance = provenance::of(&build, options);
     let Build {
         catalog, profile, ..
     } = build;
+    let file = Arc::clone(&catalog.model().file);
     let embedding = embedding::read(catalog.model())?;
     let program = Program {
         tables: tables.clone(),
@@ -211,6 +214,8 @@ pub(crate) fn load(
         embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
+        digest: Arc::new(move || digest::of(&file)),
+        provenance,
         facts,
     })
 }
@@ -219,7 +224,7 @@ pub(crate) fn load(
 #[derive(Debug)]
 struct Opened {
     /// Metadata in the keys of GGUF files, and the tensors as they are stored.
-    file: Directory,
+    file: Arc<Directory>,
     /// What stands beside safetensors.
     folder: Option<hf::Folder>,
 }
@@ -253,6 +258,7 @@ fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         file.metadata = found.metadata()?;
         folder = Some(found);
     }
+    let file = Arc::new(file);
     Ok(Opened { file, folder })
 }
 
