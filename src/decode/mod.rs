@@ -19,9 +19,11 @@ mod saved;
 mod scheduler;
 mod sequence;
 mod session;
+mod speculate;
 
 pub use embed::Embed;
 pub use generate::{Answer, Finish, Flow, Generate, Overflow, Piece, Stats};
 pub use model::Model;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};
+pub use speculate::{Guesses, Speculate};

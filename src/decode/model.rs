@@ -31,8 +31,19 @@ struct Shared {
     #[cfg(feature = "gpu")]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
+    role: OnceLock<Role>,
     inbox: Arc<Inbox>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a model is to others once there are drafts: its thread waits for that of its draft model, so
+/// that none is both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Others draft for it.
+    Target,
+    /// It drafts for others.
+    Draft,
 }
 
 impl Model {
@@ -56,6 +67,7 @@ impl Model {
             #[cfg(feature = "gpu")]
             gpu: linked.executor.gpu().cloned(),
             sessions: AtomicU64::new(0),
+            role: OnceLock::new(),
             inbox: Arc::clone(&inbox),
             thread: None,
         };
@@ -142,6 +154,11 @@ impl Model {
     /// A number that no other session of it has.
     pub(super) fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Gives it a role, which it keeps. Returns whether it has it.
+    pub(super) fn takes(&self, role: Role) -> bool {
+        *self.0.role.get_or_init(|| role) == role
     }
 
     /// Hands a request to its thread, which ends it whatever happens.

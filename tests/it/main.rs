@@ -29,6 +29,7 @@ mod saved;
 mod scratch;
 mod sessions;
 mod shift;
+mod speculate;
 mod tables;
 mod ternary;
 mod tokenizer;

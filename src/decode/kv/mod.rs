@@ -84,7 +84,7 @@ impl Kv {
         Self {
             table: vec![0; seats * (entries + ring)],
             pools: Pools::new(layout.whole_pool, layout.ringed_pool),
-            prefixes: Prefixes::new(layout.whole_pool as usize),
+            prefixes: Prefixes::new(layout.kept as usize),
             seats: (0..seats).map(|_| seat()).collect(),
             path: Path::with_room(entries),
             layout,

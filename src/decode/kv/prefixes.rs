@@ -44,7 +44,7 @@ impl Node {
 /// The tree. It holds the pages of its nodes.
 #[derive(Debug)]
 pub(super) struct Prefixes {
-    /// Room for as many nodes as there are pages, taken once.
+    /// Room for all nodes, taken once.
     nodes: Vec<Node>,
     free: Vec<Id>,
 }
@@ -85,7 +85,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl Prefixes {
-    /// An empty tree for so many pages.
+    /// An empty tree, of so many pages at most.
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
@@ -217,8 +217,8 @@ impl Prefixes {
                     child
                 }
                 _ => {
-                    let Some(child) = self.free.pop() else {
-                        return;
+                    let Some(child) = self.room(at, pools) else {
+                        break;
                     };
                     let sibling = self.node(at).child;
                     let node = self.node_mut(child);
@@ -232,6 +232,18 @@ impl Prefixes {
             };
         }
         self.touch(at);
+    }
+
+    /// A free node, or that of the page that was used the longest ago, which is none of those in front
+    /// of `at`.
+    fn room(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
+        if self.free.is_empty() {
+            self.touch(at);
+            if self.node(ROOT).later != at {
+                self.forget_one(pools);
+            }
+        }
+        self.free.pop()
     }
 
     /// Puts a node and those in front of it to the front of the list, a parent before its child.
@@ -400,6 +412,27 @@ mod tests {
         let Rig { tree, pools, .. } = &mut rig;
         assert!(!tree.forget_one(pools), "nothing is left");
         assert_eq!((pools.whole.free(), pools.ringed.free()), (16, 16));
+    }
+
+    #[test]
+    fn a_full_tree_forgets_for_whoever_comes() {
+        let mut rig = Rig::new(16);
+        rig.tree = Prefixes::new(3);
+        let [a, b] = [1, 1000].map(|seed| keys(seed, 128));
+        rig.leave_behind(&a);
+        rig.leave_behind(&b);
+        assert_eq!([&a, &b].map(|keys| rig.known(keys)), [64, 128]);
+        // Of one that has no room whole, the beginning stays.
+        let long = keys(2000, 300);
+        rig.leave_behind(&long);
+        assert_eq!([&a, &b, &long].map(|keys| rig.known(keys)), [0, 0, 192]);
+        rig.leave_behind(&long);
+        assert_eq!((rig.known(&long), rig.tree.pages_held()), (192, 3));
+        assert_eq!(rig.pools.whole.free(), 16 - 3);
+        rig.tree = Prefixes::new(0);
+        rig.pools = Pools::new(16, 16);
+        rig.leave_behind(&a);
+        assert_eq!((rig.known(&a), rig.pools.whole.free()), (0, 16));
     }
 
     #[test]
