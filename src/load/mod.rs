@@ -211,7 +211,7 @@ pub(crate) fn load(
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
-    let provenance = provenance::of(&build, options);
+    let provenance = provenance::of(&build, &facts, options);
     let Build {
         catalog, profile, ..
     } = build;

@@ -5,11 +5,12 @@ use super::Options;
 use super::build::Build;
 use crate::device::{DeviceKind, Precision};
 use crate::exec::Tensors;
+use crate::model::Facts;
 use crate::op::shaders::SOURCES;
 use blake3::Hasher;
 
 /// A line for each thing.
-pub(super) fn of(build: &Build, options: &Options) -> String {
+pub(super) fn of(build: &Build, facts: &Facts, options: &Options) -> String {
     let profile = &build.profile;
     let precision = match options.precision {
         Precision::Fast => "fast",
@@ -27,12 +28,8 @@ pub(super) fn of(build: &Build, options: &Options) -> String {
     let ropes = ropes.map(|at| build.catalog.constant(at));
     lines.push(format!("frequencies {}", short(ropes)));
     if profile.kind == DeviceKind::Gpu {
-        // A CPU has the same bits in chunks of any size and in any company.
-        let company = if build.cache.sequences > 1 {
-            "several"
-        } else {
-            "one"
-        };
+        // A CPU has the same bits in chunks of any size and steps of any width.
+        let steps = if facts.speculates { "wide" } else { "lone" };
         let kernels = format!("{:?} {:?}", profile.forms, profile.choices);
         let sources = SOURCES.iter().flat_map(|(name, text)| [*name, *text]);
         let sources = sources.chain([&*kernels]).map(str::as_bytes);
@@ -43,7 +40,7 @@ pub(super) fn of(build: &Build, options: &Options) -> String {
             format!("fusion {}", profile.fusion.name()),
             format!("attention {}", profile.attention_part),
             format!("chunk {}", build.chunk),
-            format!("sequences {company}"),
+            format!("steps {steps}"),
         ]);
         if let Some(folder) = &options.shader_folder {
             lines.push(format!("shaders {}", folder.display()));

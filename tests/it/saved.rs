@@ -5,8 +5,8 @@ use crate::scratch::Folder;
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::{
-    DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Sampling, Session, Source,
-    WeightMemory,
+    DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Replay, Sampling, Session,
+    Source, Steps, WeightMemory,
 };
 
 fn load(name: &str, options: &Options) -> Model {
@@ -175,8 +175,53 @@ fn another_cache_takes_the_tokens_alone() {
         ..cpu(500)
     };
     let other = load("quant_q8_0.gguf", &others);
-    let session = Session::load(other, &path).expect("it is of this model");
+    let mut session = Session::load(other, &path).expect("it is of this model");
     assert_eq!(passes(&session), 0);
+    let mut wanted = prefilled(&load("quant_q8_0.gguf", &others), &tokens);
+    assert_eq!(logits(&mut session), logits(&mut wanted));
+    // Where no prefix stays, none comes in.
+    let none = Options {
+        prefix_bytes: Some(0),
+        ..cpu(300)
+    };
+    let other = load("quant_q8_0.gguf", &none);
+    let session = Session::load(other, &path).expect("it is of this model");
+    assert_eq!(passes(&session), 9);
+}
+
+#[test]
+fn on_a_gpu_the_tables_have_to_be_the_same() {
+    if !has_gpu() {
+        return;
+    }
+    let folder = Folder::new("saved-tables");
+    let path = folder.0.join("session");
+    let lone = Options {
+        device: DeviceChoice::Gpu,
+        ..cpu(128)
+    };
+    let with = |change: fn(&mut Options)| {
+        let mut options = lone.clone();
+        change(&mut options);
+        load("quant_q8_0.gguf", &options)
+    };
+    let session = prefilled(&load("quant_q8_0.gguf", &lone), &text(64));
+    session.save(&path).expect("it can be saved");
+    let changes: [(fn(&mut Options), u32); 7] = [
+        (|_| {}, 0),
+        (|o| o.context = 200, 0),
+        (|o| o.steps = Steps::Wide, 4),
+        (|o| o.sequences = 2, 4),
+        (|o| o.chunk_tokens = 32, 2),
+        (|o| o.replay = Replay::Encoded, 4),
+        (|o| o.device = DeviceChoice::Cpu, 4),
+    ];
+    for (at, (change, computed)) in changes.into_iter().enumerate() {
+        let mut other = Session::load(with(change), &path).expect("it is of this model");
+        assert_eq!(passes(&other), computed, "change {at}");
+        let wanted = logits(&mut prefilled(&with(change), &text(64)));
+        assert_eq!(logits(&mut other), wanted, "change {at}");
+    }
 }
 
 #[test]
