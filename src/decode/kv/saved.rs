@@ -113,6 +113,7 @@ mod tests {
             window: 100,
             whole_pool: pages,
             ringed_pool: pages,
+            kept: pages,
         };
         Kv::new(1, layout)
     }
