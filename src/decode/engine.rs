@@ -1,15 +1,16 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Request, Wanted};
+use super::request::{Picking, Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, pass, read_picked, wait, write_rows, write_sampler,
+    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, read_picked, wait, write_picking,
+    write_rows,
 };
 use super::sequence::Apart;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{Linked, STEP_ROWS_MAX, TableId};
-use crate::op::table::{Place, Tail};
+use crate::op::table::Place;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -127,7 +128,7 @@ impl Engine {
         let bytes = bytemuck::cast_slice(history);
         self.linked.executor.write(Place::History, offset, bytes)?;
         if let Some(picking) = &request.picking {
-            write_sampler(&mut self.linked, seat, &picking.sampler)?;
+            write_picking(&mut self.linked, seat, picking)?;
         }
         Ok(())
     }
@@ -292,13 +293,16 @@ impl Engine {
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
         let tail = request.tail();
+        let picking = request.picking.as_ref();
+        let tells = picking.map_or(Tells::Nothing, Picking::tells);
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
         let cmds = self.linked.tables[table].tails[tail as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
-        let picks = Picks::ask(&mut self.linked, from, 1)?;
+        let times = 1;
+        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -315,16 +319,16 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        (tail, times): (Tail, u32),
-        sequences: impl Iterator<Item = (u32, usize)>,
+        steps: Steps,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
-        let cmds = self.linked.tables[table].pass(tail);
-        self.linked.executor.run(table, cmds, times)?;
-        Picks::ask(&mut self.linked, sequences, times)
+        let cmds = self.linked.tables[table].pass(steps.tail);
+        self.linked.executor.run(table, cmds, steps.times)?;
+        Picks::ask(&mut self.linked, sequences, steps)
     }
 
     /// One pass of the last token of a request and of guesses at what follows it, which stand behind it

@@ -20,9 +20,10 @@ mod scheduler;
 mod sequence;
 mod session;
 mod speculate;
+mod steering;
 
 pub use embed::Embed;
-pub use generate::{Answer, Finish, Flow, Generate, Overflow, Piece, Stats};
+pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
 pub use model::Model;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};

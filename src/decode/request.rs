@@ -2,12 +2,15 @@
 
 use super::generate::{Chain, Finish};
 use super::mail::Mail;
+use super::rows::Tells;
+use super::sampling::tail;
 use super::sequence::Sequence;
 use super::session::Cancel;
 use super::speculate::Guesser;
+use super::steering::Steering;
 use super::{Guesses, Sampling};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::Sampler;
+use crate::exec::state::{LogProbs, Sampler};
 use crate::op::table::Tail;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +20,8 @@ use std::time::Duration;
 pub(super) struct Picking {
     /// As the device has it.
     pub(super) sampler: Sampler,
+    /// What it has beside numbers.
+    pub(super) steering: Steering,
     /// The tail of tables that picks so.
     pub(super) tail: Tail,
     /// Tokens at most; the context ends it in any case.
@@ -94,12 +99,22 @@ pub(super) struct End {
 impl Picking {
     /// One token.
     pub(super) fn one(sampling: &Sampling) -> Self {
+        let sampler = sampling.sampler(&[]);
         Self {
-            sampler: sampling.sampler(&[]),
-            tail: sampling.tail(),
+            tail: tail(&sampler),
+            sampler,
+            steering: Steering::default(),
             limit: 1,
             chain: Chain::new(1, 1),
             guesser: None,
+        }
+    }
+
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        match self.sampler.log_probs {
+            0 => Tells::Nothing,
+            _ => Tells::LogProbs,
         }
     }
 }
@@ -142,6 +157,13 @@ impl Request {
         if let Some(picking) = &mut self.picking {
             picking.guesser = Some(guesser);
         }
+    }
+
+    /// Hands its session the tokens behind the first `before`, which were just picked.
+    pub(super) fn take(&mut self, before: usize, log_probs: Option<LogProbs>) {
+        self.fed = self.sequence.len() - 1;
+        self.picked += self.sequence.len() - before;
+        self.mail.pick(&self.sequence.tokens()[before..], log_probs);
     }
 
     /// Tokens that may still be picked.

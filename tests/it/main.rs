@@ -24,6 +24,7 @@ mod npy;
 mod pages;
 mod parity;
 mod real;
+mod samplers;
 mod sampling;
 mod saved;
 mod scratch;
