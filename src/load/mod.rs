@@ -226,16 +226,15 @@ pub(crate) fn load(
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
     let provenance = provenance::of(&build, &facts, options);
-    let Build {
-        catalog, profile, ..
-    } = build;
-    let file = Arc::clone(&catalog.model().file);
-    let embedding = embedding::read(catalog.model())?;
+    let file = Arc::clone(&build.catalog.model().file);
+    let embedding = embedding::read(build.catalog.model())?;
     let program = Program {
         tables: tables.clone(),
-        tensors: catalog,
+        tensors: build.catalog,
     };
-    let mut executor = s.run(Stage::Buffers, || device.link(program, profile, &cache))?;
+    let mut executor = s.run(Stage::Buffers, || {
+        device.link(program, build.profile, &cache)
+    })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();

@@ -6,7 +6,7 @@ use std::path::Path;
 use tabla::dtype::DType;
 use tabla::{
     DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Replay, Sampling, Session,
-    Source, Steps, WeightMemory,
+    Source, StepTables, WeightMemory,
 };
 
 fn load(name: &str, options: &Options) -> Model {
@@ -210,7 +210,7 @@ fn on_a_gpu_the_tables_have_to_be_the_same() {
     let changes: [(fn(&mut Options), u32); 7] = [
         (|_| {}, 0),
         (|o| o.context = 200, 0),
-        (|o| o.steps = Steps::Wide, 4),
+        (|o| o.steps = StepTables::Wide, 4),
         (|o| o.sequences = 2, 4),
         (|o| o.chunk_tokens = 32, 2),
         (|o| o.replay = Replay::Encoded, 4),
