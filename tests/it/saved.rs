@@ -189,6 +189,9 @@ fn another_cache_takes_the_tokens_alone() {
     assert_eq!(passes(&session), 9);
 }
 
+/// What is different, and the passes that 64 tokens go through then.
+type Change = (fn(&mut Options), u32);
+
 #[test]
 fn on_a_gpu_the_tables_have_to_be_the_same() {
     if !has_gpu() {
@@ -207,7 +210,7 @@ fn on_a_gpu_the_tables_have_to_be_the_same() {
     };
     let session = prefilled(&load("quant_q8_0.gguf", &lone), &text(64));
     session.save(&path).expect("it can be saved");
-    let changes: [(fn(&mut Options), u32); 7] = [
+    let changes: [Change; 7] = [
         (|_| {}, 0),
         (|o| o.context = 200, 0),
         (|o| o.steps = StepTables::Wide, 4),
