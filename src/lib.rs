@@ -31,6 +31,7 @@ mod capi;
 mod decode;
 mod load;
 mod model;
+mod output;
 
 pub use decode::{
     Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb, Model, Overflow, Piece,

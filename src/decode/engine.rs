@@ -1,9 +1,9 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Picking, Request, Wanted};
+use super::request::{Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, Submission, Tells, pass, read_picked, wait, write_picking,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_picking,
     write_rows,
 };
 use super::sequence::Apart;
@@ -293,8 +293,7 @@ impl Engine {
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
         let tail = request.tail();
-        let picking = request.picking.as_ref();
-        let tells = picking.map_or(Tells::Nothing, Picking::tells);
+        let tells = request.tells();
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;

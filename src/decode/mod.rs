@@ -16,6 +16,7 @@ mod model;
 mod request;
 mod rows;
 mod sampling;
+mod saved;
 mod scheduler;
 mod sequence;
 mod session;

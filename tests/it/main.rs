@@ -27,6 +27,7 @@ mod parity;
 mod real;
 mod samplers;
 mod sampling;
+mod saved;
 mod scratch;
 mod sessions;
 mod shift;
