@@ -5,6 +5,7 @@ use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::logits::LogitsArgs;
+use crate::perplexity::PerplexityArgs;
 use crate::quantize::{self, Choice};
 use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::trace::TraceArgs;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     /// Turns texts into embeddings
     Embed(EmbedArgs),
+    /// Says how well a model predicts a text
+    Perplexity(PerplexityArgs),
     /// Turns text into token ids
     Tokenize(TokenizeArgs),
     /// Turns token ids into text

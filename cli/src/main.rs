@@ -17,6 +17,7 @@ mod logits;
 mod npy;
 mod open;
 mod parallel;
+mod perplexity;
 mod probe;
 mod prompt;
 mod pull;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Logits(args)) => logits::run(args),
         Some(Command::Embed(args)) => embed::run(args),
+        Some(Command::Perplexity(args)) => perplexity::run(args),
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),

@@ -175,6 +175,11 @@ impl Progress {
         }
     }
 
+    /// Says something else in front of the bar.
+    pub(crate) fn says(&self, what: &str) {
+        self.bar.set_message(one_line(what));
+    }
+
     /// How many steps are done.
     pub(crate) fn position(&self) -> u64 {
         self.bar.position()

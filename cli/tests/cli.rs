@@ -4,6 +4,8 @@
 mod bench;
 #[path = "cli/embed.rs"]
 mod embed;
+#[path = "cli/perplexity.rs"]
+mod perplexity;
 #[path = "cli/trace.rs"]
 mod trace;
 #[path = "cli/tune.rs"]

@@ -16,6 +16,7 @@ mod request;
 mod rows;
 mod sampling;
 mod scheduler;
+mod score;
 mod sequence;
 mod session;
 

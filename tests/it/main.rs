@@ -25,6 +25,7 @@ mod pages;
 mod parity;
 mod real;
 mod sampling;
+mod score;
 mod scratch;
 mod sessions;
 mod shift;
