@@ -310,7 +310,8 @@ mod tests {
     #[test]
     fn the_error_is_that_of_the_mean() {
         let mut sums = Sums::default();
-        [-1.0, -3.0].map(|score| sums.add(score));
+        sums.add(-1.0);
+        sums.add(-3.0);
         let perplexity = 2.0f64.exp();
         assert!((sums.perplexity() - perplexity).abs() < 1e-12);
         // The variance is 1, of two tokens.
