@@ -33,7 +33,8 @@ mod load;
 mod model;
 
 pub use decode::{
-    Answer, Cancel, Embed, Finish, Flow, Generate, Model, Overflow, Piece, Sampling, Session, Stats,
+    Answer, Cancel, Embed, Finish, Flow, Generate, Model, Overflow, Piece, Rerank, Sampling,
+    Session, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};

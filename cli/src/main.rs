@@ -22,11 +22,13 @@ mod probe;
 mod prompt;
 mod pull;
 mod quantize;
+mod rerank;
 mod roofline;
 mod run;
 mod sampling;
 mod table;
 mod terminal;
+mod texts;
 mod tokenize;
 mod trace;
 mod tune;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Logits(args)) => logits::run(args),
         Some(Command::Embed(args)) => embed::run(args),
+        Some(Command::Rerank(args)) => rerank::run(args),
         Some(Command::Perplexity(args)) => perplexity::run(args),
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),

@@ -8,6 +8,8 @@ mod chat;
 mod embed;
 #[path = "cli/perplexity.rs"]
 mod perplexity;
+#[path = "cli/rerank.rs"]
+mod rerank;
 #[path = "cli/trace.rs"]
 mod trace;
 #[path = "cli/tune.rs"]

@@ -24,6 +24,7 @@ mod npy;
 mod pages;
 mod parity;
 mod real;
+mod rerank;
 mod sampling;
 mod score;
 mod scratch;

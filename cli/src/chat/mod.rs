@@ -239,6 +239,8 @@ impl Chat<'_> {
     /// Answers the last message. Only what the session has not seen is fed: the tokens that the
     /// conversation begins with as before stay where they are.
     fn answer(&mut self) -> Result<Finish, Failure> {
+        // What stopped the answer before this one may not have been heeded.
+        self.session.forget_cancel();
         terminal::catch_interrupt(self.session.canceller())?;
         let model = self.session.model().clone();
         let conversation = self.conversation();
