@@ -64,6 +64,8 @@ pub struct Facts {
     pub vocab: u32,
     /// Sequences that the KV cache holds.
     pub sequences: u32,
+    /// Whether guesses at tokens can be checked: their rows are computed as lone ones are.
+    pub speculates: bool,
     /// Positions of each that fit it.
     pub context: u32,
     /// Positions that the model was trained for.

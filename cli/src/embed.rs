@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use tabla::{Embed, Options, Pooling, Session};
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct EmbedArgs {
     #[command(flatten)]
     texts: TextsArgs,

@@ -2,11 +2,13 @@
 
 use super::kv::{Edits, Kind, Kv};
 use super::request::{Request, Wanted};
-use super::rows::{PICKS_MAX, Picked, Picks, Stretch, pass, wait, write_rows, write_sampler};
+use super::rows::{
+    PICKS_MAX, Picked, Picks, Stretch, pass, read_picked, wait, write_rows, write_sampler,
+};
 use super::sequence::Apart;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
-use crate::model::{Linked, TableId};
+use crate::model::{Linked, STEP_ROWS_MAX, TableId};
 use crate::op::table::{Place, Tail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ impl Engine {
                 rows: found.tokens as usize,
             })
             .collect();
-        if linked.apart() && linked.facts.sequences > 1 {
+        if linked.apart() && linked.facts.speculates {
             // The mat-vec of one row sums in another order than the mat-mat of several there:
             // without it a sequence gets the same bits in any company.
             steps.remove(0);
@@ -78,7 +80,7 @@ impl Engine {
     /// for one sequence is not computed as several are.
     fn rows_of_runs(&self) -> Result<[usize; 2]> {
         let batch = self.linked.at(TableId::Batch)?;
-        let together = !self.linked.apart() || self.linked.facts.sequences > 1;
+        let together = self.linked.facts.speculates;
         let steps = self
             .steps
             .last()
@@ -227,7 +229,8 @@ impl Engine {
             tokens: &request.sequence.tokens()[run.clone()],
         };
         self.logits_of.clear();
-        pass(&mut self.linked, &mut self.state, (table, 0..end), &stretch)?;
+        let cmds = (0..end).into();
+        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
         wait(&mut self.linked)?;
         request.fed = run.end;
         if table == batch && last {
@@ -296,10 +299,7 @@ impl Engine {
     /// Picks the token behind the logits that feeding a request has left.
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
-        let tail = request
-            .picking
-            .as_ref()
-            .map_or(Tail::Greedy, |picking| picking.tail);
+        let tail = request.tail();
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
@@ -333,6 +333,27 @@ impl Engine {
         let cmds = self.linked.tables[table].pass(tail);
         self.linked.executor.run(table, cmds, times)?;
         Picks::ask(&mut self.linked, sequences, times)
+    }
+
+    /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
+    /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
+    pub(super) fn check(
+        &mut self,
+        request: &Request,
+        tokens: &[u32],
+    ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
+        let start = request.fed;
+        let tail = request.tail();
+        self.grow(request.seat, start, start + tokens.len())?;
+        let table = self.step_for(tokens.len()).table;
+        let stretch = Stretch {
+            sequence: request.seat,
+            start,
+            tokens,
+        };
+        let cmds = self.linked.tables[table].pass(tail);
+        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
+        read_picked(&mut self.linked, tokens.len(), start)
     }
 
     /// Waits for what was picked.

@@ -3,7 +3,8 @@
 use super::mail::News;
 use super::request::{End, Picking, Wanted};
 use super::rows::PICKS_MAX;
-use super::{Sampling, Session};
+use super::speculate::Guesser;
+use super::{Guesses, Sampling, Session, Speculate};
 use crate::error::{Result, bail};
 use crate::exec::state::STOPS_MAX;
 use crate::text::{StopStrings, Utf8Stream};
@@ -28,6 +29,8 @@ pub struct Generate {
     pub stop: Vec<String>,
     /// What happens when the context is full.
     pub overflow: Overflow,
+    /// Where guesses at the next tokens come from.
+    pub speculate: Speculate,
 }
 
 impl Generate {
@@ -129,6 +132,8 @@ pub struct Stats {
     /// How much of that the host spent on handing chains to the device; `None` where they are done by
     /// then, as on a CPU.
     pub submitting: Option<Duration>,
+    /// Guesses that were made at tokens, and those of them that were right.
+    pub guesses: Guesses,
     /// Why it ended.
     pub finish: Finish,
 }
@@ -162,6 +167,7 @@ impl Session {
     /// As [`Session::generate`].
     pub fn answer(&mut self, options: &Generate) -> Result<Answer<'_>> {
         options.check()?;
+        options.speculate.check(&self.model)?;
         self.check_sequence()?;
         let known = self.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
@@ -181,6 +187,7 @@ impl Session {
             begun: Instant::now(),
             took: Duration::ZERO,
             submitting: Duration::ZERO,
+            guesses: Guesses::default(),
             session: self,
         };
         answer.begin();
@@ -218,6 +225,7 @@ pub struct Answer<'s> {
     begun: Instant,
     took: Duration,
     submitting: Duration,
+    guesses: Guesses,
 }
 
 impl Answer<'_> {
@@ -230,9 +238,22 @@ impl Answer<'_> {
             tail: self.options.sampling.tail(),
             limit: self.limit - self.picked,
             chain: Chain::new(self.options.chain, longest),
+            guesser: self.guesser(),
         };
         self.taken = self.session.tokens().len();
         self.session.start(Some(picking), Wanted::Nothing);
+    }
+
+    /// What makes guesses, where the model's tables can check them.
+    fn guesser(&self) -> Option<Guesser> {
+        let Generate {
+            speculate,
+            sampling,
+            ..
+        } = &self.options;
+        let facts = self.session.facts();
+        let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
+        facts.speculates.then(guesser).flatten()
     }
 
     /// Waits for the next piece; `None` behind the last one.
@@ -240,6 +261,10 @@ impl Answer<'_> {
     /// # Errors
     ///
     /// `Device` and `DeviceLost`. The answer has ended then.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot lend what it yields"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
         while self.finish.is_none() {
             match self.session.news(None) {
@@ -274,6 +299,7 @@ impl Answer<'_> {
     fn end(&mut self, mut end: End) -> Result<()> {
         self.session.take_back(&mut end);
         self.submitting += end.submitting;
+        self.guesses += end.guesses;
         self.took = self.begun.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);
@@ -327,6 +353,7 @@ impl Answer<'_> {
                 self.begun.elapsed()
             },
             submitting: self.session.profile().runs_ahead.then_some(self.submitting),
+            guesses: self.guesses,
             finish: self.finish.unwrap_or(Finish::Callback),
         }
     }

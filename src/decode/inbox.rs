@@ -9,7 +9,7 @@ use std::time::Duration;
 /// What comes to the scheduler.
 pub(super) enum Message {
     /// A sequence wants to be fed or to go on.
-    Start(Request),
+    Start(Box<Request>),
     /// Work on the engine itself, between two rounds.
     Call(Box<dyn FnOnce(&mut Engine) + Send>),
 }

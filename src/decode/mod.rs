@@ -20,6 +20,7 @@ mod scheduler;
 mod score;
 mod sequence;
 mod session;
+mod speculate;
 
 pub use embed::Embed;
 pub use generate::{Answer, Finish, Flow, Generate, Overflow, Piece, Stats};
@@ -27,3 +28,4 @@ pub use model::Model;
 pub use rerank::Rerank;
 pub use sampling::Sampling;
 pub use session::{Cancel, Session};
+pub use speculate::{Guesses, Speculate};

@@ -9,9 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Embedding, Facts, Linked, TableId};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// A model, ready. It is a handle: copies are the same model, from any thread.
@@ -28,8 +28,19 @@ struct Shared {
     #[cfg(feature = "gpu")]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
+    role: OnceLock<Role>,
     inbox: Arc<Inbox>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a model is to others once there are drafts: its thread waits for that of its draft model, so
+/// that none is both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Others draft for it.
+    Target,
+    /// It drafts for others.
+    Draft,
 }
 
 impl Model {
@@ -50,6 +61,7 @@ impl Model {
             #[cfg(feature = "gpu")]
             gpu: linked.executor.gpu().cloned(),
             sessions: AtomicU64::new(0),
+            role: OnceLock::new(),
             inbox: Arc::clone(&inbox),
             thread: None,
         };
@@ -115,9 +127,14 @@ impl Model {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Gives it a role, which it keeps. Returns whether it has it.
+    pub(super) fn takes(&self, role: Role) -> bool {
+        *self.0.role.get_or_init(|| role) == role
+    }
+
     /// Hands a request to its thread, which ends it whatever happens.
     pub(super) fn start(&self, request: Request) {
-        self.0.inbox.send(Message::Start(request));
+        self.0.inbox.send(Message::Start(Box::new(request)));
     }
 
     /// Has work done on the engine between two rounds, and waits for it.

@@ -1,11 +1,12 @@
 //! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
 
-use super::Sampling;
 use super::generate::{Chain, Finish};
 use super::mail::Mail;
 use super::score::LogProbs;
 use super::sequence::Sequence;
 use super::session::Cancel;
+use super::speculate::Guesser;
+use super::{Guesses, Sampling};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::Sampler;
 use crate::op::table::Tail;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How tokens are picked, and how many.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Picking {
     /// As the device has it.
     pub(super) sampler: Sampler,
@@ -23,6 +24,8 @@ pub(super) struct Picking {
     pub(super) limit: usize,
     /// How many come in one submission.
     pub(super) chain: Chain,
+    /// What makes guesses at them.
+    pub(super) guesser: Option<Guesser>,
 }
 
 /// What is read back of a sequence that goes through the model, and the room for it.
@@ -90,6 +93,7 @@ pub(super) struct End {
     pub(super) sequence: Sequence,
     pub(super) wanted: Wanted,
     pub(super) submitting: Duration,
+    pub(super) guesses: Guesses,
     /// Tokens that the cache held; where it failed, this is what is sure.
     pub(super) fed: usize,
     /// `None` where there was nothing to pick.
@@ -104,6 +108,7 @@ impl Picking {
             tail: sampling.tail(),
             limit: 1,
             chain: Chain::new(1, 1),
+            guesser: None,
         }
     }
 }
@@ -116,6 +121,7 @@ impl Request {
             sequence: std::mem::take(&mut self.sequence),
             wanted: std::mem::take(&mut self.wanted),
             submitting: self.submitting,
+            guesses: self.guesser().map(|g| g.count).unwrap_or_default(),
             fed: self.fed,
             finish,
         });
@@ -127,6 +133,24 @@ impl Request {
         let len = self.sequence.len();
         let goes_on = self.picking.is_some() && self.fed + 1 == len;
         self.fed == len || goes_on && self.sequence.was_picked(self.fed)
+    }
+
+    /// The tail of tables that picks its tokens.
+    pub(super) fn tail(&self) -> Tail {
+        let picking = self.picking.as_ref();
+        picking.map_or(Tail::Greedy, |picking| picking.tail)
+    }
+
+    /// What makes guesses for it.
+    pub(super) fn guesser(&self) -> Option<&Guesser> {
+        self.picking.as_ref()?.guesser.as_ref()
+    }
+
+    /// Takes back what makes guesses for it.
+    pub(super) fn give_back(&mut self, guesser: Guesser) {
+        if let Some(picking) = &mut self.picking {
+            picking.guesser = Some(guesser);
+        }
     }
 
     /// Tokens that may still be picked.

@@ -4,8 +4,7 @@ use crate::error::Result;
 use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{Linked, STEP_ROWS_MAX};
-use crate::op::table::Place;
-use std::ops::Range;
+use crate::op::table::{Cmds, Place};
 
 /// Tokens that stand one behind the other in a sequence.
 pub(super) struct Stretch<'a> {
@@ -20,7 +19,7 @@ pub(super) struct Stretch<'a> {
 pub(super) fn pass(
     model: &mut Linked,
     state: &mut [u8],
-    (table, cmds): (usize, Range<usize>),
+    (table, cmds): (usize, Cmds),
     stretch: &Stretch<'_>,
 ) -> Result<()> {
     let &Stretch {
@@ -39,7 +38,7 @@ pub(super) fn pass(
         ..Row::default()
     });
     write_rows(model, state, rows)?;
-    model.executor.run(table, cmds.into(), 1)
+    model.executor.run(table, cmds, 1)
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
@@ -69,6 +68,25 @@ pub(super) fn write_rows(
     let bytes = &state[..state_bytes(live)];
     model.executor.write(Place::State, 0, bytes)?;
     Ok(live)
+}
+
+/// Reads what a pass of `count` tokens of one sequence from position `start` on has picked behind each,
+/// and each row's `done`.
+pub(super) fn read_picked(
+    model: &mut Linked,
+    count: usize,
+    start: usize,
+) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
+    let mut bytes = [0; STEP_ROWS_MAX as usize * size_of::<Row>()];
+    let bytes = &mut bytes[..count * size_of::<Row>()];
+    model.executor.read(Place::State, ROWS_OFFSET, bytes)?;
+    let mut picked = [(0, 0); STEP_ROWS_MAX as usize];
+    for row in bytes.chunks_exact(size_of::<Row>()) {
+        // Those that are done have changed places.
+        let row: Row = bytemuck::pod_read_unaligned(row);
+        picked[row.position as usize - start - 1] = (row.token, row.done);
+    }
+    Ok(picked)
 }
 
 /// What a chain picks for the rows of the step state, on its way here.

@@ -10,6 +10,7 @@ use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
 use super::request::Request;
 use super::rows::Picks;
+use super::speculate::Guesser;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{FULL, RUNNING, STOPPED};
 use crate::op::table::Tail;
@@ -102,7 +103,7 @@ impl Scheduler {
                 let message = format_args!("busy: {WAITING_MAX} others wait for the model");
                 request.end(Err(Error::new(ErrorKind::State, message)));
             }
-            Message::Start(request) => self.waiting.push_back(request),
+            Message::Start(request) => self.waiting.push_back(*request),
             Message::Call(work) => {
                 if let Err(e) = self.collect() {
                     self.fail(&e);
@@ -257,11 +258,10 @@ impl Scheduler {
 
     /// A chain of all that can go on.
     fn step(&mut self) -> Result<bool> {
-        let alone = self.waiting.is_empty() && self.requests.iter().all(Request::is_fed);
         self.choose();
         if self.under_way.is_some() {
-            let ahead =
-                alone && self.ready == self.members && self.ready.len() <= self.engine.widest();
+            let same = self.ready == self.members && self.ready.len() <= self.engine.widest();
+            let ahead = same && self.is_alone() && self.guesser().is_none_or(|g| g.rest() > 0);
             let next = match ahead {
                 true => self.submit_behind()?,
                 false => None,
@@ -273,6 +273,9 @@ impl Scheduler {
         if self.ready.is_empty() {
             return Ok(false);
         }
+        if self.guess()? {
+            return Ok(true);
+        }
         let widest = self.engine.widest();
         let ahead = self.engine.linked.executor.profile().runs_ahead;
         let groups = self.ready.len().div_ceil(widest);
@@ -280,12 +283,67 @@ impl Scheduler {
             self.members.clear();
             let ready = self.ready.iter().skip(group * widest).take(widest);
             self.members.extend(ready);
-            self.submit(alone)?;
+            self.submit()?;
             if !ahead || groups > 1 {
                 self.collect()?;
             }
         }
         Ok(true)
+    }
+
+    /// A pass with guesses, where one sequence goes on by itself and has some that may pay.
+    fn guess(&mut self) -> Result<bool> {
+        let ([session], true) = (&self.ready[..], self.is_alone()) else {
+            return Ok(false);
+        };
+        let index = self.requests.iter().position(|r| r.session == *session);
+        let index = index.expect("it is ready");
+        let request = &mut self.requests[index];
+        let Some(mut guesser) = request.picking.as_mut().and_then(|p| p.guesser.take()) else {
+            return Ok(false);
+        };
+        let context = self.engine.linked.facts.context as usize;
+        let before = request.sequence.len();
+        // One more is picked behind the last guess, and each guess has a position.
+        let room = request.left().min(request.mail.room()) - 1;
+        let room = room.min(context - before).min(self.engine.widest() - 1);
+        let since = Instant::now();
+        let tokens = guesser.guess(request.sequence.tokens(), room);
+        let picked = tokens.map(|tokens| self.engine.check(request, tokens));
+        let picked = picked.transpose()?;
+        let mut right = 0;
+        if let Some(picked) = &picked {
+            right = guesser.right(picked.iter().map(|(token, _)| *token));
+            guesser.checked(right, since.elapsed());
+        }
+        request.give_back(guesser);
+        let Some(picked) = picked else {
+            return Ok(false);
+        };
+        let mut done = RUNNING;
+        for (token, row) in &picked[..=right] {
+            request.sequence.pick(*token);
+            done = *row;
+            if done != RUNNING {
+                break;
+            }
+        }
+        self.hand_out(index, before, done);
+        Ok(true)
+    }
+
+    /// What makes guesses for the one that goes on by itself.
+    fn guesser(&self) -> Option<&Guesser> {
+        let [session] = &self.members[..] else {
+            return None;
+        };
+        let request = self.requests.iter().find(|r| r.session == *session);
+        request?.guesser()
+    }
+
+    /// Whether nobody waits for a prompt to be fed.
+    fn is_alone(&self) -> bool {
+        self.waiting.is_empty() && self.requests.iter().all(Request::is_fed)
     }
 
     /// Those that have a token to go on from and a session that takes the next one.
@@ -309,9 +367,10 @@ impl Scheduler {
     }
 
     /// How long the next chain is, and its tail.
-    fn chain(&self, under_way: u32, alone: bool) -> (Tail, u32) {
+    fn chain(&self, under_way: u32) -> (Tail, u32) {
         let under_way = under_way as usize;
         let members = Self::of_members(&self.requests, &self.members);
+        let rest = self.guesser().map_or(u32::MAX, |g| g.rest().max(1));
         let pickings = || {
             members
                 .clone()
@@ -329,14 +388,18 @@ impl Scheduler {
             .min()
             .unwrap_or(1);
         let longest = self.engine.longest_chain();
-        let times = if alone { wished.min(longest) } else { 1 };
+        let times = if self.is_alone() {
+            wished.min(longest).min(rest)
+        } else {
+            1
+        };
         (tail, times.min(room))
     }
 
     /// Tells the device where the members are, and submits a chain of theirs.
-    fn submit(&mut self, alone: bool) -> Result<()> {
+    fn submit(&mut self) -> Result<()> {
         let since = Instant::now();
-        let chain = self.chain(0, alone);
+        let chain = self.chain(0);
         for session in &self.members {
             let request = self.requests.iter().find(|r| r.session == *session);
             let request = request.expect("it is ready");
@@ -364,7 +427,7 @@ impl Scheduler {
             return Ok(None);
         };
         let ahead = before.times;
-        let chain = self.chain(ahead, true);
+        let chain = self.chain(ahead);
         let context = self.engine.linked.facts.context as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let full = members
@@ -420,23 +483,32 @@ impl Scheduler {
             let before = request.sequence.len();
             let (seat, sequence) = (request.seat, &mut request.sequence);
             let done = picked.take(at, seat, before, |token| sequence.pick(token));
-            request.fed = request.sequence.len() - 1;
-            request.picked += request.sequence.len() - before;
-            request.mail.pick(&request.sequence.tokens()[before..]);
             if let Some(picking) = &mut request.picking {
                 picking.chain.adapt(took, times);
+                if let (Some(guesser), [_]) = (&mut picking.guesser, &self.members[..]) {
+                    guesser.stepped(took, times);
+                }
             }
-            let finish = match done {
-                STOPPED => Some(Finish::Stop),
-                FULL => Some(Finish::Context),
-                RUNNING if request.left() == 0 => Some(Finish::Length),
-                RUNNING => None,
-                other => unreachable!("the shaders write no other reason than {other}"),
-            };
-            if let Some(finish) = finish {
-                self.end(index, Ok(Some(finish)));
-            }
+            self.hand_out(index, before, done);
         }
         Ok(())
+    }
+
+    /// Hands out the tokens of a request behind the first `before`, and ends it where the last one did.
+    fn hand_out(&mut self, index: usize, before: usize, done: u32) {
+        let request = &mut self.requests[index];
+        request.fed = request.sequence.len() - 1;
+        request.picked += request.sequence.len() - before;
+        request.mail.pick(&request.sequence.tokens()[before..]);
+        let finish = match done {
+            STOPPED => Some(Finish::Stop),
+            FULL => Some(Finish::Context),
+            RUNNING if request.left() == 0 => Some(Finish::Length),
+            RUNNING => None,
+            other => unreachable!("the shaders write no other reason than {other}"),
+        };
+        if let Some(finish) = finish {
+            self.end(index, Ok(Some(finish)));
+        }
     }
 }

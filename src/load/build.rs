@@ -1,11 +1,12 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
+use super::Steps;
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
 use crate::arch::{Arch, Config};
-use crate::device::Profile;
+use crate::device::{DeviceKind, Profile};
 use crate::error::Result;
-use crate::model::{Facts, TableId, Tuned};
+use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
 use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
 use crate::op::table::{Place, Table};
@@ -25,6 +26,8 @@ pub(super) struct Build {
     pub(super) chunk: u32,
     /// Whether a table for embeddings is wanted.
     pub(super) embeddings: bool,
+    /// The tables that steps go through.
+    pub(super) steps: Steps,
 }
 
 impl Build {
@@ -33,7 +36,11 @@ impl Build {
         if self.arch.encoder {
             return Ok(Vec::new());
         }
-        let tables = memory::step_rows(self.cache.sequences).map(|rows| self.step(rows));
+        let sequences = match self.steps {
+            Steps::Lone => self.cache.sequences,
+            Steps::Wide => self.cache.sequences.max(SCORE_TOKENS),
+        };
+        let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
         self.catalog.check_all_used(&tables[0])?;
         Ok(tables)
@@ -134,6 +141,9 @@ impl Build {
             ffn: config.ffn,
             vocab: config.vocab,
             sequences: cache.sequences,
+            speculates: self.steps == Steps::Wide
+                || cache.sequences > 1
+                || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,
             context_trained: config.context,
             dtype: catalog.dtype(),

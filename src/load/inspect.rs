@@ -106,5 +106,6 @@ pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) 
         cache,
         chunk,
         embeddings: options.embeddings,
+        steps: options.steps,
     })
 }

@@ -80,6 +80,10 @@ pub(super) fn cache(
         pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
     };
+    if let Some(bytes) = options.prefix_bytes {
+        let kept = bytes / page_bytes(config, dtype).max(1);
+        cache.pages = cache.pages.keeping(u32::try_from(kept).unwrap_or(u32::MAX));
+    }
     if !arch.encoder {
         check_type(dtype, config)?;
         cache.bytes = cache_bytes(config, &cache, profile)?;
@@ -105,6 +109,14 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
         ),
         _ => Ok(()),
     }
+}
+
+/// Bytes of a page of every layer.
+fn page_bytes(config: &Config, dtype: DType) -> u64 {
+    let layers = (0..).zip(&config.blocks);
+    let own = layers.filter(|(layer, block)| block.cache == *layer);
+    let rows = own.map(|(_, block)| dtype.bytes(block.kv_dim().into()).unwrap_or(0));
+    rows.map(|row| 2 * u64::from(PAGE) * row).sum()
 }
 
 /// Bytes of all keys and values, held against what is free and what the device binds at once.

@@ -84,6 +84,18 @@ pub enum WeightMemory {
     Packed,
 }
 
+/// The tables that the steps of a single sequence go through on a GPU. A CPU computes the same bits by
+/// all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steps {
+    /// The one of a lone row, which is the fastest.
+    #[default]
+    Lone,
+    /// Those of two rows and more, as steps of several sequences do: guesses at tokens
+    /// ([`Speculate`](crate::Speculate)) can be checked.
+    Wide,
+}
+
 /// How a model is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -130,6 +142,13 @@ pub struct Options {
     /// The storage type of the KV cache, of [`CACHE_TYPES`]; `None` takes f16, or f32 where
     /// [`precision`](Self::precision) is exact.
     pub cache_type: Option<DType>,
+    /// The tables that the steps of a single sequence go through.
+    pub steps: Steps,
+    /// Bytes of the KV cache for prefixes: what was computed for sequences that have gone, and waits for
+    /// whoever comes with the same tokens. They come on top of what the sequences take, in whole pages
+    /// of 64 positions, and the oldest go first. `None` takes no more, and lets prefixes have what the
+    /// sequences leave; with 0 nothing stays, and a session that goes on is computed anew.
+    pub prefix_bytes: Option<u64>,
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -184,6 +203,7 @@ pub(crate) fn load(
         cache,
         chunk,
         embeddings: options.embeddings,
+        steps: options.steps,
     };
     let mut tables = s.run(Stage::Step, || build.steps())?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);

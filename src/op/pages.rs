@@ -19,6 +19,8 @@ pub struct Pages {
     pub whole_pool: u32,
     /// The same of the second kind.
     pub ringed_pool: u32,
+    /// Pages that stay, at most, for whoever comes with the same tokens when their sequence has gone.
+    pub kept: u32,
 }
 
 /// The pages of a layer.
@@ -50,6 +52,19 @@ impl Pages {
             window,
             whole_pool: sequences.saturating_mul(whole),
             ringed_pool: sequences.saturating_mul(ringed),
+            kept: sequences.saturating_mul(whole),
+        }
+    }
+
+    /// The same with so many pages that stay, which no sequence takes away.
+    #[must_use]
+    pub fn keeping(self, kept: u32) -> Self {
+        let ringed = if self.ringed > 0 { kept } else { 0 };
+        Self {
+            whole_pool: self.whole_pool.saturating_add(kept),
+            ringed_pool: self.ringed_pool.saturating_add(ringed),
+            kept,
+            ..self
         }
     }
 
@@ -152,6 +167,9 @@ mod tests {
                 pool: 12
             }
         );
+        let more = both.keeping(7);
+        assert_eq!([more.kept, more.whole_pool, more.ringed_pool], [7, 27, 19]);
+        assert_eq!((none.keeping(7).ringed_pool, none.kept), (0, 4));
         let table = both.in_order(2);
         assert_eq!(table.len(), 2 * 16);
         assert_eq!((table[10], table[16], table[26]), (0, 10, 6));

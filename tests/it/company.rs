@@ -77,7 +77,7 @@ fn generate(session: &mut Session, random: &mut Random, sampling: Sampling) -> u
     let (cancel, end, cancels) = (
         session.canceller(),
         below(random, 60),
-        random.word() % 2 == 0,
+        random.word().is_multiple_of(2),
     );
     let mut heard = 0;
     let stats = session.generate(&how, &mut |_| {

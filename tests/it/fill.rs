@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// The row of a cache in q8_0 that holds these blocks: first the codes of all, then their scales.
+/// The row of a cache in `q8_0` that holds these blocks: first the codes of all, then their scales.
 pub(crate) fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
     let (blocks, _) = blocks.as_chunks::<{ q8_0::BYTES }>();
     let codes = blocks.iter().flat_map(|block| &block[2..]);
@@ -252,7 +252,7 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether a slot is a cache in q8_0.
+/// Whether a slot is a cache in `q8_0`.
 pub(crate) fn of_codes(slot: &SlotInfo) -> bool {
     slot.dtype == DType::Q8_0 && matches!(slot.place, Place::Keys(_) | Place::Values(_))
 }

@@ -30,6 +30,7 @@ mod score;
 mod scratch;
 mod sessions;
 mod shift;
+mod speculate;
 mod tables;
 mod ternary;
 mod tokenizer;

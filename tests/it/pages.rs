@@ -93,7 +93,7 @@ fn rings_answer_as_caches_that_keep_every_position() {
     }
 }
 
-/// How far the logits of a cache in q8_0 are from those of one in f16: the root of their mean squared
+/// How far the logits of a cache in `q8_0` are from those of one in f16: the root of their mean squared
 /// difference over their deviation, at worst.
 fn apart(path: &Path, options: &Options, tokens: &[u32]) -> f32 {
     let of = |cache_type| {

@@ -157,8 +157,12 @@ fn check(fields: &Map<String, Value>, at: usize) -> Result<(), String> {
         None => return Err("no role".to_string()),
     };
     for (name, value) in fields {
-        let known = matches!(name.as_str(), "role" | "content");
-        if !known && !(thinks && name == "reasoning_content") {
+        let known = match name.as_str() {
+            "role" | "content" => true,
+            "reasoning_content" => thinks,
+            _ => false,
+        };
+        if !known {
             return Err(format!("{name:?} has no place here"));
         }
         if !value.is_string() {

@@ -17,9 +17,19 @@ pub(super) struct Reply<'a> {
     markers: Vec<&'static str>,
     stream: AnswerStream<'a>,
     shown: run::Answer,
-    colours: bool,
-    is_dim: bool,
+    look: Look,
     said: Answer,
+}
+
+/// How text looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// As the model wrote it.
+    Written,
+    /// What is said, where thoughts look otherwise.
+    Said,
+    /// Dim.
+    Thought,
 }
 
 impl<'a> Reply<'a> {
@@ -30,8 +40,11 @@ impl<'a> Reply<'a> {
             markers: format.markers(),
             stream: format.stream(prompt),
             shown: run::Answer::new(Form::Text),
-            colours: terminal::stdout_has_colours(),
-            is_dim: false,
+            look: if terminal::stdout_has_colours() {
+                Look::Said
+            } else {
+                Look::Written
+            },
             said: Answer::default(),
         }
     }
@@ -39,7 +52,7 @@ impl<'a> Reply<'a> {
     pub(super) fn take(&mut self, piece: Piece<'_>) -> Flow {
         let text = self.spelt_out(piece);
         let parts = self.stream.push(&text);
-        if !self.colours {
+        if self.look == Look::Written {
             self.keep(parts);
             return self.shown.say(&text);
         }
@@ -61,18 +74,18 @@ impl<'a> Reply<'a> {
 
     fn show(&mut self, parts: Vec<Part>) -> Flow {
         for part in &parts {
-            let (text, dim) = match part {
-                Part::Content(text) => (text, false),
-                Part::Reasoning(text) => (text, true),
+            let (text, look) = match part {
+                Part::Content(text) => (text, Look::Said),
+                Part::Reasoning(text) => (text, Look::Thought),
                 // Without tools nothing is a call.
                 Part::Call(_) => continue,
             };
-            let begins = match (self.is_dim, dim) {
-                (false, true) => DIM,
-                (true, false) => BETWEEN,
+            let begins = match (self.look, look) {
+                (Look::Said, Look::Thought) => DIM,
+                (Look::Thought, Look::Said) => BETWEEN,
                 _ => "",
             };
-            self.is_dim = dim;
+            self.look = look;
             if self.shown.style(begins) == Flow::Stop || self.shown.say(text) == Flow::Stop {
                 self.keep(parts);
                 return Flow::Stop;
@@ -95,12 +108,12 @@ impl<'a> Reply<'a> {
     /// Ends the line that the answer stands on; what was said, and how it ended.
     pub(super) fn end(mut self, stats: tabla::Result<Stats>) -> Result<(Answer, Stats), Failure> {
         let parts = self.stream.finish();
-        if self.colours {
-            self.show(parts);
-        } else {
+        if self.look == Look::Written {
             self.keep(parts);
+        } else {
+            self.show(parts);
         }
-        if self.is_dim {
+        if self.look == Look::Thought {
             self.shown.style(PLAIN);
         }
         let stats = self.shown.end(stats)?;

@@ -9,8 +9,8 @@ mod pool;
 mod prefixes;
 
 use crate::op::pages::{PAGE, Pages};
-use pool::{Page, Pool};
-use prefixes::{Pair, Path, Prefixes};
+use pool::{Page, Pair, Pool, Pools};
+use prefixes::{Path, Prefixes};
 use std::ops::Range;
 
 /// Positions of a page.
@@ -64,8 +64,7 @@ pub(super) struct Kv {
     layout: Pages,
     /// The page table, as the device has it once edits are done.
     table: Vec<u32>,
-    whole: Pool,
-    ringed: Pool,
+    pools: Pools,
     prefixes: Prefixes,
     seats: Vec<Seat>,
     path: Path,
@@ -81,9 +80,8 @@ impl Kv {
         };
         Self {
             table: vec![0; seats * (entries + ring)],
-            whole: Pool::new(layout.whole_pool),
-            ringed: Pool::new(layout.ringed_pool),
-            prefixes: Prefixes::new(layout.whole_pool as usize),
+            pools: Pools::new(layout.whole_pool, layout.ringed_pool),
+            prefixes: Prefixes::new(layout.kept as usize),
             seats: (0..seats).map(|_| seat()).collect(),
             path: Path::with_room(entries),
             layout,
@@ -139,11 +137,11 @@ impl Kv {
         debug_assert!(self.seats[seat].whole.is_empty(), "seat {seat} is taken");
         for at in 0..path.pages() {
             let pages = self.prefixes.pages(&path, at);
-            self.whole.hold(pages.whole);
+            self.pools.whole.hold(pages.whole);
             self.seats[seat].whole.push(pages.whole);
             self.set(seat, at, pages.whole, edits);
             if let Some(page) = pages.ringed.filter(|_| at >= first_seen) {
-                self.ringed.hold(page);
+                self.pools.ringed.hold(page);
                 let entry = at % self.ring();
                 self.seats[seat].ringed[entry] = Some((at, page));
                 self.set(seat, self.entries() + entry, page, edits);
@@ -158,25 +156,23 @@ impl Kv {
         if positions.is_empty() {
             return;
         }
-        let filled = !positions.start.is_multiple_of(POSITIONS);
-        let first = positions.start / POSITIONS;
-        for page in first..positions.end.div_ceil(POSITIONS) {
-            // Only the first has something in it that stays.
-            let keeps = filled && page == first;
-            self.own_whole(seat, page, keeps, edits);
+        let pages = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
+        for page in pages {
+            self.own_whole(seat, page, positions.start, edits);
             if self.ring() > 0 {
-                self.own_ringed(seat, page, keeps, edits);
+                self.own_ringed(seat, page, positions.start, edits);
             }
         }
     }
 
-    fn own_whole(&mut self, seat: usize, at: usize, keeps: bool, edits: &mut Edits) {
+    /// Lets a seat write one of its pages, of which what lies in front of `start` stays.
+    fn own_whole(&mut self, seat: usize, at: usize, start: usize, edits: &mut Edits) {
         let old = self.seats[seat].whole.get(at).copied();
         let page = match old {
             Some(old) if !self.is_contested(Kind::Whole, old) => return,
             Some(old) => {
                 let page = self.take(Kind::Whole);
-                if keeps {
+                if start > at * POSITIONS {
                     let kind = Kind::Whole;
                     edits.copies.push(PageCopy {
                         kind,
@@ -184,7 +180,7 @@ impl Kv {
                         to: page,
                     });
                 }
-                self.whole.leave(old);
+                self.pools.whole.leave(old);
                 self.seats[seat].whole[at] = page;
                 page
             }
@@ -198,16 +194,17 @@ impl Kv {
         self.set(seat, at, page, edits);
     }
 
-    fn own_ringed(&mut self, seat: usize, of: usize, keeps: bool, edits: &mut Edits) {
+    /// The same of the pages of layers with a window.
+    fn own_ringed(&mut self, seat: usize, of: usize, start: usize, edits: &mut Edits) {
         let entry = of % self.ring();
         let old = self.seats[seat].ringed[entry];
         let page = match old {
             Some((at, old)) if at == of && !self.is_contested(Kind::Ringed, old) => return,
             Some((at, old)) => {
                 // Nobody sees it any more where it is another's, and it may be the one that is taken.
-                let copied = at == of && keeps;
+                let copied = at == of && start > of * POSITIONS;
                 if !copied {
-                    self.ringed.leave(old);
+                    self.pools.ringed.leave(old);
                 }
                 let page = self.take(Kind::Ringed);
                 if copied {
@@ -217,7 +214,7 @@ impl Kv {
                         from: old,
                         to: page,
                     });
-                    self.ringed.leave(old);
+                    self.pools.ringed.leave(old);
                 }
                 page
             }
@@ -229,8 +226,8 @@ impl Kv {
 
     fn pool(&mut self, kind: Kind) -> &mut Pool {
         match kind {
-            Kind::Whole => &mut self.whole,
-            Kind::Ringed => &mut self.ringed,
+            Kind::Whole => &mut self.pools.whole,
+            Kind::Ringed => &mut self.pools.ringed,
         }
     }
 
@@ -246,8 +243,8 @@ impl Kv {
 
     fn forget(&mut self, kind: Kind) -> bool {
         match kind {
-            Kind::Whole => self.prefixes.forget_one(&mut self.whole, &mut self.ringed),
-            Kind::Ringed => self.prefixes.forget_ringed(&mut self.ringed),
+            Kind::Whole => self.prefixes.forget_one(&mut self.pools),
+            Kind::Ringed => self.prefixes.forget_ringed(&mut self.pools.ringed),
         }
     }
 
@@ -266,18 +263,13 @@ impl Kv {
     /// Forgets what a seat holds behind so many positions.
     pub(super) fn trim(&mut self, seat: usize, positions: usize) {
         let keep = positions.div_ceil(POSITIONS);
-        let Self {
-            whole,
-            ringed,
-            seats,
-            ..
-        } = self;
+        let Self { pools, seats, .. } = self;
         let seat = &mut seats[seat];
         let gone = seat.whole.drain(keep.min(seat.whole.len())..);
-        gone.for_each(|page| whole.leave(page));
+        gone.for_each(|page| pools.whole.leave(page));
         for entry in &mut seat.ringed {
             if let Some((_, page)) = entry.take_if(|(at, _)| *at >= keep) {
-                ringed.leave(page);
+                pools.ringed.leave(page);
             }
         }
     }
@@ -285,8 +277,7 @@ impl Kv {
     /// Keeps what a seat has computed for these tokens, for whoever comes with the same.
     pub(super) fn keep(&mut self, seat: usize, keys: &[u32]) {
         let Self {
-            whole,
-            ringed,
+            pools,
             prefixes,
             seats,
             ..
@@ -303,7 +294,7 @@ impl Kv {
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
         });
-        prefixes.insert(keys, pages, whole, ringed);
+        prefixes.insert(keys, pages, pools);
     }
 
     /// Forgets every prefix.

@@ -60,6 +60,48 @@ impl Pool {
     }
 }
 
+/// The pages of a run of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// Of layers that see all positions.
+    pub(super) whole: Page,
+    /// Of layers with a window; `None` where the model has none, and where they were forgotten.
+    pub(super) ringed: Option<Page>,
+}
+
+/// The pages of both kinds.
+#[derive(Debug)]
+pub(super) struct Pools {
+    pub(super) whole: Pool,
+    pub(super) ringed: Pool,
+}
+
+impl Pools {
+    /// So many of each, all free.
+    pub(super) fn new(whole: u32, ringed: u32) -> Self {
+        Self {
+            whole: Pool::new(whole),
+            ringed: Pool::new(ringed),
+        }
+    }
+
+    /// One more holds them.
+    pub(super) fn hold(&mut self, pair: Pair) {
+        self.whole.hold(pair.whole);
+        pair.ringed
+            .into_iter()
+            .for_each(|page| self.ringed.hold(page));
+    }
+
+    /// One fewer holds them.
+    pub(super) fn leave(&mut self, pair: Pair) {
+        self.whole.leave(pair.whole);
+        pair.ringed
+            .into_iter()
+            .for_each(|page| self.ringed.leave(page));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

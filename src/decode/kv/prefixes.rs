@@ -4,7 +4,7 @@
 //! front of it. Nodes stand in a list, the last used ones first and a parent always in front of its
 //! children: so the last of the list is a leaf, and what is forgotten first.
 
-use super::pool::{Page, Pool};
+use super::pool::{Pair, Pool, Pools};
 use crate::op::pages::PAGE;
 
 /// Positions of a page.
@@ -13,15 +13,6 @@ const POSITIONS: usize = PAGE as usize;
 /// The number of a node. The first is the root, which has no page.
 type Id = u32;
 const ROOT: Id = 0;
-
-/// The pages of a run of positions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::decode) struct Pair {
-    /// Of layers that see all positions.
-    pub(in crate::decode) whole: Page,
-    /// Of layers with a window; `None` where the model has none, and where they were forgotten.
-    pub(in crate::decode) ringed: Option<Page>,
-}
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -42,12 +33,18 @@ impl Node {
     fn keys(&self) -> &[u32] {
         &self.keys[..self.len]
     }
+
+    fn fill(&mut self, run: &[u32], pages: Pair) {
+        self.keys[..run.len()].copy_from_slice(run);
+        self.len = run.len();
+        self.pages = pages;
+    }
 }
 
 /// The tree. It holds the pages of its nodes.
 #[derive(Debug)]
 pub(super) struct Prefixes {
-    /// Room for as many nodes as there are pages, taken once.
+    /// Room for all nodes, taken once.
     nodes: Vec<Node>,
     free: Vec<Id>,
 }
@@ -88,7 +85,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl Prefixes {
-    /// An empty tree for so many pages.
+    /// An empty tree, of so many pages at most.
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
@@ -197,8 +194,7 @@ impl Prefixes {
         &mut self,
         keys: &[u32],
         pages: impl Iterator<Item = Pair>,
-        whole: &mut Pool,
-        ringed: &mut Pool,
+        pools: &mut Pools,
     ) {
         let mut at = ROOT;
         for (run, pages) in keys.chunks(POSITIONS).zip(pages) {
@@ -208,27 +204,29 @@ impl Prefixes {
                     if let (None, Some(page)) = (self.node(child).pages.ringed, pages.ringed)
                         && self.node(child).len == run.len()
                     {
-                        ringed.hold(page);
+                        pools.ringed.hold(page);
                         self.node_mut(child).pages.ringed = Some(page);
                     }
                     child
                 }
                 // A beginning of these: they take its place.
                 Some((child, same)) if same == self.node(child).len => {
-                    self.release(child, whole, ringed);
-                    self.fill(child, run, pages, whole, ringed);
+                    pools.leave(self.node(child).pages);
+                    pools.hold(pages);
+                    self.node_mut(child).fill(run, pages);
                     child
                 }
                 _ => {
-                    let Some(child) = self.free.pop() else {
-                        return;
+                    let Some(child) = self.room(at, pools) else {
+                        break;
                     };
                     let sibling = self.node(at).child;
                     let node = self.node_mut(child);
                     (node.parent, node.child, node.sibling) = (at, None, sibling);
                     (node.later, node.earlier) = (child, child);
                     self.node_mut(at).child = Some(child);
-                    self.fill(child, run, pages, whole, ringed);
+                    pools.hold(pages);
+                    self.node_mut(child).fill(run, pages);
                     child
                 }
             };
@@ -236,19 +234,16 @@ impl Prefixes {
         self.touch(at);
     }
 
-    fn fill(&mut self, id: Id, run: &[u32], pages: Pair, whole: &mut Pool, ringed: &mut Pool) {
-        whole.hold(pages.whole);
-        pages.ringed.into_iter().for_each(|page| ringed.hold(page));
-        let node = self.node_mut(id);
-        node.keys[..run.len()].copy_from_slice(run);
-        node.len = run.len();
-        node.pages = pages;
-    }
-
-    fn release(&mut self, id: Id, whole: &mut Pool, ringed: &mut Pool) {
-        let pages = self.node(id).pages;
-        whole.leave(pages.whole);
-        pages.ringed.into_iter().for_each(|page| ringed.leave(page));
+    /// A free node, or that of the page that was used the longest ago, which is none of those in front
+    /// of `at`.
+    fn room(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
+        if self.free.is_empty() {
+            self.touch(at);
+            if self.node(ROOT).later != at {
+                self.forget_one(pools);
+            }
+        }
+        self.free.pop()
     }
 
     /// Puts a node and those in front of it to the front of the list, a parent before its child.
@@ -271,7 +266,7 @@ impl Prefixes {
     }
 
     /// Forgets the page that was used the longest ago. Returns whether there was one.
-    pub(super) fn forget_one(&mut self, whole: &mut Pool, ringed: &mut Pool) -> bool {
+    pub(super) fn forget_one(&mut self, pools: &mut Pools) -> bool {
         let last = self.node(ROOT).later;
         if last == ROOT {
             return false;
@@ -292,7 +287,7 @@ impl Prefixes {
                 .find(|id| self.node(*id).sibling == Some(last));
             self.node_mut(before.expect("it is a child")).sibling = sibling;
         }
-        self.release(last, whole, ringed);
+        pools.leave(self.node(last).pages);
         self.free.push(last);
         true
     }
@@ -325,8 +320,7 @@ mod tests {
 
     struct Rig {
         tree: Prefixes,
-        whole: Pool,
-        ringed: Pool,
+        pools: Pools,
         path: Path,
     }
 
@@ -334,32 +328,23 @@ mod tests {
         fn new(pages: u32) -> Self {
             Self {
                 tree: Prefixes::new(pages as usize),
-                whole: Pool::new(pages),
-                ringed: Pool::new(pages),
+                pools: Pools::new(pages, pages),
                 path: Path::with_room(100),
             }
         }
 
         /// A sequence that was computed on pages of its own, and has gone.
         fn leave_behind(&mut self, keys: &[u32]) {
-            let Self {
-                tree,
-                whole,
-                ringed,
-                ..
-            } = self;
+            let Self { tree, pools, .. } = self;
             let pages: Vec<Pair> = keys
                 .chunks(POSITIONS)
                 .map(|_| Pair {
-                    whole: whole.take().expect("enough"),
-                    ringed: ringed.take(),
+                    whole: pools.whole.take().expect("enough"),
+                    ringed: pools.ringed.take(),
                 })
                 .collect();
-            tree.insert(keys, pages.iter().copied(), whole, ringed);
-            for pair in pages {
-                whole.leave(pair.whole);
-                pair.ringed.into_iter().for_each(|page| ringed.leave(page));
-            }
+            tree.insert(keys, pages.iter().copied(), pools);
+            pages.into_iter().for_each(|pair| pools.leave(pair));
         }
 
         fn known(&mut self, keys: &[u32]) -> usize {
@@ -390,15 +375,15 @@ mod tests {
         assert_eq!(rig.known(&keys(9, 10)), 0);
         // Pages of the common prefix are there once: 200 tokens are 4 pages, and two of the other's
         // four are the same.
-        assert_eq!(rig.whole.free(), 16 - 6);
+        assert_eq!(rig.pools.whole.free(), 16 - 6);
         // A beginning takes no page of its own, and its continuation takes its place.
         rig.leave_behind(&long[..140]);
-        assert_eq!(rig.whole.free(), 16 - 6);
+        assert_eq!(rig.pools.whole.free(), 16 - 6);
         let mut more = long.clone();
         more.extend(keys(7000, 30));
         rig.leave_behind(&more);
         assert_eq!(rig.known(&more), 230);
-        assert_eq!(rig.whole.free(), 16 - 6);
+        assert_eq!(rig.pools.whole.free(), 16 - 6);
     }
 
     #[test]
@@ -413,13 +398,8 @@ mod tests {
         assert_eq!(path.pages(), 2);
         tree.touch_path(path);
         let forget = |rig: &mut Rig| {
-            let Rig {
-                tree,
-                whole,
-                ringed,
-                ..
-            } = rig;
-            assert!(tree.forget_one(whole, ringed));
+            let Rig { tree, pools, .. } = rig;
+            assert!(tree.forget_one(pools));
         };
         forget(&mut rig);
         assert_eq!([&a, &b, &c].map(|keys| rig.known(keys)), [128, 64, 128]);
@@ -429,14 +409,30 @@ mod tests {
         forget(&mut rig);
         forget(&mut rig);
         forget(&mut rig);
-        let Rig {
-            tree,
-            whole,
-            ringed,
-            ..
-        } = &mut rig;
-        assert!(!tree.forget_one(whole, ringed), "nothing is left");
-        assert_eq!((whole.free(), ringed.free()), (16, 16));
+        let Rig { tree, pools, .. } = &mut rig;
+        assert!(!tree.forget_one(pools), "nothing is left");
+        assert_eq!((pools.whole.free(), pools.ringed.free()), (16, 16));
+    }
+
+    #[test]
+    fn a_full_tree_forgets_for_whoever_comes() {
+        let mut rig = Rig::new(16);
+        rig.tree = Prefixes::new(3);
+        let [a, b] = [1, 1000].map(|seed| keys(seed, 128));
+        rig.leave_behind(&a);
+        rig.leave_behind(&b);
+        assert_eq!([&a, &b].map(|keys| rig.known(keys)), [64, 128]);
+        // Of one that has no room whole, the beginning stays.
+        let long = keys(2000, 300);
+        rig.leave_behind(&long);
+        assert_eq!([&a, &b, &long].map(|keys| rig.known(keys)), [0, 0, 192]);
+        rig.leave_behind(&long);
+        assert_eq!((rig.known(&long), rig.tree.pages_held()), (192, 3));
+        assert_eq!(rig.pools.whole.free(), 16 - 3);
+        rig.tree = Prefixes::new(0);
+        rig.pools = Pools::new(16, 16);
+        rig.leave_behind(&a);
+        assert_eq!((rig.known(&a), rig.pools.whole.free()), (0, 16));
     }
 
     #[test]
@@ -447,13 +443,13 @@ mod tests {
         assert_eq!(rig.known(&long), 300);
         assert_eq!(rig.tree.with_window(&rig.path, 100), 300);
         // The page that is forgotten first is the last one: whoever ends there lacks its window.
-        let Rig { tree, ringed, .. } = &mut rig;
-        assert!(tree.forget_ringed(ringed));
+        let Rig { tree, pools, .. } = &mut rig;
+        assert!(tree.forget_ringed(&mut pools.ringed));
         assert_eq!(rig.tree.with_window(&rig.path, 100), 256);
         assert_eq!(rig.tree.with_window(&rig.path, 0), 300);
         for _ in 0..4 {
-            let Rig { tree, ringed, .. } = &mut rig;
-            assert!(tree.forget_ringed(ringed));
+            let Rig { tree, pools, .. } = &mut rig;
+            assert!(tree.forget_ringed(&mut pools.ringed));
         }
         assert_eq!(rig.tree.with_window(&rig.path, 100), 0);
         Prefixes::cut(&mut rig.path, 128);
@@ -490,21 +486,16 @@ mod tests {
             }
             let longest = known.keys().map(|k| common(k, &keys)).max().unwrap_or(0);
             assert_eq!(rig.known(&keys), longest);
-            if rig.whole.free() < 8 {
+            if rig.pools.whole.free() < 8 {
                 break;
             }
             rig.leave_behind(&keys);
             known.insert(keys, ());
-            let held = rig.whole.pages() - rig.whole.free();
+            let held = rig.pools.whole.pages() - rig.pools.whole.free();
             assert_eq!(held, rig.tree.pages_held());
         }
-        let Rig {
-            tree,
-            whole,
-            ringed,
-            ..
-        } = &mut rig;
-        while tree.forget_one(whole, ringed) {}
-        assert_eq!((whole.free(), ringed.free()), (400, 400));
+        let Rig { tree, pools, .. } = &mut rig;
+        while tree.forget_one(pools) {}
+        assert_eq!((pools.whole.free(), pools.ringed.free()), (400, 400));
     }
 }

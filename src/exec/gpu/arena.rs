@@ -150,7 +150,7 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
             slot.name
         );
     }
-    device.failure.check()?;
+    device.check()?;
     let (buffer, error) = device.caught(|| {
         device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: Some(&slot.name),
@@ -163,7 +163,7 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
     });
     if let Some(error) = error {
         // A lost device fails small requests too, in words of memory.
-        device.failure.check()?;
+        device.check()?;
         return Err(Error::new(
             ErrorKind::Memory,
             format_args!(

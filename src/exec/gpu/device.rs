@@ -109,6 +109,8 @@ pub struct Device {
     pub(super) recorded: bool,
     /// Held by whoever uses the queue, where wgpu is not alone with it.
     pub(super) turn: Arc<Mutex<()>>,
+    /// Held by whoever polls to hear of a loss: its callback has returned once this is free.
+    hearing: Arc<Mutex<()>>,
     profile: Arc<Profile>,
 }
 
@@ -142,17 +144,32 @@ impl Device {
             recorded::idle(&self.wgpu, &turn);
         }
         self.wgpu.destroy();
-        // The callback comes with a poll once all work has ended; an error of the poll says no
-        // more than the callback does.
+        self.hear();
+    }
+
+    /// Has a loss tell of itself: its callback comes with a poll once all work has ended.
+    fn hear(&self) {
+        let _alone = self.hearing.lock();
+        // An error of the poll says no more than the callback does.
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
     }
 
-    /// Why something did not work: the loss of the device, which its callback tells once all work has
-    /// ended, or else `otherwise`.
+    /// Why something did not work: the loss of the device, or else `otherwise`.
     pub(super) fn explain(&self, otherwise: impl std::fmt::Display) -> Error {
-        // An error of the poll says no more than the callback does.
-        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+        self.hear();
         self.failure.explain(otherwise)
+    }
+
+    /// What went wrong so far. An error may be all that is known yet of a loss.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` or `Device`, from the first failure on for ever.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.failure.check().is_err() {
+            self.hear();
+        }
+        self.failure.check()
     }
 
     /// Runs `make` and catches what wgpu has to say about it on this thread.
@@ -418,6 +435,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         kernel_folder: options.kernel_folder.clone(),
         pci: [info.vendor, info.device],
         recorded,
+        hearing: Arc::default(),
         turn: Arc::default(),
     })
 }

@@ -104,7 +104,7 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
     };
     let groups = parts.groups.iter().map(bind).collect::<Result<_>>()?;
     let readback = Readback::new(&device)?;
-    device.failure.check()?;
+    device.check()?;
     Ok(Box::new(Linked {
         tables: parts.program.tables,
         commands: parts.commands,
@@ -196,7 +196,7 @@ fn bind(
     };
     let (group, error) = device.caught(|| device.wgpu.create_bind_group(&descriptor));
     if let Some(error) = error {
-        device.failure.check()?;
+        device.check()?;
         bail!(Device, "gpu: {name}: {error}");
     }
     Ok(group)

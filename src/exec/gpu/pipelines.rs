@@ -156,7 +156,7 @@ pub(super) fn pipeline(
     let ((layout, compute), error) = device.caught(|| create(device, cache, shader, text));
     match error {
         Some(error) => {
-            device.failure.check()?;
+            device.check()?;
             bail!(Device, "gpu: kernel {}: {error}", shader.name)
         }
         None => Ok(Pipeline { layout, compute }),

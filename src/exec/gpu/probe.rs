@@ -129,7 +129,7 @@ fn words(device: &Device) -> Result<Vec<wgpu::Buffer>> {
             (_, Some(error)) => refusal = Some((bytes, error)),
         }
     }
-    device.failure.check()?;
+    device.check()?;
     let (bytes, error) = refusal.expect("a size was tried");
     Err(Error::new(
         ErrorKind::Memory,

@@ -103,7 +103,7 @@ impl Staging {
             })
         });
         if let Some(error) = error {
-            device.failure.check()?;
+            device.check()?;
             return Err(Error::new(
                 ErrorKind::Memory,
                 format_args!("gpu: readback: {size} bytes: {error}"),
@@ -132,7 +132,7 @@ impl Staging {
             to += size;
         }
         let submission = device.queue.submit([encoder.finish()]);
-        device.failure.check()?;
+        device.check()?;
         // A mapping that was given up has told so by now.
         self.outcome.store(MAPPING, Ordering::Relaxed);
         let outcome = Arc::clone(&self.outcome);
@@ -176,7 +176,7 @@ impl Staging {
                 _ => {}
             }
             polled.map_err(|e| device.explain(e))?;
-            device.failure.check()?;
+            device.check()?;
             if !matches!(poll, wgpu::PollType::Poll) {
                 bail!(Device, "gpu: the work ended but not the mapping");
             }

@@ -105,7 +105,7 @@ impl Linked {
             readback.read(device, &clock.resolved, 0, bytes)?;
             clock.laps.add((table, cmds), submitted, ticks);
         }
-        self.device.failure.check()
+        self.device.check()
     }
 }
 
@@ -123,7 +123,7 @@ impl Executor for Linked {
     }
 
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         for range in cmds.ranges() {
             in_table(&self.commands, table, &range)?;
         }
@@ -140,27 +140,27 @@ impl Executor for Linked {
             let work = self.encode(&self.tables[table].params, commands, None);
             self.device.queue.submit([work]);
         }
-        self.device.failure.check()
+        self.device.check()
     }
 
     fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         let entry = self.arena.writable(place, offset, bytes.len())?;
         self.device
             .queue
             .write_buffer(&entry.buffer, offset as u64, bytes);
-        self.device.failure.check()
+        self.device.check()
     }
 
     fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
     }
 
     fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         check_apart(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
         let entry = self.arena.writable(place, from, bytes)?;
@@ -176,24 +176,24 @@ impl Executor for Linked {
         encoder.copy_buffer_to_buffer(&entry.buffer, from, &between, 0, bytes);
         encoder.copy_buffer_to_buffer(&between, 0, &entry.buffer, to, bytes);
         self.device.queue.submit([encoder.finish()]);
-        self.device.failure.check()
+        self.device.check()
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
-        self.device.failure.check()?;
+        self.device.check()?;
         let (copying, room) = self.copies.begin(spans)?;
         self.readback.copy(&self.device, &self.arena, spans, room)?;
         Ok(copying)
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         let room = self.copies.find(&copying, bytes.len())?;
         self.readback.take(&self.device, room, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        self.device.failure.check()?;
+        self.device.check()?;
         let clock = match self.clock.take() {
             Some(clock) => clock,
             None => Clock::new(&self.device, &self.tables)?,

@@ -301,10 +301,31 @@ pub(super) fn argmax(device: &Device) -> f64 {
     0.0
 }
 
+/// Says that a token ends a sequence.
+fn stop_at(rig: &mut Rig, sequence: u32, token: u32) {
+    let mut sampler = SAMPLER_OFF;
+    sampler.stops[0] = token;
+    sampler.stop_count = 1;
+    rig.sampler(sequence, &sampler);
+}
+
+/// A row of a sequence that has another number; some are full after the next token.
+fn elsewhere(t: u32, rows: u32) -> Row {
+    Row {
+        token: 1,
+        position: if t % 5 == 2 { 7 } else { t % 6 },
+        sequence: (t + 3) % rows,
+        done: 0,
+    }
+}
+
 /// Rows of several sequences, some of which end: each goes on with the largest of its own logits.
 pub(super) fn advance(device: &Device) -> f64 {
     const ROWS: usize = 70;
+    const LIVE: u32 = 65;
     const VOCAB: usize = 300;
+    // Each sequence has a stop of its own, and that of others is none for it.
+    const STOPPING: [u32; 4] = [0, 4, 7, 64];
     let tokens = u32::try_from(ROWS).unwrap();
     let shape = Shape {
         logits: LogitRows::All,
@@ -313,41 +334,30 @@ pub(super) fn advance(device: &Device) -> f64 {
         ..shape(tokens)
     };
     let vocab = u32::try_from(VOCAB).unwrap();
-    let mut rig = Rig::new(device, shape, vec![], |b| b.pick_greedy(vocab));
     let wanted: Vec<u32> = (0..tokens).map(|t| t * 7 % vocab).collect();
+    let mut rig = Rig::new(device, shape, vec![], |b| b.pick_greedy(vocab));
     let mut logits = floats(20, ROWS * VOCAB);
     for (row, id) in logits.chunks_mut(VOCAB).zip(&wanted) {
         row[*id as usize] = 9.0;
     }
     rig.put("scores", &logits);
-    // Sequences in other rows than their own; some stop, some are full, some are not live.
-    let live_rows = 65;
-    let row = |t: u32| Row {
-        token: 1,
-        position: if t % 5 == 2 { 7 } else { t % 6 },
-        sequence: (t + 3) % tokens,
-        done: 0,
-    };
-    let rows: Vec<Row> = (0..tokens).map(row).collect();
+    let rows: Vec<Row> = (0..tokens).map(|t| elsewhere(t, tokens)).collect();
     let state = State {
-        live: live_rows,
+        live: LIVE,
         context: 8,
         ..live(1)
     };
-    // Each sequence has a stop of its own, and that of others is none for it.
     for t in 0..tokens {
-        let stops = matches!(t, 0 | 4 | 7 | 64);
-        let mut sampler = SAMPLER_OFF;
-        sampler.stops[0] = wanted[(t + u32::from(!stops)) as usize % ROWS];
-        sampler.stop_count = 1;
-        rig.sampler((t + 3) % tokens, &sampler);
+        let next = u32::from(!STOPPING.contains(&t));
+        stop_at(
+            &mut rig,
+            (t + 3) % tokens,
+            wanted[(t + next) as usize % ROWS],
+        );
     }
     rig.rows(state, &rows);
     let mut history = vec![77u32; ROWS * 8];
-    let (place, _) = rig.place("history");
-    rig.executor
-        .write(place, 0, bytemuck::cast_slice(&history))
-        .unwrap();
+    rig.put("history", bytemuck::cast_slice(&history));
     rig.run();
 
     let bytes = rig.bytes("state");
@@ -357,12 +367,12 @@ pub(super) fn advance(device: &Device) -> f64 {
     for (t, before) in rows.iter().enumerate() {
         let at = after.iter().position(|row| row.sequence == before.sequence);
         let (at, row) = (at.unwrap(), after[at.unwrap()]);
-        if t >= live_rows as usize {
+        if t >= LIVE as usize {
             assert_eq!((at, row), (t, *before), "row {t} is not live");
             continue;
         }
-        let done = match t {
-            0 | 4 | 7 | 64 => STOPPED,
+        let done = match u32::try_from(t).unwrap() {
+            t if STOPPING.contains(&t) => STOPPED,
             _ if before.position == 7 => FULL,
             _ => 0,
         };
@@ -374,8 +384,8 @@ pub(super) fn advance(device: &Device) -> f64 {
             history[row.sequence as usize * 8 + row.position as usize] = wanted[t];
         }
     }
-    assert_eq!((found.live, found.step), (live_rows - ended, 1));
-    let written: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
-    assert_eq!(written, history);
+    assert_eq!((found.live, found.step), (LIVE - ended, 1));
+    let history: &[u8] = bytemuck::cast_slice(&history);
+    assert_eq!(rig.bytes("history"), history);
     0.0
 }

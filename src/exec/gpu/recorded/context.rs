@@ -208,7 +208,7 @@ impl Context {
     /// As the device failed before.
     pub(super) fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         let turn = self.device.turn.lock();
-        self.device.failure.check()?;
+        self.device.check()?;
         Ok(turn)
     }
 
@@ -237,7 +237,7 @@ impl Context {
             // SAFETY: the fence is one of this device's.
             let waited = unsafe { self.raw.wait_for_fences(&[fence], true, SLEEP) };
             match waited {
-                Err(vk::Result::TIMEOUT) => self.device.failure.check()?,
+                Err(vk::Result::TIMEOUT) => self.device.check()?,
                 other => return self.checked("fence", other),
             }
         }
