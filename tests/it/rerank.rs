@@ -5,7 +5,7 @@ use serde_json::Value;
 use tabla::{ErrorKind, Options, Precision, Rerank};
 
 fn reference() -> Value {
-    let path = golden("arch/qwen3_reranker/golden.json");
+    let path = golden("reranker/golden.json");
     let text = std::fs::read_to_string(path).expect("a golden file");
     serde_json::from_str(&text).expect("JSON")
 }
@@ -24,7 +24,7 @@ fn documents_score_as_the_reference_says() {
         .expect("a row for each instruction");
     // The file of llama.cpp has the prompt, the folder has none.
     for form in ["model.gguf", "hf"] {
-        let path = golden("arch/qwen3_reranker").join(form);
+        let path = golden("reranker").join(form);
         for (device, options) in devices(Precision::Exact) {
             let mut s = session(&path, &options);
             // The first is the one that is taken where none is given.
@@ -55,7 +55,7 @@ fn models_that_cannot_rank_say_so() {
     let by = Rerank::default();
     let mut s = story(Options::default());
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::Unsupported));
-    let path = golden("arch/qwen3_reranker/hf");
+    let path = golden("reranker/hf");
     let options = Options {
         context: 128,
         device: tabla::DeviceChoice::Cpu,

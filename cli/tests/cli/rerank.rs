@@ -6,8 +6,8 @@ use std::path::Path;
 
 #[test]
 fn documents_come_best_first() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/arch");
-    let folder = golden.join("qwen3_reranker");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+    let folder = golden.join("reranker");
     let file = folder.join("model.gguf");
     let file = file.to_str().expect("a plain name");
     let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
@@ -48,5 +48,5 @@ fn documents_come_best_first() {
 #[test]
 fn a_model_that_cannot_rank_is_refused() {
     let story = tabla(&["rerank", "--device", "cpu", "-q", "who", "a document"]);
-    check_failure(&story, "cannot rank");
+    check_failure(&story, "names no prompt to rank by");
 }

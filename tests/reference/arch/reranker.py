@@ -1,19 +1,18 @@
 """Qwen3-Reranker: a Qwen 3 that answers "yes" or "no" behind a prompt with query and document, as its makers' code has it.
 
-The GGUF says `pooling_type` 4 and has the prompt as the template `rerank`; the folder says nothing of ranking.
+It writes `../../golden/reranker/`. The GGUF says `pooling_type` 4 and has the prompt as the template `rerank`; the folder says nothing of ranking.
 
     golden.json    query, documents, instruction, and for both instructions the tokens and scores of each pair
 """
 import json
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from tokenizers import Regex
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 
-from arch.common import ROOT, common, converted, gguf, load, on_hub, rounded, save_file, load_file, shutil, versions
+from arch.common import common, converted, gguf, load, load_file, on_hub, rounded, save_file, shutil, versions
 
-NAME = "qwen3_reranker"
+OUT = common.GOLDEN / "reranker"
 DEFAULT = "Given a web search query, retrieve relevant passages that answer the query"
 PREFIX = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
           "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n")
@@ -59,7 +58,7 @@ def vocabulary(writer, vocab):
 
 def body(t, text):
     """The ids of what users wrote: special tokens in it are text."""
-    return t.backend_tokenizer.model and t(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    return t(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
 def ranked(model, t, instruction):
@@ -76,8 +75,8 @@ def ranked(model, t, instruction):
     return {"instruction": instruction, "tokens": pairs, "scores": scores}
 
 
-shutil.rmtree(ROOT / NAME, ignore_errors=True)
-folder = ROOT / NAME / "hf"
+shutil.rmtree(OUT, ignore_errors=True)
+folder = OUT / "hf"
 torch.set_num_threads(1)
 torch.manual_seed(1)
 t = tokenizer()
@@ -102,11 +101,11 @@ t.save_pretrained(folder)
 model = load(folder)
 # The converter tells a reranker by this.
 (folder / "README.md").write_text("# Qwen3-Reranker\n")
-converted(folder, ROOT / NAME / "model.gguf", vocabulary, vocab)
+converted(folder, OUT / "model.gguf", vocabulary, vocab)
 (folder / "README.md").unlink()
-record = {"name": NAME, "query": QUERY, "documents": DOCUMENTS, "ranked": [ranked(model, t, DEFAULT), ranked(model, t, OTHER)],
+record = {"query": QUERY, "documents": DOCUMENTS, "ranked": [ranked(model, t, DEFAULT), ranked(model, t, OTHER)],
           "reference": "transformers Qwen3ForCausalLM, float32, eager attention", "versions": versions()}
 for row in record["ranked"]:
     print([f"{score:.4f}" for score in row["scores"]], [len(ids) for ids in row["tokens"]])
     assert max(row["scores"]) - min(row["scores"]) > 0.1
-(ROOT / NAME / "golden.json").write_text(json.dumps(record, ensure_ascii=False) + "\n")
+(OUT / "golden.json").write_text(json.dumps(record, ensure_ascii=False) + "\n")
