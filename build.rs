@@ -43,7 +43,7 @@ fn main() {
                 "{name}: Params vary"
             );
             page = page.or(constant(&module, "PAGE"));
-            for name in ["Row", "State", "Sampler"] {
+            for name in ["Row", "State", "Sampler", "Bias", "LogProbs"] {
                 if let Some(text) = struct_of(&module, name) {
                     shared.insert(name, text);
                 }

@@ -21,6 +21,7 @@ use tabla::op::builder::{
     Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
 };
 use tabla::op::pages::Pages;
+use tabla::op::sampler::SamplerKind;
 use tabla::op::table::{Place, Table};
 use tabla::{plan, quant};
 
@@ -68,7 +69,12 @@ fn main() {
         }
     }
     if wanted("pick") {
-        pick(threads);
+        pick("pick", threads, |b, vocab| {
+            b.pick_sampled(vocab, SamplerKind::DEFAULT);
+        });
+        pick("pick full", threads, |b, vocab| {
+            b.pick_full(vocab, SamplerKind::DEFAULT);
+        });
     }
 }
 
@@ -370,15 +376,15 @@ fn decode(dtype: DType, threads: u32) {
     println!("prefill {dtype}: {median:.0} tok/s (best {best:.0}) in chunks of 128");
 }
 
-/// The tail that draws a token from 150,000 logits, command by command.
-fn pick(threads: u32) {
+/// A tail that draws a token from 150,000 logits, command by command.
+fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
     let options = Options {
         threads,
         ..Options::default()
     };
     let vocab = 150_000;
     let model = Model::default();
-    let table = compile(&model, 1, &options, |b| b.pick_sampled(vocab));
+    let table = compile(&model, 1, &options, |b| tail(b, vocab));
     let names: Vec<_> = table.cmds.iter().map(|c| c.op.name()).collect();
     let mut executor = link(&Arc::new(model), table, &options);
     let logits: Vec<f32> = (0..vocab)
@@ -398,7 +404,7 @@ fn pick(threads: u32) {
     let bytes = bytemuck::bytes_of(&sampler);
     executor.write(Place::Samplers, 0, bytes).expect("it fits");
     // Differences of beginnings: a filter works on what those before it left.
-    for (i, name) in names.iter().enumerate() {
+    for (i, op) in names.iter().enumerate() {
         let [_, median] = time(|| {
             start(&mut *executor, 1, 100);
             executor.run(0, (0..i).into(), 1).expect("it runs");
@@ -407,6 +413,6 @@ fn pick(threads: u32) {
             start(&mut *executor, 1, 100);
             executor.run(0, (0..i + 1).into(), 1).expect("it runs");
         });
-        println!("pick {name}: {:.0} us", (with - median) * 1e6);
+        println!("{name} {op}: {:.0} us", (with - median) * 1e6);
     }
 }

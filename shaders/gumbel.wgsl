@@ -8,6 +8,7 @@
 #import state
 #import sampler
 #import philox
+#import chance
 #import ln
 
 const WG = 256u;
@@ -36,6 +37,5 @@ fn main(
     }
     let key = vec2(samplers[row.sequence].seed_lo, samplers[row.sequence].seed_hi);
     let word = philox(vec4(i / 4u, row.position + 1u, 0u, 0u), key)[i % 4u];
-    let u = (f32(word >> 9u) + 0.5) * 1.1920928955078125e-7;
-    y[group.y * params.vocab + i] += -ln(-ln(u));
+    y[group.y * params.vocab + i] += -ln(-ln(chance(word)));
 }

@@ -4,9 +4,8 @@
 
 #import state
 #import sampler
-#import reduce
-#import keys
-#import ln
+#import logits
+#import softmax
 
 const WG = 256u;
 const UNITS = 1u;
@@ -27,15 +26,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
     if (min_p <= 0.0) {
         return;
     }
-    let base = group.y * params.vocab;
-    var top = minus_inf();
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        top = select(top, y[base + i], y[base + i] > top);
-    }
-    let least = reduce_max(lane, top) + ln(min_p);
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (y[base + i] < least) {
-            y[base + i] = minus_inf();
-        }
-    }
+    base = group.y * params.vocab;
+    keep_from(lane.index, peak_of(lane) + ln(min_p));
 }

@@ -1,8 +1,8 @@
-// y[t, i] = penalty(x[t, i])
+// y[t, i] = repeated(x[t, i]) - count(i) frequency - presence, where i is among the last tokens of the history
 //
-// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  A token among the
-// last min(repeat_last, 1024, position + 1) is penalised once, towards less likely.
-// One lane per element; the lanes of a workgroup mark its penalised elements together.
+// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  The last are
+// min(repeat_last, 1024, position + 1), repeated(x) = x / repeat over 0 and x repeat below.
+// One lane per element; the lanes of a workgroup count its penalised elements together.
 
 #import grid
 #import state
@@ -21,7 +21,7 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-var<workgroup> marked: array<atomic<u32>, WG>;
+var<workgroup> counts: array<atomic<u32>, WG>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -34,17 +34,16 @@ fn main(
     if (token >= min(params.tokens, state.live) || first >= params.vocab) {
         return;
     }
-    atomicStore(&marked[lane], 0u);
+    atomicStore(&counts[lane], 0u);
     workgroupBarrier();
     let row = state.row[token];
-    let penalty = samplers[row.sequence].repeat_penalty;
     let first_token = row.sequence * state.context;
     let count = row.position + 1u;
     let last = min(min(samplers[row.sequence].repeat_last, LAST_MAX), count);
     for (var j = lane; j < last; j += WG) {
         let element = history[first_token + count - 1u - j] - first;
         if (element < UNITS) {
-            atomicStore(&marked[element], 1u);
+            atomicAdd(&counts[element], 1u);
         }
     }
     workgroupBarrier();
@@ -54,8 +53,12 @@ fn main(
     }
     let at = token * params.vocab + i;
     var v = x[at];
-    if (atomicLoad(&marked[lane]) != 0u) {
-        v = select(v * penalty, v / penalty, v > 0.0);
+    let times = atomicLoad(&counts[lane]);
+    if (times != 0u) {
+        let repeat = samplers[row.sequence].repeat_penalty;
+        v = select(v * repeat, v / repeat, v > 0.0);
+        let frequency = samplers[row.sequence].frequency_penalty;
+        v -= f32(times) * frequency + samplers[row.sequence].presence_penalty;
     }
     y[at] = v;
 }

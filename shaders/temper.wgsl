@@ -1,6 +1,7 @@
 // y[t, i] /= temperature
 //
 // y: [tokens, vocab] f32.  Where the temperature is 0 nothing changes: the largest stays the largest.
+// Where it depends on the row, that is left to dynamic_temper.
 // One lane per element.
 
 #import grid
@@ -27,8 +28,9 @@ fn main(
     if (group.y >= min(params.tokens, state.live) || i >= params.vocab) {
         return;
     }
-    let temperature = samplers[state.row[group.y].sequence].temperature;
-    if (temperature > 0.0) {
+    let sequence = state.row[group.y].sequence;
+    let temperature = samplers[sequence].temperature;
+    if (temperature > 0.0 && samplers[sequence].dynatemp_range <= 0.0) {
         y[group.y * params.vocab + i] /= temperature;
     }
 }

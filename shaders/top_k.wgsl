@@ -4,6 +4,7 @@
 
 #import state
 #import sampler
+#import logits
 #import select
 
 const WG = 256u;
@@ -15,6 +16,10 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
+
+fn rank_of(v: f32) -> f32 {
+    return v;
+}
 
 fn weight_of(v: f32) -> u32 {
     return 1u;
@@ -35,7 +40,7 @@ fn main(
     base = group.y * params.vocab;
     let least = threshold(lane, k);
     for (var i = lane; i < params.vocab; i += WG) {
-        if (key_of(y[base + i]) < least) {
+        if (key_of(logit(i)) < least) {
             y[base + i] = minus_inf();
         }
     }

@@ -5,7 +5,8 @@
 
 #import state
 #import sampler
-#import reduce
+#import logits
+#import softmax
 #import select
 
 const WG = 256u;
@@ -22,8 +23,12 @@ var<immediate> params: Params;
 var<private> peak: f32;
 var<private> units: f32;
 
+fn rank_of(v: f32) -> f32 {
+    return v;
+}
+
 fn weight_of(v: f32) -> u32 {
-    return u32(min(exp(v - peak) * units + 0.5, ONE));
+    return u32(min(weight(v, peak) * units + 0.5, ONE));
 }
 
 @compute @workgroup_size(WG)
@@ -36,21 +41,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
         return;
     }
     base = group.y * params.vocab;
-    var top = minus_inf();
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        top = select(top, y[base + i], y[base + i] > top);
-    }
-    peak = reduce_max(lane, top);
-    var sum = 0.0;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (y[base + i] <= peak) {
-            sum += exp(y[base + i] - peak);
-        }
-    }
-    units = ONE / reduce_sum(lane, sum);
+    peak = peak_of(lane);
+    units = ONE / sum_of(lane, peak);
     let least = threshold(lane.index, max(u32(top_p * ONE), 1u));
     for (var i = lane.index; i < params.vocab; i += WG) {
-        if (key_of(y[base + i]) < least) {
+        if (key_of(logit(i)) < least) {
             y[base + i] = minus_inf();
         }
     }

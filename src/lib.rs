@@ -33,19 +33,20 @@ mod load;
 mod model;
 
 pub use decode::{
-    Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, Model, Overflow, Piece, Rerank,
-    Sampling, Session, Speculate, Stats,
+    Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb, Model, Overflow, Piece,
+    Rerank, Sampling, Session, Speculate, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CACHE_TYPES, CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain,
     Group, HEAD_TYPES, HiddenStates, LayerDifference, MIXES, Measured, Mix, Options, Progress,
-    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, Steps, Tuning, WeightMemory,
+    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, StepTables, Tuning, WeightMemory,
     Written, compare, compile, devices, estimate, export, hidden_states, load_chat_templates,
     load_tokenizer, open_directory, quantize, tune,
 };
 pub use model::{Embedding, Facts, Pooling, TableId, Tuned};
+pub use op::sampler::SamplerKind;
 
 /// Loads a model, and gives it a thread that has its device.
 ///

@@ -155,6 +155,7 @@ const SAMPLED: Sampling = Sampling {
     repeat_penalty: 1.1,
     repeat_last: 64,
     seed: 1,
+    ..Sampling::GREEDY
 };
 
 /// One test, so that no other runs beside it and counts.

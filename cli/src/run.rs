@@ -7,7 +7,7 @@ use crate::prompt;
 use crate::terminal::{self, DIM, PLAIN, Progress};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tabla::{Finish, Flow, Generate, Piece, Sampling, Session, Source, Stats};
+use tabla::{Finish, Flow, Generate, Options, Piece, Sampling, Session, Source, Stats};
 
 /// What the built-in model begins with when nobody says anything.
 pub(crate) const STORY: &str = "Once upon a time";
@@ -20,7 +20,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let source = args.model.source(say)?;
     let built_in = matches!(source, Source::BuiltIn);
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        samplers: args.sampling.samplers(),
+        ..args.device.options(args.context.positions())?
+    };
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let Opened {
         model,
@@ -44,13 +47,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.shows_prompt(&source) {
         show_prompt(&prompt);
     }
-    let sampling = args.sampling.sampling();
     let generate = Generate {
-        sampling,
         max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
         ignore_stops: args.ignore_eos,
         overflow: args.overflow.overflow(),
-        ..Generate::default()
+        ..args.sampling.generate()
     };
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = Answer::new(form);
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         session: &session,
         device: profile.to_string(),
         forms: profile.forms.iter().map(|form| form.name()).collect(),
-        sampling,
+        sampling: generate.sampling,
         load,
         prompt: &tokens,
         answer: &answer,

@@ -1,13 +1,10 @@
 // The largest key such that what lies at or over it weighs `target`, by a workgroup of 256 lanes.
 //
-// The kernel gives `y`, where its row begins there, `params.vocab` and `weight_of`. A radix search: the heaviest-valued of 256
+// The kernel gives `logit`, `params.vocab`, `weight_of` and by what the keys are: `rank_of`. A radix search: the heaviest-valued of 256
 // bins that holds the target, byte by byte. Weights are integers, so the order of the
 // atomic additions does not matter.
 
 #import keys
-
-// Where the row begins in y.
-var<private> base: u32;
 
 var<workgroup> bins: array<atomic<u32>, 256>;
 // The bytes found, and what is still wanted below the bins passed.
@@ -34,10 +31,10 @@ fn threshold(lane: u32, wanted: u32) -> u32 {
         atomicStore(&bins[lane], 0u);
         workgroupBarrier();
         for (var i = lane; i < params.vocab; i += WG) {
-            let key = key_of(y[base + i]);
+            let key = key_of(rank_of(logit(i)));
             // In two steps, since the first round shifts by 32.
             if (((key >> shift) >> 8u) == at.x) {
-                atomicAdd(&bins[(key >> shift) & 255u], weight_of(y[base + i]));
+                atomicAdd(&bins[(key >> shift) & 255u], weight_of(logit(i)));
             }
         }
         workgroupBarrier();

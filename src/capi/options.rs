@@ -300,6 +300,7 @@ impl TablaGenerateOptions {
             top_p: self.top_p,
             min_p: self.min_p,
             seed: self.seed,
+            ..Sampling::GREEDY
         };
         Generate {
             sampling,

@@ -1,15 +1,16 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Request, Wanted};
+use super::request::{Picking, Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, pass, read_picked, wait, write_rows, write_sampler,
+    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, read_picked, wait, write_picking,
+    write_rows,
 };
 use super::sequence::Apart;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{Linked, STEP_ROWS_MAX, TableId};
-use crate::op::table::{Place, Tail};
+use crate::op::table::Place;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,7 +125,7 @@ impl Engine {
         let bytes = bytemuck::cast_slice(history);
         self.linked.executor.write(Place::History, offset, bytes)?;
         if let Some(picking) = &request.picking {
-            write_sampler(&mut self.linked, seat, &picking.sampler)?;
+            write_picking(&mut self.linked, seat, picking)?;
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Engine {
                 let rows = self.linked.tables[table].tokens as usize;
                 (table, request.fed..len.min(request.fed + rows))
             }
-            Wanted::Scores(_) | Wanted::LogProbs(_)
+            Wanted::Scores(_) | Wanted::Likelihoods(_)
                 if request.fed >= request.wanted.each_from() =>
             {
                 let run = request.fed..len.min(request.fed + self.widest());
@@ -251,7 +252,7 @@ impl Engine {
                 (Place::Hidden, 0, &mut out[rows])
             }
             Wanted::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
-            Wanted::LogProbs(wanted) if run.start >= wanted.first => {
+            Wanted::Likelihoods(wanted) if run.start >= wanted.first => {
                 (place, 0, wanted.room(run.len(), vocab))
             }
             Wanted::Logits(out) if last && place == Place::Scores => {
@@ -263,7 +264,7 @@ impl Engine {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
         self.linked.executor.read(place, offset, bytes)?;
-        if let Wanted::LogProbs(wanted) = &mut request.wanted {
+        if let Wanted::Likelihoods(wanted) = &mut request.wanted {
             wanted.take(run, vocab);
         }
         Ok(())
@@ -300,13 +301,16 @@ impl Engine {
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
         let tail = request.tail();
+        let picking = request.picking.as_ref();
+        let tells = picking.map_or(Tells::Nothing, Picking::tells);
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
         let cmds = self.linked.tables[table].tails[tail as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
-        let picks = Picks::ask(&mut self.linked, from, 1)?;
+        let times = 1;
+        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -323,16 +327,16 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        (tail, times): (Tail, u32),
-        sequences: impl Iterator<Item = (u32, usize)>,
+        steps: Steps,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
-        let cmds = self.linked.tables[table].pass(tail);
-        self.linked.executor.run(table, cmds, times)?;
-        Picks::ask(&mut self.linked, sequences, times)
+        let cmds = self.linked.tables[table].pass(steps.tail);
+        self.linked.executor.run(table, cmds, steps.times)?;
+        Picks::ask(&mut self.linked, sequences, steps)
     }
 
     /// One pass of the last token of a request and of guesses at what follows it, which stand behind it

@@ -3,10 +3,13 @@
 use super::mail::News;
 use super::request::{End, Picking, Wanted};
 use super::rows::PICKS_MAX;
+use super::sampling::tail;
 use super::speculate::Guesser;
+use super::steering::Steering;
 use super::{Guesses, Sampling, Session, Speculate};
 use crate::error::{Result, bail};
-use crate::exec::state::STOPS_MAX;
+use crate::exec::state::{LogProbs, STOPS_MAX};
+use crate::op::table::BIASES_MAX;
 use crate::text::{StopStrings, Utf8Stream};
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,17 @@ pub struct Generate {
     pub overflow: Overflow,
     /// Where guesses at the next tokens come from.
     pub speculate: Speculate,
+    /// What is added to the logits of tokens in front of every sampler, [`Generate::BIASES_MAX`] tokens
+    /// at most; -inf bans one. Those of one token add up.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// So many tokens come before a stop token may.
+    pub min_tokens: u32,
+    /// What repetitions end at for DRY: any token with one of these texts in it, so many and so long as
+    /// stop strings at most. `None`: [`Generate::DRY_BREAKERS`].
+    pub dry_breakers: Option<Vec<String>>,
+    /// Has every piece tell how likely its token was, and so many of the likeliest,
+    /// [`Generate::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
+    pub log_probs: Option<u32>,
 }
 
 impl Generate {
@@ -41,32 +55,44 @@ impl Generate {
     /// Bytes of a stop string at most.
     pub const STOP_STRING_BYTES_MAX: usize = 1024;
 
+    /// Tokens that have a bias at most.
+    pub const BIASES_MAX: u32 = BIASES_MAX;
+    /// Likeliest tokens that are told at most.
+    pub const LOG_PROBS_MAX: u32 = 20;
+    /// What repetitions end at for DRY unless somebody says otherwise, as llama.cpp has it.
+    pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
+
     /// Holds every option to its range.
     fn check(&self) -> Result<()> {
         self.sampling.check()?;
+        let (wanted, most) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
+        if wanted > most {
+            bail!(Argument, "log_probs {wanted} is over {most}");
+        }
         let (own, most) = (self.stop_tokens.len(), Self::STOPS_MAX);
         if own > most {
             bail!(Argument, "{own} stop tokens are over the limit of {most}");
         }
-        let (texts, most) = (self.stop.len(), Self::STOP_STRINGS_MAX);
-        if texts > most {
-            bail!(
-                Argument,
-                "{texts} stop strings are over the limit of {most}"
-            );
-        }
-        let most = Self::STOP_STRING_BYTES_MAX;
-        for (at, text) in self.stop.iter().enumerate() {
-            let bytes = text.len();
-            if !(1..=most).contains(&bytes) {
-                bail!(
-                    Argument,
-                    "stop string {at} has {bytes} bytes, not 1 to {most}"
-                );
-            }
-        }
-        Ok(())
+        check_texts("stop string", &self.stop)?;
+        let breakers = self.dry_breakers.as_deref();
+        check_texts("DRY breaker", breakers.unwrap_or(&[]))
     }
+}
+
+/// Holds texts to a number and a length.
+fn check_texts(what: &str, texts: &[String]) -> Result<()> {
+    let (count, most) = (texts.len(), Generate::STOP_STRINGS_MAX);
+    if count > most {
+        bail!(Argument, "{count} {what}s are over the limit of {most}");
+    }
+    let most = Generate::STOP_STRING_BYTES_MAX;
+    for (at, text) in texts.iter().enumerate() {
+        let bytes = text.len();
+        if !(1..=most).contains(&bytes) {
+            bail!(Argument, "{what} {at} has {bytes} bytes, not 1 to {most}");
+        }
+    }
+    Ok(())
 }
 
 /// What happens when the context is full.
@@ -96,6 +122,19 @@ pub struct Piece<'a> {
     /// The text that it completes; empty while a character is incomplete, or a stop string may have
     /// begun.
     pub text: &'a str,
+    /// How likely the token was, where [`Generate::log_probs`] asked for it.
+    pub log_prob: Option<f32>,
+    /// The likeliest tokens in its place, the likeliest first.
+    pub likeliest: &'a [LogProb],
+}
+
+/// The natural logarithm of how likely the model held a token, before biases and samplers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogProb {
+    /// The token.
+    pub token: u32,
+    /// The logarithm.
+    pub log_prob: f32,
 }
 
 /// What a callback answers.
@@ -172,6 +211,8 @@ impl Session {
         let known = self.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
         let mut answer = Answer {
+            steering: Steering::new(&self.model, options)?,
+            likeliest: Vec::with_capacity(Generate::LOG_PROBS_MAX as usize),
             stops: [&options.stop_tokens, known].concat(),
             stream: Utf8Stream::new(self.tokenizer().piece_bytes_max()),
             strings: StopStrings::new(&options.stop),
@@ -210,6 +251,9 @@ impl Session {
 pub struct Answer<'s> {
     session: &'s mut Session,
     options: Generate,
+    steering: Steering,
+    /// The likeliest tokens in the place of the last one.
+    likeliest: Vec<LogProb>,
     stops: Vec<u32>,
     stream: Utf8Stream,
     strings: StopStrings,
@@ -233,27 +277,33 @@ impl Answer<'_> {
     fn begin(&mut self) {
         let profile = self.session.profile();
         let longest = profile.chain_tokens.min(PICKS_MAX);
+        self.taken = self.session.tokens().len();
+        let so_far = (self.taken, self.picked);
+        let sampler = self.steering.sampler(&self.options, &self.stops, so_far);
         let picking = Picking {
-            sampler: self.options.sampling.sampler(&self.stops),
-            tail: self.options.sampling.tail(),
+            tail: tail(&sampler),
+            sampler,
+            steering: self.steering.clone(),
             limit: self.limit - self.picked,
             chain: Chain::new(self.options.chain, longest),
             guesser: self.guesser(),
         };
-        self.taken = self.session.tokens().len();
         self.session.start(Some(picking), Wanted::Nothing);
     }
 
-    /// What makes guesses, where the model's tables can check them.
+    /// What makes guesses, where the model's tables can check them. What Mirostat learns and what is told
+    /// of tokens is of one row of a sequence at a time.
     fn guesser(&self) -> Option<Guesser> {
         let Generate {
             speculate,
             sampling,
+            log_probs,
             ..
         } = &self.options;
         let facts = self.session.facts();
         let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
-        facts.speculates.then(guesser).flatten()
+        let one_by_one = sampling.mirostat_tau > 0.0 || log_probs.is_some();
+        (facts.speculates && !one_by_one).then(guesser).flatten()
     }
 
     /// Waits for the next piece; `None` behind the last one.
@@ -270,7 +320,7 @@ impl Answer<'_> {
             match self.session.news(None) {
                 News::Fed(_) => {}
                 News::End(end) => self.end(end)?,
-                News::Picked(token) => {
+                News::Picked(token, told) => {
                     self.picked += 1;
                     self.taken += 1;
                     if self.stops.contains(&token) {
@@ -281,8 +331,13 @@ impl Answer<'_> {
                     if self.strings.is_stopped() {
                         self.leave(Finish::Stop)?;
                     }
-                    let text = self.strings.text();
-                    return Ok(Some(Piece { token, text }));
+                    self.tell(told.as_ref());
+                    return Ok(Some(Piece {
+                        token,
+                        text: self.strings.text(),
+                        log_prob: told.map(|told| told.log_prob),
+                        likeliest: &self.likeliest,
+                    }));
                 }
             }
         }
@@ -291,8 +346,23 @@ impl Answer<'_> {
         }
         let token = self.session.tokens().last().copied().unwrap_or_default();
         let text = self.strings.flush(self.stream.flush());
-        let piece = (!text.is_empty()).then_some(Piece { token, text });
-        Ok(piece)
+        let piece = Piece {
+            token,
+            text,
+            log_prob: None,
+            likeliest: &[],
+        };
+        Ok((!text.is_empty()).then_some(piece))
+    }
+
+    /// Keeps so many of the likeliest tokens as were asked for.
+    fn tell(&mut self, told: Option<&LogProbs>) {
+        self.likeliest.clear();
+        let Some(told) = told else { return };
+        let wanted = self.options.log_probs.unwrap_or(0).min(told.count);
+        let pairs = told.tokens.iter().zip(&told.log_probs);
+        let pairs = pairs.map(|(&token, &log_prob)| LogProb { token, log_prob });
+        self.likeliest.extend(pairs.take(wanted as usize));
     }
 
     /// Takes the sequence back, or begins anew where the context was full and shifts.

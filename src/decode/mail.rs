@@ -2,6 +2,7 @@
 //! here, and the session waits for them on its own thread.
 
 use super::request::End;
+use crate::exec::state::LogProbs;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 
@@ -18,6 +19,8 @@ pub(super) struct Mail {
 #[derive(Debug)]
 struct Inside {
     picked: VecDeque<u32>,
+    /// What each was picked from, where that was asked for.
+    log_probs: VecDeque<LogProbs>,
     /// Tokens that the cache holds.
     fed: usize,
     end: Option<End>,
@@ -28,8 +31,8 @@ struct Inside {
 /// What comes next of the engine's work.
 #[derive(Debug)]
 pub(super) enum News {
-    /// A token was picked.
-    Picked(u32),
+    /// A token was picked, from what it was asked to tell.
+    Picked(u32, Option<LogProbs>),
     /// The cache holds so many tokens.
     Fed(usize),
     /// The work has ended.
@@ -42,6 +45,7 @@ impl Mail {
         Self {
             inside: Mutex::new(Inside {
                 picked: VecDeque::with_capacity(UNREAD_MAX),
+                log_probs: VecDeque::new(),
                 fed: 0,
                 end: None,
                 enough: false,
@@ -54,6 +58,7 @@ impl Mail {
     pub(super) fn clear(&self) {
         let mut inside = self.inside.lock();
         inside.picked.clear();
+        inside.log_probs.clear();
         inside.fed = 0;
         inside.end = None;
         inside.enough = false;
@@ -74,9 +79,13 @@ impl Mail {
         UNREAD_MAX - self.inside.lock().picked.len()
     }
 
-    /// Puts in tokens, for which there is room.
-    pub(super) fn pick(&self, tokens: &[u32]) {
-        self.inside.lock().picked.extend(tokens);
+    /// Puts in tokens, for which there is room; of a session that wants them probabilities come with
+    /// each, one by one.
+    pub(super) fn pick(&self, tokens: &[u32], log_probs: Option<LogProbs>) {
+        let mut inside = self.inside.lock();
+        inside.picked.extend(tokens);
+        inside.log_probs.extend(log_probs);
+        drop(inside);
         self.changed.notify_one();
     }
 
@@ -98,7 +107,7 @@ impl Mail {
         let mut inside = self.inside.lock();
         loop {
             if let Some(token) = inside.picked.pop_front() {
-                return News::Picked(token);
+                return News::Picked(token, inside.log_probs.pop_front());
             }
             if fed.is_some_and(|fed| inside.fed != fed) {
                 return News::Fed(inside.fed);

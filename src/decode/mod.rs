@@ -21,9 +21,10 @@ mod score;
 mod sequence;
 mod session;
 mod speculate;
+mod steering;
 
 pub use embed::Embed;
-pub use generate::{Answer, Finish, Flow, Generate, Overflow, Piece, Stats};
+pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
 pub use model::Model;
 pub use rerank::Rerank;
 pub use sampling::Sampling;

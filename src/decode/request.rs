@@ -2,13 +2,16 @@
 
 use super::generate::{Chain, Finish};
 use super::mail::Mail;
-use super::score::LogProbs;
+use super::rows::Tells;
+use super::sampling::tail;
+use super::score::Likelihoods;
 use super::sequence::Sequence;
 use super::session::Cancel;
 use super::speculate::Guesser;
+use super::steering::Steering;
 use super::{Guesses, Sampling};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::Sampler;
+use crate::exec::state::{LogProbs, Sampler};
 use crate::op::table::Tail;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,8 @@ use std::time::Duration;
 pub(super) struct Picking {
     /// As the device has it.
     pub(super) sampler: Sampler,
+    /// What it has beside numbers.
+    pub(super) steering: Steering,
     /// The tail of tables that picks so.
     pub(super) tail: Tail,
     /// Tokens at most; the context ends it in any case.
@@ -38,7 +43,7 @@ pub(super) enum Wanted {
     /// The logits behind every token, `[tokens, vocab]`.
     Scores(Vec<f32>),
     /// How likely tokens are, one by one.
-    LogProbs(LogProbs),
+    Likelihoods(Likelihoods),
     /// The last layer's normed row of every token, `[tokens, dim]`.
     Hidden(Vec<f32>),
 }
@@ -50,7 +55,7 @@ impl Wanted {
         match self {
             Self::Nothing | Self::Logits(_) => usize::MAX,
             Self::Scores(_) | Self::Hidden(_) => 0,
-            Self::LogProbs(wanted) => wanted.first,
+            Self::Likelihoods(wanted) => wanted.first,
         }
     }
 
@@ -59,7 +64,7 @@ impl Wanted {
         match self {
             Self::Nothing => Vec::new(),
             Self::Logits(numbers) | Self::Scores(numbers) | Self::Hidden(numbers) => numbers,
-            Self::LogProbs(wanted) => wanted.numbers,
+            Self::Likelihoods(wanted) => wanted.numbers,
         }
     }
 }
@@ -103,12 +108,22 @@ pub(super) struct End {
 impl Picking {
     /// One token.
     pub(super) fn one(sampling: &Sampling) -> Self {
+        let sampler = sampling.sampler(&[]);
         Self {
-            sampler: sampling.sampler(&[]),
-            tail: sampling.tail(),
+            tail: tail(&sampler),
+            sampler,
+            steering: Steering::default(),
             limit: 1,
             chain: Chain::new(1, 1),
             guesser: None,
+        }
+    }
+
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        match self.sampler.log_probs {
+            0 => Tells::Nothing,
+            _ => Tells::LogProbs,
         }
     }
 }
@@ -151,6 +166,13 @@ impl Request {
         if let Some(picking) = &mut self.picking {
             picking.guesser = Some(guesser);
         }
+    }
+
+    /// Hands its session the tokens behind the first `before`, which were just picked.
+    pub(super) fn take(&mut self, before: usize, log_probs: Option<LogProbs>) {
+        self.fed = self.sequence.len() - 1;
+        self.picked += self.sequence.len() - before;
+        self.mail.pick(&self.sequence.tokens()[before..], log_probs);
     }
 
     /// Tokens that may still be picked.

@@ -1,10 +1,11 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
+use super::request::Picking;
 use crate::error::Result;
-use crate::exec::state::{ROWS_OFFSET, Row, Sampler, State, state_bytes};
+use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{Linked, STEP_ROWS_MAX};
-use crate::op::table::{Cmds, Place};
+use crate::op::table::{BIASES_MAX, Cmds, Place, Tail};
 
 /// Tokens that stand one behind the other in a sequence.
 pub(super) struct Stretch<'a> {
@@ -89,45 +90,77 @@ pub(super) fn read_picked(
     Ok(picked)
 }
 
+/// Steps that are submitted together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    pub(super) tail: Tail,
+    /// How many: a place has the probabilities of one step, so that those that tell them are alone.
+    pub(super) times: u32,
+    pub(super) tells: Tells,
+}
+
+/// What steps tell beside tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tells {
+    Nothing,
+    LogProbs,
+}
+
 /// What a chain picks for the rows of the step state, on its way here.
 pub(super) struct Picks {
     copying: Copying,
     rows: usize,
     /// Tokens that come for each.
     times: usize,
+    /// Probabilities that come: of each row, or none.
+    told: usize,
 }
 
 /// Tokens of one chain at most: those of all its rows are one copy.
 pub(super) const PICKS_MAX: u32 = 60;
 const _: () = assert!(picks_bytes(STEP_ROWS_MAX as usize, PICKS_MAX as usize) <= COPY_BYTES_MAX);
+const _: () = assert!(told_bytes(STEP_ROWS_MAX as usize) <= COPY_BYTES_MAX);
 
 /// Bytes of rows and of so many tokens for each.
 const fn picks_bytes(rows: usize, times: usize) -> usize {
     rows * (size_of::<Row>() + times * size_of::<u32>())
 }
 
+/// Bytes of rows and of a token for each, with its probabilities.
+const fn told_bytes(rows: usize) -> usize {
+    picks_bytes(rows, 1) + rows * size_of::<LogProbs>()
+}
+
 impl Picks {
-    /// Has them copied as they are once the chain is done that was submitted last. It picks `times`
+    /// Has them copied as they are once the chain is done that was submitted last. It picks so many
     /// tokens at most for each of its sequences, which have so many in front of it.
     pub(super) fn ask(
         model: &mut Linked,
-        sequences: impl Iterator<Item = (u32, usize)>,
-        times: u32,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
+        steps: Steps,
     ) -> Result<Self> {
         let context = model.facts.context as usize;
-        let times = (times as usize).min(context);
-        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + STEP_ROWS_MAX as usize];
+        let times = (steps.times as usize).min(context);
+        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + 2 * STEP_ROWS_MAX as usize];
         let mut rows = 0;
-        for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences) {
+        for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences.clone()) {
             let offset = history_offset(model, sequence, first_copied(first, context, times));
             *span = Span::new(Place::History, offset, times * size_of::<u32>());
             rows += 1;
         }
         spans[0].bytes = rows * size_of::<Row>();
+        let mut told = 0;
+        let sequences = sequences.filter(|_| steps.tells == Tells::LogProbs);
+        for (span, (sequence, _)) in spans[1 + rows..].iter_mut().zip(sequences) {
+            let bytes = size_of::<LogProbs>();
+            *span = Span::new(Place::LogProbs, sequence as usize * bytes, bytes);
+            told += 1;
+        }
         Ok(Self {
-            copying: model.executor.copy(&spans[..=rows])?,
+            copying: model.executor.copy(&spans[..=rows + told])?,
             rows,
             times,
+            told,
         })
     }
 
@@ -137,14 +170,17 @@ impl Picks {
             copying,
             rows,
             times,
+            told,
         } = self;
         let mut bytes = [0; COPY_BYTES_MAX];
-        let copied = &mut bytes[..picks_bytes(rows, times)];
+        let copied = picks_bytes(rows, times) + told * size_of::<LogProbs>();
+        let copied = &mut bytes[..copied];
         model.executor.take(copying, copied)?;
         Ok(Picked {
             bytes,
             rows,
             times,
+            told,
             context: model.facts.context as usize,
         })
     }
@@ -161,6 +197,7 @@ pub(super) struct Picked {
     bytes: [u8; COPY_BYTES_MAX],
     rows: usize,
     times: usize,
+    told: usize,
     context: usize,
 }
 
@@ -196,6 +233,13 @@ impl Picked {
         }
         row.done
     }
+
+    /// The probabilities that the `at`th of the sequences was told, where any were.
+    pub(super) fn log_probs(&self, at: usize) -> Option<LogProbs> {
+        let told = &self.bytes[picks_bytes(self.rows, self.times)..];
+        let mut told = told.chunks_exact(size_of::<LogProbs>()).take(self.told);
+        told.nth(at).map(bytemuck::pod_read_unaligned)
+    }
 }
 
 /// Where the token of a position lies in the history, in bytes.
@@ -205,8 +249,23 @@ fn history_offset(model: &Linked, sequence: u32, position: usize) -> usize {
 }
 
 /// Writes how a sequence picks its tokens.
-pub(super) fn write_sampler(model: &mut Linked, sequence: u32, sampler: &Sampler) -> Result<()> {
-    let offset = sequence as usize * size_of::<Sampler>();
-    let bytes = bytemuck::bytes_of(sampler);
-    model.executor.write(Place::Samplers, offset, bytes)
+pub(super) fn write_picking(model: &mut Linked, sequence: u32, picking: &Picking) -> Result<()> {
+    let sequence = sequence as usize;
+    let bytes = bytemuck::bytes_of(&picking.sampler);
+    let offset = sequence * size_of::<Sampler>();
+    model.executor.write(Place::Samplers, offset, bytes)?;
+    let bytes = bytemuck::cast_slice(&picking.steering.biases);
+    let offset = sequence * BIASES_MAX as usize * size_of::<Bias>();
+    write_some(model, Place::Biases, offset, bytes)?;
+    let bytes = bytemuck::cast_slice(&picking.steering.breakers);
+    write_some(model, Place::Breakers, sequence * bytes.len(), bytes)
+}
+
+/// Writes to a place that tables have which were loaded with the sampler that reads it.
+fn write_some(model: &mut Linked, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+    let mut slots = model.tables.iter().flat_map(|table| &table.slots);
+    if bytes.is_empty() || !slots.any(|slot| slot.place == place) {
+        return Ok(());
+    }
+    model.executor.write(place, offset, bytes)
 }

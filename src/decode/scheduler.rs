@@ -8,8 +8,8 @@
 use super::engine::{Engine, row_of};
 use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
-use super::request::Request;
-use super::rows::Picks;
+use super::request::{Picking, Request};
+use super::rows::{Picks, Steps, Tells};
 use super::speculate::Guesser;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{FULL, RUNNING, STOPPED};
@@ -328,7 +328,8 @@ impl Scheduler {
                 break;
             }
         }
-        self.hand_out(index, before, done);
+        request.take(before, None);
+        self.go_on(index, done);
         Ok(true)
     }
 
@@ -366,8 +367,8 @@ impl Scheduler {
             .filter_map(|session| requests.iter().find(|r| r.session == *session))
     }
 
-    /// How long the next chain is, and its tail.
-    fn chain(&self, under_way: u32) -> (Tail, u32) {
+    /// How long the next chain is, and its tail: the largest that any member needs.
+    fn chain(&self, under_way: u32) -> Steps {
         let under_way = under_way as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let rest = self.guesser().map_or(u32::MAX, |g| g.rest().max(1));
@@ -376,8 +377,11 @@ impl Scheduler {
                 .clone()
                 .filter_map(|request| request.picking.as_ref())
         };
-        let sampled = pickings().any(|picking| picking.tail == Tail::Sampled);
-        let tail = if sampled { Tail::Sampled } else { Tail::Greedy };
+        let tail = pickings().map(|picking| picking.tail).max();
+        let tells = match pickings().any(|picking| picking.tells() == Tells::LogProbs) {
+            true => Tells::LogProbs,
+            false => Tells::Nothing,
+        };
         let room = members.clone().map(|request| {
             let room = request.left().min(request.mail.room());
             room.saturating_sub(under_way)
@@ -388,12 +392,15 @@ impl Scheduler {
             .min()
             .unwrap_or(1);
         let longest = self.engine.longest_chain();
-        let times = if self.is_alone() {
-            wished.min(longest).min(rest)
-        } else {
-            1
+        let times = match tells {
+            Tells::Nothing if self.is_alone() => wished.min(longest).min(rest),
+            _ => 1,
         };
-        (tail, times.min(room))
+        Steps {
+            tail: tail.unwrap_or(Tail::Greedy),
+            times: times.min(room),
+            tells,
+        }
     }
 
     /// Tells the device where the members are, and submits a chain of theirs.
@@ -403,7 +410,7 @@ impl Scheduler {
         for session in &self.members {
             let request = self.requests.iter().find(|r| r.session == *session);
             let request = request.expect("it is ready");
-            let to = request.fed + chain.1 as usize;
+            let to = request.fed + chain.times as usize;
             self.engine.grow(request.seat, request.fed, to)?;
         }
         let members = Self::of_members(&self.requests, &self.members);
@@ -413,7 +420,7 @@ impl Scheduler {
         let picks = self.engine.steps(self.members.len(), chain, sequences)?;
         self.under_way = Some(UnderWay {
             picks,
-            times: chain.1,
+            times: chain.times,
             since,
         });
         self.count(since);
@@ -433,20 +440,20 @@ impl Scheduler {
         let full = members
             .clone()
             .any(|r| r.sequence.len() + ahead as usize > context);
-        if chain.1 == 0 || full {
+        if chain.times == 0 || full {
             return Ok(None);
         }
         for request in members.clone() {
             let from = request.fed + ahead as usize;
             self.engine
-                .grow(request.seat, from, from + chain.1 as usize)?;
+                .grow(request.seat, from, from + chain.times as usize)?;
         }
         let sequences = members.map(|r| (r.seat, r.sequence.len() + ahead as usize));
         let picks = self.engine.steps(self.members.len(), chain, sequences)?;
         self.count(since);
         Ok(Some(UnderWay {
             picks,
-            times: chain.1,
+            times: chain.times,
             since,
         }))
     }
@@ -489,17 +496,18 @@ impl Scheduler {
                     guesser.stepped(took, times);
                 }
             }
-            self.hand_out(index, before, done);
+            let tells = request.picking.as_ref().map(Picking::tells);
+            let told = tells == Some(Tells::LogProbs) && request.sequence.len() > before;
+            let log_probs = picked.log_probs(at).filter(|_| told);
+            request.take(before, log_probs);
+            self.go_on(index, done);
         }
         Ok(())
     }
 
-    /// Hands out the tokens of a request behind the first `before`, and ends it where the last one did.
-    fn hand_out(&mut self, index: usize, before: usize, done: u32) {
-        let request = &mut self.requests[index];
-        request.fed = request.sequence.len() - 1;
-        request.picked += request.sequence.len() - before;
-        request.mail.pick(&request.sequence.tokens()[before..]);
+    /// Ends a request where its last token did.
+    fn go_on(&mut self, index: usize, done: u32) {
+        let request = &self.requests[index];
         let finish = match done {
             STOPPED => Some(Finish::Stop),
             FULL => Some(Finish::Context),

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Tokens on their way to their log-probabilities.
 #[derive(Debug)]
-pub(super) struct LogProbs {
+pub(super) struct Likelihoods {
     /// The row behind which the first of them stands.
     pub(super) first: usize,
     tokens: Vec<u32>,
@@ -61,17 +61,18 @@ impl Session {
         let steps = self.model.tables().iter();
         let steps = steps.filter(|table| table.name == TableId::Step.name());
         let rows = steps.map(|table| table.tokens as usize).max().unwrap_or(0);
-        let wanted = LogProbs {
+        let wanted = Likelihoods {
             first: from - 1,
             tokens: tokens[from..].to_vec(),
             logits: room(rows * vocab as usize)?,
             numbers: room(tokens.len() - from)?,
         };
-        self.beside(fed)?.feed(Wanted::LogProbs(wanted), progress)
+        self.beside(fed)?
+            .feed(Wanted::Likelihoods(wanted), progress)
     }
 }
 
-impl LogProbs {
+impl Likelihoods {
     /// Room for the logits of so many rows.
     pub(super) fn room(&mut self, rows: usize, vocab: usize) -> &mut [f32] {
         &mut self.logits[..rows * vocab]

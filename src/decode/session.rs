@@ -405,7 +405,7 @@ impl Session {
         let mut fed = 0;
         loop {
             match self.news(Some(fed)) {
-                News::Picked(_) => {}
+                News::Picked(..) => {}
                 News::Fed(count) => {
                     fed = count;
                     progress(fed, total);

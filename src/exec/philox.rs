@@ -25,6 +25,13 @@ pub fn philox(key: [u32; 2], counter: [u32; LANES]) -> [u32; LANES] {
     [a, b, c, d]
 }
 
+/// The number in (0, 1) of a word: the middle of one of 2^23 equal parts.
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "23 bits are exact in f32")]
+pub fn chance(word: u32) -> f32 {
+    ((word >> 9) as f32 + 0.5) * (1.0 / 8_388_608.0)
+}
+
 /// Low and high word of a product.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits")]

@@ -1,6 +1,6 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
-use super::Steps;
+use super::StepTables;
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
 use crate::arch::{Arch, Config};
@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
 use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
+use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
 use crate::plan;
@@ -27,7 +28,9 @@ pub(super) struct Build {
     /// Whether a table for embeddings is wanted.
     pub(super) embeddings: bool,
     /// The tables that steps go through.
-    pub(super) steps: Steps,
+    pub(super) steps: StepTables,
+    /// The samplers of tables that pick tokens.
+    pub(super) samplers: Vec<SamplerKind>,
 }
 
 impl Build {
@@ -37,8 +40,8 @@ impl Build {
             return Ok(Vec::new());
         }
         let sequences = match self.steps {
-            Steps::Lone => self.cache.sequences,
-            Steps::Wide => self.cache.sequences.max(SCORE_TOKENS),
+            StepTables::Lone => self.cache.sequences,
+            StepTables::Wide => self.cache.sequences.max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -53,7 +56,9 @@ impl Build {
         } else {
             LogitRows::All
         };
-        self.table(TableId::Step, rows, logits, |b, vocab| b.pick(vocab))
+        self.table(TableId::Step, rows, logits, |b, vocab| {
+            b.pick(vocab, &self.samplers);
+        })
     }
 
     /// The tables that chunks of tokens go through: batch, and embed where it is wanted; of an
@@ -93,7 +98,7 @@ impl Build {
         id: TableId,
         tokens: u32,
         logits: LogitRows,
-        tails: fn(&mut Builder<'_>, u32),
+        tails: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
             sequences,
@@ -141,7 +146,7 @@ impl Build {
             ffn: config.ffn,
             vocab: config.vocab,
             sequences: cache.sequences,
-            speculates: self.steps == Steps::Wide
+            speculates: self.steps == StepTables::Wide
                 || cache.sequences > 1
                 || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,

@@ -197,16 +197,24 @@ pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
     bytes
 }
 
-/// Every sampler at work, for each sequence.
+/// Every sampler at work, for each sequence, but for what leaves numbers in places of whole ones.
 pub(super) fn samplers(sequences: u32) -> Vec<u8> {
     let sampler = Sampler {
         seed_lo: 42,
         temperature: 0.9,
+        dynatemp_range: 0.2,
+        top_n_sigma: 3.0,
         top_k: 40,
+        typical_p: 0.97,
         top_p: 0.95,
         min_p: 0.01,
+        xtc_probability: 0.5,
         repeat_penalty: 1.1,
+        frequency_penalty: 0.1,
+        presence_penalty: 0.1,
         repeat_last: 8,
+        dry_multiplier: 0.8,
+        dry_last: 32,
         ..SAMPLER_OFF
     };
     bytemuck::bytes_of(&sampler).repeat(sequences as usize)

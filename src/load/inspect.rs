@@ -107,5 +107,6 @@ pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) 
         chunk,
         embeddings: options.embeddings,
         steps: options.steps,
+        samplers: options.samplers()?,
     })
 }

@@ -50,6 +50,7 @@ use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::format::{self, Directory};
 use crate::model::Linked;
+use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::quant::i2_s;
 use build::Build;
@@ -87,7 +88,7 @@ pub enum WeightMemory {
 /// The tables that the steps of a single sequence go through on a GPU. A CPU computes the same bits by
 /// all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Steps {
+pub enum StepTables {
     /// The one of a lone row, which is the fastest.
     #[default]
     Lone,
@@ -132,6 +133,9 @@ pub struct Options {
     pub chunk_tokens: u32,
     /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
     pub level: Option<Level>,
+    /// The samplers of the tables, in their order: what is not among them stays off. `None` takes
+    /// [`SamplerKind::DEFAULT`].
+    pub samplers: Option<Vec<SamplerKind>>,
     /// Whether a model that generates text yields embeddings too. Encoders always do.
     pub embeddings: bool,
     /// How the tensors of type `I2_S` are laid out, which no file says.
@@ -143,12 +147,21 @@ pub struct Options {
     /// [`precision`](Self::precision) is exact.
     pub cache_type: Option<DType>,
     /// The tables that the steps of a single sequence go through.
-    pub steps: Steps,
+    pub steps: StepTables,
     /// Bytes of the KV cache for prefixes: what was computed for sequences that have gone, and waits for
     /// whoever comes with the same tokens. They come on top of what the sequences take, in whole pages
     /// of 64 positions, and the oldest go first. `None` takes no more, and lets prefixes have what the
     /// sequences leave; with 0 nothing stays, and a session that goes on is computed anew.
     pub prefix_bytes: Option<u64>,
+}
+
+impl Options {
+    /// The samplers of the tables, each there once.
+    fn samplers(&self) -> Result<Vec<SamplerKind>> {
+        let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);
+        SamplerKind::check(chain)?;
+        Ok(chain.to_vec())
+    }
 }
 
 /// Positions of the KV cache when nobody asks for a number.
@@ -204,6 +217,7 @@ pub(crate) fn load(
         chunk,
         embeddings: options.embeddings,
         steps: options.steps,
+        samplers: options.samplers()?,
     };
     let mut tables = s.run(Stage::Step, || build.steps())?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);

@@ -88,20 +88,43 @@ macro_rules! for_each_op {
             Combine = combine(x: read, w: read, y: update, state: read);
             /// `y[0, :] = x[live - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
-            /// `y[t, i] = penalty(x[t, i])`, where `i` is among the last tokens of the history
+            /// `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
+            Bias = bias(x: read, biases: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of the history;
+            /// `repeated(x) = x / repeat` over 0 and `x repeat` below
             Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = x[t, i] - multiplier base^(n(i) - allowed)`, where `i` would go on with a repetition of `n(i)` tokens,
+            /// `allowed` at least: the end of the history, without breakers, that stands in it before `i` too
+            Dry = dry(x: read, history: read, breakers: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = -inf` where `y[t, i] < max(y[t, :]) - top_n_sigma sigma(y[t, :])`
+            TopNSigma = top_n_sigma(y: update, samplers: read, state: read);
             /// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
             TopK = top_k(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` outside the smallest set of those with the least `|-ln p - entropy|`, `p = softmax(y[t, :])`,
+            /// whose `p` sum to `typical_p`
+            Typical = typical(y: update, samplers: read, state: read);
             /// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
             TopP = top_p(y: update, samplers: read, state: read);
             /// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
             MinP = min_p(y: update, samplers: read, state: read);
-            /// `y[t, i] /= temperature`
+            /// `y[t, i] = -inf` above the smallest number whose softmax is at least `xtc_threshold`,
+            /// where `u(seed, position[t]) < xtc_probability`, u by Philox4x32-10
+            Xtc = xtc(y: update, samplers: read, state: read);
+            /// `y[t, i] /= temperature`, where that has no range
             Temper = temper(y: update, samplers: read, state: read);
+            /// `y[t, i] /= low + (high - low) (entropy(y[t, :]) / ln count)^exponent`, where the temperature has a range;
+            /// `count` numbers are over -inf
+            DynamicTemper = dynamic_temper(y: update, samplers: read, state: read);
+            /// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, but for the largest
+            Mirostat = mirostat(y: update, samplers: read, state: read);
             /// `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
             Gumbel = gumbel(y: update, samplers: read, state: read);
             /// `ids[t] = argmax(x[t, :])`, lowest id first
             Argmax = argmax(x: read, ids: write, state: read);
+            /// `mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)`, mu in `samplers`
+            MirostatMu = mirostat_mu(x: read, ids: read, samplers: update, state: read);
+            /// `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]`, and of the 20 largest, lowest id first among equals
+            LogProbs = log_probs(x: read, ids: read, log_probs: write, samplers: read, state: read);
             /// `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`;
             /// rows that are done go behind those that live
             Advance = advance(ids: read, history: update, samplers: read, state: update);

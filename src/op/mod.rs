@@ -4,6 +4,7 @@ pub mod builder;
 pub mod list;
 pub mod listing;
 pub mod pages;
+pub mod sampler;
 pub mod table;
 pub mod verify;
 

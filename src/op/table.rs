@@ -88,6 +88,9 @@ impl DispatchCmd {
     }
 }
 
+/// Tokens of a sequence whose logits something is added to, at most.
+pub const BIASES_MAX: u32 = 512;
+
 /// Where the bytes of a slot live. Two slots of one place share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
@@ -108,6 +111,12 @@ pub enum Place {
     History,
     /// How each sequence picks its tokens.
     Samplers,
+    /// What each sequence adds to logits, [`BIASES_MAX`] tokens of each.
+    Biases,
+    /// A bit for each token and sequence: whether no repetition holds it (DRY).
+    Breakers,
+    /// What each sequence was told of the probabilities of tokens.
+    LogProbs,
     /// The logits of the row that the next token is picked from.
     Logits,
     /// The logits of every row of a `step` table of several.
@@ -176,26 +185,29 @@ pub struct Table {
 }
 
 /// How tokens are picked from logits: commands behind the body of a table, of which one set is
-/// replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// replayed. What one picks, those behind it pick too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tail {
     /// The largest.
     Greedy,
-    /// A draw from what the samplers leave.
+    /// A draw from what the usual samplers leave.
     Sampled,
+    /// A draw from what all samplers leave, and the probabilities of tokens.
+    Full,
 }
 
 impl Tail {
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
     /// Every tail, in the order of tables.
-    pub const ALL: [Self; 2] = [Self::Greedy, Self::Sampled];
+    pub const ALL: [Self; 3] = [Self::Greedy, Self::Sampled, Self::Full];
 
     /// Its name in listings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Greedy => "greedy",
             Self::Sampled => "sampled",
+            Self::Full => "full",
         }
     }
 }

@@ -115,6 +115,7 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::pages::Pages;
+    use crate::op::sampler::SamplerKind;
     use crate::op::table::Slot;
 
     struct Square;
@@ -169,7 +170,7 @@ mod tests {
         let y = b.mat("y", w, h);
         b.mat_add(w, y, h);
         b.logits(w, h, LogitMap::default());
-        b.pick_sampled(8);
+        b.pick_sampled(8, SamplerKind::DEFAULT);
         crate::plan::compile(b.finish().expect("fits"), &profile()).expect("compiles")
     }
 

@@ -217,7 +217,7 @@ mod tests {
         b.mat("logits", embd, h);
         let mut draft = b.finish().expect("the weights fit");
         draft.head = 4;
-        draft.tails = [Some(4), Some(5)];
+        draft.tails = [Some(4), Some(5), None];
         let mut profile = cpu::profile(&cpu::Options::default()).expect("a CPU");
         profile.binding_bytes_max = 100 * 8 * 4;
         split(&mut draft, &profile).expect("it can be split");
@@ -244,6 +244,6 @@ mod tests {
         assert_eq!(found[..4], found[7..], "the head has the same parts");
         let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
         assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
-        assert_eq!(draft.tails, [Some(7), Some(11)]);
+        assert_eq!(draft.tails, [Some(7), Some(11), None]);
     }
 }

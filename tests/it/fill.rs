@@ -5,8 +5,9 @@
 )]
 
 use tabla::dtype::DType;
+use tabla::exec::state::Bias;
 use tabla::op::pages::Pages;
-use tabla::op::table::{Place, SlotInfo};
+use tabla::op::table::{BIASES_MAX, Place, SlotInfo};
 use tabla::quant::{self, CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
@@ -305,4 +306,19 @@ pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
         cols: slot.cols as usize,
     };
     quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
+}
+
+/// Biases of the first tokens for every sequence, some of which are bans.
+pub(crate) fn biases(sequences: u32) -> Vec<u8> {
+    let mut random = Random::of("biases");
+    let mut bias = |token: u32| Bias {
+        token,
+        bias: match random.word() % 8 {
+            0 => f32::NEG_INFINITY,
+            _ => 4.0 * random.number(),
+        },
+    };
+    let rows = (0..sequences).flat_map(|_| 0..BIASES_MAX);
+    let biases: Vec<Bias> = rows.map(|i| bias(3 * i)).collect();
+    bytemuck::cast_slice(&biases).to_vec()
 }

@@ -1,5 +1,5 @@
 //! Every operation's cases on every device, held against the scalar reference.
-use crate::fill::{Filling, Random, digits, numbers, of_codes, row_of_codes, shuffled};
+use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
 use crate::formulas;
 use bytemuck::Pod;
 use half::f16;
@@ -262,6 +262,7 @@ pub(crate) fn run_case(
                 let mut bytes = match slot.place {
                     Place::State => state(case),
                     Place::Samplers => samplers(case, slot),
+                    Place::Biases => biases(slot.rows),
                     Place::Pages => {
                         let (pages, sequences) = pages(case);
                         bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()

@@ -25,6 +25,7 @@ mod pages;
 mod parity;
 mod real;
 mod rerank;
+mod samplers;
 mod sampling;
 mod score;
 mod scratch;

@@ -16,6 +16,7 @@ const SAMPLING: Sampling = Sampling {
     repeat_penalty: 1.1,
     repeat_last: 32,
     seed: 7,
+    ..Sampling::GREEDY
 };
 
 fn sampled(chain: u32) -> Generate {

@@ -20,6 +20,7 @@ const SAMPLED: Sampling = Sampling {
     repeat_penalty: 1.2,
     repeat_last: 24,
     seed: 3,
+    ..Sampling::GREEDY
 };
 
 fn model(name: &str) -> PathBuf {

@@ -20,7 +20,7 @@ use reply::Reply;
 use serde_json::{Map, Value};
 use std::path::Path;
 use tabla::text::{AnswerFormat, ChatTemplate, Choice, Conversation, FALLBACKS};
-use tabla::{Finish, Generate, Overflow, Session};
+use tabla::{Finish, Generate, Options, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -67,7 +67,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         terminal::note
     };
     let source = args.model.source(say)?;
-    let options = args.device.options(args.context.positions())?;
+    let options = Options {
+        samplers: args.sampling.samplers(),
+        ..args.device.options(args.context.positions())?
+    };
     let opened = open::model(&source, &options)?;
     if !args.quiet {
         opened.notes(&source);
@@ -80,10 +83,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         session,
         variables: args.chat_template_kwargs.as_ref(),
         generate: Generate {
-            sampling: args.sampling.sampling(),
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
             overflow: args.overflow.overflow(),
-            ..Generate::default()
+            ..args.sampling.generate()
         },
         messages: Messages::default(),
         say,

@@ -8,7 +8,7 @@ use crate::error::{Result, bail};
 use crate::exec::{Program, Tensors};
 use crate::op::list::Op;
 use crate::op::shaders::{SHADERS, State, gemm};
-use crate::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, Slot, SlotInfo, Table};
+use crate::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, Slot, SlotInfo, Table, Tail};
 use half::f16;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn table(form: Form) -> Table {
         labels: vec!["trial".to_string()],
         layers: Vec::new(),
         head: 1,
-        tails: [1..1, 1..1],
+        tails: [const { 1..1 }; Tail::COUNT],
     }
 }
 

@@ -3,8 +3,9 @@
 use super::{Builder, LogitRows, W, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
+use crate::op::sampler::SamplerKind;
 use crate::op::shaders;
-use crate::op::table::{Place, Slot, Tail};
+use crate::op::table::{BIASES_MAX, Place, Slot, Tail};
 use bytemuck::{Pod, Zeroable};
 
 /// The parameters of what works on rows of logits.
@@ -90,72 +91,168 @@ impl Builder<'_> {
         }
     }
 
-    /// The tails of a table that picks tokens, for every row that has logits.
-    pub fn pick(&mut self, vocab: u32) {
+    /// The tails of a table that picks tokens, for every row that has logits, with these samplers.
+    pub fn pick(&mut self, vocab: u32, samplers: &[SamplerKind]) {
         self.pick_greedy(vocab);
-        self.pick_sampled(vocab);
+        self.pick_sampled(vocab, samplers);
+        self.pick_full(vocab, samplers);
     }
 
     /// The tail that takes the largest logit.
     pub fn pick_greedy(&mut self, vocab: u32) {
         self.begin_tail(Tail::Greedy);
         let logits = self.logits_slot(vocab);
-        self.pick_largest(logits);
+        let ids = self.largest(logits);
+        self.advance(ids, logits.tokens);
     }
 
-    /// The tail that takes the largest of what the samplers leave, with Gumbel noise, which is a draw
-    /// from the softmax (Gumbel-max).
-    pub fn pick_sampled(&mut self, vocab: u32) {
+    /// The tail that takes the largest of what the usual samplers leave, with Gumbel noise, which is a
+    /// draw from the softmax (Gumbel-max).
+    pub fn pick_sampled(&mut self, vocab: u32, samplers: &[SamplerKind]) {
         self.begin_tail(Tail::Sampled);
         let logits = self.logits_slot(vocab);
-        let (history, samplers) = (self.history(), self.samplers());
-        let tokens = logits.tokens;
-        let sampled = self.scratch("s", tokens, vocab);
-        let params = shaders::penalize::Params { tokens, vocab };
-        let slots = [logits.slot, history, sampled.slot, samplers, self.state];
-        self.emit((Op::Penalize, None), &slots, &params, [vocab, tokens]);
-        // Whole rows, then every number by itself.
-        for (op, units) in [
-            (Op::TopK, 1),
-            (Op::TopP, 1),
-            (Op::MinP, 1),
-            (Op::Temper, vocab),
-            (Op::Gumbel, vocab),
-        ] {
-            let params = Rows { tokens, vocab };
-            let slots = [sampled.slot, samplers, self.state];
-            self.emit((op, None), &slots, &params, [units, tokens]);
+        let left = self.filtered(logits, samplers, Tail::Sampled);
+        let left = self.own(left);
+        self.in_place(Op::Gumbel, left);
+        let ids = self.largest(left);
+        self.advance(ids, logits.tokens);
+    }
+
+    /// The same with all samplers, and what is told of a token.
+    pub fn pick_full(&mut self, vocab: u32, samplers: &[SamplerKind]) {
+        self.begin_tail(Tail::Full);
+        let logits = self.logits_slot(vocab);
+        let left = self.biased(logits);
+        let left = self.filtered(left, samplers, Tail::Full);
+        self.in_place(Op::Mirostat, left);
+        // Without its noise it says how likely a token was.
+        let noisy = self.columns(left, 0, vocab);
+        self.in_place(Op::Gumbel, noisy);
+        let ids = self.largest(noisy);
+        let params = Rows {
+            tokens: logits.tokens,
+            vocab,
+        };
+        let (samplers, log_probs) = (self.samplers(), self.log_probs());
+        let work = [1, logits.tokens];
+        let slots = [left.slot, ids, samplers, self.state];
+        self.emit((Op::MirostatMu, None), &slots, &params, work);
+        let slots = [logits.slot, ids, log_probs, samplers, self.state];
+        self.emit((Op::LogProbs, None), &slots, &params, work);
+        self.advance(ids, logits.tokens);
+    }
+
+    /// What samplers leave of `x`, in a slot of its own where there is one that changes anything.
+    fn filtered(&mut self, x: X, samplers: &[SamplerKind], tail: Tail) -> X {
+        let ops = samplers.iter().flat_map(|kind| kind.ops(tail));
+        ops.fold(x, |x, op| match op {
+            Op::Penalize => self.penalized(x),
+            Op::Dry => self.dry(x),
+            _ => {
+                let x = self.own(x);
+                self.in_place(*op, x);
+                x
+            }
+        })
+    }
+
+    /// A copy of the logits: they stay as they are. Anything else is a slot of its own.
+    fn own(&mut self, x: X) -> X {
+        let scratch = matches!(
+            self.draft.slots[usize::from(x.slot.0)].place,
+            Place::Scratch(_)
+        );
+        if scratch {
+            x
+        } else {
+            self.columns(x, 0, x.cols)
         }
-        self.pick_largest(sampled);
+    }
+
+    /// A sampler that changes what it reads: whole rows, or every number by itself.
+    fn in_place(&mut self, op: Op, x: X) {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let units = match op {
+            Op::Temper | Op::Gumbel => vocab,
+            _ => 1,
+        };
+        let slots = [x.slot, self.samplers(), self.state];
+        self.emit((op, None), &slots, &Rows { tokens, vocab }, [units, tokens]);
+    }
+
+    fn biased(&mut self, x: X) -> X {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let words = words_of::<shaders::Bias>();
+        let shape = [self.shape.sequences, BIASES_MAX * words];
+        let biases = self.place("biases", DType::U32, shape, Place::Biases);
+        let y = self.scratch("s", tokens, vocab);
+        let slots = [x.slot, biases, y.slot, self.samplers(), self.state];
+        let params = shaders::bias::Params {
+            tokens,
+            vocab,
+            room: BIASES_MAX,
+        };
+        self.emit((Op::Bias, None), &slots, &params, [vocab, tokens]);
+        y
+    }
+
+    fn penalized(&mut self, x: X) -> X {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let y = self.scratch("s", tokens, vocab);
+        let (history, samplers) = (self.history(), self.samplers());
+        let slots = [x.slot, history, y.slot, samplers, self.state];
+        let params = Rows { tokens, vocab };
+        self.emit((Op::Penalize, None), &slots, &params, [vocab, tokens]);
+        y
+    }
+
+    fn dry(&mut self, x: X) -> X {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let words = vocab.div_ceil(u32::BITS);
+        let shape = [self.shape.sequences, words];
+        let breakers = self.place("breakers", DType::U32, shape, Place::Breakers);
+        let y = self.scratch("s", tokens, vocab);
+        let (history, samplers) = (self.history(), self.samplers());
+        let slots = [x.slot, history, breakers, y.slot, samplers, self.state];
+        let params = shaders::dry::Params {
+            tokens,
+            vocab,
+            words,
+        };
+        self.emit((Op::Dry, None), &slots, &params, [1, tokens]);
+        y
     }
 
     fn begin_tail(&mut self, tail: Tail) {
         self.draft.tails[tail as usize] = Some(self.draft.nodes.len());
     }
 
-    /// Every row goes on with the largest of its numbers.
-    fn pick_largest(&mut self, x: X) {
+    /// The id of the largest number of each row.
+    fn largest(&mut self, x: X) -> Slot {
         let (tokens, vocab) = (x.tokens, x.cols);
         let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
-        self.emit(
-            (Op::Argmax, None),
-            &[x.slot, ids, self.state],
-            &shaders::argmax::Params { tokens, vocab },
-            [1, tokens],
-        );
+        let slots = [x.slot, ids, self.state];
+        let params = shaders::argmax::Params { tokens, vocab };
+        self.emit((Op::Argmax, None), &slots, &params, [1, tokens]);
+        ids
+    }
+
+    /// Every row goes on with its id.
+    fn advance(&mut self, ids: Slot, tokens: u32) {
         let (history, samplers) = (self.history(), self.samplers());
-        self.emit(
-            (Op::Advance, None),
-            &[ids, history, samplers, self.state],
-            &shaders::advance::Params { tokens },
-            [1, 1],
-        );
+        let slots = [ids, history, samplers, self.state];
+        let params = shaders::advance::Params { tokens };
+        self.emit((Op::Advance, None), &slots, &params, [1, 1]);
     }
 
     fn samplers(&mut self) -> Slot {
-        let words = u32::try_from(size_of::<shaders::Sampler>() / size_of::<u32>());
-        let shape = [self.shape.sequences, words.expect("a small struct")];
+        let shape = [self.shape.sequences, words_of::<shaders::Sampler>()];
         self.place("samplers", DType::U32, shape, Place::Samplers)
+    }
+
+    fn log_probs(&mut self) -> Slot {
+        let shape = [self.shape.sequences, words_of::<shaders::LogProbs>()];
+        self.place("log_probs", DType::U32, shape, Place::LogProbs)
     }
 
     fn history(&mut self) -> Slot {
@@ -166,6 +263,10 @@ impl Builder<'_> {
             Place::History,
         )
     }
+}
+
+fn words_of<T>() -> u32 {
+    u32::try_from(size_of::<T>() / size_of::<u32>()).expect("a small struct")
 }
 
 #[cfg(test)]

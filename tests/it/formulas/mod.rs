@@ -5,15 +5,17 @@
 )]
 
 mod products;
+pub(crate) mod samplers;
 
 use crate::fill::of_codes;
 use crate::kernels::Outcome;
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
+use samplers::{bias, dry, dynamic_temper, filter, penalize, temper};
 use tabla::dtype::DType;
 use tabla::exec::case::Case;
-use tabla::exec::state::{Row, Sampler};
+use tabla::exec::state::Row;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
 use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
@@ -57,9 +59,14 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::Columns => vec![("y", columns(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
+        Op::Bias => vec![("y", bias(o, live))],
         Op::Penalize => vec![("y", penalize(o, live))],
-        Op::TopK | Op::TopP | Op::MinP => vec![("y", filter(op, o, live))],
+        Op::Dry => vec![("y", dry(o, live))],
+        Op::TopNSigma | Op::TopK | Op::Typical | Op::TopP | Op::MinP | Op::Xtc | Op::Mirostat => {
+            vec![("y", filter(op, o, live))]
+        }
         Op::Temper => vec![("y", temper(o, live))],
+        Op::DynamicTemper => vec![("y", dynamic_temper(o, live))],
         Op::RopeKv => rope_kv(o, live),
         Op::Rope => vec![("x", rope(o, live))],
         Op::AttendPart => vec![("y", attend_part(o, live))],
@@ -67,7 +74,7 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::SelfAttention => vec![("y", self_attention(o, live))],
         Op::Argmax => vec![("ids", argmax(o, live))],
         Op::Advance => vec![("history", advance(o, live))],
-        Op::Gumbel => Vec::new(),
+        Op::Gumbel | Op::MirostatMu | Op::LogProbs => Vec::new(),
     }
 }
 
@@ -479,76 +486,4 @@ fn advance(o: &Outcome, live: usize) -> Vec<f32> {
         }
     }
     history
-}
-
-/// The row and the sampler of each row that lives.
-fn picking(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
-    let samplers: Vec<Sampler> = bytemuck::pod_collect_to_vec(&o.before["samplers"]);
-    let rows = o.rows().into_iter().take(live);
-    rows.map(|row| (row, samplers[row.sequence as usize]))
-        .collect()
-}
-
-fn penalize(o: &Outcome, live: usize) -> Vec<f32> {
-    let x = o.numbers("x");
-    let history: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["history"]);
-    let [context, vocab] = ["history", "x"].map(|name| o.slots[name].cols as usize);
-    let picking = picking(o, live);
-    rows(o, live, |t, i| {
-        let (row, sampler) = picking[t];
-        let history = &history[row.sequence as usize * context..][..context];
-        let known = context.min(row.position as usize + 1);
-        let last = known.min(1024).min(sampler.repeat_last as usize);
-        let penalised = &history[known - last..known];
-        let (x, penalty) = (wide(x[t * vocab + i]), wide(sampler.repeat_penalty));
-        match penalised.contains(&(i as u32)) {
-            true if x > 0.0 => x / penalty,
-            true => x * penalty,
-            false => x,
-        }
-    })
-}
-
-fn temper(o: &Outcome, live: usize) -> Vec<f32> {
-    let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
-    let picking = picking(o, live);
-    rows(o, live, |t, i| match wide(picking[t].1.temperature) {
-        0.0 => wide(y[t * vocab + i]),
-        temperature => wide(y[t * vocab + i]) / temperature,
-    })
-}
-
-fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
-    let mut y = o.numbers("y");
-    let picking = picking(o, live);
-    let rows = y.chunks_exact_mut(o.slots["y"].cols as usize).zip(picking);
-    for (y, (_, sampler)) in rows {
-        let least = least(op, y, &sampler);
-        let gone = y.iter_mut().filter(|y| **y < least);
-        gone.for_each(|y| *y = f32::NEG_INFINITY);
-    }
-    y
-}
-
-/// The smallest number of a row that stays. Sorted, so that the filters' sets are beginnings.
-fn least(op: Op, y: &[f32], sampler: &Sampler) -> f32 {
-    let mut sorted = y.to_vec();
-    sorted.sort_by(|a, b| b.total_cmp(a));
-    match op {
-        Op::TopK => match sampler.top_k as usize {
-            0 => f32::NEG_INFINITY,
-            k => sorted.get(k - 1).copied().unwrap_or(f32::NEG_INFINITY),
-        },
-        Op::TopP if sampler.top_p >= 1.0 => f32::NEG_INFINITY,
-        Op::TopP => {
-            let total: f64 = sorted.iter().map(|y| wide(*y).exp()).sum();
-            let mut mass = 0.0;
-            let last = sorted.iter().find(|y| {
-                mass += wide(**y).exp();
-                mass >= wide(sampler.top_p) * total
-            });
-            *last.expect("the mass of all is all")
-        }
-        _ => sorted[0] + sampler.min_p.ln(),
-    }
 }

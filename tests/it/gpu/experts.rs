@@ -13,7 +13,7 @@ use tabla::op::builder::Builder;
 use tabla::op::list::Op;
 
 /// Every case of an operation; the cases' own tolerance.
-fn cases(device: &Device, op: Op) -> f64 {
+pub(super) fn cases(device: &Device, op: Op) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
     for case in cpu::cases(op) {

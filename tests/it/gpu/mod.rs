@@ -17,6 +17,7 @@ mod parts;
 mod pick;
 mod probe;
 mod rig;
+mod samplers;
 mod types;
 
 use attention::{attention, rope, rope_kv, self_attention};
@@ -34,6 +35,10 @@ use forward::{
     wide_grid,
 };
 use pick::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
+use samplers::{
+    bias, dry, dynamic_temper, log_probs, mirostat, mirostat_mu, odd_logits, orders, penalties,
+    tails, top_n_sigma, typical, xtc,
+};
 use std::io::Write as _;
 use tabla::device::{Form, GpuFeatures, Replay};
 use tabla::error::ErrorKind;
@@ -82,7 +87,20 @@ const CHECKS: &[(&str, Check)] = &[
     ("columns", columns),
     ("self_attention", self_attention),
     ("last_row", last_row),
+    ("bias", bias),
     ("penalize", penalize),
+    ("penalties of all kinds", penalties),
+    ("dry", dry),
+    ("top_n_sigma", top_n_sigma),
+    ("typical", typical),
+    ("xtc", xtc),
+    ("dynamic_temper", dynamic_temper),
+    ("mirostat", mirostat),
+    ("mirostat_mu", mirostat_mu),
+    ("log_probs", log_probs),
+    ("samplers over odd logits", odd_logits),
+    ("tails", tails),
+    ("orders of samplers", orders),
     ("top_k", top_k),
     ("top_p", top_p),
     ("min_p", min_p),

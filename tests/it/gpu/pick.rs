@@ -5,13 +5,16 @@ use tabla::exec::gpu::Device;
 use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
+use tabla::op::sampler::SamplerKind;
 use tabla::op::table::Place;
 
 pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
 
 /// The sampled tail; `logits` and `s` hold `x`.
 pub(super) fn sampler(device: &Device, vocab: u32, x: &[f32]) -> Rig {
-    let mut rig = Rig::new(device, shape(1), vec![], |b| b.pick_sampled(vocab));
+    let mut rig = Rig::new(device, shape(1), vec![], |b| {
+        b.pick_sampled(vocab, SamplerKind::DEFAULT);
+    });
     rig.put("logits", x);
     rig.put("s", x);
     rig
@@ -160,7 +163,9 @@ pub(super) fn rows(device: &Device) -> f64 {
             sequences: 7,
             ..shape(tokens)
         };
-        let mut rig = Rig::new(device, shape, vec![], |b| b.pick_sampled(VOCAB));
+        let mut rig = Rig::new(device, shape, vec![], |b| {
+            b.pick_sampled(VOCAB, SamplerKind::DEFAULT);
+        });
         rig.put("scores", logits);
         let bytes = bytemuck::cast_slice(&history);
         rig.executor.write(Place::History, 0, bytes).unwrap();

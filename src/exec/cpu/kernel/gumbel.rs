@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd, math};
-use crate::exec::philox::{LANES, philox};
+use crate::exec::philox::{LANES, chance, philox};
 use crate::op::builder::LogitRows;
+use crate::op::sampler::SamplerKind;
 use crate::op::shaders::gumbel::Params;
 
 /// Counters whose numbers are drawn at once, so that the rounds become vector code.
@@ -66,12 +67,10 @@ fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
     noise
 }
 
-/// `-ln(-ln(u))` with `u` in the middle of one of 2^23 equal parts of (0, 1).
+/// `-ln(-ln(u))`
 #[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "23 bits are exact in f32")]
 fn gumbel(word: u32) -> f32 {
-    let u = ((word >> 9) as f32 + 0.5) * (1.0 / 8_388_608.0);
-    -math::ln(-math::ln(u))
+    -math::ln(-math::ln(chance(word)))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
@@ -89,7 +88,7 @@ macro_rules! case {
             sequence: 1,
             position: $position,
             logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab),
+            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
                 s.seed_lo = $seed;
                 s.seed_hi = 7;

@@ -1,12 +1,12 @@
 //! `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
 
-use super::filter::{self, Filter, filter_case, keep_from};
+use super::filter::{self, Filter, How, filter_case, keep_from};
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::simd::{Simd, math};
-use crate::exec::state::Sampler;
 use crate::op::builder::LogitRows;
+use crate::op::sampler::SamplerKind;
 
 struct MinP;
 
@@ -14,7 +14,7 @@ impl Filter for MinP {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, sampler: &Sampler, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
         if sampler.min_p > 0.0 {
             keep_from(y, math::max(y) + math::ln(sampler.min_p));
         }

@@ -18,6 +18,7 @@ mod fused;
 mod pages;
 mod product;
 pub(super) mod quantise;
+mod softmax;
 mod sources;
 mod tiles;
 mod turns;

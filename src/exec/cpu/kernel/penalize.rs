@@ -1,11 +1,14 @@
-//! `y[t, i] = penalty(x[t, i])`, where `i` is among the last tokens of the history
+//! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of
+//! the history
 
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
+use crate::exec::state::Sampler;
 use crate::op::builder::LogitRows;
+use crate::op::sampler::SamplerKind;
 use crate::op::shaders::penalize::Params;
 
 /// Tokens of the history that are looked at, at most.
@@ -38,18 +41,27 @@ impl Kernel for Penalize {
             let history = &history[row.sequence as usize * context..][..context];
             let known = context.min((row.position as usize).saturating_add(1));
             let last = known.min(REPEAT_LAST_MAX).min(sampler.repeat_last as usize);
-            for token in &history[known - last..known] {
+            let recent = &history[known - last..known];
+            for token in recent {
                 let Some(i) = (*token as usize).checked_sub(start) else {
                     continue;
                 };
-                // From x, not from y: a token that stands there twice is penalised once.
+                // From x, not from y: a token that stands there twice has been penalised with both.
                 if let Some(x) = x.get(i) {
-                    let p = sampler.repeat_penalty;
-                    y[i] = if *x > 0.0 { x / p } else { x * p };
+                    let count = recent.iter().filter(|other| *other == token).count();
+                    y[i] = penalised(sampler, *x, count);
                 }
             }
         }
     }
+}
+
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "a count of the last few tokens")]
+fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
+    let repeat = sampler.repeat_penalty;
+    let repeated = if x > 0.0 { x / repeat } else { x * repeat };
+    repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
@@ -60,7 +72,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
 
 macro_rules! case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $penalty:literal, $last:literal) => {
+     $last:literal, $sampler:expr) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -69,22 +81,29 @@ macro_rules! case {
             position: $position,
             context: $context,
             logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab),
+            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
-                s.repeat_penalty = $penalty;
                 s.repeat_last = $last;
+                let set: fn(&mut Sampler) = $sampler;
+                set(s);
             },
             ..PLAIN
         }
     };
 }
 
-/// Off, short of the history, beyond it, beyond the limit, rows; runners draw repeated tokens.
+/// Off, short of the history, beyond it, beyond the limit, by count, all at once, rows; runners draw
+/// repeated tokens.
 pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1/1 at 0 of 1, 1.5, 8),
-    case!("off", 37, 1/1 at 5 of 8, 1.0, 0),
-    case!("the last three", 37, 1/1 at 6 of 16, 1.3, 3),
-    case!("longer than the history", 131, 1/1 at 6 of 16, 1.3, 100),
-    case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 1.1, 2000),
-    case!("rows", 131, 5/4 at 6 of 16, 1.3, 5),
+    case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repeat_penalty = 1.5),
+    case!("off", 37, 1/1 at 5 of 8, 0, |_| {}),
+    case!("the last three", 37, 1/1 at 6 of 16, 3, |s| s.repeat_penalty = 1.3),
+    case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repeat_penalty = 1.3),
+    case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repeat_penalty = 1.1),
+    case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
+    case!("for being there", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
+    case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
+        (s.repeat_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
+    }),
+    case!("rows", 131, 5/4 at 6 of 16, 5, |s| (s.repeat_penalty, s.frequency_penalty) = (1.3, 0.1)),
 ];

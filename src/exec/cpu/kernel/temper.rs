@@ -7,6 +7,7 @@ use crate::exec::case::Case;
 use crate::exec::cpu::memory::Args;
 use crate::exec::cpu::simd::{Kernel, Simd};
 use crate::op::builder::LogitRows;
+use crate::op::sampler::SamplerKind;
 use crate::op::shaders::temper::Params;
 
 /// Logits of a row that go together.
@@ -24,8 +25,10 @@ impl Kernel for Temper {
         let mut y = args.open::<f32>(0);
         for unit in args.units() {
             let row = rows[unit / vocab.div_ceil(PIECE)];
-            let temperature = samplers[row.sequence as usize].temperature;
-            if temperature > 0.0 {
+            let sampler = &samplers[row.sequence as usize];
+            let temperature = sampler.temperature;
+            // One that depends on the row is left to the command behind.
+            if temperature > 0.0 && sampler.dynatemp_range <= 0.0 {
                 for y in y.pieces(unit, [vocab, PIECE]) {
                     *y /= temperature;
                 }
@@ -40,10 +43,11 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     Ok(request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE))
 }
 
-/// Cold, off, hot, rows.
+/// Cold, off, hot, by the row, rows.
 pub(super) const CASES: &[Case] = &[
     filter_case!("one", 1, |s| s.temperature = 0.5),
     filter_case!("off", 37, |s| s.temperature = 0.0),
     filter_case!("hot", 5003, |s| s.temperature = 2.5),
+    filter_case!("by the row", 37, |s| (s.temperature, s.dynatemp_range) = (0.7, 0.5)),
     filter_case!("rows", 131, 5/4, |s| s.temperature = 0.7),
 ];

@@ -1,12 +1,12 @@
 //! `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
 
-use super::filter::{self, Filter, filter_case, keep_from};
+use super::filter::{self, Filter, How, filter_case, keep_from};
 use super::{Launch, PLAIN, Request};
 use crate::error::Result;
 use crate::exec::case::Case;
 use crate::exec::cpu::simd::{Simd, math};
-use crate::exec::state::Sampler;
 use crate::op::builder::LogitRows;
+use crate::op::sampler::SamplerKind;
 
 struct TopK;
 
@@ -14,7 +14,7 @@ impl Filter for TopK {
     const SCRATCH: Option<usize> = Some(0);
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, sampler: &Sampler, y: &mut [f32], scratch: &mut [f32]) {
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
         let k = sampler.top_k as usize;
         if k == 0 || k >= y.len() {
             return;
@@ -30,7 +30,7 @@ impl Filter for TopK {
 /// The `k`-th largest of the maxima of stretches is a bound: `k` stretches have a number that is
 /// as large. Few numbers reach it, and only these are ordered.
 #[inline(always)]
-fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
+pub(super) fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
     let stretch = (y.len() / (8 * k)).clamp(1, 256);
     let stretches = y.len().div_ceil(stretch);
     for (max, y) in scratch.iter_mut().zip(y.chunks(stretch)) {

@@ -1,0 +1,96 @@
+// y[t, i] = x[t, i] - multiplier base^(n(i) - allowed), n(i) the longest repetition that i would go on with, from allowed tokens on
+//
+// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers: [sequences, words],
+// a bit for each token that no repetition holds.  A repetition is a stretch of the last dry_last tokens of
+// the history that is also their end; 1024 of its tokens count at most.  One workgroup per token.
+
+#import state
+#import sampler
+#import ln
+
+const WG = 256u;
+const UNITS = 1u;
+const LONGEST = 1024u;
+
+struct Params { tokens: u32, vocab: u32, words: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> history: array<u32>;
+@group(0) @binding(2) var<storage, read> breakers: array<u32>;
+@group(0) @binding(3) var<storage, read_write> y: array<atomic<u32>>;
+@group(0) @binding(4) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(5) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// Tokens behind the last breaker.
+var<workgroup> unbroken: atomic<u32>;
+
+fn breaks(sequence: u32, token: u32) -> bool {
+    let word = min(token / 32u, params.words - 1u);
+    let bits = breakers[sequence * params.words + word];
+    return token < params.vocab && (bits >> (token % 32u) & 1u) == 1u;
+}
+
+// The longest repetition takes away most, so the smallest number is the one that stays.
+fn lower(at: u32, v: f32) {
+    var old = atomicLoad(&y[at]);
+    loop {
+        if (bitcast<f32>(old) <= v) {
+            break;
+        }
+        let swap = atomicCompareExchangeWeak(&y[at], old, bitcast<u32>(v));
+        if (swap.exchanged) {
+            break;
+        }
+        old = swap.old_value;
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let token = group.y;
+    if (token >= min(params.tokens, state.live)) {
+        return;
+    }
+    let base = token * params.vocab;
+    for (var i = lane; i < params.vocab; i += WG) {
+        atomicStore(&y[base + i], bitcast<u32>(x[base + i]));
+    }
+    let row = state.row[token];
+    let multiplier = samplers[row.sequence].dry_multiplier;
+    if (multiplier <= 0.0) {
+        return;
+    }
+    let known = min(row.position + 1u, state.context);
+    let seen = min(samplers[row.sequence].dry_last, known);
+    // The last token; the one `k` before it is `history[last - k]`.
+    let last = row.sequence * state.context + known - 1u;
+    if (lane == 0u) {
+        atomicStore(&unbroken, seen);
+    }
+    workgroupBarrier();
+    storageBarrier();
+    for (var k = lane; k < seen; k += WG) {
+        if (breaks(row.sequence, history[last - k])) {
+            atomicMin(&unbroken, k);
+        }
+    }
+    workgroupBarrier();
+    let longest = min(atomicLoad(&unbroken), LONGEST);
+    let allowed = samplers[row.sequence].dry_allowed;
+    let rate = ln(samplers[row.sequence].dry_base);
+    for (var k = lane + 1u; k < seen; k += WG) {
+        var n = 0u;
+        while (n < min(longest, seen - k) && history[last - k - n] == history[last - n]) {
+            n += 1u;
+        }
+        let next = history[last - k + 1u];
+        if (n >= allowed && next < params.vocab) {
+            let penalty = multiplier * exp(min(f32(n - allowed) * rate, 88.0));
+            lower(base + next, x[base + next] - penalty);
+        }
+    }
+}

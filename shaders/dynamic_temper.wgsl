@@ -1,0 +1,53 @@
+// y[t, i] /= low + (high - low) (entropy / ln count)^exponent, where the temperature has a range
+//
+// y: [tokens, vocab] f32.  low = max(0, temperature - range), high = temperature + range; count: the numbers
+// over -inf.  One workgroup per token.
+
+#import state
+#import sampler
+#import logits
+#import softmax
+
+const WG = 256u;
+const UNITS = 1u;
+// What is divided by it stays finite.
+const COLDEST = 1e-20;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let sequence = state.row[group.y].sequence;
+    let middle = samplers[sequence].temperature;
+    let range = samplers[sequence].dynatemp_range;
+    if (middle <= 0.0 || range <= 0.0) {
+        return;
+    }
+    base = group.y * params.vocab;
+    var some = 0.0;
+    for (var i = lane.index; i < params.vocab; i += WG) {
+        some += select(0.0, 1.0, logit(i) > minus_inf());
+    }
+    let count = reduce_sum(lane, some);
+    let peak = peak_of(lane);
+    let entropy = entropy_of(lane, peak, sum_of(lane, peak));
+    // One number alone is picked at any temperature.
+    if (count <= 1.0) {
+        return;
+    }
+    let part = clamp(entropy / ln(count), 1e-30, 1.0);
+    let low = max(0.0, middle - range);
+    let power = exp(samplers[sequence].dynatemp_exponent * ln(part));
+    let temperature = max(low + (middle + range - low) * power, COLDEST);
+    for (var i = lane.index; i < params.vocab; i += WG) {
+        y[base + i] /= temperature;
+    }
+}

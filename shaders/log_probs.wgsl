@@ -1,0 +1,91 @@
+// log_probs[sequence[t]] = ln softmax(x[t, :]) of ids[t], and of the 20 largest, lowest id first among equals
+//
+// x: [tokens, vocab] f32.  ids: [tokens].  log_probs: [sequences], written where the sequence wants them.
+// One workgroup per token, which finds the largest one after the other.
+
+#import state
+#import sampler
+#import softmax
+#import log_probs
+
+const WG = 256u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> ids: array<u32>;
+@group(0) @binding(2) var<storage, read_write> log_probs: array<LogProbs>;
+@group(0) @binding(3) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(4) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// Where the row begins.
+var<private> base: u32;
+
+var<workgroup> best_value: array<f32, WG>;
+var<workgroup> best_id: array<u32, WG>;
+
+fn logit(i: u32) -> f32 {
+    return x[base + i];
+}
+
+// Whether one comes in front of another; NaN comes in front of nothing.
+fn before(value: f32, id: u32, other: f32, other_id: u32) -> bool {
+    return value > other || (value == other && id < other_id);
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let sequence = state.row[group.y].sequence;
+    if (samplers[sequence].log_probs == 0u) {
+        return;
+    }
+    base = group.y * params.vocab;
+    let peak = peak_of(lane);
+    let all = peak + ln(sum_of(lane, peak));
+    var count = 0u;
+    var last = -minus_inf();
+    var last_id = 0xffffffffu;
+    for (var round = 0u; round < LARGEST; round++) {
+        var value = minus_inf();
+        var id = 0xffffffffu;
+        for (var i = lane.index; i < params.vocab; i += WG) {
+            let v = logit(i);
+            if (before(v, i, value, id) && (round == 0u || before(last, last_id, v, i))) {
+                value = v;
+                id = i;
+            }
+        }
+        best_value[lane.index] = value;
+        best_id[lane.index] = id;
+        for (var half = WG / 2u; half > 0u; half /= 2u) {
+            workgroupBarrier();
+            if (lane.index < half) {
+                let other = best_value[lane.index + half];
+                let other_id = best_id[lane.index + half];
+                if (before(other, other_id, best_value[lane.index], best_id[lane.index])) {
+                    best_value[lane.index] = other;
+                    best_id[lane.index] = other_id;
+                }
+            }
+        }
+        workgroupBarrier();
+        last = best_value[0];
+        last_id = best_id[0];
+        workgroupBarrier();
+        if (lane.index == 0u && last_id != 0xffffffffu) {
+            log_probs[sequence].tokens[round] = last_id;
+            log_probs[sequence].log_probs[round] = last - all;
+            count = round + 1u;
+        }
+    }
+    if (lane.index == 0u) {
+        log_probs[sequence].token = ids[group.y];
+        log_probs[sequence].log_prob = logit(ids[group.y]) - all;
+        log_probs[sequence].count = count;
+    }
+}

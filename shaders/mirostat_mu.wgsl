@@ -1,0 +1,50 @@
+// mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)
+//
+// x: [tokens, vocab] f32, what the token was drawn from.  ids: [tokens].  One workgroup per token.
+
+#import state
+#import sampler
+#import softmax
+
+const WG = 256u;
+const UNITS = 1u;
+const LN_2 = 0.69314718;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> ids: array<u32>;
+@group(0) @binding(2) var<storage, read_write> samplers: array<Sampler>;
+@group(0) @binding(3) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// Where the row begins.
+var<private> base: u32;
+// Whether the sequence is picked this way: the same for all lanes.
+var<workgroup> wanted: bool;
+
+fn logit(i: u32) -> f32 {
+    return x[base + i];
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let sequence = state.row[group.y].sequence;
+    if (lane.index == 0u) {
+        wanted = samplers[sequence].mirostat_tau > 0.0;
+    }
+    if (!workgroupUniformLoad(&wanted)) {
+        return;
+    }
+    base = group.y * params.vocab;
+    let peak = peak_of(lane);
+    let total = sum_of(lane, peak);
+    if (lane.index == 0u) {
+        let surprise = (distance_of(logit(ids[group.y]), peak) + ln(total)) / LN_2;
+        let error = surprise - samplers[sequence].mirostat_tau;
+        samplers[sequence].mirostat_mu -= samplers[sequence].mirostat_eta * error;
+    }
+}

@@ -1,0 +1,56 @@
+// y[t, i] = -inf outside the smallest set of the most typical whose softmax sums to typical_p
+//
+// y: [tokens, vocab] f32.  The more typical, the smaller |-ln p - entropy|.  Equals of the last stay.
+// One workgroup per token.  Mass is counted in units of 2^-31, whose sums are the same in any order.
+
+#import state
+#import sampler
+#import logits
+#import softmax
+#import select
+
+const WG = 256u;
+const UNITS = 1u;
+const ONE = 2147483648.0;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+var<private> peak: f32;
+var<private> units: f32;
+// How far below the peak a token of typical probability lies.
+var<private> typical: f32;
+
+fn rank_of(v: f32) -> f32 {
+    return -abs((peak - v) - typical);
+}
+
+fn weight_of(v: f32) -> u32 {
+    return u32(min(weight(v, peak) * units + 0.5, ONE));
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let share = samplers[state.row[group.y].sequence].typical_p;
+    if (share >= 1.0) {
+        return;
+    }
+    base = group.y * params.vocab;
+    peak = peak_of(lane);
+    let total = sum_of(lane, peak);
+    units = ONE / total;
+    typical = entropy_of(lane, peak, total) - ln(total);
+    let least = threshold(lane.index, max(u32(share * ONE), 1u));
+    for (var i = lane.index; i < params.vocab; i += WG) {
+        if (key_of(rank_of(logit(i))) < least) {
+            y[base + i] = minus_inf();
+        }
+    }
+}

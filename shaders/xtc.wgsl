@@ -1,0 +1,50 @@
+// y[t, i] = -inf above the smallest number whose softmax is at least xtc_threshold, with probability xtc_probability
+//
+// y: [tokens, vocab] f32.  Equals of that number stay.  One workgroup per token.  The random number is of
+// the first word of Philox4x32-10 with key seed, counter (0, position + 1, 1, 0).
+
+#import state
+#import sampler
+#import logits
+#import softmax
+#import philox
+#import chance
+
+const WG = 256u;
+const UNITS = 1u;
+
+struct Params { tokens: u32, vocab: u32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(2) var<storage, read> state: State;
+var<immediate> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
+    if (group.y >= min(params.tokens, state.live)) {
+        return;
+    }
+    let row = state.row[group.y];
+    let key = vec2(samplers[row.sequence].seed_lo, samplers[row.sequence].seed_hi);
+    let word = philox(vec4(0u, row.position + 1u, 1u, 0u), key).x;
+    if (chance(word) >= samplers[row.sequence].xtc_probability) {
+        return;
+    }
+    base = group.y * params.vocab;
+    let peak = peak_of(lane);
+    let least_weight = samplers[row.sequence].xtc_threshold * sum_of(lane, peak);
+    // Below 0 the smallest is the largest.
+    var top = minus_inf();
+    for (var i = lane.index; i < params.vocab; i += WG) {
+        if (weight(logit(i), peak) >= least_weight && logit(i) <= peak) {
+            top = max(top, -logit(i));
+        }
+    }
+    let last = -reduce_max(lane, top);
+    for (var i = lane.index; i < params.vocab; i += WG) {
+        if (logit(i) > last) {
+            y[base + i] = minus_inf();
+        }
+    }
+}

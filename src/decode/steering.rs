@@ -1,0 +1,120 @@
+//! What an answer's tokens are picked by, beside numbers: biases of tokens, and what ends repetitions.
+
+use super::{Generate, Model};
+use crate::error::{Result, bail};
+use crate::exec::state::{Bias, Sampler};
+use crate::op::table::BIASES_MAX;
+use crate::text::Tokenizer;
+use std::sync::Arc;
+
+/// It goes with every request of an answer, and nothing of it is copied.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steering {
+    /// What is added to logits, each for a token of its own.
+    pub(super) biases: Arc<[Bias]>,
+    /// A bit for each token that no repetition holds; none where DRY is off.
+    pub(super) breakers: Arc<[u32]>,
+}
+
+impl Steering {
+    /// That of an answer.
+    pub(super) fn new(model: &Model, options: &Generate) -> Result<Self> {
+        let vocab = model.facts().vocab;
+        let breakers = match &options.dry_breakers {
+            _ if options.sampling.dry_multiplier == 0.0 => Vec::new(),
+            None => breaker_bits(model.tokenizer(), vocab, &Generate::DRY_BREAKERS),
+            Some(breakers) => breaker_bits(model.tokenizer(), vocab, breakers),
+        };
+        Ok(Self {
+            biases: merged(vocab, &options.logit_bias)?.into(),
+            breakers: breakers.into(),
+        })
+    }
+
+    /// How an answer picks the tokens behind `len`, `picked` of them its own.
+    pub(super) fn sampler(
+        &self,
+        options: &Generate,
+        stops: &[u32],
+        (len, picked): (usize, usize),
+    ) -> Sampler {
+        let count = u32::try_from(self.biases.len()).expect("no more than have room");
+        let early = (options.min_tokens as usize).saturating_sub(picked);
+        let stop_from = match early {
+            0 => 0,
+            // Positions are under the context, which is less than that.
+            early => u32::try_from(len + early).unwrap_or(u32::MAX),
+        };
+        Sampler {
+            bias_count: count,
+            stop_from,
+            log_probs: u32::from(options.log_probs.is_some()),
+            ..options.sampling.sampler(stops)
+        }
+    }
+}
+
+/// The biases of tokens, each with one.
+fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
+    let mut merged: Vec<Bias> = Vec::new();
+    for &(token, bias) in biases {
+        if token >= vocab {
+            bail!(
+                Argument,
+                "token {token} is outside the vocabulary of {vocab}"
+            );
+        }
+        if bias.is_nan() || bias == f32::INFINITY {
+            bail!(Argument, "the bias of token {token} is {bias}");
+        }
+        let known = merged.iter().position(|known| known.token == token);
+        match known {
+            Some(at) => merged[at].bias += bias,
+            None if merged.len() == BIASES_MAX as usize => {
+                bail!(Argument, "more than {BIASES_MAX} tokens have a bias");
+            }
+            None => merged.push(Bias { token, bias }),
+        }
+    }
+    Ok(merged)
+}
+
+/// A bit for each token whose text has one of `breakers` in it.
+fn breaker_bits(tokenizer: &Tokenizer, vocab: u32, breakers: &[impl AsRef<str>]) -> Vec<u32> {
+    let within = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|w| w == part);
+    let breaks = |token: u32| {
+        let text = tokenizer.token_bytes(token);
+        let mut parts = breakers.iter().map(|part| part.as_ref().as_bytes());
+        parts.any(|part| within(text, part))
+    };
+    let mut bits = vec![0; vocab.div_ceil(u32::BITS) as usize];
+    for token in (0..vocab).filter(|token| breaks(*token)) {
+        bits[(token / u32::BITS) as usize] |= 1 << (token % u32::BITS);
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn biases_of_one_token_add_up() {
+        let bias = |token, bias| Bias { token, bias };
+        let found = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
+        assert_eq!(
+            found.expect("three"),
+            [bias(3, 0.5), bias(8, f32::NEG_INFINITY)]
+        );
+        let many: Vec<(u32, f32)> = (0..=BIASES_MAX).map(|token| (token, 1.0)).collect();
+        for (bad, words) in [
+            (&[(9, 1.0)][..], "token 9 is outside the vocabulary of 9"),
+            (&[(2, f32::NAN)], "the bias of token 2 is NaN"),
+            (&[(2, f32::INFINITY)], "the bias of token 2 is inf"),
+        ] {
+            assert_eq!(merged(9, bad).expect_err(words).message(), words);
+        }
+        let error = merged(1000, &many).expect_err("one too many");
+        assert_eq!(error.message(), "more than 512 tokens have a bias");
+    }
+}

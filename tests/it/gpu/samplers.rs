@@ -1,0 +1,65 @@
+//! The samplers that only the largest tail has, and the tails.
+
+use super::bits::runners;
+use super::experts::cases;
+use crate::{kernels, samplers};
+use tabla::exec::gpu::Device;
+use tabla::op::list::Op;
+
+pub(super) fn bias(device: &Device) -> f64 {
+    cases(device, Op::Bias)
+}
+
+pub(super) fn dry(device: &Device) -> f64 {
+    cases(device, Op::Dry)
+}
+
+pub(super) fn top_n_sigma(device: &Device) -> f64 {
+    cases(device, Op::TopNSigma)
+}
+
+pub(super) fn typical(device: &Device) -> f64 {
+    cases(device, Op::Typical)
+}
+
+pub(super) fn xtc(device: &Device) -> f64 {
+    cases(device, Op::Xtc)
+}
+
+pub(super) fn dynamic_temper(device: &Device) -> f64 {
+    cases(device, Op::DynamicTemper)
+}
+
+pub(super) fn mirostat(device: &Device) -> f64 {
+    cases(device, Op::Mirostat)
+}
+
+/// Every case of penalties, which `penalize` has the oldest of alone.
+pub(super) fn penalties(device: &Device) -> f64 {
+    cases(device, Op::Penalize)
+}
+
+fn hold(device: &Device, check: fn(&kernels::Device)) -> f64 {
+    runners(device).iter().for_each(check);
+    0.0
+}
+
+pub(super) fn odd_logits(device: &Device) -> f64 {
+    hold(device, samplers::odd_logits)
+}
+
+pub(super) fn mirostat_mu(device: &Device) -> f64 {
+    hold(device, samplers::mirostat_mu)
+}
+
+pub(super) fn log_probs(device: &Device) -> f64 {
+    hold(device, samplers::log_probs)
+}
+
+pub(super) fn tails(device: &Device) -> f64 {
+    hold(device, samplers::tails)
+}
+
+pub(super) fn orders(device: &Device) -> f64 {
+    hold(device, samplers::orders)
+}
