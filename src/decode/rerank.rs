@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 const NAME: &str = "rerank";
 
 /// That of Qwen3-Reranker, for files without it.
-const QWEN3: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on \
+const USUAL: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on \
     the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".\
     <|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages \
     that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
     <|im_start|>assistant\n<think>\n\n</think>\n\n";
 
 /// Special tokens of that prompt: a vocabulary without them is of another family.
-const QWEN3_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
+const USUAL_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
 /// What stands in a prompt, and what it stands for.
 const PLACES: [(&str, &str); 3] = [
@@ -116,13 +116,13 @@ impl Session {
     fn rerank_template(&self, by: &Rerank<'_>) -> Result<ChatTemplate> {
         let own = self.chat_templates().get(NAME);
         let known = |token: &&str| self.tokenizer().special_id(token).is_some();
-        if own.is_none() && !QWEN3_TOKENS.iter().all(known) {
+        if own.is_none() && !USUAL_TOKENS.iter().all(known) {
             bail!(
                 Unsupported,
-                "the model names no prompt to rank by, and its vocabulary is not that of Qwen3-Reranker"
+                "the model names no prompt to rank by, and its vocabulary lacks the tokens of the usual one"
             );
         }
-        let prompt = own.unwrap_or(QWEN3);
+        let prompt = own.unwrap_or(USUAL);
         if by.instruction.is_some() && !prompt.contains(Rerank::INSTRUCTION) {
             bail!(
                 Argument,
@@ -193,7 +193,7 @@ mod tests {
             );
         }
         assert!(source("{query}").is_err() && source("{document}").is_err());
-        let template = source(QWEN3).expect("all places are there");
+        let template = source(USUAL).expect("all places are there");
         assert!(template.contains("{{ instruction }}"), "{template}");
     }
 }
