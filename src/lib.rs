@@ -35,7 +35,7 @@ mod output;
 
 pub use decode::{
     Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb, Model, Overflow, Piece,
-    Sampling, Session, Speculate, Stats,
+    Rerank, Sampling, Session, Speculate, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
