@@ -8,7 +8,7 @@ use crate::logits::LogitsArgs;
 use crate::perplexity::PerplexityArgs;
 use crate::quantize::{self, Choice};
 use crate::rerank::RerankArgs;
-use crate::sampling::{OverflowArgs, SamplingArgs};
+use crate::run::RunArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
 use crate::{cache, terminal};
@@ -302,48 +302,6 @@ impl PromptArgs {
             },
         }
     }
-}
-
-#[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArg,
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    /// Tokens at most; -1 or 0 goes on until the model stops or the context is full
-    #[arg(
-        short,
-        long,
-        visible_alias = "max-tokens",
-        value_name = "N",
-        default_value_t = 256
-    )]
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
-    pub(crate) n_predict: i64,
-    #[command(flatten)]
-    pub(crate) context: ContextArg,
-    #[command(flatten)]
-    pub(crate) overflow: OverflowArgs,
-    /// Goes on after a token that ends the answer
-    #[arg(long)]
-    pub(crate) ignore_eos: bool,
-    /// Writes one JSON object at the end instead of text as it comes
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Keeps the prompt off standard error
-    #[arg(long)]
-    pub(crate) no_display_prompt: bool,
-    /// Says nothing on standard error but errors
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Says where loading spent its time
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
 }
 
 #[derive(Args, Debug)]

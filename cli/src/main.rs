@@ -3,6 +3,7 @@
 //! One file per command. Standard output carries results and nothing else; whatever is said about
 //! them goes to standard error.
 
+mod answer;
 mod args;
 mod bench;
 mod cache;

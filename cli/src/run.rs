@@ -1,16 +1,65 @@
 //! `tabla run`: goes on from a prompt, as text while it comes or as one JSON object.
 
-use crate::args::{RunArgs, source_name};
+use crate::answer::{SpeculationArgs, StructureArgs};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, source_name};
 use crate::failure::Failure;
 use crate::open::{self, Opened};
 use crate::prompt;
+use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::terminal::{self, DIM, PLAIN, Progress};
+use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tabla::{Finish, Flow, Generate, Options, Piece, Sampling, Session, Source, Stats};
 
 /// What the built-in model begins with when nobody says anything.
 pub(crate) const STORY: &str = "Once upon a time";
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Tokens at most; -1 or 0 goes on until the model stops or the context is full
+    #[arg(
+        short,
+        long,
+        visible_alias = "max-tokens",
+        value_name = "N",
+        default_value_t = 256
+    )]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    pub(crate) n_predict: i64,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) overflow: OverflowArgs,
+    /// Goes on after a token that ends the answer
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+    /// Writes one JSON object at the end instead of text as it comes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keeps the prompt off standard error
+    #[arg(long)]
+    pub(crate) no_display_prompt: bool,
+    /// Says nothing on standard error but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Says where loading spent its time
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    structure: StructureArgs,
+    #[command(flatten)]
+    speculation: SpeculationArgs,
+}
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let say = if args.quiet {
@@ -22,6 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let built_in = matches!(source, Source::BuiltIn);
     let options = Options {
         samplers: args.sampling.samplers(),
+        steps: args.speculation.steps(),
         ..args.device.options(args.context.positions())?
     };
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
@@ -51,6 +101,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
         ignore_stops: args.ignore_eos,
         overflow: args.overflow.overflow(),
+        grammar: args.structure.grammar(session.model())?,
+        speculate: args.speculation.speculate(&options)?,
         ..args.sampling.generate()
     };
     let form = if args.json { Form::Json } else { Form::Text };

@@ -1,5 +1,7 @@
 //! The program as a user meets it: what it prints where, and with which exit code.
 
+#[path = "cli/answer.rs"]
+mod answer;
 #[path = "cli/bench.rs"]
 mod bench;
 #[path = "cli/chat.rs"]

@@ -108,7 +108,7 @@ pub struct Options {
     /// Positions of the KV cache; 0 takes what the model was trained for, [`CONTEXT_DEFAULT`]
     /// at most.
     pub context: u32,
-    /// Sequences that the KV cache holds, each of so many positions, for [`Batch`](crate::Batch);
+    /// Sequences that the KV cache holds, each of so many positions: they go on together;
     /// 0 is 1, and [`SEQUENCES_MAX`] are the most.
     pub sequences: u32,
     /// How exactly the device computes.

@@ -6,6 +6,7 @@ mod lines;
 mod messages;
 mod reply;
 
+use crate::answer::{SpeculationArgs, StructureArgs};
 use crate::args::{ContextArg, DeviceArgs, ModelArg};
 use crate::failure::Failure;
 use crate::open;
@@ -54,6 +55,10 @@ pub(crate) struct ChatArgs {
     device: DeviceArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    structure: StructureArgs,
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {
@@ -69,6 +74,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let source = args.model.source(say)?;
     let options = Options {
         samplers: args.sampling.samplers(),
+        steps: args.speculation.steps(),
         ..args.device.options(args.context.positions())?
     };
     let opened = open::model(&source, &options)?;
@@ -76,6 +82,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         opened.notes(&source);
     }
     let session = Session::new(opened.model);
+    let grammar = args.structure.grammar(session.model())?;
+    let speculate = args.speculation.speculate(&options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
     let mut chat = Chat {
         format: AnswerFormat::of(&template, &[]),
@@ -85,6 +93,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         generate: Generate {
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
             overflow: args.overflow.overflow(),
+            grammar,
+            speculate,
             ..args.sampling.generate()
         },
         messages: Messages::default(),
