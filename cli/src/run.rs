@@ -10,7 +10,7 @@ use crate::terminal::{self, DIM, PLAIN, Progress};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tabla::{Finish, Flow, Generate, Options, Piece, Sampling, Session, Source, Stats};
+use tabla::{Finish, Flow, Generate, Model, Options, Piece, Sampling, Session, Source, Stats};
 
 /// What the built-in model begins with when nobody says anything.
 pub(crate) const STORY: &str = "Once upon a time";
@@ -97,14 +97,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.shows_prompt(&source) {
         show_prompt(&prompt);
     }
-    let generate = Generate {
-        max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
-        ignore_stops: args.ignore_eos,
-        overflow: args.overflow.overflow(),
-        grammar: args.structure.grammar(session.model())?,
-        speculate: args.speculation.speculate(&options)?,
-        ..args.sampling.generate()
-    };
+    let generate = args.generate(session.model(), &options)?;
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = Answer::new(form);
     let stats = session.generate(&generate, &mut |piece| answer.take(piece));
@@ -140,6 +133,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 impl RunArgs {
+    /// What to generate.
+    fn generate(&self, model: &Model, options: &Options) -> Result<Generate, Failure> {
+        Ok(Generate {
+            max_tokens: u32::try_from(self.n_predict).unwrap_or(0),
+            ignore_stops: self.ignore_eos,
+            overflow: self.overflow.overflow(),
+            grammar: self.structure.grammar(model)?,
+            speculate: self.speculation.speculate(options)?,
+            ..self.sampling.generate()
+        })
+    }
+
     /// Whether the prompt stands in front of the answer. The story reads whole even in a log.
     fn shows_prompt(&self, source: &Source) -> bool {
         let wanted = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();

@@ -10,7 +10,10 @@ fn an_answer_is_what_its_schema_says() {
     let value: Value = serde_json::from_str(answer.text().trim_start_matches("Once upon a time"))
         .unwrap_or_else(|e| panic!("{}: {e}", answer.text()));
     assert!(value["pet"] == "dog" || value["pet"] == "cat", "{value}");
-    assert!(value["age"].as_i64().is_some_and(|age| age <= 20), "{value}");
+    assert!(
+        value["age"].as_i64().is_some_and(|age| age <= 20),
+        "{value}"
+    );
     let grammar = r#"root ::= "yes" | "no""#;
     let answer = tabla(&["-q", "--grammar", grammar]);
     let word = answer.text().trim();
