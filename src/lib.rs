@@ -41,7 +41,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CACHE_TYPES, CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain,
     Group, HEAD_TYPES, HiddenStates, LayerDifference, MIXES, Measured, Mix, Options, Progress,
-    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, Steps, Tuning, WeightMemory,
+    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, StepTables, Tuning, WeightMemory,
     Written, compare, compile, devices, estimate, export, hidden_states, load_chat_templates,
     load_tokenizer, open_directory, quantize, tune,
 };

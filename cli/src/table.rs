@@ -96,6 +96,7 @@ fn place(place: Place) -> String {
         Place::History => "history".to_string(),
         Place::Samplers => "samplers".to_string(),
         Place::Biases => "biases".to_string(),
+        Place::Masks => "masks".to_string(),
         Place::Breakers => "breakers".to_string(),
         Place::LogProbs => "log_probs".to_string(),
         Place::Logits => "logits".to_string(),

@@ -27,6 +27,7 @@ struct Sampler {
     mirostat_eta: f32,
     mirostat_mu: f32,        // the device moves it from token to token
     log_probs: u32,          // whether they are wanted
+    masked: u32,             // whether its mask counts
     bias_count: u32,
     stop_from: u32,          // no stop token is picked for a position in front of this one
     stop_count: u32,

@@ -1,9 +1,9 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Request, Wanted};
+use super::request::{Picking, Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_picking,
+    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, read_picked, wait, write_picking,
     write_rows,
 };
 use super::sequence::Apart;
@@ -292,7 +292,9 @@ impl Engine {
     /// Picks the token behind the logits that feeding a request has left.
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
-        let (tail, tells) = (request.tail(), request.tells());
+        let tail = request.tail();
+        let picking = request.picking.as_ref();
+        let tells = picking.map_or(Tells::Nothing, Picking::tells);
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
@@ -300,7 +302,7 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
-        let picks = Picks::ask(&mut self.linked, from, Submission { tail, times, tells })?;
+        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -317,7 +319,7 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Submission,
+        steps: Steps,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
@@ -326,6 +328,34 @@ impl Engine {
         }
         let cmds = self.linked.tables[table].pass(steps.tail);
         self.linked.executor.run(table, cmds, steps.times)?;
+        Picks::ask(&mut self.linked, sequences, steps)
+    }
+
+    /// The first part of a step of so many rows: their logits.
+    pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
+        self.logits_of.clear();
+        let table = self.step_for(rows).table;
+        let cmds = self.linked.tables[table].body();
+        self.linked.executor.run(table, cmds.into(), 1)
+    }
+
+    /// Says which tokens may come next of a sequence.
+    pub(super) fn mask(&mut self, seat: u32, mask: &[u32]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(mask);
+        let offset = seat as usize * bytes.len();
+        self.linked.executor.write(Place::Masks, offset, bytes)
+    }
+
+    /// The second part: what is picked from the logits, as for [`Engine::steps`].
+    pub(super) fn step_picks(
+        &mut self,
+        rows: usize,
+        steps: Steps,
+        sequences: impl Iterator<Item = (u32, usize)> + Clone,
+    ) -> Result<Picks> {
+        let table = self.step_for(rows).table;
+        let tail = self.linked.tables[table].tails[steps.tail as usize].clone();
+        self.linked.executor.run(table, tail.into(), 1)?;
         Picks::ask(&mut self.linked, sequences, steps)
     }
 

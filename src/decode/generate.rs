@@ -1,5 +1,6 @@
 //! Generation: chains of tokens, cut at stop tokens and limits, out as text.
 
+use super::follow::Follow;
 use super::mail::News;
 use super::request::{End, Picking, Wanted};
 use super::rows::PICKS_MAX;
@@ -10,7 +11,8 @@ use super::{Guesses, Sampling, Session, Speculate};
 use crate::error::{Result, bail};
 use crate::exec::state::{LogProbs, STOPS_MAX};
 use crate::op::table::BIASES_MAX;
-use crate::text::{StopStrings, Utf8Stream};
+use crate::text::{CompiledGrammar, StopStrings, Utf8Stream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What to generate.
@@ -32,6 +34,11 @@ pub struct Generate {
     pub stop: Vec<String>,
     /// What happens when the context is full.
     pub overflow: Overflow,
+    /// Where guesses at the next tokens come from.
+    pub speculate: Speculate,
+    /// The grammar that the answer follows, from [`Model::compile_grammar`](super::Model::compile_grammar).
+    /// It ends where nothing can follow; what can come in one way only is not picked.
+    pub grammar: Option<Arc<CompiledGrammar>>,
     /// What is added to the logits of tokens in front of every sampler, [`Generate::BIASES_MAX`] tokens
     /// at most; -inf bans one. Those of one token add up.
     pub logit_bias: Vec<(u32, f32)>,
@@ -43,8 +50,6 @@ pub struct Generate {
     /// Has every piece tell how likely its token was, and so many of the likeliest,
     /// [`Generate::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
     pub log_probs: Option<u32>,
-    /// Where guesses at the next tokens come from.
-    pub speculate: Speculate,
 }
 
 impl Generate {
@@ -149,7 +154,8 @@ pub enum Flow {
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// A stop token or a stop string; it is in the sequence and not in the text.
+    /// A stop token or a stop string, which is in the sequence and not in the text, or the end of the
+    /// grammar.
     Stop,
     /// `max_tokens` were picked.
     Length,
@@ -210,7 +216,15 @@ impl Session {
         self.check_sequence()?;
         let known = self.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
+        if let Some(grammar) = &options.grammar
+            && !grammar.is_of(self.tokenizer())
+        {
+            bail!(Argument, "the grammar was compiled for another model");
+        }
+        let vocab = self.facts().vocab;
+        let follow = options.grammar.as_ref().map(|g| Follow::new(g, vocab));
         let mut answer = Answer {
+            follow,
             steering: Steering::new(&self.model, options)?,
             likeliest: Vec::with_capacity(Generate::LOG_PROBS_MAX as usize),
             stops: [&options.stop_tokens, known].concat(),
@@ -270,6 +284,8 @@ pub struct Answer<'s> {
     took: Duration,
     submitting: Duration,
     guesses: Guesses,
+    /// Where it is in its grammar, while the model is not at it.
+    follow: Option<Box<Follow>>,
 }
 
 impl Answer<'_> {
@@ -287,11 +303,13 @@ impl Answer<'_> {
             limit: self.limit - self.picked,
             chain: Chain::new(self.options.chain, longest),
             guesser: self.guesser(),
+            follow: self.follow.take(),
         };
         self.session.start(Some(picking), Wanted::Nothing);
     }
 
-    /// What makes guesses, where the model's tables can check them.
+    /// What makes guesses, where the model's tables can check them. What Mirostat learns, what a
+    /// grammar lets through and what is told of tokens is of one row of a sequence at a time.
     fn guesser(&self) -> Option<Guesser> {
         let Generate {
             speculate,
@@ -300,10 +318,10 @@ impl Answer<'_> {
             ..
         } = &self.options;
         let facts = self.session.facts();
-        // What goes from token to token with a sequence cannot come of several at once.
-        let at_once = log_probs.is_none() && sampling.mirostat_tau == 0.0;
         let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
-        (facts.speculates && at_once).then(guesser).flatten()
+        let follows = self.options.grammar.is_some();
+        let one_by_one = follows || sampling.mirostat_tau > 0.0 || log_probs.is_some();
+        (facts.speculates && !one_by_one).then(guesser).flatten()
     }
 
     /// Waits for the next piece; `None` behind the last one.
@@ -370,6 +388,7 @@ impl Answer<'_> {
         self.session.take_back(&mut end);
         self.submitting += end.submitting;
         self.guesses += end.guesses;
+        self.follow = end.follow.take();
         self.took = self.begun.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);

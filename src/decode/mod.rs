@@ -7,6 +7,7 @@
 
 mod embed;
 mod engine;
+mod follow;
 mod generate;
 mod inbox;
 mod kv;

@@ -8,7 +8,8 @@ use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Embedding, Facts, Linked, TableId};
 use crate::op::table::Table;
-use crate::text::{ChatTemplates, Tokenizer};
+use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,7 @@ struct Shared {
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
     role: OnceLock<Role>,
+    grammars: Mutex<Option<Arc<GrammarEngine>>>,
     inbox: Arc<Inbox>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,6 +64,7 @@ impl Model {
             gpu: linked.executor.gpu().cloned(),
             sessions: AtomicU64::new(0),
             role: OnceLock::new(),
+            grammars: Mutex::default(),
             inbox: Arc::clone(&inbox),
             thread: None,
         };
@@ -113,6 +116,24 @@ impl Model {
     /// Whether it yields embeddings alone.
     pub fn is_encoder(&self) -> bool {
         self.table(TableId::Step).is_none()
+    }
+
+    /// Compiles a grammar for answers. The first one takes some tenths of a second more; the last few
+    /// are kept.
+    ///
+    /// # Errors
+    ///
+    /// `Grammar` for what is no grammar or lets nothing through, `TooLarge` over the limits on size and
+    /// time, `Unsupported` where the vocabulary has nothing to end an answer with, `State` where too
+    /// many are compiled at once.
+    pub fn compile_grammar(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
+        let mut made = self.0.grammars.lock();
+        let engine = match &*made {
+            Some(engine) => Arc::clone(engine),
+            None => Arc::clone(made.insert(Arc::new(GrammarEngine::new(&self.0.tokenizer)?))),
+        };
+        drop(made);
+        engine.compile(grammar)
     }
 
     /// The GPU that it is on: for tests that lose it.

@@ -1,5 +1,6 @@
 //! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
 
+use super::follow::Follow;
 use super::generate::{Chain, Finish};
 use super::mail::Mail;
 use super::rows::Tells;
@@ -10,7 +11,7 @@ use super::speculate::Guesser;
 use super::steering::Steering;
 use super::{Guesses, Sampling};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::Sampler;
+use crate::exec::state::{LogProbs, RUNNING, STOPPED, Sampler};
 use crate::op::table::Tail;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) struct Picking {
     pub(super) limit: usize,
     /// How many come in one submission.
     pub(super) chain: Chain,
+    /// The grammar that they follow.
+    pub(super) follow: Option<Box<Follow>>,
     /// What makes guesses at them.
     pub(super) guesser: Option<Guesser>,
 }
@@ -90,6 +93,7 @@ pub(super) struct End {
     pub(super) wanted: Wanted,
     pub(super) submitting: Duration,
     pub(super) guesses: Guesses,
+    pub(super) follow: Option<Box<Follow>>,
     /// Tokens that the cache held; where it failed, this is what is sure.
     pub(super) fed: usize,
     /// `None` where there was nothing to pick.
@@ -106,7 +110,21 @@ impl Picking {
             steering: Steering::default(),
             limit: 1,
             chain: Chain::new(1, 1),
+            follow: None,
             guesser: None,
+        }
+    }
+
+    /// Whether its tokens follow a grammar.
+    pub(super) fn follows(&self) -> bool {
+        self.sampler.masked != 0
+    }
+
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        match self.sampler.log_probs {
+            0 => Tells::Nothing,
+            _ => Tells::LogProbs,
         }
     }
 }
@@ -120,6 +138,7 @@ impl Request {
             wanted: std::mem::take(&mut self.wanted),
             submitting: self.submitting,
             guesses: self.guesser().map(|g| g.count).unwrap_or_default(),
+            follow: self.picking.as_mut().and_then(|p| p.follow.take()),
             fed: self.fed,
             finish,
         });
@@ -139,14 +158,6 @@ impl Request {
         picking.map_or(Tail::Greedy, |picking| picking.tail)
     }
 
-    /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> Tells {
-        match &self.picking {
-            Some(picking) if picking.sampler.log_probs != 0 => Tells::LogProbs,
-            _ => Tells::Nothing,
-        }
-    }
-
     /// What makes guesses for it.
     pub(super) fn guesser(&self) -> Option<&Guesser> {
         self.picking.as_ref()?.guesser.as_ref()
@@ -157,6 +168,48 @@ impl Request {
         if let Some(picking) = &mut self.picking {
             picking.guesser = Some(guesser);
         }
+    }
+
+    /// Hands its session the tokens behind the first `before`, which were just picked.
+    pub(super) fn take(&mut self, before: usize, log_probs: Option<LogProbs>) {
+        self.fed = self.sequence.len() - 1;
+        self.picked += self.sequence.len() - before;
+        self.mail.pick(&self.sequence.tokens()[before..], log_probs);
+    }
+
+    /// Goes on in the grammar behind the token that was picked last, and as far as there is but one way
+    /// if the sequence is not `done`. Returns whether it is then.
+    ///
+    /// # Errors
+    ///
+    /// `Grammar` where there is no way on.
+    pub(super) fn follow(&mut self, done: u32, context: usize) -> Result<u32> {
+        let (left, room, len) = (self.left(), self.mail.room(), self.sequence.len());
+        let (Some(picking), Some(last)) = (&mut self.picking, self.sequence.tokens().last()) else {
+            return Ok(done);
+        };
+        // What is told of tokens is told of picked ones.
+        let alone = picking.tells() == Tells::LogProbs;
+        let Some(follow) = &mut picking.follow else {
+            return Ok(done);
+        };
+        if let Some(failure) = follow.failure() {
+            return Err(failure);
+        }
+        follow.take(*last)?;
+        if done != RUNNING {
+            return Ok(done);
+        }
+        let most = left.min(room).min(context.saturating_sub(len));
+        let forced = follow.force(if alone { 0 } else { most })?;
+        let stops = &picking.sampler.stops[..picking.sampler.stop_count as usize];
+        let stop = forced.iter().position(|token| stops.contains(token));
+        let forced = &forced[..stop.map_or(forced.len(), |at| at + 1)];
+        forced.iter().for_each(|token| self.sequence.pick(*token));
+        self.mail.pick(forced, None);
+        self.picked += forced.len();
+        let done = stop.is_some() || follow.is_done();
+        Ok(if done { STOPPED } else { RUNNING })
     }
 
     /// Tokens that may still be picked.

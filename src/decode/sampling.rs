@@ -208,6 +208,7 @@ impl Sampling {
 /// The shortest tail of tables that picks this way.
 pub(super) fn tail(s: &Sampler) -> Tail {
     let full = s.log_probs != 0
+        || s.masked != 0
         || s.bias_count > 0
         || s.stop_from > 0
         || s.dry_multiplier > 0.0

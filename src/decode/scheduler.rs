@@ -6,13 +6,14 @@
 //! submitted before the one in front of it was read.
 
 use super::engine::{Engine, row_of};
+use super::follow::Masks;
 use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
-use super::request::Request;
-use super::rows::{Picks, Submission, Tells};
+use super::request::{Picking, Request};
+use super::rows::{Picks, Steps, Tells};
 use super::speculate::Guesser;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{FULL, LogProbs, RUNNING, STOPPED};
+use crate::exec::state::{FULL, RUNNING, STOPPED};
 use crate::op::table::Tail;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +46,8 @@ pub(super) struct Scheduler {
     members: Vec<u64>,
     /// The sessions that can go on.
     ready: Vec<u64>,
+    /// Finds what grammars let through, once there is one.
+    masks: Option<Masks>,
 }
 
 impl Scheduler {
@@ -59,6 +62,7 @@ impl Scheduler {
             under_way: None,
             members: Vec::with_capacity(count),
             ready: Vec::with_capacity(count),
+            masks: None,
             engine,
         }
     }
@@ -237,10 +241,11 @@ impl Scheduler {
                 continue;
             }
             if request.fed == request.sequence.len() {
-                let picks = self.engine.pick_first(request)?;
-                let session = request.session;
                 self.members.clear();
-                self.members.push(session);
+                self.members.push(request.session);
+                let wanted = self.want_masks()?;
+                self.take_masks(wanted)?;
+                let picks = self.engine.pick_first(&mut self.requests[at])?;
                 self.under_way = Some(UnderWay {
                     picks,
                     times: 1,
@@ -261,7 +266,7 @@ impl Scheduler {
         self.choose();
         if self.under_way.is_some() {
             let same = self.ready == self.members && self.ready.len() <= self.engine.widest();
-            let ahead = same && self.is_alone() && self.guesser().is_none_or(|g| g.rest() > 0);
+            let ahead = same && self.is_alone() && self.may_run_ahead();
             let next = match ahead {
                 true => self.submit_behind()?,
                 false => None,
@@ -328,8 +333,16 @@ impl Scheduler {
                 break;
             }
         }
-        self.hand_out(index, (before, None), done);
+        request.take(before, None);
+        self.go_on(index, done);
         Ok(true)
+    }
+
+    /// Whether the members' next step needs nothing from the host.
+    fn may_run_ahead(&self) -> bool {
+        let mut members = Self::of_members(&self.requests, &self.members);
+        let follows = |r: &Request| r.picking.as_ref().is_some_and(Picking::follows);
+        !members.any(follows) && self.guesser().is_none_or(|guesser| guesser.rest() > 0)
     }
 
     /// What makes guesses for the one that goes on by itself.
@@ -367,7 +380,7 @@ impl Scheduler {
     }
 
     /// How long the next chain is, and its tail: the largest that any member needs.
-    fn chain(&self, under_way: u32) -> Submission {
+    fn chain(&self, under_way: u32) -> Steps {
         let under_way = under_way as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let rest = self.guesser().map_or(u32::MAX, |g| g.rest().max(1));
@@ -377,13 +390,11 @@ impl Scheduler {
                 .filter_map(|request| request.picking.as_ref())
         };
         let tail = pickings().map(|picking| picking.tail).max();
-        let tells = match members
-            .clone()
-            .any(|request| request.tells() == Tells::LogProbs)
-        {
+        let tells = match pickings().any(|picking| picking.tells() == Tells::LogProbs) {
             true => Tells::LogProbs,
             false => Tells::Nothing,
         };
+        let follows = pickings().any(Picking::follows);
         let room = members.clone().map(|request| {
             let room = request.left().min(request.mail.room());
             room.saturating_sub(under_way)
@@ -395,10 +406,10 @@ impl Scheduler {
             .unwrap_or(1);
         let longest = self.engine.longest_chain();
         let times = match tells {
-            Tells::Nothing if self.is_alone() => wished.min(longest).min(rest),
+            Tells::Nothing if self.is_alone() && !follows => wished.min(longest).min(rest),
             _ => 1,
         };
-        Submission {
+        Steps {
             tail: tail.unwrap_or(Tail::Greedy),
             times: times.min(room),
             tells,
@@ -415,17 +426,65 @@ impl Scheduler {
             let to = request.fed + chain.times as usize;
             self.engine.grow(request.seat, request.fed, to)?;
         }
+        let wanted = self.want_masks()?;
         let members = Self::of_members(&self.requests, &self.members);
-        let rows = members.clone().map(|request| row_of(request, request.fed));
+        let rows = members.map(|request| row_of(request, request.fed));
         self.engine.begin_steps(rows)?;
+        let rows = self.members.len();
+        if wanted > 0 {
+            let computed = self.engine.step_logits(rows);
+            self.take_masks(wanted)?;
+            computed?;
+        }
+        let members = Self::of_members(&self.requests, &self.members);
         let sequences = members.map(|request| (request.seat, request.sequence.len()));
-        let picks = self.engine.steps(self.members.len(), chain, sequences)?;
+        let picks = match wanted {
+            0 => self.engine.steps(rows, chain, sequences)?,
+            _ => self.engine.step_picks(rows, chain, sequences)?,
+        };
         self.under_way = Some(UnderWay {
             picks,
             times: chain.times,
             since,
         });
         self.count(since);
+        Ok(())
+    }
+
+    /// Has the masks of the members that follow a grammar found, and says how many they are.
+    fn want_masks(&mut self) -> Result<usize> {
+        let mut wanted = 0;
+        for request in &mut self.requests {
+            let picking = request.picking.as_mut();
+            let member = self.members.contains(&request.session);
+            let follow = picking.filter(|_| member).and_then(|p| p.follow.take());
+            let Some(follow) = follow else {
+                continue;
+            };
+            let masks = match &self.masks {
+                Some(masks) => masks,
+                None => self.masks.insert(Masks::new()?),
+            };
+            masks.want(request.session, follow)?;
+            wanted += 1;
+        }
+        Ok(wanted)
+    }
+
+    /// Takes so many masks to the device.
+    fn take_masks(&mut self, wanted: usize) -> Result<()> {
+        let Some(masks) = self.masks.as_ref().filter(|_| wanted > 0) else {
+            return Ok(());
+        };
+        for _ in 0..wanted {
+            let (session, follow) = masks.next()?;
+            let request = self.requests.iter_mut().find(|r| r.session == session);
+            let request = request.expect("members stay while their masks are found");
+            self.engine.mask(request.seat, follow.mask())?;
+            if let Some(picking) = &mut request.picking {
+                picking.follow = Some(follow);
+            }
+        }
         Ok(())
     }
 
@@ -492,28 +551,28 @@ impl Scheduler {
             let before = request.sequence.len();
             let (seat, sequence) = (request.seat, &mut request.sequence);
             let done = picked.take(at, seat, before, |token| sequence.pick(token));
-            let told = request.tells() == Tells::LogProbs;
-            let told = picked.log_probs(at).filter(|_| told);
             if let Some(picking) = &mut request.picking {
                 picking.chain.adapt(took, times);
                 if let (Some(guesser), [_]) = (&mut picking.guesser, &self.members[..]) {
                     guesser.stepped(took, times);
                 }
             }
-            self.hand_out(index, (before, told), done);
+            let tells = request.picking.as_ref().map(Picking::tells);
+            let told = tells == Some(Tells::LogProbs) && request.sequence.len() > before;
+            let log_probs = picked.log_probs(at).filter(|_| told);
+            request.take(before, log_probs);
+            let context = self.engine.linked.facts.context as usize;
+            match request.follow(done, context) {
+                Ok(done) => self.go_on(index, done),
+                Err(e) => self.end(index, Err(e)),
+            }
         }
         Ok(())
     }
 
-    /// Hands out the tokens of a request behind the first `before`, and ends it where the last one did.
-    /// What the last one was told goes along.
-    fn hand_out(&mut self, index: usize, (before, told): (usize, Option<LogProbs>), done: u32) {
-        let request = &mut self.requests[index];
-        request.fed = request.sequence.len() - 1;
-        request.picked += request.sequence.len() - before;
-        let tokens = &request.sequence.tokens()[before..];
-        let told = told.filter(|_| !tokens.is_empty());
-        request.mail.pick(tokens, told);
+    /// Ends a request where its last token did.
+    fn go_on(&mut self, index: usize, done: u32) {
+        let request = &self.requests[index];
         let finish = match done {
             STOPPED => Some(Finish::Stop),
             FULL => Some(Finish::Context),

@@ -49,6 +49,7 @@ impl Steering {
             bias_count: count,
             stop_from,
             log_probs: u32::from(options.log_probs.is_some()),
+            masked: u32::from(options.grammar.is_some()),
             ..options.sampling.sampler(stops)
         }
     }

@@ -41,6 +41,7 @@ pub const SAMPLER_OFF: Sampler = Sampler {
     mirostat_eta: 0.1,
     mirostat_mu: 0.0,
     log_probs: 0,
+    masked: 0,
     bias_count: 0,
     stop_from: 0,
     stop_count: 0,

@@ -1,6 +1,6 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
-use super::Steps;
+use super::StepTables;
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
 use crate::arch::{Arch, Config};
@@ -27,10 +27,10 @@ pub(super) struct Build {
     pub(super) chunk: u32,
     /// Whether a table for embeddings is wanted.
     pub(super) embeddings: bool,
+    /// The tables that steps go through.
+    pub(super) steps: StepTables,
     /// The samplers of tables that pick tokens.
     pub(super) samplers: Vec<SamplerKind>,
-    /// The tables that steps go through.
-    pub(super) steps: Steps,
 }
 
 impl Build {
@@ -40,8 +40,8 @@ impl Build {
             return Ok(Vec::new());
         }
         let sequences = match self.steps {
-            Steps::Lone => self.cache.sequences,
-            Steps::Wide => self.cache.sequences.max(SCORE_TOKENS),
+            StepTables::Lone => self.cache.sequences,
+            StepTables::Wide => self.cache.sequences.max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -146,7 +146,7 @@ impl Build {
             ffn: config.ffn,
             vocab: config.vocab,
             sequences: cache.sequences,
-            speculates: self.steps == Steps::Wide
+            speculates: self.steps == StepTables::Wide
                 || cache.sequences > 1
                 || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,

@@ -106,7 +106,7 @@ pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) 
         cache,
         chunk,
         embeddings: options.embeddings,
-        samplers: options.samplers()?,
         steps: options.steps,
+        samplers: options.samplers()?,
     })
 }

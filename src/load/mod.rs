@@ -88,7 +88,7 @@ pub enum WeightMemory {
 /// The tables that the steps of a single sequence go through on a GPU. A CPU computes the same bits by
 /// all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Steps {
+pub enum StepTables {
     /// The one of a lone row, which is the fastest.
     #[default]
     Lone,
@@ -147,7 +147,7 @@ pub struct Options {
     /// [`precision`](Self::precision) is exact.
     pub cache_type: Option<DType>,
     /// The tables that the steps of a single sequence go through.
-    pub steps: Steps,
+    pub steps: StepTables,
     /// Bytes of the KV cache for prefixes: what was computed for sequences that have gone, and waits for
     /// whoever comes with the same tokens. They come on top of what the sequences take, in whole pages
     /// of 64 positions, and the oldest go first. `None` takes no more, and lets prefixes have what the
@@ -216,8 +216,8 @@ pub(crate) fn load(
         cache,
         chunk,
         embeddings: options.embeddings,
-        samplers: options.samplers()?,
         steps: options.steps,
+        samplers: options.samplers()?,
     };
     let mut tables = s.run(Stage::Step, || build.steps())?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);

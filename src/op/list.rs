@@ -90,6 +90,8 @@ macro_rules! for_each_op {
             LastRow = last_row(x: read, y: write, state: read);
             /// `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
             Bias = bias(x: read, biases: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = -inf` where bit `i` of the sequence's mask is 0
+            Mask = mask(masks: read, y: update, samplers: read, state: read);
             /// `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of the history;
             /// `repeated(x) = x / repeat` over 0 and `x repeat` below
             Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);

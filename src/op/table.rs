@@ -115,6 +115,8 @@ pub enum Place {
     Biases,
     /// A bit for each token and sequence: whether no repetition holds it (DRY).
     Breakers,
+    /// Which tokens the grammar of each sequence lets through, a bit for each.
+    Masks,
     /// What each sequence was told of the probabilities of tokens.
     LogProbs,
     /// The logits of the row that the next token is picked from.

@@ -31,6 +31,7 @@ mod scratch;
 mod sessions;
 mod shift;
 mod speculate;
+mod structure;
 mod tables;
 mod ternary;
 mod tokenizer;

@@ -6,7 +6,7 @@ use std::path::Path;
 use tabla::text::Encode;
 use tabla::{
     DeviceChoice, Flow, Generate, Guesses, Model, Options, Overflow, Sampling, Session, Source,
-    Speculate, Steps,
+    Speculate, StepTables,
 };
 
 fn load(path: &Path, options: &Options) -> Model {
@@ -133,7 +133,7 @@ fn options(device: DeviceChoice) -> Options {
         threads: 2,
         context: 96,
         chunk_tokens: 32,
-        steps: Steps::Wide,
+        steps: StepTables::Wide,
         ..Options::default()
     }
 }
@@ -202,7 +202,7 @@ fn guesses_change_no_token_on_a_gpu() {
     assert!(found.made > 0, "{found:?}");
     // Where the tables cannot check them there are none.
     let plain = Options {
-        steps: Steps::Lone,
+        steps: StepTables::Lone,
         ..options(DeviceChoice::Gpu)
     };
     let model = load(&golden("quant_q8_0.gguf"), &plain);

@@ -20,10 +20,9 @@ use std::time::Duration;
 /// Where guesses at the next tokens come from. They change how fast an answer comes, and no token of
 /// it: where they do not pay, steps go on without them.
 ///
-/// There are none with Mirostat, which learns from every token, nor where log-probabilities are told.
-///
-/// On a GPU they want a model that was loaded with [wide steps](crate::Steps::Wide), and nothing is
-/// guessed without.
+/// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::Wide), and nothing is
+/// guessed without; nor is anything where Mirostat picks or [probabilities](crate::Generate::log_probs)
+/// are told.
 #[derive(Clone, Debug, Default)]
 pub enum Speculate {
     /// There are none.

@@ -123,6 +123,7 @@ impl Builder<'_> {
         self.begin_tail(Tail::Full);
         let logits = self.logits_slot(vocab);
         let left = self.biased(logits);
+        self.masked(left);
         let left = self.filtered(left, samplers, Tail::Full);
         self.in_place(Op::Mirostat, left);
         // Without its noise it says how likely a token was.
@@ -178,6 +179,20 @@ impl Builder<'_> {
         };
         let slots = [x.slot, self.samplers(), self.state];
         self.emit((op, None), &slots, &Rows { tokens, vocab }, [units, tokens]);
+    }
+
+    fn masked(&mut self, x: X) {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let words = vocab.div_ceil(u32::BITS);
+        let shape = [self.shape.sequences, words];
+        let masks = self.place("masks", DType::U32, shape, Place::Masks);
+        let slots = [masks, x.slot, self.samplers(), self.state];
+        let params = shaders::mask::Params {
+            tokens,
+            vocab,
+            words,
+        };
+        self.emit((Op::Mask, None), &slots, &params, [vocab, tokens]);
     }
 
     fn biased(&mut self, x: X) -> X {

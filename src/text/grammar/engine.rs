@@ -190,6 +190,11 @@ impl CompiledGrammar {
         let parser = self.parser.lock().deep_clone();
         Matcher::new(parser, self.tokenizer.clone())
     }
+
+    /// Whether it was compiled for this tokenizer.
+    pub fn is_of(&self, tokenizer: &Tokenizer) -> bool {
+        std::ptr::eq(&*self.tokenizer, tokenizer)
+    }
 }
 
 impl fmt::Debug for CompiledGrammar {

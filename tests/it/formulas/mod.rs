@@ -12,7 +12,7 @@ use crate::kernels::Outcome;
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
-use samplers::{bias, dry, dynamic_temper, filter, penalize, temper};
+use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use tabla::dtype::DType;
 use tabla::exec::case::Case;
 use tabla::exec::state::Row;
@@ -60,6 +60,7 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Bias => vec![("y", bias(o, live))],
+        Op::Mask => vec![("y", mask(o, live))],
         Op::Penalize => vec![("y", penalize(o, live))],
         Op::Dry => vec![("y", dry(o, live))],
         Op::TopNSigma | Op::TopK | Op::Typical | Op::TopP | Op::MinP | Op::Xtc | Op::Mirostat => {

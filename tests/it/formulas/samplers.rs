@@ -95,6 +95,21 @@ pub(super) fn bias(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
+pub(super) fn mask(o: &Outcome, live: usize) -> Vec<f32> {
+    let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
+    let masks: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["masks"]);
+    let words = o.slots["masks"].cols as usize;
+    let picking = picking(o, live);
+    rows(o, live, |t, i| {
+        let (row, sampler) = picking[t];
+        let word = masks[row.sequence as usize * words + i / 32];
+        match sampler.masked == 1 && word & 1 << (i % 32) == 0 {
+            true => f64::NEG_INFINITY,
+            false => wide(y[t * vocab + i]),
+        }
+    })
+}
+
 /// As it is told of: every earlier place in the text is held against its end.
 pub(super) fn dry(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");

@@ -36,8 +36,8 @@ use forward::{
 };
 use pick::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
 use samplers::{
-    bias, dry, dynamic_temper, log_probs, mirostat, mirostat_mu, odd_logits, orders, penalties,
-    tails, top_n_sigma, typical, xtc,
+    bias, dry, dynamic_temper, log_probs, mask, mirostat, mirostat_mu, odd_logits, orders,
+    penalties, tails, top_n_sigma, typical, xtc,
 };
 use std::io::Write as _;
 use tabla::device::{Form, GpuFeatures, Replay};
@@ -88,6 +88,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("self_attention", self_attention),
     ("last_row", last_row),
     ("bias", bias),
+    ("mask", mask),
     ("penalize", penalize),
     ("penalties of all kinds", penalties),
     ("dry", dry),

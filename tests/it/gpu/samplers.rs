@@ -10,6 +10,10 @@ pub(super) fn bias(device: &Device) -> f64 {
     cases(device, Op::Bias)
 }
 
+pub(super) fn mask(device: &Device) -> f64 {
+    cases(device, Op::Mask)
+}
+
 pub(super) fn dry(device: &Device) -> f64 {
     cases(device, Op::Dry)
 }

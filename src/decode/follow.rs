@@ -1,0 +1,135 @@
+//! Answers that follow a grammar: which tokens it lets through is found on a thread of its own while
+//! the model computes how likely they are.
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::text::{CompiledGrammar, Matcher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// An answer on its way through a grammar.
+#[derive(Debug)]
+pub(super) struct Follow {
+    matcher: Matcher,
+    /// The tokens that may come next, a bit for each.
+    mask: Vec<u32>,
+    /// Why there is no mask.
+    failure: Option<Error>,
+    forced: Vec<u32>,
+}
+
+impl Follow {
+    /// At the start of an answer, for so many tokens of a vocabulary.
+    pub(super) fn new(grammar: &CompiledGrammar, vocab: u32) -> Box<Self> {
+        Box::new(Self {
+            matcher: grammar.matcher(),
+            mask: vec![0; vocab.div_ceil(u32::BITS) as usize],
+            failure: None,
+            forced: Vec::new(),
+        })
+    }
+
+    /// The tokens that may come next, once they were found.
+    pub(super) fn mask(&self) -> &[u32] {
+        &self.mask
+    }
+
+    /// Why the answer cannot go on.
+    pub(super) fn failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    fn find(&mut self) {
+        let Self { matcher, mask, .. } = self;
+        let found = catch_unwind(AssertUnwindSafe(|| matcher.mask(mask)));
+        let panicked = |_| {
+            Err(Error::new(
+                ErrorKind::Internal,
+                "the grammar's parser panicked",
+            ))
+        };
+        self.failure = found.unwrap_or_else(panicked).err();
+    }
+
+    /// Takes the token that was picked.
+    ///
+    /// # Errors
+    ///
+    /// `Grammar` where the samplers left none that the grammar lets through.
+    pub(super) fn take(&mut self, token: u32) -> Result<()> {
+        let taken = self.matcher.commit(token);
+        taken.map_err(|e| match e.kind() {
+            ErrorKind::Argument => {
+                let message = "the samplers leave no token that the grammar lets through";
+                Error::new(ErrorKind::Grammar, message).caused_by(e)
+            }
+            _ => e,
+        })
+    }
+
+    /// Takes the tokens that must come next, `most` of them at most, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// `Grammar` where the grammar has become too ambiguous.
+    pub(super) fn force(&mut self, most: usize) -> Result<&[u32]> {
+        self.matcher.forced(&mut self.forced)?;
+        self.forced.truncate(most);
+        for token in &self.forced {
+            let taken = self.matcher.commit(*token);
+            taken.context("a token that must come next")?;
+        }
+        Ok(&self.forced)
+    }
+
+    /// Whether nothing can follow.
+    pub(super) fn is_done(&self) -> bool {
+        self.matcher.is_done()
+    }
+}
+
+/// An answer, and the session that it is of.
+type Of = (u64, Box<Follow>);
+
+/// The thread that finds masks.
+pub(super) struct Masks {
+    work: Sender<Of>,
+    found: Receiver<Of>,
+}
+
+impl Masks {
+    /// # Errors
+    ///
+    /// `Memory` where the thread cannot be had.
+    pub(super) fn new() -> Result<Self> {
+        let (work, wanted) = channel::<Of>();
+        let (give, found) = channel();
+        let thread = thread::Builder::new().name("tabla-masks".to_string());
+        let run = move || {
+            for (session, mut follow) in wanted {
+                follow.find();
+                // Nobody waits any more where this fails.
+                let _ = give.send((session, follow));
+            }
+        };
+        thread.spawn(run).map_err(|e| {
+            let message = "the thread for grammars cannot start";
+            Error::new(ErrorKind::Memory, message).caused_by(e)
+        })?;
+        Ok(Self { work, found })
+    }
+
+    /// Has the mask of an answer found.
+    pub(super) fn want(&self, session: u64, follow: Box<Follow>) -> Result<()> {
+        self.work.send((session, follow)).map_err(|_| ended())
+    }
+
+    /// Waits for the mask of one of them.
+    pub(super) fn next(&self) -> Result<Of> {
+        self.found.recv().map_err(|_| ended())
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Internal, "the thread for grammars has ended")
+}
