@@ -31,10 +31,11 @@ mod capi;
 mod decode;
 mod load;
 mod model;
+mod output;
 
 pub use decode::{
     Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb, Model, Overflow, Piece,
-    Sampling, Session, Speculate, Stats,
+    Rerank, Sampling, Session, Speculate, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};

@@ -162,9 +162,16 @@ pub(crate) struct Linked {
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// The chat templates of its files.
     pub(crate) chat_templates: Arc<ChatTemplates>,
+    /// Computes the digest of its files.
+    pub(crate) digest: Digesting,
+    /// What the bits of its KV cache depend on beside its files, in words.
+    pub(crate) provenance: String,
     /// What is known of it.
     pub(crate) facts: Facts,
 }
+
+/// Reads the files of a model, which have to be as they were when it was loaded, for its digest.
+pub(crate) type Digesting = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
 impl Linked {
     /// Whether a token that goes through a table for steps leaves other bits in the cache than one

@@ -5,7 +5,9 @@ use crate::embed::EmbedArgs;
 use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::logits::LogitsArgs;
+use crate::perplexity::PerplexityArgs;
 use crate::quantize::{self, Choice};
+use crate::rerank::RerankArgs;
 use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
@@ -49,6 +51,10 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     /// Turns texts into embeddings
     Embed(EmbedArgs),
+    /// Ranks documents by how well they answer a query
+    Rerank(RerankArgs),
+    /// Says how well a model predicts a text
+    Perplexity(PerplexityArgs),
     /// Turns text into token ids
     Tokenize(TokenizeArgs),
     /// Turns token ids into text

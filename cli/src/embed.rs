@@ -3,26 +3,19 @@
 use crate::args::{ContextArg, DeviceArgs, ModelArg};
 use crate::failure::Failure;
 use crate::terminal::{self, Progress};
-use crate::{npy, open, prompt};
+use crate::texts::TextsArgs;
+use crate::{npy, open};
 use clap::Args;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tabla::{Embed, Options, Pooling, Session};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct EmbedArgs {
-    /// The texts; without any, the lines of a file or of standard input
-    #[arg(value_name = "TEXT", conflicts_with_all = ["file", "jsonl"])]
-    texts: Vec<String>,
+    #[command(flatten)]
+    texts: TextsArgs,
     #[command(flatten)]
     model: ModelArg,
-    /// Reads a text from each line of a file, or of standard input for "-"
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// Lines are JSON: a text, or an object that has it as "text"
-    #[arg(long)]
-    jsonl: bool,
     /// Writes float32 [texts, dimensions] into an .npy file instead of a JSON object a line
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -57,7 +50,7 @@ fn pooling(name: &str) -> Result<Pooling, String> {
 
 pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
-    let texts = args.texts()?;
+    let texts = args.texts.read()?;
     let options = Options {
         embeddings: true,
         ..args.device.options(args.context.positions())?
@@ -92,54 +85,4 @@ fn say(rows: &[f32], dim: usize) -> Result<(), Failure> {
         terminal::line(&format!(r#"{{"index":{index},"embedding":{numbers}}}"#))?;
     }
     Ok(())
-}
-
-impl EmbedArgs {
-    /// The texts, from wherever they come.
-    fn texts(&self) -> Result<Vec<String>, Failure> {
-        if !self.texts.is_empty() {
-            return Ok(self.texts.clone());
-        }
-        let lines = match self.file.as_deref() {
-            Some(path) if path != Path::new("-") => prompt::file(path)?,
-            _ => prompt::stdin_to_end()?,
-        };
-        if lines.is_empty() {
-            return Err(Failure::Usage("no text to embed".to_string()));
-        }
-        if !self.jsonl {
-            return Ok(lines.lines().map(str::to_string).collect());
-        }
-        let numbered = (1..).zip(lines.lines());
-        numbered
-            .map(|(number, line)| text_of(line, number))
-            .collect()
-    }
-}
-
-/// The text of a line of JSON.
-fn text_of(line: &str, number: usize) -> Result<String, Failure> {
-    let value: Value = serde_json::from_str(line)
-        .map_err(|error| Failure::Usage(format!("line {number} is no JSON: {error}")))?;
-    let text = value.as_str().or_else(|| value.get("text")?.as_str());
-    text.map(str::to_string).ok_or_else(|| {
-        Failure::Usage(format!(
-            "line {number}: no text, and no object with a \"text\""
-        ))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_json_are_texts() {
-        for line in [r#""a\nb""#, r#"{"id": 3, "text": "a\nb"}"#] {
-            assert_eq!(text_of(line, 1).expect("a text"), "a\nb");
-        }
-        for line in ["", "a", "3", r#"{"texts": []}"#, r#"{"text": 1}"#] {
-            assert!(matches!(text_of(line, 7), Err(Failure::Usage(why)) if why.contains("line 7")));
-        }
-    }
 }

@@ -17,15 +17,18 @@ mod logits;
 mod npy;
 mod open;
 mod parallel;
+mod perplexity;
 mod probe;
 mod prompt;
 mod pull;
 mod quantize;
+mod rerank;
 mod roofline;
 mod run;
 mod sampling;
 mod table;
 mod terminal;
+mod texts;
 mod tokenize;
 mod trace;
 mod tune;
@@ -55,6 +58,8 @@ fn main() -> ExitCode {
         Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Logits(args)) => logits::run(args),
         Some(Command::Embed(args)) => embed::run(args),
+        Some(Command::Rerank(args)) => rerank::run(args),
+        Some(Command::Perplexity(args)) => perplexity::run(args),
         Some(Command::Tokenize(args)) => tokenize::encode(args),
         Some(Command::Detokenize(args)) => tokenize::decode(args),
         Some(Command::Bench(args)) => bench::run(args),

@@ -183,13 +183,28 @@ impl Answer {
     }
 
     pub(crate) fn take(&mut self, piece: Piece<'_>) -> Flow {
+        if self.sink == Sink::Json && !terminal::interrupted() {
+            self.tokens.push(piece.token);
+        }
+        self.say(piece.text)
+    }
+
+    /// Goes on with a text.
+    pub(crate) fn say(&mut self, text: &str) -> Flow {
         if terminal::interrupted() {
             return Flow::Stop;
         }
-        if self.sink == Sink::Json {
-            self.tokens.push(piece.token);
-        }
-        match self.write(piece.text) {
+        let written = self.write(text);
+        self.goes_on(written)
+    }
+
+    /// Tells the terminal how to show what follows.
+    pub(crate) fn style(&mut self, escape: &str) -> Flow {
+        self.goes_on(terminal::write(escape))
+    }
+
+    fn goes_on(&mut self, written: Result<(), Failure>) -> Flow {
+        match written {
             Ok(()) => Flow::Continue,
             Err(failure) => {
                 self.failure = Some(failure);

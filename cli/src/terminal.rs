@@ -1,6 +1,7 @@
 //! The two streams of the program, its progress bars, and Ctrl-C.
 
 use crate::failure::{EXIT_INTERRUPTED, Failure};
+use anstream::{AutoStream, ColorChoice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -61,6 +62,11 @@ pub(crate) fn aside(text: &str) {
 /// Whether standard output is a terminal.
 pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// Whether standard output is a terminal that shows colours to someone who wants them.
+pub(crate) fn stdout_has_colours() -> bool {
+    stdout_is_terminal() && AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
 /// Whether standard error is a terminal.
@@ -173,6 +179,11 @@ impl Progress {
             ended: Some(ended),
             waiting,
         }
+    }
+
+    /// Says something else in front of the bar.
+    pub(crate) fn says(&self, what: &str) {
+        self.bar.set_message(one_line(what));
     }
 
     /// How many steps are done.

@@ -2,8 +2,14 @@
 
 #[path = "cli/bench.rs"]
 mod bench;
+#[path = "cli/chat.rs"]
+mod chat;
 #[path = "cli/embed.rs"]
 mod embed;
+#[path = "cli/perplexity.rs"]
+mod perplexity;
+#[path = "cli/rerank.rs"]
+mod rerank;
 #[path = "cli/trace.rs"]
 mod trace;
 #[path = "cli/tune.rs"]
@@ -466,61 +472,6 @@ fn devices_begin_with_the_cpu() {
     let devices = tabla(&["devices", "--json"]).json();
     assert!(devices["cpu"]["threads"].as_u64() > Some(0));
     assert!(devices["gpus"].is_array());
-}
-
-#[test]
-fn a_chat_answers_once_or_line_by_line() {
-    let common = ["chat", "--device", "cpu", "--temp", "0", "-n", "4", "-q"];
-    let with = |more: &[&'static str]| {
-        let mut args = common.to_vec();
-        args.extend(more);
-        args
-    };
-    let once = tabla(&with(&["--chat-template", "alpaca", "-p", "Hi"]));
-    assert!(once.text().ends_with('\n') && once.text().len() > 1);
-    assert_eq!(once.stderr, "");
-    let lines = with(&["--chat-template", "alpaca", "--system", "Be brief."]);
-    let said = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
-    assert!(said.text().lines().count() >= 2, "{}", said.text());
-
-    // The source of a template, or a file with it.
-    let source = "{{ messages[-1].content }} there was {{ who }}";
-    let more = ["-p", "Once", "--chat-template-kwargs", r#"{"who": "a"}"#];
-    let told = tabla(&with(&[&["--chat-template", source][..], &more].concat()));
-    let file = Scratch::holding("told.jinja", source.as_bytes());
-    let mut args: Vec<&str> = common.to_vec();
-    args.extend(["--chat-template", file.path()]);
-    args.extend(more);
-    assert_eq!(told.text(), tabla(&args).text());
-}
-
-#[test]
-fn a_chat_says_what_it_lacks() {
-    let none = tabla(&["chat", "--device", "cpu", "-p", "Hi"]);
-    assert_eq!(none.code, Some(1));
-    assert!(
-        none.stderr.contains("has no chat template"),
-        "{}",
-        none.stderr
-    );
-    assert!(none.stderr.contains("chatml"), "{}", none.stderr);
-    let args = [
-        "chat",
-        "--device",
-        "cpu",
-        "-p",
-        "Hi",
-        "--chat-template",
-        "chatlm",
-    ];
-    let wrong = tabla(&args);
-    assert!(
-        wrong.stderr.contains("neither a name nor a template"),
-        "{}",
-        wrong.stderr
-    );
-    let args = ["chat", "--chat-template-kwargs", "[]"];
-    assert_eq!(tabla(&args).code, Some(2));
 }
 
 /// Needs `TABLA_TESTDATA`, the folder of real models; without it the test says so and passes.

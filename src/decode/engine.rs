@@ -1,9 +1,9 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Picking, Request, Wanted};
+use super::request::{Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Steps, Stretch, Tells, pass, read_picked, wait, write_picking,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_picking,
     write_rows,
 };
 use super::sequence::Apart;
@@ -109,11 +109,8 @@ impl Engine {
             }
             _ => known,
         };
-        let keys = if request.wanted.of_all() {
-            &[][..]
-        } else {
-            &self.keys
-        };
+        let shared = self.keys.len().min(request.wanted.each_from());
+        let keys = &self.keys[..shared];
         request.fed = self.kv.begin(seat as usize, keys, fits, &mut self.edits);
         self.apply(seat)?;
         let known = request.picking.is_some() && self.logits_of == self.keys;
@@ -135,8 +132,9 @@ impl Engine {
 
     /// Takes the seat of a request, and keeps what was computed for it.
     pub(super) fn unseat(&mut self, request: &mut Request) {
-        if !request.wanted.of_all() {
-            let fed = request.fed.min(request.sequence.len());
+        let fed = request.fed.min(request.sequence.len());
+        let fed = fed.min(request.wanted.each_from());
+        if fed > 0 {
             let apart = self.apart();
             request.sequence.keys(fed, apart, &mut self.keys);
             self.kv.keep(request.seat as usize, &self.keys);
@@ -193,12 +191,15 @@ impl Engine {
                 let rows = self.linked.tables[table].tokens as usize;
                 (table, request.fed..len.min(request.fed + rows))
             }
-            Wanted::Scores(_) => {
+            Wanted::Scores(_) | Wanted::Likelihoods(_)
+                if request.fed >= request.wanted.each_from() =>
+            {
                 let run = request.fed..len.min(request.fed + self.widest());
                 (self.step_for(run.len()).table, run)
             }
             _ => {
                 let mut run = request.sequence.run(request.fed, self.rows_of_runs()?);
+                run.end = run.end.min(request.wanted.each_from());
                 let picked = request.sequence.was_picked(run.start);
                 if picked && request.picking.is_some() {
                     // The last one goes through with the step that picks the next.
@@ -251,6 +252,9 @@ impl Engine {
                 (Place::Hidden, 0, &mut out[rows])
             }
             Wanted::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
+            Wanted::Likelihoods(wanted) if run.start >= wanted.first => {
+                (place, 0, wanted.room(run.len(), vocab))
+            }
             Wanted::Logits(out) if last && place == Place::Scores => {
                 (place, run.len() - 1, &mut out[..])
             }
@@ -259,7 +263,11 @@ impl Engine {
         };
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
-        self.linked.executor.read(place, offset, bytes)
+        self.linked.executor.read(place, offset, bytes)?;
+        if let Wanted::Likelihoods(wanted) = &mut request.wanted {
+            wanted.take(run, vocab);
+        }
+        Ok(())
     }
 
     /// The last layer's rows of some texts of an encoder, which fit a pass together.
@@ -293,8 +301,7 @@ impl Engine {
     pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
         let since = Instant::now();
         let tail = request.tail();
-        let picking = request.picking.as_ref();
-        let tells = picking.map_or(Tells::Nothing, Picking::tells);
+        let tells = request.tells();
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
@@ -302,7 +309,7 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
-        let picks = Picks::ask(&mut self.linked, from, Steps { tail, times, tells })?;
+        let picks = Picks::ask(&mut self.linked, from, Submission { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
@@ -319,7 +326,7 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Steps,
+        steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;
@@ -350,7 +357,7 @@ impl Engine {
     pub(super) fn step_picks(
         &mut self,
         rows: usize,
-        steps: Steps,
+        steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<Picks> {
         let table = self.step_for(rows).table;

@@ -315,12 +315,12 @@ impl Answer<'_> {
             speculate,
             sampling,
             log_probs,
+            grammar,
             ..
         } = &self.options;
         let facts = self.session.facts();
         let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
-        let follows = self.options.grammar.is_some();
-        let one_by_one = follows || sampling.mirostat_tau > 0.0 || log_probs.is_some();
+        let one_by_one = grammar.is_some() || log_probs.is_some() || sampling.mirostat_tau > 0.0;
         (facts.speculates && !one_by_one).then(guesser).flatten()
     }
 

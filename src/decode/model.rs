@@ -6,7 +6,7 @@ use super::request::Request;
 use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Embedding, Facts, Linked, TableId};
+use crate::model::{Digesting, Embedding, Facts, Linked, TableId};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
@@ -26,6 +26,9 @@ struct Shared {
     embedding: Embedding,
     tokenizer: Arc<Tokenizer>,
     chat_templates: Arc<ChatTemplates>,
+    digesting: Digesting,
+    digest: OnceLock<[u8; 32]>,
+    provenance: String,
     #[cfg(feature = "gpu")]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
@@ -60,6 +63,9 @@ impl Model {
             embedding: linked.embedding.clone(),
             tokenizer: Arc::clone(&linked.tokenizer),
             chat_templates: Arc::clone(&linked.chat_templates),
+            digesting: Arc::clone(&linked.digest),
+            digest: OnceLock::new(),
+            provenance: linked.provenance.clone(),
             #[cfg(feature = "gpu")]
             gpu: linked.executor.gpu().cloned(),
             sessions: AtomicU64::new(0),
@@ -111,6 +117,29 @@ impl Model {
     /// One of its tables, the narrowest of those for steps.
     pub fn table(&self, id: TableId) -> Option<&Table> {
         self.0.tables.iter().find(|table| table.name == id.name())
+    }
+
+    /// What tells its files from those of other models: a digest of the architecture and its numbers,
+    /// and of the name, storage type, shape and bytes of every tensor, of large ones of samples. It is
+    /// computed when it is first asked for.
+    ///
+    /// Device, precision and options are no part of it, nor are tokenizer and templates. The same
+    /// model in another format or storage type has another one.
+    ///
+    /// # Errors
+    ///
+    /// `State` where a file has changed since it was opened.
+    pub fn digest(&self) -> Result<[u8; 32]> {
+        if let Some(digest) = self.0.digest.get() {
+            return Ok(*digest);
+        }
+        let digest = (self.0.digesting)()?;
+        Ok(*self.0.digest.get_or_init(|| digest))
+    }
+
+    /// What the bits of its KV cache depend on beside its files, in words.
+    pub(super) fn provenance(&self) -> &str {
+        &self.0.provenance
     }
 
     /// Whether it yields embeddings alone.

@@ -5,6 +5,7 @@ use super::generate::{Chain, Finish};
 use super::mail::Mail;
 use super::rows::Tells;
 use super::sampling::tail;
+use super::score::Likelihoods;
 use super::sequence::Sequence;
 use super::session::Cancel;
 use super::speculate::Guesser;
@@ -44,14 +45,21 @@ pub(super) enum Wanted {
     Logits(Vec<f32>),
     /// The logits behind every token, `[tokens, vocab]`.
     Scores(Vec<f32>),
+    /// How likely tokens are, one by one.
+    Likelihoods(Likelihoods),
     /// The last layer's normed row of every token, `[tokens, dim]`.
     Hidden(Vec<f32>),
 }
 
 impl Wanted {
-    /// Whether every token has to go through the model, whatever the cache holds.
-    pub(super) fn of_all(&self) -> bool {
-        matches!(self, Self::Scores(_) | Self::Hidden(_))
+    /// The token from which on each has to go through the model by itself, whatever the cache holds,
+    /// and leaves there what nobody else takes; one that no sequence has where none has to.
+    pub(super) fn each_from(&self) -> usize {
+        match self {
+            Self::Nothing | Self::Logits(_) => usize::MAX,
+            Self::Scores(_) | Self::Hidden(_) => 0,
+            Self::Likelihoods(wanted) => wanted.first,
+        }
     }
 
     /// What was read back.
@@ -59,6 +67,7 @@ impl Wanted {
         match self {
             Self::Nothing => Vec::new(),
             Self::Logits(numbers) | Self::Scores(numbers) | Self::Hidden(numbers) => numbers,
+            Self::Likelihoods(wanted) => wanted.numbers,
         }
     }
 }
@@ -156,6 +165,12 @@ impl Request {
     pub(super) fn tail(&self) -> Tail {
         let picking = self.picking.as_ref();
         picking.map_or(Tail::Greedy, |picking| picking.tail)
+    }
+
+    /// What its steps tell beside tokens.
+    pub(super) fn tells(&self) -> Tells {
+        let picking = self.picking.as_ref();
+        picking.map_or(Tells::Nothing, Picking::tells)
     }
 
     /// What makes guesses for it.

@@ -92,7 +92,7 @@ pub(super) fn read_picked(
 
 /// Steps that are submitted together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Steps {
+pub(super) struct Submission {
     pub(super) tail: Tail,
     /// How many: a place has the probabilities of one step, so that those that tell them are alone.
     pub(super) times: u32,
@@ -137,7 +137,7 @@ impl Picks {
     pub(super) fn ask(
         model: &mut Linked,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
-        steps: Steps,
+        steps: Submission,
     ) -> Result<Self> {
         let context = model.facts.context as usize;
         let times = (steps.times as usize).min(context);

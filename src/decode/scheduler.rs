@@ -10,7 +10,7 @@ use super::follow::Masks;
 use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
 use super::request::{Picking, Request};
-use super::rows::{Picks, Steps, Tells};
+use super::rows::{Picks, Submission, Tells};
 use super::speculate::Guesser;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{FULL, RUNNING, STOPPED};
@@ -380,7 +380,7 @@ impl Scheduler {
     }
 
     /// How long the next chain is, and its tail: the largest that any member needs.
-    fn chain(&self, under_way: u32) -> Steps {
+    fn chain(&self, under_way: u32) -> Submission {
         let under_way = under_way as usize;
         let members = Self::of_members(&self.requests, &self.members);
         let rest = self.guesser().map_or(u32::MAX, |g| g.rest().max(1));
@@ -390,7 +390,10 @@ impl Scheduler {
                 .filter_map(|request| request.picking.as_ref())
         };
         let tail = pickings().map(|picking| picking.tail).max();
-        let tells = match pickings().any(|picking| picking.tells() == Tells::LogProbs) {
+        let tells = match members
+            .clone()
+            .any(|request| request.tells() == Tells::LogProbs)
+        {
             true => Tells::LogProbs,
             false => Tells::Nothing,
         };
@@ -409,7 +412,7 @@ impl Scheduler {
             Tells::Nothing if self.is_alone() && !follows => wished.min(longest).min(rest),
             _ => 1,
         };
-        Steps {
+        Submission {
             tail: tail.unwrap_or(Tail::Greedy),
             times: times.min(room),
             tells,
@@ -557,8 +560,7 @@ impl Scheduler {
                     guesser.stepped(took, times);
                 }
             }
-            let tells = request.picking.as_ref().map(Picking::tells);
-            let told = tells == Some(Tells::LogProbs) && request.sequence.len() > before;
+            let told = request.tells() == Tells::LogProbs && request.sequence.len() > before;
             let log_probs = picked.log_probs(at).filter(|_| told);
             request.take(before, log_probs);
             let context = self.engine.linked.facts.context as usize;

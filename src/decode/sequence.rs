@@ -53,6 +53,12 @@ impl Sequence {
         self.picked.truncate(len);
     }
 
+    /// Appends the token of a key that says by which kind of table it goes.
+    pub(super) fn push_key(&mut self, key: u32) {
+        self.tokens.push(key & !PICKED);
+        self.picked.push(key & PICKED != 0);
+    }
+
     /// Takes tokens out. Those behind them have new positions: they are given ones there.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         self.tokens.drain(range.clone());
@@ -130,6 +136,13 @@ mod tests {
         let mut keys = Vec::new();
         sequence.keys(12, Apart::Yes, &mut keys);
         assert_eq!(keys[9..], [1, 2 | PICKED, 2 | PICKED]);
+        let mut again = Sequence::default();
+        keys.iter().for_each(|key| again.push_key(*key));
+        assert_eq!(again.tokens(), &sequence.tokens()[..12]);
+        assert_eq!(
+            [9, 10, 11].map(|at| again.was_picked(at)),
+            [false, true, true]
+        );
         sequence.keys(12, Apart::No, &mut keys);
         assert_eq!(keys[9..], [1, 2, 2]);
         sequence.remove(3..11);

@@ -343,14 +343,24 @@ impl Session {
 
     /// The last layer's row of every token of a text, beside the sequence of the session.
     pub(super) fn hidden(&self, text: &[u32], hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let mut other = Self::new(self.model.clone());
-        other.cancel = self.cancel.clone();
-        other.sequence.give(text);
+        let mut other = self.beside(text)?;
         other.feed(Wanted::Hidden(hidden), &mut |_, _| {})
     }
 
+    /// A session with this text, which is cancelled with this one.
+    pub(super) fn beside(&self, text: &[u32]) -> Result<Self> {
+        let mut other = Self::new(self.model.clone());
+        other.cancel = self.cancel.clone();
+        other.append(text)?;
+        Ok(other)
+    }
+
     /// Feeds all of the sequence, and returns what is wanted of it.
-    fn feed(&mut self, wanted: Wanted, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
+    pub(super) fn feed(
+        &mut self,
+        wanted: Wanted,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
         let total = self.sequence.len();
         self.start(None, wanted);
         self.finish(total, progress)

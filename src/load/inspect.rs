@@ -3,7 +3,7 @@
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
 use super::device::Device;
-use super::{Options, Source, chat, detect, memory, open, tokenizer, tuning};
+use super::{Opened, Options, Source, chat, detect, memory, open, tokenizer, tuning};
 use crate::arch::{self, Config};
 use crate::device::Profile;
 use crate::error::Result;
@@ -36,7 +36,8 @@ pub struct Estimate {
 ///
 /// As [`load`](super::load), without the names of stages.
 pub fn open_directory(source: &Source) -> Result<Directory> {
-    Ok(open(source, detect(source)?)?.file)
+    let Opened { file, .. } = open(source, detect(source)?)?;
+    Ok(Arc::into_inner(file).expect("nobody else has it"))
 }
 
 /// The tokenizer of a file and nothing else.

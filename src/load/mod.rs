@@ -10,14 +10,15 @@ mod catalog;
 mod chat;
 mod compare;
 mod device;
+mod digest;
 mod embedding;
 mod hf;
 mod hidden;
 mod inspect;
 mod memory;
-mod output;
 #[cfg(test)]
 mod parity;
+mod provenance;
 mod quantize;
 mod reshape;
 mod split;
@@ -224,15 +225,16 @@ pub(crate) fn load(
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
-    let Build {
-        catalog, profile, ..
-    } = build;
-    let embedding = embedding::read(catalog.model())?;
+    let provenance = provenance::of(&build, &facts, options);
+    let file = Arc::clone(&build.catalog.model().file);
+    let embedding = embedding::read(build.catalog.model())?;
     let program = Program {
         tables: tables.clone(),
-        tensors: catalog,
+        tensors: build.catalog,
     };
-    let mut executor = s.run(Stage::Buffers, || device.link(program, profile, &cache))?;
+    let mut executor = s.run(Stage::Buffers, || {
+        device.link(program, build.profile, &cache)
+    })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
@@ -245,6 +247,8 @@ pub(crate) fn load(
         embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
+        digest: Arc::new(move || digest::of(&file)),
+        provenance,
         facts,
     })
 }
@@ -253,7 +257,7 @@ pub(crate) fn load(
 #[derive(Debug)]
 struct Opened {
     /// Metadata in the keys of GGUF files, and the tensors as they are stored.
-    file: Directory,
+    file: Arc<Directory>,
     /// What stands beside safetensors.
     folder: Option<hf::Folder>,
 }
@@ -287,6 +291,7 @@ fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         file.metadata = found.metadata()?;
         folder = Some(found);
     }
+    let file = Arc::new(file);
     Ok(Opened { file, folder })
 }
 

@@ -2,13 +2,13 @@
 
 use super::Options;
 use super::catalog::Catalog;
-use super::output::Output;
 use crate::device::{Choice, DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
 use crate::format;
 use crate::model::Tuned;
 use crate::op::shaders::SOURCES;
+use crate::output::Output;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

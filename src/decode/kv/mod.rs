@@ -7,10 +7,13 @@
 
 mod pool;
 mod prefixes;
+mod saved;
 
 use crate::op::pages::{PAGE, Pages};
-use pool::{Page, Pair, Pool, Pools};
+pub(super) use pool::Pair;
+use pool::{Page, Pool, Pools};
 use prefixes::{Path, Prefixes};
+pub(super) use saved::Window;
 use std::ops::Range;
 
 /// Positions of a page.

@@ -62,11 +62,11 @@ impl Pool {
 
 /// The pages of a run of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(in crate::decode) struct Pair {
     /// Of layers that see all positions.
-    pub(super) whole: Page,
+    pub(in crate::decode) whole: Page,
     /// Of layers with a window; `None` where the model has none, and where they were forgotten.
-    pub(super) ringed: Option<Page>,
+    pub(in crate::decode) ringed: Option<Page>,
 }
 
 /// The pages of both kinds.

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// it: where they do not pay, steps go on without them.
 ///
 /// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::Wide), and nothing is
-/// guessed without; nor is anything where Mirostat picks or [probabilities](crate::Generate::log_probs)
-/// are told.
+/// guessed without; nor is anything where Mirostat picks, where an answer follows a grammar, or where
+/// [probabilities](crate::Generate::log_probs) are told.
 #[derive(Clone, Debug, Default)]
 pub enum Speculate {
     /// There are none.

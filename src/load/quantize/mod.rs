@@ -12,7 +12,6 @@ pub use head::HEAD_TYPES;
 pub(super) use head::encode_head;
 pub use mix::{MIXES, Mix};
 
-use super::output::Output;
 use super::weight::Weight;
 use super::{Opened, Source, detect, open};
 use crate::arch;
@@ -20,6 +19,7 @@ use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{Importance, TensorType};
+use crate::output::Output;
 use crate::quant;
 use mix::Facts;
 use rows::{Piece, Rows, Target};

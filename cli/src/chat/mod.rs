@@ -1,23 +1,33 @@
-//! `tabla chat`: one answer, or a conversation of a line for each turn.
+//! `tabla chat`: one answer, or a conversation of a line for each turn, which can be taken back,
+//! answered anew, saved and gone on with.
+
+mod commands;
+mod lines;
+mod messages;
+mod reply;
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg};
 use crate::failure::Failure;
 use crate::open;
-use crate::run::{self, Answer};
+use crate::run;
 use crate::sampling::{OverflowArgs, SamplingArgs};
 use crate::terminal;
 use clap::Args;
-use serde_json::{Map, Value, json};
-use std::io::{self, IsTerminal};
+use commands::{Command, HELP};
+use lines::Lines;
+use messages::Messages;
+use reply::Reply;
+use serde_json::{Map, Value};
 use std::path::Path;
-use tabla::text::{ChatTemplate, Choice, Conversation, FALLBACKS};
+use tabla::text::{AnswerFormat, ChatTemplate, Choice, Conversation, FALLBACKS};
 use tabla::{Finish, Generate, Options, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// One message to answer; without it, every line of standard input is one
+    /// One message to answer; without it, every line of standard input is one, or a command: /help
+    /// lists them
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
     /// What the model is told in front of all messages
@@ -66,8 +76,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         opened.notes(&source);
     }
     let session = Session::new(opened.model);
+    let template = template(args.chat_template.as_deref(), &session)?;
     let mut chat = Chat {
-        template: template(args.chat_template.as_deref(), &session)?,
+        format: AnswerFormat::of(&template, &[]),
+        template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
         generate: Generate {
@@ -75,13 +87,15 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             overflow: args.overflow.overflow(),
             ..args.sampling.generate()
         },
-        messages: Vec::new(),
+        messages: Messages::default(),
+        say,
     };
     if let Some(text) = &args.system {
-        chat.say("system", text);
+        chat.messages.set_system(text);
     }
     if let Some(text) = &args.prompt {
-        return match chat.turn(text)? {
+        chat.messages.ask(text);
+        return match chat.answer()? {
             Finish::Cancelled => Err(Failure::Interrupted),
             _ => Ok(()),
         };
@@ -121,58 +135,123 @@ fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
 struct Chat<'a> {
     session: Session,
     template: ChatTemplate,
+    /// How answers to the template are written.
+    format: AnswerFormat,
     variables: Option<&'a Map<String, Value>>,
     generate: Generate,
-    messages: Vec<Value>,
+    messages: Messages,
+    say: fn(&str),
 }
 
 impl Chat<'_> {
-    /// Answers each line of standard input, to its end.
+    /// Obeys each line of standard input, to its end. What fails leaves the conversation as it was:
+    /// who types goes on, for others it ends.
     fn converse(&mut self) -> Result<(), Failure> {
-        let asks = io::stdin().is_terminal();
+        let mut lines = Lines::new()?;
+        let mut offered = String::new();
         loop {
             terminal::release_interrupt();
-            if asks {
-                terminal::aside("> ");
-            }
-            let mut line = String::new();
-            let fail = |cause| Failure::Program {
-                message: "cannot read standard input".to_string(),
-                cause: Some(cause),
-            };
-            if io::stdin().read_line(&mut line).map_err(fail)? == 0 {
+            let Some(line) = lines.next(&offered)? else {
                 return Ok(());
+            };
+            offered.clear();
+            if line.is_empty() {
+                continue;
             }
-            let text = line.trim_end_matches(['\n', '\r']);
-            if !text.is_empty() {
-                // An answer that is interrupted ends; the conversation goes on.
-                self.turn(text)?;
+            let before = self.messages.clone();
+            match Command::parse(&line).and_then(|command| self.obey(command)) {
+                Ok(text) => offered = text,
+                Err(failure) => {
+                    self.messages = before;
+                    match failure {
+                        Failure::Interrupted => {}
+                        Failure::Closed => return Err(failure),
+                        // The program goes on, so that no exit code is due yet.
+                        _ if lines.are_typed() => drop(failure.report()),
+                        _ => return Err(failure),
+                    }
+                }
             }
         }
     }
 
-    /// Appends a message.
-    fn say(&mut self, role: &str, content: &str) {
-        self.messages
-            .push(json!({ "role": role, "content": content }));
+    /// Does what a line asks for. Returns what the next one may begin with.
+    fn obey(&mut self, command: Command) -> Result<String, Failure> {
+        match command {
+            Command::Say(text) => {
+                self.messages.ask(&text);
+                // An answer that is interrupted ends; the conversation goes on.
+                self.answer()?;
+            }
+            Command::Regenerate => {
+                self.messages.unanswer()?;
+                let sampling = &mut self.generate.sampling;
+                // The same seed would draw the same answer.
+                sampling.seed = sampling.seed.wrapping_add(1);
+                self.answer()?;
+            }
+            Command::Help => HELP.iter().for_each(|line| terminal::note(line)),
+            Command::List => {
+                for line in self.messages.lines() {
+                    terminal::note(&terminal::one_line(&line));
+                }
+            }
+            Command::System(text) => self.messages.set_system(&text),
+            Command::Undo(turn) => drop(self.messages.back_to(turn)?),
+            Command::Edit(turn) => return self.messages.back_to(turn),
+            Command::Reset => self.messages.reset(),
+            Command::Save(path) => {
+                self.messages.save(&path)?;
+                self.tell("saved", &path);
+            }
+            Command::Load(path) => {
+                self.messages = Messages::load(&path)?;
+                if self.messages.has_turns() {
+                    // What the template refuses is refused now and not with the next message.
+                    let conversation = Conversation {
+                        add_generation_prompt: false,
+                        ..self.conversation()
+                    };
+                    self.template.render(&conversation)?;
+                }
+                self.tell("loaded", &path);
+            }
+        }
+        Ok(String::new())
     }
 
-    /// Answers a message. Only what the session has not seen is fed: the tokens that the
-    /// conversation begins with as before stay where they are.
-    fn turn(&mut self, text: &str) -> Result<Finish, Failure> {
-        terminal::catch_interrupt(self.session.canceller())?;
-        self.say("user", text);
-        let conversation = Conversation {
+    /// Says how many messages went where.
+    fn tell(&self, what: &str, path: &Path) {
+        let count = self.messages.all().len();
+        let path = path.to_string_lossy();
+        (self.say)(&format!(
+            "{what} {count} messages: {}",
+            terminal::one_line(&path)
+        ));
+    }
+
+    /// The messages as the template gets them.
+    fn conversation(&self) -> Conversation<'_> {
+        Conversation {
             variables: self.variables,
-            ..Conversation::new(&self.messages)
-        };
-        let mut ids = self
-            .template
-            .encode(&conversation, self.session.tokenizer())?;
-        let context = self.session.facts().context;
+            ..Conversation::new(self.messages.all())
+        }
+    }
+
+    /// Answers the last message. Only what the session has not seen is fed: the tokens that the
+    /// conversation begins with as before stay where they are.
+    fn answer(&mut self) -> Result<Finish, Failure> {
+        // What stopped the answer before this one may not have been heeded.
+        self.session.forget_cancel();
+        terminal::catch_interrupt(self.session.canceller())?;
+        let model = self.session.model().clone();
+        let conversation = self.conversation();
+        let prompt = self.template.render(&conversation)?;
+        let mut ids = self.template.encode(&conversation, model.tokenizer())?;
+        let context = model.facts().context;
         if let Overflow::Shift { keep } = self.generate.overflow {
             // As in the shift: what begins texts stays.
-            let begins = ids.first().copied() == self.session.tokenizer().bos();
+            let begins = ids.first().copied() == model.tokenizer().bos();
             let keep = (keep as usize).max(usize::from(begins));
             shorten(&mut ids, keep, context as usize);
         }
@@ -183,18 +262,12 @@ impl Chat<'_> {
         self.session.truncate(same);
         run::prefill(&mut self.session, &ids[same..])?;
 
-        let mut answer = Answer::new(run::Form::Text);
-        let mut said = String::new();
-        let stats = self.session.generate(&self.generate, &mut |piece| {
-            said.push_str(piece.text);
-            answer.take(piece)
-        });
-        let stats = answer.end(stats)?;
-        if !terminal::stdout_is_terminal() {
-            terminal::line("")?;
-            terminal::flush()?;
-        }
-        self.say("assistant", &said);
+        let mut reply = Reply::new(&self.format, model.tokenizer(), &prompt);
+        let stats = self
+            .session
+            .generate(&self.generate, &mut |piece| reply.take(piece));
+        let (said, stats) = reply.end(stats)?;
+        self.messages.answer(&said);
         Ok(stats.finish)
     }
 }

@@ -5,9 +5,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// Files that are written at a time under one name, those among them that an interrupted process of
+/// the same number has left.
+const PARTS_MAX: u32 = 100;
+
 /// A file under another name until it is [committed](Output::commit). Dropped before that, it
 /// leaves nothing behind, and what stood under its name stays.
-pub(super) struct Output {
+pub(crate) struct Output {
     file: BufWriter<File>,
     temporary: PathBuf,
     path: PathBuf,
@@ -16,7 +20,7 @@ pub(super) struct Output {
 
 impl Output {
     /// Makes a file in the folder of `path`; `sources` are what it is made from.
-    pub(super) fn create<'a>(
+    pub(crate) fn create<'a>(
         path: &Path,
         mut sources: impl Iterator<Item = &'a Path>,
     ) -> Result<Self> {
@@ -39,10 +43,12 @@ impl Output {
         if sources.any(same) {
             bail!(Argument, "{shown}: would replace what it is made from");
         }
-        let name = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
-        let temporary = path.with_file_name(name);
-        let file =
-            File::create_new(&temporary).map_err(|e| failed(path, "cannot be created", e))?;
+        let part = |number| {
+            let (name, process) = (name.to_string_lossy(), std::process::id());
+            path.with_file_name(format!(".{name}.{process}.{number}.part"))
+        };
+        let new = new_file((0..PARTS_MAX).map(part));
+        let (file, temporary) = new.map_err(|e| failed(path, "cannot be created", e))?;
         Ok(Self {
             file: BufWriter::with_capacity(1 << 20, file),
             temporary,
@@ -52,7 +58,7 @@ impl Output {
     }
 
     /// Puts the file where it belongs, once the disk has it.
-    pub(super) fn commit(mut self) -> Result<()> {
+    pub(crate) fn commit(mut self) -> Result<()> {
         let synced = self
             .file
             .flush()
@@ -89,7 +95,7 @@ impl Drop for Output {
 
 /// A new folder under another name until it is [committed](OutputFolder::commit). Dropped before
 /// that, it leaves nothing behind.
-pub(super) struct OutputFolder {
+pub(crate) struct OutputFolder {
     temporary: PathBuf,
     path: PathBuf,
     committed: bool,
@@ -97,7 +103,7 @@ pub(super) struct OutputFolder {
 
 impl OutputFolder {
     /// Makes a folder beside where `path` will be.
-    pub(super) fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         let shown = path.display();
         let Some(name) = path.file_name() else {
             bail!(Argument, "{shown}: not the name of a folder");
@@ -119,7 +125,7 @@ impl OutputFolder {
     }
 
     /// A new file in the folder.
-    pub(super) fn file(&self, name: &str) -> Result<FolderFile> {
+    pub(crate) fn file(&self, name: &str) -> Result<FolderFile> {
         let path = self.path.join(name);
         let file = File::create_new(self.temporary.join(name))
             .map_err(|e| failed(&path, "cannot be created", e))?;
@@ -130,14 +136,14 @@ impl OutputFolder {
     }
 
     /// Writes a small file.
-    pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn text(&self, name: &str, text: &str) -> Result<()> {
         let mut file = self.file(name)?;
         file.write_all(text.as_bytes())?;
         file.end()
     }
 
     /// Puts the folder where it belongs.
-    pub(super) fn commit(mut self) -> Result<()> {
+    pub(crate) fn commit(mut self) -> Result<()> {
         std::fs::rename(&self.temporary, &self.path)
             .map_err(|e| failed(&self.path, "cannot be written", e))?;
         self.committed = true;
@@ -155,25 +161,39 @@ impl Drop for OutputFolder {
 }
 
 /// A file of an [`OutputFolder`].
-pub(super) struct FolderFile {
+pub(crate) struct FolderFile {
     file: BufWriter<File>,
     path: PathBuf,
 }
 
 impl FolderFile {
-    pub(super) fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_all(bytes);
         written.map_err(|e| failed(&self.path, "cannot be written", e))
     }
 
     /// Ends once the disk has the file.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         let synced = self
             .file
             .flush()
             .and_then(|()| self.file.get_ref().sync_all());
         synced.map_err(|e| failed(&self.path, "cannot be written", e))
     }
+}
+
+/// The first of these files that is not there.
+fn new_file(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<(File, PathBuf)> {
+    let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
+    while refused.kind() == io::ErrorKind::AlreadyExists
+        && let Some(path) = paths.next()
+    {
+        match File::create_new(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) => refused = e,
+        }
+    }
+    Err(refused)
 }
 
 fn failed(path: &Path, what: &str, cause: io::Error) -> Error {
@@ -203,6 +223,12 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"one", "the old one stays");
         make(b"three").commit().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"three");
+        assert_eq!(names(), 1);
+
+        // Two at a time: the one that ends last stays.
+        let both = [make(b"four"), make(b"five")];
+        both.into_iter().for_each(|output| output.commit().unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"five");
         assert_eq!(names(), 1);
 
         let refusal = |path: &Path, from: &Path| {

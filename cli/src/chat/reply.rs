@@ -1,0 +1,126 @@
+//! An answer while it comes: what the model thinks apart from what it says.
+
+use crate::failure::Failure;
+use crate::run::{self, Form};
+use crate::terminal::{self, DIM, PLAIN};
+use std::borrow::Cow;
+use tabla::text::{Answer, AnswerFormat, AnswerStream, Part, Tokenizer};
+use tabla::{Flow, Piece, Stats};
+
+/// What stands between thoughts that are dim and what is said.
+const BETWEEN: &str = "\x1b[0m\n\n";
+
+/// The answer so far, and where it is shown. Thoughts are dim where someone reads along in colours;
+/// everybody else gets the answer as the model wrote it.
+pub(super) struct Reply<'a> {
+    tokenizer: &'a Tokenizer,
+    markers: Vec<&'static str>,
+    stream: AnswerStream<'a>,
+    shown: run::Answer,
+    look: Look,
+    said: Answer,
+}
+
+/// How text looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// As the model wrote it.
+    Written,
+    /// What is said, where thoughts look otherwise.
+    Said,
+    /// Dim.
+    Thought,
+}
+
+impl<'a> Reply<'a> {
+    /// An answer to a prompt.
+    pub(super) fn new(format: &'a AnswerFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
+        Self {
+            tokenizer,
+            markers: format.markers(),
+            stream: format.stream(prompt),
+            shown: run::Answer::new(Form::Text),
+            look: if terminal::stdout_has_colours() {
+                Look::Said
+            } else {
+                Look::Written
+            },
+            said: Answer::default(),
+        }
+    }
+
+    pub(super) fn take(&mut self, piece: Piece<'_>) -> Flow {
+        let text = self.spelt_out(piece);
+        let parts = self.stream.push(&text);
+        if self.look == Look::Written {
+            self.keep(parts);
+            return self.shown.say(&text);
+        }
+        self.show(parts)
+    }
+
+    /// The text of a piece, and what its token is where that begins or ends thoughts.
+    fn spelt_out<'t>(&self, piece: Piece<'t>) -> Cow<'t, str> {
+        let spelling = str::from_utf8(self.tokenizer.token_spelling(piece.token));
+        match spelling {
+            Ok(spelling)
+                if self.tokenizer.is_control(piece.token) && self.markers.contains(&spelling) =>
+            {
+                Cow::Owned([piece.text, spelling].concat())
+            }
+            _ => Cow::Borrowed(piece.text),
+        }
+    }
+
+    fn show(&mut self, parts: Vec<Part>) -> Flow {
+        for part in &parts {
+            let (text, look) = match part {
+                Part::Content(text) => (text, Look::Said),
+                Part::Reasoning(text) => (text, Look::Thought),
+                // Without tools nothing is a call.
+                Part::Call(_) => continue,
+            };
+            let begins = match (self.look, look) {
+                (Look::Said, Look::Thought) => DIM,
+                (Look::Thought, Look::Said) => BETWEEN,
+                _ => "",
+            };
+            self.look = look;
+            if self.shown.style(begins) == Flow::Stop || self.shown.say(text) == Flow::Stop {
+                self.keep(parts);
+                return Flow::Stop;
+            }
+        }
+        self.keep(parts);
+        Flow::Continue
+    }
+
+    fn keep(&mut self, parts: Vec<Part>) {
+        for part in parts {
+            match part {
+                Part::Content(text) => self.said.content.push_str(&text),
+                Part::Reasoning(text) => self.said.reasoning.push_str(&text),
+                Part::Call(call) => self.said.calls.push(call),
+            }
+        }
+    }
+
+    /// Ends the line that the answer stands on; what was said, and how it ended.
+    pub(super) fn end(mut self, stats: tabla::Result<Stats>) -> Result<(Answer, Stats), Failure> {
+        let parts = self.stream.finish();
+        if self.look == Look::Written {
+            self.keep(parts);
+        } else {
+            self.show(parts);
+        }
+        if self.look == Look::Thought {
+            self.shown.style(PLAIN);
+        }
+        let stats = self.shown.end(stats)?;
+        if !terminal::stdout_is_terminal() {
+            terminal::line("")?;
+            terminal::flush()?;
+        }
+        Ok((self.said, stats))
+    }
+}

@@ -1,0 +1,52 @@
+//! `tabla rerank` as a user meets it.
+
+use super::{check_failure, tabla, tabla_with_input};
+use serde_json::Value;
+use std::path::Path;
+
+#[test]
+fn documents_come_best_first() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+    let folder = golden.join("reranker");
+    let file = folder.join("model.gguf");
+    let file = file.to_str().expect("a plain name");
+    let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
+    let golden: Value = serde_json::from_str(&text).expect("JSON");
+    let documents = golden["documents"].as_array().expect("documents");
+    let lines: Vec<String> = documents.iter().map(Value::to_string).collect();
+    let query = golden["query"].as_str().expect("a text");
+    let args = [
+        "rerank", "-m", file, "--device", "cpu", "-q", query, "--jsonl",
+    ];
+    let ranked = |more: &[&str]| -> Vec<(usize, f64)> {
+        let ran = tabla_with_input(&[&args[..], more].concat(), &lines.join("\n"));
+        let objects = ran.text().lines().map(|line| {
+            let object: Value = serde_json::from_str(line).expect("JSON");
+            let index = object["index"].as_u64().expect("an index");
+            let index = usize::try_from(index).expect("small");
+            (index, object["relevance_score"].as_f64().expect("a score"))
+        });
+        objects.collect()
+    };
+    let all = ranked(&["--precision", "exact"]);
+    let scores = golden["ranked"][0]["scores"].as_array().expect("scores");
+    assert_eq!(all.len(), scores.len());
+    assert!(all.windows(2).all(|pair| pair[0].1 >= pair[1].1), "{all:?}");
+    for (index, score) in &all {
+        let off = (score - scores[*index].as_f64().expect("a number")).abs();
+        assert!(off < 1e-4, "{index}: {score}");
+    }
+    let best = ranked(&["--precision", "exact", "--top-n", "2"]);
+    assert_eq!(best, all[..2]);
+    let other = golden["ranked"][1]["instruction"].as_str().expect("a text");
+    assert_ne!(
+        ranked(&["--precision", "exact", "--instruction", other]),
+        all
+    );
+}
+
+#[test]
+fn a_model_that_cannot_rank_is_refused() {
+    let story = tabla(&["rerank", "--device", "cpu", "-q", "who", "a document"]);
+    check_failure(&story, "names no prompt to rank by");
+}

@@ -1,0 +1,72 @@
+//! Reranking against `transformers`: tokens of every pair, and what the model says of it.
+
+use crate::common::{devices, golden, session, story};
+use serde_json::Value;
+use tabla::{ErrorKind, Options, Precision, Rerank};
+
+fn reference() -> Value {
+    let path = golden("reranker/golden.json");
+    let text = std::fs::read_to_string(path).expect("a golden file");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
+}
+
+#[test]
+fn documents_score_as_the_reference_says() {
+    let golden_json = reference();
+    let documents = golden_json["documents"].as_array().expect("documents");
+    let documents: Vec<&str> = documents.iter().map(text).collect();
+    let ranked = golden_json["ranked"]
+        .as_array()
+        .expect("a row for each instruction");
+    // The file of llama.cpp has the prompt, the folder has none.
+    for form in ["model.gguf", "hf"] {
+        let path = golden("reranker").join(form);
+        for (device, options) in devices(Precision::Exact) {
+            let mut s = session(&path, &options);
+            // The first is the one that is taken where none is given.
+            for (at, row) in ranked.iter().enumerate() {
+                let by = Rerank {
+                    query: text(&golden_json["query"]),
+                    instruction: (at > 0).then(|| text(&row["instruction"])),
+                };
+                let found = s.rerank(&by, &documents, &mut |_, _| {}).expect("it ranks");
+                let wanted = row["scores"].as_array().expect("scores").iter();
+                for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+                    let wanted = wanted.as_f64().expect("a number");
+                    let off = (f64::from(*found) - wanted).abs();
+                    assert!(off < 2e-5, "{form} on {device}: {at}: {found} for {wanted}");
+                }
+                assert_eq!(found.len(), documents.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn models_that_cannot_rank_say_so() {
+    let kind = |s: &mut tabla::Session, by: &Rerank<'_>| {
+        let scores = s.rerank(by, &["a document"], &mut |_, _| {});
+        scores.map(drop).map_err(|error| error.kind())
+    };
+    let by = Rerank::default();
+    let mut s = story(Options::default());
+    assert_eq!(kind(&mut s, &by), Err(ErrorKind::Unsupported));
+    let path = golden("reranker/hf");
+    let options = Options {
+        context: 128,
+        device: tabla::DeviceChoice::Cpu,
+        ..Options::default()
+    };
+    let mut s = session(&path, &options);
+    assert_eq!(kind(&mut s, &by), Err(ErrorKind::TooLarge));
+    s.canceller().cancel();
+    assert_eq!(kind(&mut s, &by), Err(ErrorKind::Cancelled));
+    let none = s
+        .rerank::<&str>(&by, &[], &mut |_, _| {})
+        .expect("nothing to do");
+    assert!(none.is_empty());
+}

@@ -1,0 +1,134 @@
+//! Scores of tokens: held against log-softmax in f64 of the logits that the model gives anyway.
+
+use crate::common::{devices, golden, picks, session, story};
+use tabla::text::Encode;
+use tabla::{ErrorKind, Generate, Options, Precision, Session, Source};
+
+const TEXT: &str = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
+                    fox met an old owl in the forest and asked for help. The owl said that kites \
+                    grow on no tree, and the fox laughed and ran home to its mother.";
+
+fn tokens(s: &Session) -> Vec<u32> {
+    s.tokenizer().encode(TEXT, Encode::PROMPT).expect("text")
+}
+
+/// The log-probability of every token but the first, from all logits at once.
+fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
+    let vocab = s.facts().vocab as usize;
+    s.reset();
+    s.prefill(tokens, &mut |_, _| {}).expect("it fits");
+    let mut logits = vec![0.0; tokens.len() * vocab];
+    s.logits_all(&mut logits).expect("the room is right");
+    let rows = logits.chunks_exact(vocab).zip(&tokens[1..]);
+    rows.map(|(row, token)| {
+        let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
+        f64::from(row[*token as usize]) - sum.ln()
+    })
+    .collect()
+}
+
+#[test]
+fn scores_are_log_softmax_of_logits() {
+    for (name, options) in devices(Precision::Exact) {
+        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
+        let mut s = Session::new(model.expect("it loads"));
+        let tokens = tokens(&s);
+        let expected = plain(&mut s, &tokens);
+        for from in [1, 9, tokens.len() - 1] {
+            let found = s.score(&tokens, from, &mut |_, _| {}).expect("it fits");
+            assert_eq!(found.len(), tokens.len() - from, "{name}");
+            for (at, (found, expected)) in found.iter().zip(&expected[from - 1..]).enumerate() {
+                let off = (f64::from(*found) - expected).abs();
+                assert!(off < 2e-5, "{name}: {from} + {at}: {found} for {expected}");
+            }
+        }
+        assert_eq!(s.tokens(), tokens, "{name}: the sequence is not touched");
+    }
+}
+
+#[test]
+fn layers_with_windows_score_past_them() {
+    let path = golden("arch/gemma3/model.gguf");
+    let options = Options {
+        device: tabla::DeviceChoice::Cpu,
+        precision: Precision::Exact,
+        ..Options::default()
+    };
+    let mut s = session(&path, &options);
+    let tokens: Vec<u32> = (0..150).map(|i| 3 + i * 7 % 50).collect();
+    let expected = plain(&mut s, &tokens);
+    let found = s.score(&tokens, 100, &mut |_, _| {}).expect("it fits");
+    for (found, expected) in found.iter().zip(&expected[99..]) {
+        assert!(
+            (f64::from(*found) - expected).abs() < 2e-5,
+            "{found} for {expected}"
+        );
+    }
+}
+
+#[test]
+fn several_ends_of_one_beginning_cost_it_once() {
+    let mut s = story(Options::default());
+    let mut tokens = tokens(&s);
+    let from = tokens.len() - 4;
+    let begins = |s: &mut Session, tokens: &[u32]| {
+        let mut seen = Vec::new();
+        let scores = s.score(tokens, from, &mut |done, of| seen.push((done, of)));
+        assert_eq!(seen.last(), Some(&(tokens.len() - 1, tokens.len() - 1)));
+        (scores.expect("it fits"), seen[0].0)
+    };
+    let (first, begun) = begins(&mut s, &tokens);
+    assert!(begun < from, "nothing is known yet: {begun}");
+    tokens[from + 2] += 1;
+    let (second, begun) = begins(&mut s, &tokens);
+    assert!(begun >= from - 1, "{begun} of {from} were known");
+    assert_eq!(first[..2], second[..2], "what stands in front is the same");
+    assert_ne!(first[2..], second[2..]);
+}
+
+#[test]
+fn a_session_goes_on_as_if_nothing_was_scored() {
+    let mut s = story(Options::default());
+    let tokens = tokens(&s);
+    let generate = Generate {
+        max_tokens: 12,
+        ..Generate::default()
+    };
+    let expected = picks(&mut s, &tokens[..20], &generate);
+    s.reset();
+    s.prefill(&tokens[..20], &mut |_, _| {}).expect("it fits");
+    s.score(&tokens, 10, &mut |_, _| {}).expect("it fits");
+    s.generate(&generate, &mut |_| tabla::Flow::Continue)
+        .expect("it generates");
+    assert_eq!(s.tokens()[20..], expected);
+}
+
+#[test]
+fn what_cannot_be_scored_is_refused() {
+    let mut s = story(Options {
+        context: 64,
+        ..Options::default()
+    });
+    let vocab = s.facts().vocab;
+    let mut kind = |tokens: &[u32], from| {
+        let scores = s.score(tokens, from, &mut |_, _| {});
+        scores.map(drop).map_err(|error| error.kind())
+    };
+    let most = vec![5; 65];
+    assert_eq!(kind(&most, 1), Ok(()), "the last one takes no position");
+    for (tokens, from, expected) in [
+        (&[][..], 0, ErrorKind::Argument),
+        (&[][..], 1, ErrorKind::Argument),
+        (&[5], 1, ErrorKind::Argument),
+        (&[5, 6], 0, ErrorKind::Argument),
+        (&[5, 6], 2, ErrorKind::Argument),
+        (&[5, vocab], 1, ErrorKind::Argument),
+        (&[vocab, 5], 1, ErrorKind::Argument),
+        (&vec![5; 66], 1, ErrorKind::TooLarge),
+    ] {
+        assert_eq!(kind(tokens, from), Err(expected), "{tokens:?} {from}");
+    }
+    s.canceller().cancel();
+    let cancelled = s.score(&most, 1, &mut |_, _| {});
+    assert_eq!(cancelled.map_err(|e| e.kind()), Err(ErrorKind::Cancelled));
+}
