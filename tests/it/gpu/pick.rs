@@ -5,6 +5,7 @@ use tabla::exec::gpu::Device;
 use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
+use tabla::op::pages::Pages;
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::Place;
 
@@ -161,6 +162,7 @@ pub(super) fn rows(device: &Device) -> f64 {
         let shape = Shape {
             logits: LogitRows::All,
             sequences: 7,
+            pages: Pages::new(7, 512, &[], tokens),
             ..shape(tokens)
         };
         let mut rig = Rig::new(device, shape, vec![], |b| {
@@ -336,6 +338,7 @@ pub(super) fn advance(device: &Device) -> f64 {
         logits: LogitRows::All,
         sequences: tokens,
         context: 8,
+        pages: Pages::new(tokens, 8, &[], tokens),
         ..shape(tokens)
     };
     let vocab = u32::try_from(VOCAB).unwrap();
