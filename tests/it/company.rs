@@ -6,6 +6,7 @@ use crate::fill::Random;
 use std::path::Path;
 use tabla::{
     DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Sampling, Session, Source,
+    Speculate,
 };
 
 /// What a session went through, so that another can go the same way.
@@ -111,6 +112,11 @@ fn generate(session: &mut Session, random: &mut Random, how: &Generate) -> u32 {
     let how = Generate {
         max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
         chain: u32::try_from(below(random, 5)).expect("small"),
+        // Who goes the same way alone guesses nothing.
+        speculate: match below(random, 2) {
+            0 => Speculate::Off,
+            _ => Speculate::Lookup,
+        },
         ..how.clone()
     };
     let (cancel, end, cancels) = (
@@ -232,8 +238,12 @@ fn check(path: &Path, options: &Options, lives: usize, deeds: usize) {
     });
     for (at, life) in together.iter().enumerate() {
         let what = format!("{path:?}: life {at}, {:?}", life.deeds);
-        // A model of its own: nothing is known of any prefix.
-        let mut alone = live_alone(load(path, options), &life.deeds);
+        // A model of its own, which keeps no prefix.
+        let own = Options {
+            prefix_bytes: Some(0),
+            ..options.clone()
+        };
+        let mut alone = live_alone(load(path, &own), &life.deeds);
         assert_eq!(life.session.tokens(), alone.tokens(), "{what}");
         let alone = logits(&mut alone);
         let same = life
