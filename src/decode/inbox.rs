@@ -7,9 +7,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// What comes to the scheduler.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a step of a session allocates nothing, no box either"
+)]
 pub(super) enum Message {
     /// A sequence wants to be fed or to go on.
-    Start(Box<Request>),
+    Start(Request),
     /// Work on the engine itself, between two rounds.
     Call(Box<dyn FnOnce(&mut Engine) + Send>),
 }
@@ -26,6 +30,7 @@ pub(super) enum Patience {
 }
 
 /// What was found in the inbox.
+#[expect(clippy::large_enum_variant, reason = "as of messages")]
 pub(super) enum Found {
     Message(Message),
     Nothing,

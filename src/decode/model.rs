@@ -184,7 +184,7 @@ impl Model {
 
     /// Hands a request to its thread, which ends it whatever happens.
     pub(super) fn start(&self, request: Request) {
-        self.0.inbox.send(Message::Start(Box::new(request)));
+        self.0.inbox.send(Message::Start(request));
     }
 
     /// Has work done on the engine between two rounds, and waits for it.

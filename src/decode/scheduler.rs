@@ -107,7 +107,7 @@ impl Scheduler {
                 let message = format_args!("busy: {WAITING_MAX} others wait for the model");
                 request.end(Err(Error::new(ErrorKind::State, message)));
             }
-            Message::Start(request) => self.waiting.push_back(*request),
+            Message::Start(request) => self.waiting.push_back(request),
             Message::Call(work) => {
                 if let Err(e) = self.collect() {
                     self.fail(&e);
