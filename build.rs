@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo::rerun-if-changed=shaders");
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        // What dependencies export to C is not exported from here.
+        println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
+    }
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let files = read_sources(&root.join("shaders"));
     let variants = source::variants(&files["variants"]);

@@ -4,7 +4,8 @@
 use crate::failure::Failure;
 use crate::open;
 use clap::Args;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tabla::text::{CompiledGrammar, Grammar};
@@ -63,12 +64,15 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 fn read(path: &PathBuf) -> Result<String, Failure> {
     let failed = |e| Failure::new(format!("{}: {e}", path.display()));
-    let bytes = fs::metadata(path).map_err(failed)?.len();
-    if bytes > FILE_BYTES_MAX {
-        let message = format!("{}: {bytes} bytes are too many", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    let mut file = file.take(FILE_BYTES_MAX + 1);
+    let bytes = file.read_to_string(&mut text).map_err(failed)?;
+    if bytes as u64 > FILE_BYTES_MAX {
+        let message = format!("{}: over {FILE_BYTES_MAX} bytes", path.display());
         return Err(Failure::new(message));
     }
-    fs::read_to_string(path).map_err(failed)
+    Ok(text)
 }
 
 /// Guesses at the tokens to come, which change how fast they come and nothing else.

@@ -89,6 +89,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let tokens = model.tokenizer().encode(&prompt, args.prompt.encode())?;
     check_length(&tokens, model.facts().context)?;
 
+    let generate = args.generate(&model, &options)?;
     let mut session = Session::new(model);
     terminal::catch_interrupt(session.canceller())?;
     let start = Instant::now();
@@ -97,7 +98,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.shows_prompt(&source) {
         show_prompt(&prompt);
     }
-    let generate = args.generate(session.model(), &options)?;
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = Answer::new(form);
     let stats = session.generate(&generate, &mut |piece| answer.take(piece));

@@ -3,8 +3,8 @@
 use super::kv::{Edits, Kind, Kv};
 use super::request::{Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_picking,
-    write_rows,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_history,
+    write_picking, write_rows,
 };
 use super::sequence::Apart;
 use crate::error::Result;
@@ -49,7 +49,7 @@ impl Engine {
                 rows: found.tokens as usize,
             })
             .collect();
-        if linked.apart() && linked.facts.speculates {
+        if linked.apart() && linked.facts.speculates && steps.len() > 1 {
             // The mat-vec of one row sums in another order than the mat-mat of several there:
             // without it a sequence gets the same bits in any company.
             steps.remove(0);
@@ -204,6 +204,8 @@ impl Engine {
                 if picked && request.picking.is_some() {
                     // The last one goes through with the step that picks the next.
                     run.end = run.end.min(len - 1);
+                    let last = &request.sequence.tokens()[len - 1..];
+                    write_history(&mut self.linked, request.seat, len - 1, last)?;
                 }
                 let table = if picked {
                     self.step_for(run.len()).table

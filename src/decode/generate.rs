@@ -216,6 +216,14 @@ impl Session {
         self.check_sequence()?;
         let known = self.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
+        let stops = [&options.stop_tokens, known].concat();
+        let (own, most) = (stops.len(), Generate::STOPS_MAX);
+        if own > most {
+            bail!(
+                Argument,
+                "{own} stop tokens with the model's own are over the limit of {most}"
+            );
+        }
         if let Some(grammar) = &options.grammar
             && !grammar.is_of(self.tokenizer())
         {
@@ -226,8 +234,8 @@ impl Session {
         let mut answer = Answer {
             follow,
             steering: Steering::new(&self.model, options)?,
-            likeliest: Vec::with_capacity(Generate::LOG_PROBS_MAX as usize),
-            stops: [&options.stop_tokens, known].concat(),
+            likeliest: Vec::new(),
+            stops,
             stream: Utf8Stream::new(self.tokenizer().piece_bytes_max()),
             strings: StopStrings::new(&options.stop),
             options: options.clone(),

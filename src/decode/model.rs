@@ -177,6 +177,11 @@ impl Model {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether the two are the same model.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Gives it a role, which it keeps. Returns whether it has it.
     pub(super) fn takes(&self, role: Role) -> bool {
         *self.0.role.get_or_init(|| role) == role

@@ -212,6 +212,9 @@ impl Request {
             return Err(failure);
         }
         follow.take(*last)?;
+        if follow.is_done() {
+            return Ok(STOPPED);
+        }
         if done != RUNNING {
             return Ok(done);
         }

@@ -28,9 +28,7 @@ pub(super) fn pass(
         start,
         tokens,
     } = stretch;
-    let offset = history_offset(model, sequence, start);
-    let history = bytemuck::cast_slice(tokens);
-    model.executor.write(Place::History, offset, history)?;
+    write_history(model, sequence, start, tokens)?;
     let first = u32::try_from(start).expect("positions are under the context");
     let rows = (first..).zip(tokens).map(|(position, &token)| Row {
         token,
@@ -240,6 +238,18 @@ impl Picked {
         let mut told = told.chunks_exact(size_of::<LogProbs>()).take(self.told);
         told.nth(at).map(bytemuck::pod_read_unaligned)
     }
+}
+
+/// Writes tokens of a sequence from this position on.
+pub(super) fn write_history(
+    model: &mut Linked,
+    sequence: u32,
+    start: usize,
+    tokens: &[u32],
+) -> Result<()> {
+    let offset = history_offset(model, sequence, start);
+    let bytes = bytemuck::cast_slice(tokens);
+    model.executor.write(Place::History, offset, bytes)
 }
 
 /// Where the token of a position lies in the history, in bytes.

@@ -28,6 +28,7 @@ const STALL: Duration = Duration::from_millis(2);
 /// A chain that was submitted and not read.
 struct UnderWay {
     picks: Picks,
+    /// Steps of it; 0 where tokens were picked from logits that were there.
     times: u32,
     since: Instant,
 }
@@ -48,6 +49,8 @@ pub(super) struct Scheduler {
     ready: Vec<u64>,
     /// Finds what grammars let through, once there is one.
     masks: Option<Masks>,
+    /// When the last chain was read.
+    collected: Instant,
 }
 
 impl Scheduler {
@@ -63,6 +66,7 @@ impl Scheduler {
             members: Vec::with_capacity(count),
             ready: Vec::with_capacity(count),
             masks: None,
+            collected: Instant::now(),
             engine,
         }
     }
@@ -133,6 +137,8 @@ impl Scheduler {
     /// Ends everything that was at work: who knows what the device has of it.
     fn fail(&mut self, error: &Error) {
         self.under_way = None;
+        // It may have found some that nobody waits for any more.
+        self.masks = None;
         for mut request in self.requests.drain(..) {
             self.engine.drop_seat(&request);
             self.seats.push(request.seat);
@@ -248,7 +254,7 @@ impl Scheduler {
                 let picks = self.engine.pick_first(&mut self.requests[at])?;
                 self.under_way = Some(UnderWay {
                     picks,
-                    times: 1,
+                    times: 0,
                     since: Instant::now(),
                 });
                 self.collect()?;
@@ -543,7 +549,9 @@ impl Scheduler {
             return Ok(());
         };
         let picked = self.engine.take(picks)?;
-        let took = since.elapsed();
+        // It may have waited for the one in front of it.
+        let took = since.max(self.collected).elapsed();
+        self.collected = Instant::now();
         for at in 0..self.members.len() {
             let session = self.members[at];
             // Who has ended since is not here any more.
@@ -554,7 +562,7 @@ impl Scheduler {
             let before = request.sequence.len();
             let (seat, sequence) = (request.seat, &mut request.sequence);
             let done = picked.take(at, seat, before, |token| sequence.pick(token));
-            if let Some(picking) = &mut request.picking {
+            if let Some(picking) = request.picking.as_mut().filter(|_| times > 0) {
                 picking.chain.adapt(took, times);
                 if let (Some(guesser), [_]) = (&mut picking.guesser, &self.members[..]) {
                     guesser.stepped(took, times);

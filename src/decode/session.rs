@@ -204,7 +204,7 @@ impl Session {
         self.append(tokens)?;
         self.check_sequence()?;
         let done = self.feed(Wanted::Nothing, progress).map(drop);
-        if matches!(&done, Err(e) if e.kind() == ErrorKind::Cancelled) {
+        if done.is_err() {
             // A shift or a step back may have left earlier tokens to be computed, too: they stay.
             self.truncate(before.max(self.fed));
         }
@@ -246,7 +246,11 @@ impl Session {
         self.append(&[token])?;
         self.sequence.truncate(before);
         self.sequence.pick(token);
-        self.feed(Wanted::Nothing, &mut |_, _| {}).map(drop)
+        let done = self.feed(Wanted::Nothing, &mut |_, _| {}).map(drop);
+        if done.is_err() {
+            self.truncate(before.max(self.fed));
+        }
+        done
     }
 
     /// Picks the next token after the sequence and appends it.

@@ -80,7 +80,7 @@ pub(super) fn cache(
         pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
     };
-    if let Some(bytes) = options.prefix_bytes {
+    if let Some(bytes) = options.prefix_bytes.filter(|_| !arch.encoder) {
         let kept = bytes / page_bytes(config, dtype).max(1);
         cache.pages = cache.pages.keeping(u32::try_from(kept).unwrap_or(u32::MAX));
     }

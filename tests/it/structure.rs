@@ -189,6 +189,30 @@ fn company_changes_no_token() {
     }
 }
 
+/// What was forced is penalised like what was picked, whoever had the seat before.
+#[test]
+fn forced_tokens_are_part_of_the_history() {
+    let model = load(&options(DeviceChoice::Cpu, 1));
+    let fresh = load(&options(DeviceChoice::Cpu, 1));
+    let how = |model: &Model| Generate {
+        sampling: Sampling {
+            frequency_penalty: 20.0,
+            repeat_last: 64,
+            ..Sampling::GREEDY
+        },
+        grammar: Some(of(
+            model,
+            &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
+        )),
+        max_tokens: 80,
+        ..Generate::default()
+    };
+    let mut other = Session::new(model.clone());
+    let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
+    other.prefill(&long, &mut |_, _| {}).expect("it fits");
+    assert_eq!(answer(&model, &how(&model)), answer(&fresh, &how(&fresh)));
+}
+
 #[test]
 fn grammars_that_do_not_fit_are_refused() {
     let model = load(&options(DeviceChoice::Cpu, 1));

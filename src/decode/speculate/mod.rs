@@ -65,7 +65,7 @@ impl Speculate {
                 "the draft model has another vocabulary: token {token} is {others:?}, not {own:?}"
             );
         }
-        if !(model.takes(Role::Target) && draft.takes(Role::Draft)) {
+        if model.is(draft) || !(draft.takes(Role::Draft) && model.takes(Role::Target)) {
             bail!(
                 State,
                 "a model cannot draft and have a draft model: load one of the two once more"
@@ -126,7 +126,11 @@ impl Guesser {
             Speculate::Draft(model) => Box::new(Draft {
                 session: Session::new(model.clone()),
                 how: Generate {
-                    sampling: *sampling,
+                    // What ends repetitions is found anew for every answer.
+                    sampling: Sampling {
+                        dry_multiplier: 0.0,
+                        ..*sampling
+                    },
                     ignore_stops: true,
                     ..Generate::default()
                 },
