@@ -406,12 +406,6 @@ fn encoded(source: &Source, prompt: &[u32]) {
 fn recorded(source: &Source, prompt: &[u32]) {
     let mut session = gpu_session(source, Replay::Recorded);
     for sampling in [Sampling::GREEDY, SAMPLED] {
-        let generate = Generate {
-            sampling,
-            max_tokens: 40,
-            ignore_stops: true,
-            ..Generate::default()
-        };
         let steps = |session: &mut Session| {
             session.reset();
             session.prefill(prompt, &mut |_, _| {}).expect("it fits");
@@ -419,18 +413,25 @@ fn recorded(source: &Source, prompt: &[u32]) {
                 session.step(&sampling).expect("a token");
             }
         };
-        let chains = |session: &mut Session| {
+        let chains = |session: &mut Session, max_tokens| {
+            let generate = Generate {
+                sampling,
+                max_tokens,
+                ignore_stops: true,
+                ..Generate::default()
+            };
             let stats = session.generate(&generate, &mut |_| Flow::Continue);
-            assert_eq!(stats.expect("it generates").tokens, 40);
+            assert_eq!(stats.expect("it generates").tokens, max_tokens);
         };
         // Every range is recorded once.
         steps(&mut session);
-        chains(&mut session);
+        chains(&mut session, 40);
         let count = allocations(|| steps(&mut session));
         assert_eq!(count, 0, "{sampling:?}: a prompt and 16 steps");
-        // The stream of text takes its room once, whatever the number of tokens.
-        let count = allocations(|| chains(&mut session));
-        assert!(count <= 4, "{sampling:?}: {count} allocations in chains");
+        // An answer takes its room once, whatever the number of tokens.
+        let [few, many] = [8, 40].map(|count| allocations(|| chains(&mut session, count)));
+        assert_eq!(few, many, "{sampling:?}: allocations in chains");
+        assert!(few <= 8, "{sampling:?}: {few} allocations in chains");
     }
     println!("0 allocations of anyone a token, recorded");
 }
