@@ -107,7 +107,7 @@ impl Scheduler {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Start(mut request) if self.waiting.len() == WAITING_MAX => {
+            Message::Start(mut request) if self.waiting.len() >= WAITING_MAX => {
                 let message = format_args!("busy: {WAITING_MAX} others wait for the model");
                 request.end(Err(Error::new(ErrorKind::State, message)));
             }
@@ -169,22 +169,37 @@ impl Scheduler {
 
     /// Ends a request that has a seat.
     fn end(&mut self, at: usize, finish: Result<Option<Finish>>) {
-        let mut request = self.requests.remove(at);
+        let mut request = self.take_seat(at);
+        self.engine.unseat(&mut request);
+        request.end(finish);
+    }
+
+    /// Takes a request out of those that have seats.
+    fn take_seat(&mut self, at: usize) -> Request {
+        let request = self.requests.remove(at);
         if at < self.turn {
             self.turn -= 1;
         }
-        self.engine.unseat(&mut request);
         self.seats.push(request.seat);
-        request.end(finish);
+        request
     }
 
     /// Gives seats to those that wait, in their order.
     fn admit(&mut self) -> Result<()> {
-        if !self.waiting.is_empty() {
+        let mut waiting = self.waiting.iter();
+        let Some(first) = waiting.position(|request| !request.is_stalled()) else {
+            return Ok(());
+        };
+        if self.seats.is_empty() {
+            self.make_way()?;
+        } else {
             self.collect()?;
         }
-        while let (Some(seat), false) = (self.seats.last(), self.waiting.is_empty()) {
-            let mut request = self.waiting.pop_front().expect("one waits");
+        let mut next = Some(first);
+        while let (Some(seat), Some(at)) = (self.seats.last(), next) {
+            let mut request = self.waiting.remove(at).expect("one waits there");
+            let mut waiting = self.waiting.iter();
+            next = waiting.position(|request| !request.is_stalled());
             match self.engine.seat(&mut request, *seat) {
                 Ok(()) => {
                     self.seats.pop();
@@ -199,6 +214,20 @@ impl Scheduler {
                     return Err(e);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Takes the seat of one whose session does not take its tokens: it waits again, behind the others.
+    fn make_way(&mut self) -> Result<()> {
+        if !self.requests.iter().any(Request::is_stalled) {
+            return Ok(());
+        }
+        self.collect()?;
+        if let Some(at) = self.requests.iter().position(Request::is_stalled) {
+            let mut request = self.take_seat(at);
+            self.engine.unseat(&mut request);
+            self.waiting.push_back(request);
         }
         Ok(())
     }
@@ -360,9 +389,10 @@ impl Scheduler {
         request?.guesser()
     }
 
-    /// Whether nobody waits for a prompt to be fed.
+    /// Whether nobody waits for a prompt to be fed: who has no seat waits for one.
     fn is_alone(&self) -> bool {
-        self.waiting.is_empty() && self.requests.iter().all(Request::is_fed)
+        let fed = self.requests.iter().all(Request::is_fed);
+        fed && (self.waiting.is_empty() || self.seats.is_empty())
     }
 
     /// Those that have a token to go on from and a session that takes the next one.

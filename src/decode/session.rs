@@ -28,6 +28,8 @@ pub struct Session {
     pub(super) fed: usize,
     mail: Arc<Mail>,
     cancel: Cancel,
+    /// Whether the model works for it.
+    at_work: bool,
 }
 
 /// Stops what a session does, from any thread.
@@ -71,6 +73,7 @@ impl Session {
             sequence: Sequence::with_room(room),
             fed: 0,
             mail: Arc::new(Mail::new()),
+            at_work: false,
             cancel: Cancel::default(),
             model,
         }
@@ -372,7 +375,9 @@ impl Session {
 
     /// Hands the sequence to the model.
     pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) {
+        self.end_leaked();
         self.mail.clear();
+        self.at_work = true;
         self.model.start(Request {
             session: self.number,
             sequence: std::mem::take(&mut self.sequence),
@@ -388,6 +393,14 @@ impl Session {
         });
     }
 
+    /// An answer that was leaked in the midst is still at work, and has what the sequence was.
+    fn end_leaked(&mut self) {
+        while self.at_work {
+            self.mail.enough();
+            self.at_work = !matches!(self.news(None), News::End(_));
+        }
+    }
+
     /// What comes next of what the model does.
     pub(super) fn news(&self, fed: Option<usize>) -> News {
         self.mail.next(fed)
@@ -400,6 +413,7 @@ impl Session {
 
     /// Takes the sequence back.
     pub(super) fn take_back(&mut self, end: &mut End) {
+        self.at_work = false;
         self.sequence = std::mem::take(&mut end.sequence);
         self.fed = end.fed;
     }

@@ -193,8 +193,8 @@ impl Guesser {
 }
 
 impl Source for Draft {
-    /// What the draft model picks behind these tokens. It guesses nothing where it fails: what it
-    /// drafts for goes on without it.
+    /// What the draft model picks behind these tokens. It guesses nothing where it fails, and as long as it
+    /// has more than a chunk of them to read: what it drafts for goes on without it.
     fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) {
         let known = self.session.tokens().iter().zip(tokens);
         let same = known.take_while(|(a, b)| a == b).count();
@@ -204,9 +204,14 @@ impl Source for Draft {
         }
         self.how.max_tokens = u32::try_from(count).expect("no more than rows of a table");
         self.how.chain = self.how.max_tokens;
-        let drafted = self.session.prefill(&tokens[same..], &mut |_, _| {});
-        let drafted =
-            drafted.and_then(|()| self.session.generate(&self.how, &mut |_| Flow::Continue));
+        let chunk = self.session.profile().chunk_tokens as usize;
+        let unread = &tokens[same..];
+        let part = &unread[..unread.len().min(chunk)];
+        let mut drafted = self.session.prefill(part, &mut |_, _| {});
+        if drafted.is_ok() && part.len() == unread.len() {
+            let picked = self.session.generate(&self.how, &mut |_| Flow::Continue);
+            drafted = picked.map(drop);
+        }
         if let Err(e) = drafted {
             tracing::warn!("the draft model guesses nothing: {e}");
         }
