@@ -31,6 +31,7 @@ mod sampling;
 mod saved;
 mod score;
 mod scratch;
+mod seats;
 mod sessions;
 mod shift;
 mod speculate;
