@@ -5,8 +5,7 @@ use crate::common::{golden, has_gpu};
 use crate::fill::Random;
 use std::path::Path;
 use tabla::{
-    DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Sampling, Session, Source,
-    Speculate,
+    DeviceChoice, Flow, Generate, Model, Options, Precision, Sampling, Session, Source, Speculate,
 };
 
 /// What a session went through, so that another can go the same way.
