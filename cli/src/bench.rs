@@ -152,9 +152,13 @@ impl Test {
         }
     }
 
-    /// Positions that it needs: generation begins behind one token at least.
+    /// Positions that it needs: generation begins behind a given token and a picked one.
     pub(crate) fn positions(&self) -> u32 {
-        self.depth.max(u32::from(self.generate > 0)) + self.prompt + self.generate
+        let before = match self.generate {
+            0 => self.depth,
+            _ => self.depth.max(1) + 1,
+        };
+        before + self.prompt + self.generate
     }
 
     fn load(&self) -> Load {
@@ -176,13 +180,14 @@ impl Test {
         let pairs = session.tokens().iter().zip(&wanted);
         let same = pairs.take_while(|(a, b)| a == b).count();
         session.truncate(same);
-        if !wanted.is_empty() {
-            session.prefill(&wanted[same..], &mut |_, _| {})?;
-            session.logits(&mut vec![0.0; vocab as usize])?;
+        if wanted.is_empty() {
+            return Ok(());
         }
-        if self.generate > 0 {
-            // The last token counts as one to run, so that as many run as are picked.
-            session.truncate(wanted.len());
+        session.prefill(&wanted[same..], &mut |_, _| {})?;
+        match self.generate {
+            0 => session.logits(&mut vec![0.0; vocab as usize])?,
+            // A picked token has yet to run, so that as many run as are picked behind it.
+            _ => drop(session.step(&Sampling::GREEDY)?),
         }
         Ok(())
     }

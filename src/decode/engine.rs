@@ -103,10 +103,12 @@ impl Engine {
         let sequence = &request.sequence;
         let chunk = self.linked.tables[self.linked.at(TableId::Batch)?].tokens as usize;
         // Where a chunk's rows may see each other in the bits, what begins inside of one does not.
+        let inside = |known: usize| {
+            let given = |at: usize| !sequence.was_picked(at);
+            (1..len).contains(&known) && given(known - 1) && given(known)
+        };
         let fits = |known: usize| match apart {
-            Apart::Yes if known < len && known > 0 && !sequence.was_picked(known - 1) => {
-                sequence.aligned(known, chunk)
-            }
+            Apart::Yes if inside(known) => sequence.aligned(known, chunk),
             _ => known,
         };
         let shared = self.keys.len().min(request.wanted.each_from());

@@ -425,18 +425,19 @@ impl Answer<'_> {
     }
 
     fn leave(&mut self, finish: Finish) -> Result<()> {
+        let mut ended = Ok(());
         if self.finish.is_none() {
             self.options.overflow = Overflow::Stop;
             self.session.enough();
             while self.finish.is_none() {
                 if let News::End(end) = self.session.news(None) {
-                    self.end(end)?;
+                    ended = self.end(end);
                 }
             }
         }
         self.session.truncate(self.taken);
         self.finish = Some(finish);
-        Ok(())
+        ended
     }
 
     /// What was done so far.

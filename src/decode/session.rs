@@ -264,8 +264,9 @@ impl Session {
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
         self.check_room()?;
+        let total = self.sequence.len();
         self.start(Some(Picking::one(sampling)), Wanted::Nothing);
-        self.finish(0, &mut |_, _| {})?;
+        self.finish(total, &mut |_, _| {})?;
         let token = self.sequence.tokens().last();
         token
             .copied()
@@ -297,10 +298,7 @@ impl Session {
             let found = out.len();
             bail!(Argument, "a row of logits has {vocab} numbers, not {found}");
         }
-        if self.sequence.len() > self.facts().context as usize {
-            let context = self.facts().context;
-            bail!(State, "the context of {context} positions is full");
-        }
+        self.check_room()?;
         let logits = self.feed(Wanted::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
         out.copy_from_slice(&logits);
         Ok(())
@@ -339,10 +337,7 @@ impl Session {
                 "logits of {total} tokens are {numbers} numbers, not {found}"
             );
         }
-        if total > self.facts().context as usize {
-            let context = self.facts().context;
-            bail!(State, "the context of {context} positions is full");
-        }
+        self.check_room()?;
         let room = room(numbers)?;
         out.copy_from_slice(&self.feed(Wanted::Scores(room), &mut |_, _| {})?);
         Ok(())

@@ -65,12 +65,13 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
                 "token {token} is outside the vocabulary of {vocab}"
             );
         }
-        if bias.is_nan() || bias == f32::INFINITY {
-            bail!(Argument, "the bias of token {token} is {bias}");
-        }
         let known = merged.iter().position(|known| known.token == token);
+        let sum = known.map_or(0.0, |at| merged[at].bias) + bias;
+        if sum.is_nan() || sum == f32::INFINITY {
+            bail!(Argument, "the bias of token {token} is {sum}");
+        }
         match known {
-            Some(at) => merged[at].bias += bias,
+            Some(at) => merged[at].bias = sum,
             None if merged.len() == BIASES_MAX as usize => {
                 bail!(Argument, "more than {BIASES_MAX} tokens have a bias");
             }
@@ -112,6 +113,10 @@ mod tests {
             (&[(9, 1.0)][..], "token 9 is outside the vocabulary of 9"),
             (&[(2, f32::NAN)], "the bias of token 2 is NaN"),
             (&[(2, f32::INFINITY)], "the bias of token 2 is inf"),
+            (
+                &[(2, f32::MAX), (2, f32::MAX)],
+                "the bias of token 2 is inf",
+            ),
         ] {
             assert_eq!(merged(9, bad).expect_err(words).message(), words);
         }
