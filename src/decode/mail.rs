@@ -2,8 +2,8 @@
 //! here, and the session waits for them on its own thread.
 
 use super::request::End;
+use super::sync::{Condvar, Mutex};
 use crate::exec::state::LogProbs;
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 
 /// Tokens that wait for the session at most: who does not take them is left out of further steps.

@@ -5,6 +5,7 @@
 //! thread alone has the device: the scheduler says what goes through it next, the engine has it go,
 //! and the cache's pages are shared by all.
 
+mod cancel;
 mod embed;
 mod engine;
 mod follow;
@@ -24,11 +25,13 @@ mod sequence;
 mod session;
 mod speculate;
 mod steering;
+mod sync;
 
+pub use cancel::Cancel;
 pub use embed::Embed;
 pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
 pub use model::Model;
 pub use rerank::Rerank;
 pub use sampling::Sampling;
-pub use session::{Cancel, Session};
+pub use session::Session;
 pub use speculate::{Guesses, Speculate};

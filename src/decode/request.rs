@@ -1,5 +1,6 @@
 //! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
 
+use super::cancel::Cancel;
 use super::follow::Follow;
 use super::generate::{Chain, Finish};
 use super::mail::Mail;
@@ -7,7 +8,6 @@ use super::rows::Tells;
 use super::sampling::tail;
 use super::score::Likelihoods;
 use super::sequence::Sequence;
-use super::session::Cancel;
 use super::speculate::Guesser;
 use super::steering::Steering;
 use super::{Guesses, Sampling};

@@ -1,5 +1,6 @@
 //! A session: the tokens of one sequence. While the model works for it they are with the model.
 
+use super::cancel::Cancel;
 use super::mail::{Mail, News};
 use super::model::Model;
 use super::request::{End, Picking, Request, Wanted};
@@ -12,7 +13,6 @@ use crate::model::Facts;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// One sequence of a model: text goes in, text comes out.
@@ -32,38 +32,6 @@ pub struct Session {
     at_work: bool,
 }
 
-/// Stops what a session does, from any thread.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicU8>);
-
-/// Nobody asked to stop.
-const GO_ON: u8 = 0;
-/// Someone asked; whoever heeds it forgets it.
-const CANCELLED: u8 = 1;
-/// The session is going away: nothing forgets it.
-const CLOSED: u8 = 2;
-
-impl Cancel {
-    /// Asks the session to stop at the next token or chunk. A session at rest stops at the first
-    /// of what it does next, unless it is told to forget it.
-    pub fn cancel(&self) {
-        self.0.fetch_max(CANCELLED, Ordering::Relaxed);
-    }
-
-    /// Asks the session to stop for good.
-    pub(crate) fn close(&self) {
-        self.0.store(CLOSED, Ordering::Relaxed);
-    }
-
-    /// Whether someone asked to stop; who is told heeds it.
-    pub(super) fn heed(&self) -> bool {
-        let heeded =
-            self.0
-                .compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
-        heeded.is_ok() || self.0.load(Ordering::Relaxed) == CLOSED
-    }
-}
-
 impl Session {
     /// A session with an empty sequence.
     pub fn new(model: Model) -> Self {
@@ -74,7 +42,7 @@ impl Session {
             fed: 0,
             mail: Arc::new(Mail::new()),
             at_work: false,
-            cancel: Cancel::default(),
+            cancel: Cancel::new(),
             model,
         }
     }

@@ -1,0 +1,197 @@
+//! The files by which a session's thread and the model's meet, as they are in the library, under loom:
+//! each test runs in every order that the threads can have.
+#![cfg(test)]
+
+#[path = "../../src/decode/cancel.rs"]
+mod cancel;
+#[path = "../../src/decode/inbox.rs"]
+mod inbox;
+#[path = "../../src/decode/mail.rs"]
+mod mail;
+mod sync;
+
+/// What goes through them.
+mod request {
+    use crate::mail::Mail;
+    use std::sync::Arc;
+
+    #[derive(Debug)]
+    pub(super) struct End;
+
+    /// It tells its session of the end, whoever drops it.
+    pub(super) struct Request(pub(super) Arc<Mail>);
+
+    impl Drop for Request {
+        fn drop(&mut self) {
+            self.0.end(End);
+        }
+    }
+}
+
+mod engine {
+    pub(super) struct Engine;
+}
+
+mod exec {
+    pub(crate) mod state {
+        #[derive(Debug)]
+        pub(crate) struct LogProbs;
+    }
+}
+
+use cancel::Cancel;
+use inbox::{Found, Inbox, Message, Patience};
+use loom::thread;
+use mail::{Mail, News};
+use request::{End, Request};
+use std::sync::Arc;
+
+/// Takes what comes until the end.
+fn picked(mail: &Mail) -> Vec<u32> {
+    let mut picked = Vec::new();
+    loop {
+        match mail.next(None) {
+            News::Picked(token, _) => picked.push(token),
+            News::Fed(_) => panic!("nobody asked"),
+            News::End(_) => return picked,
+        }
+    }
+}
+
+#[test]
+fn every_token_comes_before_the_end() {
+    loom::model(|| {
+        let mail = Arc::new(Mail::new());
+        let model = thread::spawn({
+            let mail = Arc::clone(&mail);
+            move || {
+                mail.pick(&[1], None);
+                mail.fed(3);
+                mail.pick(&[2, 3], None);
+                mail.end(End);
+            }
+        });
+        assert_eq!(picked(&mail), [1, 2, 3]);
+        model.join().expect("it ends");
+    });
+}
+
+#[test]
+fn who_waits_for_progress_hears_of_the_last() {
+    loom::model(|| {
+        let mail = Arc::new(Mail::new());
+        let model = thread::spawn({
+            let mail = Arc::clone(&mail);
+            move || {
+                mail.fed(1);
+                mail.fed(2);
+                mail.end(End);
+            }
+        });
+        let mut fed = 0;
+        while let News::Fed(now) = mail.next(Some(fed)) {
+            assert!(now > fed);
+            fed = now;
+        }
+        assert_eq!(fed, 2);
+        model.join().expect("it ends");
+    });
+}
+
+#[test]
+fn who_has_enough_gets_the_end() {
+    loom::model(|| {
+        let mail = Arc::new(Mail::new());
+        let model = thread::spawn({
+            let mail = Arc::clone(&mail);
+            move || {
+                for token in 0..2 {
+                    if mail.is_enough() {
+                        break;
+                    }
+                    assert!(mail.room() > 0);
+                    mail.pick(&[token], None);
+                }
+                mail.end(End);
+            }
+        });
+        mail.enough();
+        assert!([0, 1].starts_with(&picked(&mail)));
+        model.join().expect("it ends");
+    });
+}
+
+#[test]
+fn whatever_is_sent_ends() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new());
+        let mails = [(); 2].map(|()| Arc::new(Mail::new()));
+        let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
+        let sender = thread::spawn({
+            let (inbox, message) = (Arc::clone(&inbox), message(0));
+            move || inbox.send(message)
+        });
+        let model = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            // What it takes ends, as it is dropped.
+            move || while !matches!(inbox.take(Patience::Endless), Found::Closed) {}
+        });
+        inbox.send(message(1));
+        // The other message may come before and behind this.
+        inbox.close();
+        mails
+            .iter()
+            .for_each(|mail| assert!(picked(mail).is_empty()));
+        sender.join().expect("it ends");
+        model.join().expect("it ends");
+    });
+}
+
+#[test]
+fn who_sleeps_for_a_while_finds_what_came() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new());
+        let mail = Arc::new(Mail::new());
+        let sender = thread::spawn({
+            let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
+            move || inbox.send(Message::Start(Request(mail)))
+        });
+        let first = inbox.take(Patience::Some(std::time::Duration::ZERO));
+        if matches!(first, Found::Nothing) {
+            sender.join().expect("it ends");
+            assert!(matches!(inbox.take(Patience::None), Found::Message(_)));
+        } else {
+            drop(first);
+            sender.join().expect("it ends");
+        }
+        assert!(picked(&mail).is_empty());
+        inbox.send(Message::Call(Box::new(|_| {})));
+        let Found::Message(Message::Call(work)) = inbox.take(Patience::Endless) else {
+            panic!("it was sent");
+        };
+        work(&mut engine::Engine);
+    });
+}
+
+#[test]
+fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
+    loom::model(|| {
+        let cancel = Cancel::new();
+        let asking = thread::spawn({
+            let cancel = cancel.clone();
+            move || cancel.cancel()
+        });
+        let mut heeded = u32::from(cancel.heed());
+        asking.join().expect("it ends");
+        heeded += u32::from(cancel.heed()) + u32::from(cancel.heed());
+        assert_eq!(heeded, 1);
+
+        let asking = thread::spawn({
+            let cancel = cancel.clone();
+            move || cancel.cancel()
+        });
+        cancel.close();
+        asking.join().expect("it ends");
+        assert!(cancel.heed() && cancel.heed());
+    });
+}
