@@ -328,6 +328,15 @@ fn forks_go_their_own_ways() {
 }
 
 /// What was computed is not computed again: only what is new of a prompt goes through the model.
+/// How often tokens go through the model while a session is at this.
+pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) -> u32 {
+    session.time_commands().expect("the device tells times");
+    work(session);
+    session.end_timing().expect("the model is there");
+    let laps = session.laps().expect("the model is there");
+    laps.iter().map(|(_, laps)| laps[0].runs).sum()
+}
+
 #[test]
 fn a_known_beginning_is_not_computed_again() {
     let options = Options {
@@ -337,13 +346,11 @@ fn a_known_beginning_is_not_computed_again() {
         ..Options::default()
     };
     let model = load(&golden("quant_q8_0.gguf"), &options);
-    let passes = |tokens: &[u32]| -> u32 {
+    let passes = |tokens: &[u32]| {
         let mut session = Session::new(model.clone());
-        session.time_commands().expect("the device tells times");
-        session.prefill(tokens, &mut |_, _| {}).expect("it fits");
-        session.end_timing().expect("the model is there");
-        let laps = session.laps().expect("the model is there");
-        laps.iter().map(|(_, laps)| laps[0].runs).sum()
+        passes_of(&mut session, |session| {
+            session.prefill(tokens, &mut |_, _| {}).expect("it fits");
+        })
     };
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
     assert_eq!(passes(&text), 13);

@@ -1,6 +1,7 @@
 //! Scores of tokens: held against log-softmax in f64 of the logits that the model gives anyway.
 
 use crate::common::{devices, golden, picks, session, story};
+use crate::company::passes_of;
 use tabla::text::Encode;
 use tabla::{ErrorKind, Generate, Options, Precision, Session, Source};
 
@@ -68,20 +69,25 @@ fn layers_with_windows_score_past_them() {
 
 #[test]
 fn several_ends_of_one_beginning_cost_it_once() {
-    let mut s = story(Options::default());
+    let mut s = story(Options {
+        chunk_tokens: 8,
+        ..Options::default()
+    });
     let mut tokens = tokens(&s);
     let from = tokens.len() - 4;
-    let begins = |s: &mut Session, tokens: &[u32]| {
-        let mut seen = Vec::new();
-        let scores = s.score(tokens, from, &mut |done, of| seen.push((done, of)));
-        assert_eq!(seen.last(), Some(&(tokens.len() - 1, tokens.len() - 1)));
-        (scores.expect("it fits"), seen[0].0)
+    let score = |s: &mut Session, tokens: &[u32]| {
+        let mut scores = Vec::new();
+        let passes = passes_of(s, |s| {
+            scores = s.score(tokens, from, &mut |_, _| {}).expect("it fits");
+        });
+        (scores, passes)
     };
-    let (first, begun) = begins(&mut s, &tokens);
-    assert!(begun < from, "nothing is known yet: {begun}");
+    let (first, all) = score(&mut s, &tokens);
+    let chunks = u32::try_from(tokens.len() / 8).expect("few");
+    assert!(all >= chunks, "nothing is known yet: {all} of {chunks}");
     tokens[from + 2] += 1;
-    let (second, begun) = begins(&mut s, &tokens);
-    assert!(begun >= from - 1, "{begun} of {from} were known");
+    let (second, few) = score(&mut s, &tokens);
+    assert!(few <= 4, "{few} passes for 4 tokens");
     assert_eq!(first[..2], second[..2], "what stands in front is the same");
     assert_ne!(first[2..], second[2..]);
 }
