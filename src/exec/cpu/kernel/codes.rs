@@ -32,9 +32,9 @@ const STRETCHES: usize = COLUMNS / STRETCH;
 /// may come from further away, is brought near once for all of them.
 const PANELS: usize = 8;
 
-/// Adds the products of a stretch and the first `T` tokens of a block of `N`.
+/// Adds the products of a stretch and `T` tokens of a block of `N`, from token `F` on.
 #[inline(always)]
-fn multiply<S: Rows, C: Codes, const T: usize, const N: usize>(
+fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     s: S,
     stretch: &Stretch<S>,
     x: Block<'_, N>,
@@ -42,15 +42,15 @@ fn multiply<S: Rows, C: Codes, const T: usize, const N: usize>(
 ) {
     // Several tokens at a time, as far as registers go: one's products wait for each other.
     if const { S::TOKENS > 4 && T >= 4 } {
-        unroll!(i < T / 4 => { some::<S, C, T, N, 4>(s, stretch, x, sums, 4 * i); });
+        unroll!(i < T / 4 => { some::<S, C, T, N, F, 4>(s, stretch, x, sums, 4 * i); });
     } else {
-        unroll!(t < T => { some::<S, C, T, N, 1>(s, stretch, x, sums, t); });
+        unroll!(t < T => { some::<S, C, T, N, F, 1>(s, stretch, x, sums, t); });
     }
 }
 
 /// The same for `J` of the tokens.
 #[inline(always)]
-fn some<S: Rows, C: Codes, const T: usize, const N: usize, const J: usize>(
+fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const J: usize>(
     s: S,
     stretch: &Stretch<S>,
     x: Block<'_, N>,
@@ -63,8 +63,8 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const J: usize>(
         let mut q = [&x.q()[first][..]; J];
         let mut starts = [s.splat_int(0); J];
         unroll!(j < J => {
-            q[j] = &x.q()[first + j][h * STRETCH / halves..];
-            starts[j] = s.splat_int(x.start(h)[first + j]);
+            q[j] = &x.q()[F + first + j][h * STRETCH / halves..];
+            starts[j] = s.splat_int(x.start(h)[F + first + j]);
         });
         let ints = if C::HALVES {
             let codes = stretch.codes[h * HALF..].first_chunk().expect("two halves");
@@ -73,14 +73,14 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const J: usize>(
             s.dots::<WORDS, J>(C::MAX, starts, &stretch.codes, q)
         };
         unroll!(j < J => {
-            let scale = s.times(stretch.scale[h], s.splat_float(x.d()[first + j]));
+            let scale = s.times(stretch.scale[h], s.splat_float(x.d()[F + first + j]));
             sums[first + j] = s.times_add(s.floats(ints[j]), scale, sums[first + j]);
         });
     }
     if C::MIN {
         for h in 0..halves {
             unroll!(j < J => {
-                let sum = s.splat_float(x.sum(h)[first + j]);
+                let sum = s.splat_float(x.sum(h)[F + first + j]);
                 sums[first + j] = s.times_add(stretch.min[h], sum, sums[first + j]);
             });
         }
@@ -118,8 +118,8 @@ pub(super) fn carried<S: Rows, const T: usize>(
     carried
 }
 
-/// The products of stretches and the tokens of a tile of `T`, as they come.
-struct Few<'a, S: Rows, C, X, const T: usize> {
+/// The products of stretches and `T` tokens of a tile of `N`, as they come.
+struct Few<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
     s: S,
     x: X,
     sums: [S::Floats; T],
@@ -127,15 +127,19 @@ struct Few<'a, S: Rows, C, X, const T: usize> {
     codes: PhantomData<C>,
 }
 
-impl<'x, S: Rows, C: Codes, X: Iterator<Item = Block<'x, T>>, const T: usize> Sink<S>
-    for Few<'_, S, C, X, T>
+impl<'x, S, C, X, const T: usize, const N: usize, const F: usize> Sink<S>
+    for Few<'_, S, C, X, T, N, F>
+where
+    S: Rows,
+    C: Codes,
+    X: Iterator<Item = Block<'x, N>>,
 {
     #[inline(always)]
     fn take(&mut self, stretch: Stretch<S>) {
         let Some(x) = self.x.next() else {
             unreachable!("a block of activations for every stretch");
         };
-        multiply::<S, C, T, T>(self.s, &stretch, x, &mut self.sums);
+        multiply::<S, C, T, N, F>(self.s, &stretch, x, &mut self.sums);
     }
 
     #[inline(always)]
@@ -235,7 +239,7 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, 
         let stretches = codes.iter().zip(scales.iter().zip(mins));
         for ((codes, (scale, min)), x) in stretches.zip(self.x.blocks(self.tile, self.blocks)) {
             let stretch = stored::<S, C>(s, codes, scale, min);
-            multiply::<S, C, T, N>(s, &stretch, x, &mut sums);
+            multiply::<S, C, T, N, 0>(s, &stretch, x, &mut sums);
         }
         for (carry, sum) in self.sums.iter_mut().zip(sums) {
             s.put_column(carry, sum);
@@ -262,17 +266,31 @@ impl<W: Source> Kernel for Products<W> {
         let mut y = args.open::<f32>(2);
         // A tile is near as it is, and panels are read through.
         let together = if live > S::TOKENS { together } else { 1 };
+        #[cfg(target_arch = "x86_64")]
+        let reads_twice = args.product().amx.is_none();
+        #[cfg(not(target_arch = "x86_64"))]
+        let reads_twice = true;
         let range = args.range();
         for first in range.clone().step_by(together) {
             let panels = first..range.end.min(first + together);
             match quantise::width(live, S::TOKENS) {
                 _ if live > S::TOKENS => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
-                1 => few::<S, W, 1>(s, &args, first, x, &mut scratch),
-                2 => few::<S, W, 2>(s, &args, first, x, &mut scratch),
-                4 => few::<S, W, 4>(s, &args, first, x, &mut scratch),
+                1 => few::<S, W, 1, 1, 0>(s, &args, first, x, &mut scratch),
+                2 => few::<S, W, 2, 2, 0>(s, &args, first, x, &mut scratch),
+                4 => few::<S, W, 4, 4, 0>(s, &args, first, x, &mut scratch),
                 // The conditions on a level are decided where the function is instantiated.
-                8 if const { S::TOKENS >= 8 } => few::<S, W, 8>(s, &args, first, x, &mut scratch),
-                // Their sums and the codes are more than there are registers.
+                8 if const { S::TOKENS >= 8 } => {
+                    few::<S, W, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                }
+                // Their sums and the codes are more than there are registers: the panel, which is near
+                // then, is read twice.
+                16 if const { S::TOKENS >= 16 } && reads_twice => {
+                    few::<S, W, 8, 16, 0>(s, &args, first, x, &mut scratch);
+                    match live {
+                        ..=12 => few::<S, W, 4, 16, 8>(s, &args, first, x, &mut scratch),
+                        _ => few::<S, W, 8, 16, 8>(s, &args, first, x, &mut scratch),
+                    }
+                }
                 _ => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
             }
             // Token by token: what a token has of these panels lies side by side.
@@ -300,22 +318,23 @@ fn pieces(cols: usize) -> impl Iterator<Item = Range<usize>> {
     (0..cols).step_by(COLUMNS).map(piece)
 }
 
-/// The sums of a panel for the only tile, of `T` tokens.
+/// The sums of a panel for `T` tokens of the only tile, which has `N`, from token `F` on.
 #[inline(always)]
-fn few<S: Simd, W: Source, const T: usize>(
+fn few<S: Simd, W: Source, const T: usize, const N: usize, const F: usize>(
     s: S,
     args: &Args<'_>,
     panel: usize,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let sums = scratch.sums.first_chunk_mut().expect("one for each token");
+    let sums = scratch.sums[F..].first_chunk_mut();
+    let sums = sums.expect("one for each token");
     for columns in pieces(args.product().cols) {
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
-        let sink = Few::<S, W::Codes, _, T> {
+        let sink = Few::<S, W::Codes, _, T, N, F> {
             s,
             sums: carried::<S, T>(s, &*sums, blocks.start),
-            x: x.blocks::<T>(0, blocks),
+            x: x.blocks::<N>(0, blocks),
             to: sums,
             codes: PhantomData,
         };
