@@ -26,7 +26,8 @@ fn main() {
     if args.len() > 3 {
         ways.push(("draft", Speculate::Draft(open(args.get(3)))));
     }
-    // A model at its likeliest comes to repeat itself; drawn at this temperature every token is as likely.
+    // What a token biased above all others makes is all repetition: the most that guesses can give. A model at
+    // its likeliest repeats some of what it said; drawn at this temperature every token is as likely.
     let flat = Sampling {
         temperature: 100.0,
         top_k: 0,
@@ -34,12 +35,16 @@ fn main() {
         min_p: 0.0,
         ..Sampling::default()
     };
-    let texts = [("greedy", Sampling::GREEDY), ("random", flat)];
+    let texts = [
+        ("one", Sampling::GREEDY, vec![(7, 1e4)]),
+        ("greedy", Sampling::GREEDY, Vec::new()),
+        ("random", flat, Vec::new()),
+    ];
     println!(
         "{:<8} {:<8}{:>10}{:>10}{:>8}{:>8}{:>8}",
         "text", "guesses", "tok/s", "without", "ratio", "made", "right"
     );
-    for (text, sampling) in &texts {
+    for (text, sampling, logit_bias) in &texts {
         for (name, speculate) in &ways {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut count = tabla::Guesses::default();
@@ -52,7 +57,15 @@ fn main() {
                 // Who is first takes turns too.
                 turns.rotate_left((round % 2) as usize);
                 for (rates, speculate) in turns {
-                    let (rate, guesses) = run(&model, &sampling, speculate, tokens);
+                    let how = Generate {
+                        sampling,
+                        logit_bias: logit_bias.clone(),
+                        speculate: speculate.clone(),
+                        max_tokens: tokens,
+                        ignore_stops: true,
+                        ..Generate::default()
+                    };
+                    let (rate, guesses) = run(&model, &how);
                     rates.push(rate);
                     count += guesses;
                 }
@@ -71,24 +84,12 @@ fn main() {
 }
 
 /// Tokens per second of one answer, and its guesses.
-fn run(
-    model: &Model,
-    sampling: &Sampling,
-    speculate: &Speculate,
-    tokens: u32,
-) -> (f64, tabla::Guesses) {
+fn run(model: &Model, how: &Generate) -> (f64, tabla::Guesses) {
     let mut session = Session::new(model.clone());
     let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
     session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-    let how = Generate {
-        sampling: *sampling,
-        speculate: speculate.clone(),
-        max_tokens: tokens,
-        ignore_stops: true,
-        ..Generate::default()
-    };
     let stats = session
-        .generate(&how, &mut |_| tabla::Flow::Continue)
+        .generate(how, &mut |_| tabla::Flow::Continue)
         .expect("it generates");
     (
         f64::from(stats.tokens) / stats.took.as_secs_f64(),
