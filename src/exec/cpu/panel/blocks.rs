@@ -1,6 +1,6 @@
 //! Formats whose block is one stretch: 32 columns with a scale of their own.
 
-use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
+use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS, bits};
 use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::rows::{ROWS, Rows, Word};
 use crate::quant::{iq4_nl, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0};
@@ -31,8 +31,7 @@ fn five<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
     let top = s.bytes(top);
     for (w, code) in (0..).zip(&mut codes) {
-        let bit = s.and(s.right(top, w), 1);
-        *code = s.or(*code, s.left(bit, 4));
+        *code = s.or(*code, bits(s, top, w, 4, 1));
     }
     codes
 }

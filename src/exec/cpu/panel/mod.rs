@@ -358,6 +358,17 @@ pub(super) trait Sink<S: Rows> {
 /// How far ahead of its use a block is asked for.
 pub(super) const AHEAD: usize = 4096;
 
+/// Bits of each byte brought from where they begin to where they belong; `mask` has as many ones. A shift and
+/// an `and`, and so the bits of its neighbours do not matter.
+#[inline(always)]
+fn bits<S: Rows>(s: S, v: S::Bytes, from: u32, to: u32, mask: u8) -> S::Bytes {
+    let v = match from > to {
+        true => s.right(v, from - to),
+        false => s.left(v, to - from),
+    };
+    s.and(v, mask << to)
+}
+
 /// Gives the stretches of some columns of a panel; the columns are whole blocks.
 #[inline(always)]
 pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(

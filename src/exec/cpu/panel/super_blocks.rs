@@ -1,7 +1,7 @@
 //! Formats whose block is eight stretches: 256 columns.
 
 use super::blocks::looked_up;
-use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS};
+use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS, bits};
 use crate::exec::cpu::simd::Simd;
 use crate::exec::cpu::simd::rows::{Rows, Word};
 use crate::quant::{CHUNK, iq4_nl, iq4_xs, q4_k, q5_k, q6_k, tq1_0, tq2_0};
@@ -35,12 +35,12 @@ fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS
         .expect("a stretch inside the block")
 }
 
-/// Each word shifted and masked.
+/// Bits of each word.
 #[inline(always)]
-fn part<S: Rows>(s: S, words: &[Word; WORDS], by: u32, mask: u8) -> [S::Bytes; WORDS] {
+fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
     for (code, word) in codes.iter_mut().zip(words) {
-        *code = s.and(s.right(s.bytes(word), by), mask);
+        *code = bits(s, s.bytes(word), from, 0, mask);
     }
     codes
 }
@@ -72,10 +72,10 @@ impl<S: Rows> Affine<S> {
             [s.bits(low, 8 * j, 63), s.bits(mid, 8 * j, 63)]
         } else {
             let by = 8 * (j - 4);
-            let top = |first| s.bits(first, by + 6, 3);
+            let (low, mid) = (s.bits(low, by + 6, 3), s.bits(mid, by + 6, 3));
             [
-                s.add_shifted(s.bits(high, by, 15), top(low), 4),
-                s.add_shifted(s.bits(high, by + 4, 15), top(mid), 4),
+                s.add_shifted(s.bits(high, by, 15), low, 4),
+                s.add_shifted(s.bits(high, by + 4, 15), mid, 4),
             ]
         };
         [
@@ -143,8 +143,8 @@ impl Format for Q5K {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
             let mut codes = part(s, words, 4 * (J % 2), 15);
-            for (code, top) in codes.iter_mut().zip(part(s, tops, J, 1)) {
-                *code = s.or(*code, s.left(top, 4));
+            for (code, top) in codes.iter_mut().zip(tops) {
+                *code = s.or(*code, bits(s, s.bytes(top), J, 4, 1));
             }
             let [scale, min] = scales.at(s, J);
             sink.take(Stretch { codes, scale: [scale; 2], min: [min; 2] });
@@ -181,13 +181,13 @@ impl Format for Q6K {
             let (half, j) = (J as usize / 4, J % 4);
             let words = eight_words(nibbles, half * 2 * WORDS + j as usize % 2 * WORDS);
             let mut codes = part(s, words, 4 * (j / 2), 15);
-            let tops = part(s, eight_words(tops, half * WORDS), 2 * j, 3);
-            for (code, top) in codes.iter_mut().zip(tops) {
-                *code = s.or(*code, s.left(top, 4));
+            for (code, top) in codes.iter_mut().zip(eight_words(tops, half * WORDS)) {
+                *code = s.or(*code, bits(s, s.bytes(top), 2 * j, 4, 3));
             }
             let four = s.ints(s.bytes(&scales[J as usize / 2]));
-            let scale = |i: u32| s.times(d, s.floats(s.signed_byte(four, J % 2 * 2 + i)));
-            sink.take(Stretch { codes, scale: [scale(0), scale(1)], min: [none; 2] });
+            let first = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2)));
+            let second = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2 + 1)));
+            sink.take(Stretch { codes, scale: [first, second], min: [none; 2] });
         });
     }
 }

@@ -8,6 +8,8 @@
 )]
 
 #[cfg(target_arch = "x86_64")]
+mod ahead;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -129,6 +131,7 @@ impl Isa {
 
     #[cfg(target_arch = "x86_64")]
     fn detect(level: Level) -> Option<Self> {
+        ahead::detect();
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
