@@ -73,6 +73,8 @@ fn check(name: &str) {
             let options = Options {
                 context: 96,
                 chunk_tokens: 32,
+                // No sampler hears of the architecture.
+                samplers: Some(Vec::new()),
                 ..options
             };
             let source = &Source::Path(path.clone());

@@ -8,8 +8,11 @@ const BEGIN: usize = 3;
 const REST: u32 = 8;
 /// Such steps at most.
 const REST_MAX: u32 = 1024;
-/// Steps without guesses where none are known, at most: a step more for each time that none were.
+/// Steps without guesses where none are known, at most: twice as many each time.
 const MISSES_MAX: u32 = 8;
+/// Where steps are short, so much time without guesses: to ask breaks a chain of steps, which
+/// takes some microseconds.
+const MISSES_TIME: Duration = Duration::from_millis(3);
 /// What the last pass or step weighs against those in front of it.
 const WEIGHT: f64 = 0.25;
 
@@ -70,7 +73,11 @@ impl Pace {
 
     /// Hears that nothing could be guessed.
     pub(super) fn missed(&mut self) {
-        self.misses = (self.misses + 1).min(MISSES_MAX);
+        let misses = f64::from(self.misses);
+        let short = |step| misses * step < MISSES_TIME.as_secs_f64();
+        if self.misses < MISSES_MAX || self.step.is_some_and(short) {
+            self.misses = (2 * self.misses).clamp(1, REST_MAX);
+        }
         self.rest = self.misses;
     }
 
@@ -147,7 +154,7 @@ mod tests {
     fn where_nothing_is_known_it_asks_less_often() {
         let mut pace = Pace::new(31);
         pace.stepped(STEP, 1);
-        for rest in [1, 2, 3, 4, 5, 6, 7, 8, 8] {
+        for rest in [1, 2, 4, 8, 8] {
             pace.missed();
             assert_eq!(pace.rest(), rest);
             pace.stepped(STEP * rest, rest);
@@ -155,5 +162,20 @@ mod tests {
         pace.checked(3, 3, STEP);
         pace.missed();
         assert_eq!(pace.rest(), 1);
+    }
+
+    #[test]
+    fn where_steps_are_short_it_asks_less_often() {
+        for (step, longest) in [(400, 8), (200, 16), (100, 32), (1, REST_MAX)] {
+            let step = Duration::from_micros(step);
+            let mut pace = Pace::new(31);
+            pace.stepped(step, 1);
+            for _ in 0..12 {
+                pace.missed();
+                pace.stepped(step * pace.rest(), pace.rest());
+            }
+            pace.missed();
+            assert_eq!(pace.rest(), longest, "steps of {step:?}");
+        }
     }
 }

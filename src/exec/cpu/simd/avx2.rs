@@ -3,19 +3,19 @@
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd, Task, ahead};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_add_epi32, _mm_add_ps, _mm_add_ss,
-    _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32, _mm_loadu_si128,
-    _mm_movehdup_ps, _mm_movehl_ps, _mm_shuffle_epi32, _mm_storeu_si128, _mm_unpackhi_epi64,
-    _mm_unpacklo_epi32, _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32,
-    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castps256_ps128,
-    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_extractf128_ps,
-    _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_ps, _mm256_mul_ps,
-    _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8, _mm256_set1_epi16,
+    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
+    _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
+    _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32,
+    _mm_storeu_si128, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm256_abs_epi8, _mm256_add_epi8,
+    _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    _mm256_extractf128_ps, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_ps,
+    _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8, _mm256_set1_epi16,
     _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
     _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi32,
     _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
@@ -182,7 +182,9 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, bytes: &[u8], ahead: usize) {
-        ahead::prefetch(bytes, ahead);
+        let at = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: a prefetch of any address is a hint and touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
 
     #[inline(always)]

@@ -4,15 +4,15 @@
 
 use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd, Task, ahead};
+use super::{Args, Kernel, Probe, Simd, Task};
 use crate::quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT,
-    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_storeu_si128, _mm256_loadu_si256, _mm256_storeu_si256,
-    _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i32x4,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask, _mm512_cvt_roundph_ps,
-    _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph,
-    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1,
+    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_loadu_si256,
+    _mm256_storeu_si256, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask,
+    _mm512_cvt_roundph_ps, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
+    _mm512_cvtps_ph, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
     _mm512_maskz_set1_epi8, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32,
     _mm512_reduce_add_ps, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps,
     _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_shuffle_ps,
@@ -184,7 +184,9 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, bytes: &[u8], ahead: usize) {
-        ahead::prefetch(bytes, ahead);
+        let at = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: a prefetch of any address is a hint and touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
 
     #[inline(always)]

@@ -8,8 +8,6 @@
 )]
 
 #[cfg(target_arch = "x86_64")]
-mod ahead;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -131,7 +129,6 @@ impl Isa {
 
     #[cfg(target_arch = "x86_64")]
     fn detect(level: Level) -> Option<Self> {
-        ahead::detect();
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
@@ -382,7 +379,8 @@ pub(super) trait Simd: Rows {
     fn load_f16(self, bytes: &[u8]) -> Self::V;
     /// `LANES` bf16 from the front of `bytes`.
     fn load_bf16(self, bytes: &[u8]) -> Self::V;
-    /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside.
+    /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside. On x86 it
+    /// comes into the second cache: into the first, it holds up the kernel's own loads on processors of AMD.
     fn prefetch(self, bytes: &[u8], ahead: usize);
 
     /// `w . x`, exactly; numbers of `x` are over -128, and the sum must fit.
