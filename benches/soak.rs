@@ -129,17 +129,18 @@ fn generate(session: &mut Session, random: &mut Random, count: &Count) {
     let end = random.below(150);
     let way = random.below(3);
     let mut answer = session.answer(&how).expect("it begins");
-    let mut heard = 0;
+    let (mut heard, mut ended) = (0, false);
     while let Some(piece) = answer.next().expect("it goes on") {
         heard += u64::from(!piece.text.is_empty());
-        if heard == end as u64 {
+        if heard == end as u64 && !ended {
+            ended = true;
+            count.cancelled.fetch_add(1, Ordering::Relaxed);
             match way {
                 0 => cancel.cancel(),
                 1 => answer.stop().expect("it ends"),
                 // It is dropped in the midst.
                 _ => break,
             }
-            count.cancelled.fetch_add(1, Ordering::Relaxed);
         }
     }
     count
@@ -158,7 +159,7 @@ fn watch(time: Duration, count: &Count) {
         let [sessions, tokens, cancelled] =
             [&count.sessions, &count.tokens, &count.cancelled].map(|n| n.load(Ordering::Relaxed));
         println!(
-            "{:4} s: {sessions} sessions, {cancelled} of them cancelled or left, {tokens} tokens, {} KiB",
+            "{:4} s: {sessions} sessions, {cancelled} answers cancelled or left, {tokens} tokens, {} KiB",
             begun.elapsed().as_secs(),
             resident().map_or_else(|| "?".to_string(), |kib| kib.to_string())
         );

@@ -14,7 +14,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tabla::text::Encode;
-use tabla::{DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source};
+use tabla::{
+    DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source, Speculate,
+};
 
 struct Counting;
 
@@ -158,6 +160,21 @@ const SAMPLED: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
+/// Samplers of the full tail, and one that learns.
+const UNUSUAL: [Sampling; 2] = [
+    Sampling {
+        dry_multiplier: 0.8,
+        xtc_probability: 0.5,
+        top_n_sigma: 2.0,
+        typical_p: 0.9,
+        ..SAMPLED
+    },
+    Sampling {
+        mirostat_tau: 5.0,
+        ..SAMPLED
+    },
+];
+
 /// One test, so that no other runs beside it and counts.
 #[test]
 fn the_token_path_allocates_nothing() {
@@ -177,7 +194,8 @@ fn the_token_path_allocates_nothing() {
         .tokenizer()
         .encode("Once upon a time", Encode::PROMPT)
         .expect("text");
-    for sampling in [Sampling::GREEDY, SAMPLED] {
+    let [full, learning] = UNUSUAL;
+    for sampling in [Sampling::GREEDY, SAMPLED, full, learning] {
         session.reset();
         session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
         let count = allocations(|| {
@@ -192,30 +210,37 @@ fn the_token_path_allocates_nothing() {
         assert_eq!(prefill, 0, "prefill");
 
         let mut bytes = 0;
-        let generate = |max_tokens| Generate {
-            sampling,
-            max_tokens,
-            ignore_stops: true,
-            ..Generate::default()
-        };
+        let ways = [
+            (Speculate::Off, None),
+            (Speculate::Lookup, None),
+            (Speculate::Off, Some(3)),
+        ];
         let mut each = |piece: tabla::Piece<'_>| {
             bytes += piece.text.len();
             Flow::Continue
         };
-        // An answer takes its room once, whatever the number of tokens.
-        let [few, many] = [8, 256].map(|count| {
-            let generate = generate(count);
-            allocations(|| {
-                session
-                    .generate(&generate, &mut each)
-                    .expect("it generates");
-            })
-        });
-        assert_eq!(
-            few, many,
-            "{sampling:?}: allocations of 8 and of 256 tokens"
-        );
-        assert!(few <= 8, "{sampling:?}: {few} allocations of an answer");
+        for (speculate, log_probs) in ways {
+            // An answer takes its room once, whatever the number of tokens.
+            let [few, many] = [8, 256].map(|max_tokens| {
+                let generate = Generate {
+                    sampling,
+                    max_tokens,
+                    ignore_stops: true,
+                    speculate: speculate.clone(),
+                    log_probs,
+                    ..Generate::default()
+                };
+                session.truncate(prompt.len());
+                allocations(|| {
+                    session
+                        .generate(&generate, &mut each)
+                        .expect("it generates");
+                })
+            });
+            let what = format!("{sampling:?}, {speculate:?}, log-probabilities {log_probs:?}");
+            assert_eq!(few, many, "{what}: allocations of 8 and of 256 tokens");
+            assert!(few <= 8, "{what}: {few} allocations of an answer");
+        }
         assert!(bytes > 256, "{bytes} bytes of text");
     }
     println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");

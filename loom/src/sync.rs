@@ -8,7 +8,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Mutex<T>(sync::Mutex<T>);
 
-pub(super) struct Guard<'a, T>(Option<MutexGuard<'a, T>>);
+pub(super) struct Guard<'a, T> {
+    of: &'a Mutex<T>,
+    held: Option<MutexGuard<'a, T>>,
+}
 
 #[derive(Debug)]
 pub(super) struct Condvar(sync::Condvar);
@@ -22,7 +25,11 @@ impl<T> Mutex<T> {
     }
 
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        Guard(Some(self.0.lock().expect("nobody panics with it")))
+        let held = self.0.lock().expect("nobody panics with it");
+        Guard {
+            of: self,
+            held: Some(held),
+        }
     }
 }
 
@@ -30,13 +37,13 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("it is held")
+        self.held.as_ref().expect("it is held")
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("it is held")
+        self.held.as_mut().expect("it is held")
     }
 }
 
@@ -50,16 +57,15 @@ impl Condvar {
     }
 
     pub(super) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
-        let held = guard.0.take().expect("it is held");
-        guard.0 = Some(self.0.wait(held).expect("nobody panics with it"));
+        let held = guard.held.take().expect("it is held");
+        guard.held = Some(self.0.wait(held).expect("nobody panics with it"));
     }
 
-    /// Loom has no time: others run, or do not, and it is over.
+    /// Loom has no time, and its own wait with a timeout waits for ever: others run, or do not, and it is over.
     pub(super) fn wait_for<T>(&self, guard: &mut Guard<'_, T>, _: Duration) -> TimedOut {
-        let held = guard.0.take().expect("it is held");
-        let waited = self.0.wait_timeout(held, Duration::ZERO);
-        let (held, _) = waited.expect("nobody panics with it");
-        guard.0 = Some(held);
+        drop(guard.held.take());
+        loom::thread::yield_now();
+        guard.held = guard.of.lock().held;
         TimedOut(true)
     }
 }

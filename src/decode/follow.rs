@@ -2,9 +2,10 @@
 //! the model computes how likely they are.
 
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::model::STEP_ROWS_MAX;
 use crate::text::{CompiledGrammar, Matcher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 /// An answer on its way through a grammar.
@@ -93,7 +94,7 @@ type Of = (u64, Box<Follow>);
 
 /// The thread that finds masks.
 pub(super) struct Masks {
-    work: Sender<Of>,
+    work: SyncSender<Of>,
     found: Receiver<Of>,
 }
 
@@ -102,8 +103,9 @@ impl Masks {
     ///
     /// `Memory` where the thread cannot be had.
     pub(super) fn new() -> Result<Self> {
-        let (work, wanted) = channel::<Of>();
-        let (give, found) = channel();
+        // Each row of a step has one at most, and channels with an end allocate nothing.
+        let (work, wanted) = sync_channel::<Of>(STEP_ROWS_MAX as usize);
+        let (give, found) = sync_channel(STEP_ROWS_MAX as usize);
         let thread = thread::Builder::new().name("tabla-masks".to_string());
         let run = move || {
             for (session, mut follow) in wanted {

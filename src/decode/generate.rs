@@ -37,7 +37,8 @@ pub struct Generate {
     /// Where guesses at the next tokens come from.
     pub speculate: Speculate,
     /// The grammar that the answer follows, from [`Model::compile_grammar`](super::Model::compile_grammar).
-    /// It ends where nothing can follow; what can come in one way only is not picked.
+    /// It ends where nothing can follow; what can come in one way only is not picked,
+    /// unless log-probabilities are asked for.
     pub grammar: Option<Arc<CompiledGrammar>>,
     /// What is added to the logits of tokens in front of every sampler, [`Generate::BIASES_MAX`] tokens
     /// at most; -inf bans one. Those of one token add up.

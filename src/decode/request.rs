@@ -3,7 +3,7 @@
 use super::cancel::Cancel;
 use super::follow::Follow;
 use super::generate::{Chain, Finish};
-use super::mail::Mail;
+use super::mail::{Mail, UNREAD_MAX};
 use super::rows::Tells;
 use super::sampling::tail;
 use super::score::Likelihoods;
@@ -72,6 +72,15 @@ impl Wanted {
     }
 }
 
+/// What becomes of a request where no seat is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfBusy {
+    /// It waits for one.
+    Wait,
+    /// It ends at once, with `State`.
+    Fail,
+}
+
 /// A sequence at work.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -91,6 +100,7 @@ pub(super) struct Request {
     pub(super) submitting: Duration,
     pub(super) mail: Arc<Mail>,
     pub(super) cancel: Cancel,
+    pub(super) if_busy: IfBusy,
     /// Whether the end was told.
     pub(super) ended: bool,
 }
@@ -169,6 +179,12 @@ impl Request {
             .as_ref()
             .is_some_and(|picking| !learns(picking))
             && self.mail.room() == 0
+    }
+
+    /// Whether its session has taken enough tokens for a seat to be worth it: one that has just lost its seat
+    /// would lose the next one with the next token.
+    pub(super) fn wants_seat(&self) -> bool {
+        self.mail.room() >= UNREAD_MAX / 2
     }
 
     /// The tail of tables that picks its tokens.

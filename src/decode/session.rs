@@ -3,7 +3,7 @@
 use super::cancel::Cancel;
 use super::mail::{Mail, News};
 use super::model::Model;
-use super::request::{End, Picking, Request, Wanted};
+use super::request::{End, IfBusy, Picking, Request, Wanted};
 use super::sequence::Sequence;
 use super::{Finish, Sampling};
 use crate::device::Profile;
@@ -30,11 +30,17 @@ pub struct Session {
     cancel: Cancel,
     /// Whether the model works for it.
     at_work: bool,
+    if_busy: IfBusy,
 }
 
 impl Session {
     /// A session with an empty sequence.
     pub fn new(model: Model) -> Self {
+        Self::with(model, IfBusy::Wait)
+    }
+
+    /// One that waits for others or does not.
+    pub(super) fn with(model: Model, if_busy: IfBusy) -> Self {
         let room = model.facts().context as usize + 1;
         Self {
             number: model.next_session(),
@@ -42,6 +48,7 @@ impl Session {
             fed: 0,
             mail: Arc::new(Mail::new()),
             at_work: false,
+            if_busy,
             cancel: Cancel::new(),
             model,
         }
@@ -352,6 +359,7 @@ impl Session {
             submitting: Duration::ZERO,
             mail: Arc::clone(&self.mail),
             cancel: self.cancel.clone(),
+            if_busy: self.if_busy,
             ended: false,
         });
     }
@@ -399,6 +407,15 @@ impl Session {
                     return Ok(end.wanted.numbers());
                 }
             }
+        }
+    }
+}
+
+/// What a leaked answer has of it comes to its end.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.at_work {
+            self.mail.enough();
         }
     }
 }

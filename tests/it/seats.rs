@@ -118,6 +118,15 @@ fn a_leaked_answer_harms_nobody() {
         ignore_stops: true,
         ..Generate::default()
     };
+    // What Mirostat has learned is in a seat, which it keeps.
+    let endless = Generate {
+        sampling: Sampling {
+            mirostat_tau: 5.0,
+            ..Sampling::default()
+        },
+        max_tokens: 280,
+        ..how.clone()
+    };
     let mut leaking = Session::new(model.clone());
     let mut tokens = Vec::new();
     for _ in 0..2 {
@@ -126,6 +135,11 @@ fn a_leaked_answer_harms_nobody() {
         answer.next().expect("it goes on").expect("a token");
         std::mem::forget(answer);
     }
+    // Nor one whose session has gone.
+    let mut gone = Session::new(model.clone());
+    gone.prefill(&[5; 8], &mut |_, _| {}).expect("it fits");
+    std::mem::forget(gone.answer(&endless).expect("it generates"));
+    drop(gone);
     for session in [&mut leaking, &mut Session::new(model)] {
         session.prefill(&[7; 8], &mut |_, _| {}).expect("it fits");
         session

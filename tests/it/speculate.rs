@@ -170,11 +170,8 @@ fn repetition_is_found() {
     let prompt = model.tokenizer().encode("Once", Encode::PROMPT);
     let how = Generate {
         // What was said is said again.
-        sampling: Sampling {
-            repeat_penalty: 0.5,
-            repeat_last: 64,
-            ..Sampling::GREEDY
-        },
+        sampling: Sampling::GREEDY,
+        logit_bias: vec![(5, 1e4)],
         max_tokens: 60,
         ignore_stops: true,
         speculate: Speculate::Lookup,
@@ -189,6 +186,60 @@ fn a_draft_model_guesses_for_another() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
     let found = check(&model, &Speculate::Draft(draft));
+    assert!(found.made > 0, "{found:?}");
+}
+
+/// A prompt of several chunks is read between steps, one after the other.
+#[test]
+fn a_draft_model_catches_up_with_a_long_prompt() {
+    let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
+    let slow = Options {
+        chunk_tokens: 16,
+        ..options(DeviceChoice::Cpu)
+    };
+    let draft = load(&golden("quant_q8_0.gguf"), &slow);
+    let prompt: Vec<u32> = (0..70).map(|i| 5 + i * 37 % 200).collect();
+    let how = Generate {
+        speculate: Speculate::Draft(draft),
+        max_tokens: 12,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let found = answer(&model, &prompt, &how).3;
+    assert!(found.made > 0, "{found:?}");
+}
+
+/// A model's thread waits for nobody else's: what it drafts for may be what that one waits for.
+#[test]
+fn a_draft_model_that_others_have_guesses_nothing() {
+    let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
+    let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
+    let mut other = Session::new(draft.clone());
+    other.prefill(&[5], &mut |_, _| {}).expect("it fits");
+    // What Mirostat has learned is in a seat, which it keeps though nobody reads on.
+    let endless = Generate {
+        sampling: Sampling {
+            mirostat_tau: 5.0,
+            ..Sampling::default()
+        },
+        max_tokens: 100,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let mut unread = other.answer(&endless).expect("it generates");
+    unread.next().expect("it goes on").expect("a token");
+    let how = Generate {
+        speculate: Speculate::Draft(draft),
+        max_tokens: 20,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let (tokens, _, _, found) = answer(&model, &[5], &how);
+    assert_eq!((tokens.len(), found), (21, Guesses::default()));
+    unread.stop().expect("it ends");
+    drop(unread);
+    let (again, _, _, found) = answer(&model, &[5], &how);
+    assert_eq!(again, tokens);
     assert!(found.made > 0, "{found:?}");
 }
 

@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::follow::Masks;
 use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
-use super::request::Request;
+use super::request::{IfBusy, Request};
 use super::rows::Picks;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Requests that wait for a seat at most.
 pub(super) const WAITING_MAX: usize = 1024;
+
+/// Messages without a round between them at most: who is refused and comes again holds up nobody.
+const MESSAGES_MAX: u32 = 64;
 
 /// How long the scheduler sleeps where sessions do not take the tokens that they have.
 const STALL: Duration = Duration::from_millis(2);
@@ -83,15 +86,24 @@ impl Scheduler {
     }
 
     fn rounds(&mut self, inbox: &Inbox) {
-        let mut patience = Patience::Endless;
+        let (mut patience, mut messages) = (Patience::Endless, 0);
         loop {
             match inbox.take(patience) {
-                Found::Message(message) => self.take(message),
+                Found::Message(message) => {
+                    self.take(message);
+                    messages += 1;
+                    if messages == MESSAGES_MAX {
+                        self.round();
+                        messages = 0;
+                    }
+                }
                 Found::Closed => return,
-                Found::Nothing if self.round() => {}
                 Found::Nothing => {
-                    patience = Patience::Some(STALL);
-                    continue;
+                    messages = 0;
+                    if !self.round() {
+                        patience = Patience::Some(STALL);
+                        continue;
+                    }
                 }
             }
             let idle =
@@ -110,6 +122,10 @@ impl Scheduler {
                 let message = format_args!("busy: {WAITING_MAX} others wait for the model");
                 request.end(Err(Error::new(ErrorKind::State, message)));
             }
+            Message::Start(mut request) if request.if_busy == IfBusy::Fail && !self.has_seat() => {
+                let message = "busy: others have the model";
+                request.end(Err(Error::new(ErrorKind::State, message)));
+            }
             Message::Start(request) => self.waiting.push_back(request),
             Message::Call(work) => {
                 if let Err(e) = self.collect() {
@@ -118,6 +134,11 @@ impl Scheduler {
                 work(&mut self.engine);
             }
         }
+    }
+
+    /// Whether a seat is free that nobody waits for.
+    fn has_seat(&self) -> bool {
+        !self.seats.is_empty() && !self.waiting.iter().any(Request::wants_seat)
     }
 
     /// A chunk and a chain. Returns whether there was something to do.
@@ -186,7 +207,7 @@ impl Scheduler {
     /// Gives seats to those that wait, in their order.
     fn admit(&mut self) -> Result<()> {
         let mut waiting = self.waiting.iter();
-        let Some(first) = waiting.position(|request| !request.is_stalled()) else {
+        let Some(first) = waiting.position(Request::wants_seat) else {
             return Ok(());
         };
         if self.seats.is_empty() {
@@ -198,7 +219,7 @@ impl Scheduler {
         while let (Some(&seat), Some(at)) = (self.seats.last(), next) {
             let mut request = self.waiting.remove(at).expect("one waits there");
             let mut waiting = self.waiting.iter();
-            next = waiting.position(|request| !request.is_stalled());
+            next = waiting.position(Request::wants_seat);
             if let Err(e) = self.ready_masks(&request) {
                 request.end(Err(e));
                 continue;

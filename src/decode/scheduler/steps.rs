@@ -107,10 +107,10 @@ impl Scheduler {
         request?.guesser()
     }
 
-    /// Whether nobody waits for a prompt to be fed: who has no seat waits for one.
+    /// Whether nobody waits for a prompt to be fed: who has no seat waits for one, or for its session.
     fn is_alone(&self) -> bool {
         let fed = self.requests.iter().all(Request::is_fed);
-        fed && (self.waiting.is_empty() || self.seats.is_empty())
+        fed && (self.seats.is_empty() || !self.waiting.iter().any(Request::wants_seat))
     }
 
     /// Those that have a token to go on from and a session that takes the next one.

@@ -38,7 +38,7 @@ impl Lookup {
 impl Source for Lookup {
     /// What followed the last tokens before, `count` of them; where that reaches the end of the
     /// sequence, it is taken to go on in the same way.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) {
+    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool {
         let len = tokens.len();
         for at in self.known..len {
             let slot = self.slot(&tokens[at - GRAM..at]);
@@ -46,15 +46,15 @@ impl Source for Lookup {
         }
         self.known = self.known.max(len);
         let Some(start) = len.checked_sub(GRAM) else {
-            return;
+            return true;
         };
         let last = &tokens[start..];
         let at = self.behind[self.slot(last)] as usize;
-        if at == 0 || tokens[at - GRAM..at] != *last {
-            return;
+        if at != 0 && tokens[at - GRAM..at] == *last {
+            let period = len - at;
+            out.extend((0..count).map(|i| tokens[at + i % period]));
         }
-        let period = len - at;
-        out.extend((0..count).map(|i| tokens[at + i % period]));
+        true
     }
 }
 

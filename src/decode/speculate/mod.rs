@@ -9,8 +9,9 @@ mod lookup;
 mod pace;
 
 use super::model::Role;
+use super::request::IfBusy;
 use super::{Flow, Generate, Model, Sampling, Session};
-use crate::error::{Result, bail};
+use crate::error::{ErrorKind, Result, bail};
 use crate::model::STEP_ROWS_MAX;
 use crate::text::Tokenizer;
 use lookup::Lookup;
@@ -90,8 +91,9 @@ pub(super) struct Guesser {
 
 /// A source of guesses. It is told apart at run time: a draft model is as much as the model itself.
 trait Source: std::fmt::Debug + Send {
-    /// Appends guesses at what follows these tokens, `count` at most.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>);
+    /// Appends guesses at what follows these tokens, `count` at most. Returns whether it has read them all:
+    /// else it goes on when it is asked next.
+    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
 }
 
 /// A sequence of the draft model.
@@ -124,7 +126,7 @@ impl Guesser {
             Speculate::Off => return None,
             Speculate::Lookup => Box::new(Lookup::with_room(context)),
             Speculate::Draft(model) => Box::new(Draft {
-                session: Session::new(model.clone()),
+                session: Session::with(model.clone(), IfBusy::Fail),
                 how: Generate {
                     // What ends repetitions is found anew for every answer.
                     sampling: Sampling {
@@ -163,9 +165,12 @@ impl Guesser {
         }
         self.tokens.clear();
         self.tokens.extend(tokens.last());
-        self.source.guess(tokens, count, &mut self.tokens);
+        let read = self.source.guess(tokens, count, &mut self.tokens);
         if self.tokens.len() < 2 {
-            self.pace.missed();
+            match read {
+                true => self.pace.missed(),
+                false => self.pace.later(),
+            }
             return None;
         }
         Some(&self.tokens)
@@ -193,14 +198,14 @@ impl Guesser {
 }
 
 impl Source for Draft {
-    /// What the draft model picks behind these tokens. It guesses nothing where it fails, and as long as it
-    /// has more than a chunk of them to read: what it drafts for goes on without it.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) {
+    /// What the draft model picks behind these tokens. It guesses nothing where it fails or others have it,
+    /// and as long as it has more than a chunk of them to read: what it drafts for goes on without it.
+    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool {
         let known = self.session.tokens().iter().zip(tokens);
         let same = known.take_while(|(a, b)| a == b).count();
         self.session.truncate(same);
         if tokens.len() + count > self.session.facts().context as usize {
-            return;
+            return true;
         }
         self.how.max_tokens = u32::try_from(count).expect("no more than rows of a table");
         self.how.chain = self.how.max_tokens;
@@ -208,14 +213,17 @@ impl Source for Draft {
         let unread = &tokens[same..];
         let part = &unread[..unread.len().min(chunk)];
         let mut drafted = self.session.prefill(part, &mut |_, _| {});
-        if drafted.is_ok() && part.len() == unread.len() {
+        let read = drafted.is_err() || part.len() == unread.len();
+        if drafted.is_ok() && read {
             let picked = self.session.generate(&self.how, &mut |_| Flow::Continue);
             drafted = picked.map(drop);
         }
-        if let Err(e) = drafted {
+        // That others have it passes.
+        if let Some(e) = drafted.err().filter(|e| e.kind() != ErrorKind::State) {
             tracing::warn!("the draft model guesses nothing: {e}");
         }
         let guesses = self.session.tokens().get(tokens.len()..);
         out.extend(guesses.unwrap_or_default());
+        read
     }
 }

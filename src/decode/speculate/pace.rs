@@ -81,6 +81,11 @@ impl Pace {
         self.rest = self.misses;
     }
 
+    /// Hears that what guesses is still reading.
+    pub(super) fn later(&mut self) {
+        self.rest = 1;
+    }
+
     /// Hears what a pass brought.
     pub(super) fn checked(&mut self, made: usize, right: usize, took: Duration) {
         self.misses = 0;
