@@ -64,6 +64,11 @@ impl Mail {
         inside.enough = false;
     }
 
+    /// Makes room for the probabilities of as many tokens as there is room for.
+    pub(super) fn expect_log_probs(&self) {
+        self.inside.lock().log_probs.reserve(UNREAD_MAX);
+    }
+
     /// Says that no more is wanted.
     pub(super) fn enough(&self) {
         self.inside.lock().enough = true;

@@ -4,6 +4,7 @@ use super::cancel::Cancel;
 use super::mail::{Mail, News};
 use super::model::Model;
 use super::request::{End, IfBusy, Picking, Request, Wanted};
+use super::rows::Tells;
 use super::sequence::Sequence;
 use super::{Finish, Sampling};
 use crate::device::Profile;
@@ -347,6 +348,12 @@ impl Session {
     pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) {
         self.end_leaked();
         self.mail.clear();
+        if picking
+            .as_ref()
+            .is_some_and(|p| p.tells() == Tells::LogProbs)
+        {
+            self.mail.expect_log_probs();
+        }
         self.at_work = true;
         self.model.start(Request {
             session: self.number,
