@@ -327,7 +327,6 @@ fn forks_go_their_own_ways() {
     }
 }
 
-/// What was computed is not computed again: only what is new of a prompt goes through the model.
 /// How often tokens go through the model while a session is at this.
 pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) -> u32 {
     session.time_commands().expect("the device tells times");
@@ -337,6 +336,7 @@ pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) 
     laps.iter().map(|(_, laps)| laps[0].runs).sum()
 }
 
+/// What was computed is not computed again: only what is new of a prompt goes through the model.
 #[test]
 fn a_known_beginning_is_not_computed_again() {
     let options = Options {

@@ -317,7 +317,7 @@ fn grammars_made_to_break_the_compiler_do_not() {
             let start = Instant::now();
             let compiled = engine.compile(&grammar);
             assert!(
-                start.elapsed() < Duration::from_secs(60),
+                start.elapsed() < Duration::from_secs(6),
                 "{name} takes too long"
             );
             assert_eq!(

@@ -78,7 +78,10 @@ fn several_ends_of_one_beginning_cost_it_once() {
     let score = |s: &mut Session, tokens: &[u32]| {
         let mut scores = Vec::new();
         let passes = passes_of(s, |s| {
-            scores = s.score(tokens, from, &mut |_, _| {}).expect("it fits");
+            let mut seen = Vec::new();
+            let found = s.score(tokens, from, &mut |done, of| seen.push((done, of)));
+            scores = found.expect("it fits");
+            assert_eq!(seen.last(), Some(&(tokens.len() - 1, tokens.len() - 1)));
         });
         (scores, passes)
     };
