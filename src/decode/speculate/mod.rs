@@ -31,7 +31,8 @@ pub enum Speculate {
     Off,
     /// What followed the last tokens when they stood in the sequence before (prompt lookup).
     Lookup,
-    /// What a smaller model of the same vocabulary picks.
+    /// What a smaller model of the same vocabulary picks. It guesses nothing while its sequences are all
+    /// taken by others.
     Draft(Model),
 }
 
