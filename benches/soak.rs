@@ -1,10 +1,10 @@
-//! Sessions made, used, cancelled, left and dropped at random, for as long as one likes: the memory of
-//! the process stays flat, and every seat can be had in the end.
+//! Sessions made, used, cancelled, left, saved, loaded and dropped at random, for as long as one likes:
+//! the memory of the process stays flat, and every seat can be had in the end.
 //!
 //! Arguments: minutes (10), sessions at a time (64), a model file (the built-in one).
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,27 +51,37 @@ fn main() {
         context: 512,
         ..Options::default()
     };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let load = |options: &Options| tabla::load(&source, options, &mut |_| {});
+    let model = load(&options).expect("the model loads");
+    let draft = load(&Options {
+        sequences: 2,
+        ..options
+    });
+    let draft = draft.expect("the draft model loads");
+    let folder = std::env::temp_dir().join(format!("tabla-soak-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
     let (count, ends) = (Count::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         for seed in 0..threads {
-            let (model, count, ends) = (&model, &count, &ends);
+            let (model, draft, count, ends) = (&model, &draft, &count, &ends);
+            let path = folder.join(seed.to_string());
             scope.spawn(move || {
                 let mut random = Random(seed + 1);
                 while !ends.load(Ordering::Relaxed) {
-                    live(model, &mut random, count);
+                    live(model, draft, &path, &mut random, count);
                 }
             });
         }
         watch(Duration::from_secs(60 * minutes), &count);
         ends.store(true, Ordering::Relaxed);
     });
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
     every_seat(&model);
     println!("every seat can be had");
 }
 
 /// One session from its beginning to its end.
-fn live(model: &Model, random: &mut Random, count: &Count) {
+fn live(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &Count) {
     count.sessions.fetch_add(1, Ordering::Relaxed);
     let mut session = Session::new(model.clone());
     let vocab = model.facts().vocab as usize;
@@ -89,11 +99,15 @@ fn live(model: &Model, random: &mut Random, count: &Count) {
         }
         session.forget_cancel();
         if !session.tokens().is_empty() {
-            generate(&mut session, random, count);
+            generate(&mut session, draft, random, count);
         }
-        match random.below(4) {
-            0 => session = session.fork(),
-            1 => session.truncate(random.below(session.tokens().len() + 1)),
+        match random.below(8) {
+            0 | 1 => session = session.fork(),
+            2 | 3 => session.truncate(random.below(session.tokens().len() + 1)),
+            4 => {
+                session.save(path).expect("it can be saved");
+                session = Session::load(model.clone(), path).expect("it is whole");
+            }
             _ => {}
         }
         // A full sequence has no place for what comes.
@@ -101,7 +115,7 @@ fn live(model: &Model, random: &mut Random, count: &Count) {
     }
 }
 
-fn generate(session: &mut Session, random: &mut Random, count: &Count) {
+fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &Count) {
     let grammar = Grammar::Regex("[a-z ]{5,40}".to_string());
     let grammar = || {
         session
@@ -110,8 +124,12 @@ fn generate(session: &mut Session, random: &mut Random, count: &Count) {
             .expect("a grammar")
     };
     let how = Generate {
-        sampling: match random.below(3) {
+        sampling: match random.below(4) {
             0 => Sampling::GREEDY,
+            1 => Sampling {
+                mirostat_tau: 4.0,
+                ..Sampling::default()
+            },
             seed => Sampling {
                 seed: seed as u64,
                 ..Sampling::default()
@@ -119,9 +137,10 @@ fn generate(session: &mut Session, random: &mut Random, count: &Count) {
         },
         max_tokens: u32::try_from(1 + random.below(100)).expect("small"),
         grammar: (random.below(5) == 0).then(grammar),
-        speculate: match random.below(2) {
-            0 => Speculate::Off,
-            _ => Speculate::Lookup,
+        speculate: match random.below(4) {
+            0 | 1 => Speculate::Off,
+            2 => Speculate::Lookup,
+            _ => Speculate::Draft(draft.clone()),
         },
         ..Generate::default()
     };
@@ -129,6 +148,10 @@ fn generate(session: &mut Session, random: &mut Random, count: &Count) {
     let end = random.below(150);
     let way = random.below(3);
     let mut answer = session.answer(&how).expect("it begins");
+    if random.below(8) == 0 {
+        // Nobody listens for a while: the seat goes to others.
+        thread::sleep(Duration::from_millis(20));
+    }
     let (mut heard, mut ended) = (0, false);
     while let Some(piece) = answer.next().expect("it goes on") {
         heard += u64::from(!piece.text.is_empty());

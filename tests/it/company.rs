@@ -3,6 +3,7 @@
 
 use crate::common::{golden, has_gpu};
 use crate::fill::Random;
+use crate::scratch::Folder;
 use std::path::Path;
 use tabla::{
     DeviceChoice, Flow, Generate, Model, Options, Precision, Sampling, Session, Source, Speculate,
@@ -17,6 +18,8 @@ enum Deed {
     Truncate(usize),
     /// It went on as a copy of itself.
     Fork,
+    /// It went on as what came back from a file.
+    Load,
 }
 
 /// A session and its deeds.
@@ -142,6 +145,7 @@ fn generate(session: &mut Session, random: &mut Random, how: &Generate) -> u32 {
 /// So many deeds, at random.
 fn live(model: &Model, seed: usize, count: usize) -> Life {
     let mut random = Random::of(&format!("life {seed}"));
+    let folder = Folder::new("life");
     let mut session = Session::new(model.clone());
     let context = session.facts().context as usize;
     let vocab = session.facts().vocab;
@@ -151,7 +155,7 @@ fn live(model: &Model, seed: usize, count: usize) -> Life {
             session.tokens().len(),
             context.saturating_sub(session.tokens().len()),
         );
-        let deed = match below(&mut random, 8) {
+        let deed = match below(&mut random, 9) {
             0..3 if room > 0 => {
                 let prompt = prompt(&mut random, vocab, room);
                 session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
@@ -172,6 +176,12 @@ fn live(model: &Model, seed: usize, count: usize) -> Life {
             7 if length > 0 => {
                 session = session.fork();
                 Deed::Fork
+            }
+            8 if length > 0 => {
+                let path = folder.0.join("session");
+                session.save(&path).expect("it can be saved");
+                session = Session::load(model.clone(), &path).expect("it is whole");
+                Deed::Load
             }
             _ if room == 0 => {
                 session.truncate(1);
@@ -199,7 +209,7 @@ fn logits(session: &mut Session) -> Vec<f32> {
     logits
 }
 
-/// The same deeds, alone; a fork is nothing to one that forgets nothing.
+/// The same deeds, alone; forks and files are nothing to one that forgets nothing.
 fn live_alone(model: Model, deeds: &[Deed]) -> Session {
     let mut session = Session::new(model);
     for deed in deeds {
@@ -215,7 +225,7 @@ fn live_alone(model: Model, deeds: &[Deed]) -> Session {
                     .expect("it generates");
             }
             Deed::Truncate(keep) => session.truncate(*keep),
-            Deed::Fork => {}
+            Deed::Fork | Deed::Load => {}
         }
     }
     session

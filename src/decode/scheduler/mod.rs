@@ -6,6 +6,8 @@
 //! submitted before the one in front of it was read.
 
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use super::engine::Engine;
 use super::follow::Masks;

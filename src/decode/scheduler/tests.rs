@@ -1,0 +1,118 @@
+//! What a round is: which of the requests go through the device in it.
+
+use super::Scheduler;
+use crate::decode::Sampling;
+use crate::decode::cancel::Cancel;
+use crate::decode::engine::Engine;
+use crate::decode::generate::Chain;
+use crate::decode::inbox::Message;
+use crate::decode::mail::{Mail, News, UNREAD_MAX};
+use crate::decode::request::{IfBusy, Picking, Request, Wanted};
+use crate::decode::sequence::Sequence;
+use crate::load::{DeviceChoice, Options, Source, load};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CHUNK: u32 = 32;
+const CHUNKS: u32 = 7;
+const STEPPING: u32 = 3;
+const PROMPTS: u32 = 2;
+
+fn scheduler() -> Scheduler {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        threads: 1,
+        chunk_tokens: CHUNK,
+        sequences: STEPPING + PROMPTS,
+        ..Options::default()
+    };
+    let linked = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    Scheduler::new(Engine::new(linked))
+}
+
+/// A request of so many tokens that are unlike those of others, and what comes of it.
+fn request(session: u32, tokens: u32, picking: Option<Picking>) -> (Request, Arc<Mail>) {
+    let mail = Arc::new(Mail::new());
+    let first = 10 + session;
+    let mut sequence = Sequence::default();
+    sequence.give(&(first..first + tokens).collect::<Vec<_>>());
+    let request = Request {
+        session: session.into(),
+        sequence,
+        fed: 0,
+        picking,
+        wanted: Wanted::Nothing,
+        seat: 0,
+        picked: 0,
+        submitting: Duration::ZERO,
+        mail: Arc::clone(&mail),
+        cancel: Cancel::new(),
+        if_busy: IfBusy::Wait,
+        ended: false,
+    };
+    (request, mail)
+}
+
+/// Tokens that all requests of some sessions have in the cache.
+fn fed(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
+    let sessions = sessions.start.into()..sessions.end.into();
+    let requests = scheduler.requests.iter();
+    let mut fed: Vec<_> = requests
+        .filter(|request| sessions.contains(&request.session))
+        .map(|request| (request.session, request.fed))
+        .collect();
+    fed.sort_unstable();
+    fed.into_iter().map(|(_, fed)| fed).collect()
+}
+
+/// Between two steps of those that go on lies one chunk of those that are fed, whoever's it is, and
+/// they are fed in turns.
+#[test]
+fn prompts_hold_the_others_up_for_one_chunk() {
+    let mut scheduler = scheduler();
+    let picking = || Picking {
+        limit: 1000,
+        chain: Chain::new(0, 64),
+        ..Picking::one(&Sampling::GREEDY)
+    };
+    let mut mails = Vec::new();
+    for session in 0..STEPPING {
+        let (request, mail) = request(session, 4, Some(picking()));
+        scheduler.take(Message::Start(request));
+        mails.push(mail);
+    }
+    while scheduler.ready.len() < STEPPING as usize {
+        assert!(scheduler.round());
+    }
+    let prompts = STEPPING..STEPPING + PROMPTS;
+    for session in prompts.clone() {
+        let (request, _) = request(session, CHUNKS * CHUNK, None);
+        scheduler.take(Message::Start(request));
+    }
+    let mut wanted = [0; PROMPTS as usize];
+    let turns = (0..CHUNKS).flat_map(|_| 0..PROMPTS as usize);
+    for turn in turns {
+        for mail in &mails {
+            // Their sessions take what comes.
+            while mail.room() < UNREAD_MAX {
+                assert!(matches!(mail.next(None), News::Picked(..)));
+            }
+        }
+        let before = fed(&scheduler, 0..STEPPING);
+        assert!(scheduler.round());
+        let after = fed(&scheduler, 0..STEPPING);
+        let steps = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| after - before);
+        assert!(steps.eq([1; STEPPING as usize]), "prompts at {wanted:?}");
+        wanted[turn] += CHUNK as usize;
+        // Who is through has ended.
+        let left = wanted
+            .iter()
+            .filter(|fed| **fed < (CHUNKS * CHUNK) as usize);
+        assert!(fed(&scheduler, prompts.clone()).iter().eq(left));
+    }
+    assert_eq!(wanted, [(CHUNKS * CHUNK) as usize; PROMPTS as usize]);
+}
