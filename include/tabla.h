@@ -8,27 +8,31 @@
  *     calling thread, and valid until the next call on that thread.
  *  2. A failed call has no effect on your memory: results are written only on success. The one
  *     exception is the room for logits and embeddings, which holds anything after a failure.
- *  3. A handle is a number that the library looks up. NULL, a freed one, or one that was never given
- *     out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same error.
- *  4. A model serves one call at a time, from any thread. A second call at the same time, or a call
- *     from inside one of the model's own callbacks, is TABLA_ERROR_STATE, never a wait.
- *     tabla_encode(), tabla_decode(), tabla_apply_chat_template(), tabla_encode_chat() and
- *     tabla_model_info() may be called at any time. So may tabla_cancel() and tabla_free_model(),
- *     from any thread and from callbacks: the call that is inside ends early, and the memory goes
- *     when it has ended.
- *  5. Callbacks run on the thread of the call, during the call. They must return: no exception and
- *     no longjmp may leave one.
- *  6. A struct of options begins with its own size in bytes. A shorter one (of an older program) leaves
- *     the rest at its defaults; in a longer one (of a newer program) the rest must be zero. Numbers
- *     that stand for a choice are checked.
- *  7. A panic inside the library is TABLA_ERROR_PANIC. Its model is unusable from then on
- *     (TABLA_ERROR_STATE) and can be freed.
- *  8. After a fork(), every call of the child returns TABLA_ERROR_STATE if the parent had loaded a
- *     model, and the parent goes on.
- *  9. What the library allocates is freed by tabla_free_model() alone; nothing is to be given to
- *     free(). Strings that functions return belong to the library.
- * 10. The library prints nothing, installs no signal handler and never ends the process. It exports
- *     only names that begin with tabla_.
+ *  3. A handle is a number that the library looks up. NULL, a freed one, one of another kind, or one that
+ *     was never given out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same
+ *     error. Handles are freed in any order: what one needs of another stays.
+ *  4. A model is shared by any number of sessions and threads. A session serves one call at a time, from
+ *     any thread: a second one at the same time is TABLA_ERROR_BUSY, and one from inside one of its own
+ *     callbacks TABLA_ERROR_REENTRANT, never a wait. So it is with the sequence that a model has of its
+ *     own, on which tabla_generate() and the other short functions work. What only reads a model (its
+ *     facts, its tokenizer, its chat templates) may be called at any time. So may cancelling and
+ *     freeing, from any thread and from callbacks: the call that is inside ends early, and the memory
+ *     goes when it has ended.
+ *  5. Callbacks run on the thread of the call, during the call; that for the log runs on any thread. They
+ *     must return: no exception and no longjmp may leave one.
+ *  6. A struct whose first field is struct_size has it set to its own size before every call. A shorter
+ *     one (of an older program) leaves the rest at its defaults, or unwritten; in a longer one (of a
+ *     newer program) the rest must be zero, or becomes zero. Numbers that stand for a choice are checked.
+ *  7. A panic inside the library is TABLA_ERROR_PANIC. Its session is TABLA_ERROR_POISONED from then on,
+ *     or all of its model's where the model was at work, and can be freed.
+ *  8. After a fork(), every call of the child is TABLA_ERROR_FORKED if the parent had loaded a model,
+ *     and the parent goes on.
+ *  9. What the library allocates goes with its handle; nothing is to be given to free(). Strings that
+ *     functions return belong to the library. Memory that cannot be had for what a caller asks for is
+ *     TABLA_ERROR_MEMORY.
+ * 10. The library prints nothing, installs no signal handler and never ends the process; what it has to
+ *     say beside its results goes to tabla_set_log_callback(). It exports only names that begin with
+ *     tabla_.
  *
  * Strings are UTF-8, paths are bytes of the file system, and both end with a NUL unless a length
  * stands beside them. docs/ABI.md has the reasons and the register of codes.
@@ -42,6 +46,27 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/** The answer goes on: `TablaPiece.finish`. */
+#define TABLA_FINISH_NONE -1
+
+/** Why an answer ended, a stop token, a stop string, the end of the grammar: `TablaStats.finish`. */
+#define TABLA_FINISH_STOP 0
+
+/** `max_tokens` were picked. */
+#define TABLA_FINISH_LENGTH 1
+
+/** The context is full. */
+#define TABLA_FINISH_CONTEXT 2
+
+/** The callback said so, or `tabla_session_end`. */
+#define TABLA_FINISH_CALLBACK 3
+
+/** Someone called `tabla_cancel` or `tabla_session_cancel`. */
+#define TABLA_FINISH_CANCELLED 4
+
+/** It failed: of a batch, where `TablaPiece.status` says why. */
+#define TABLA_FINISH_FAILED 5
 
 /** What the model's files say: `TablaEmbedOptions.pooling`. */
 #define TABLA_POOLING_MODEL 0
@@ -58,17 +83,32 @@
 /** The largest number of each column. */
 #define TABLA_POOLING_MAX 4
 
+/** No guesses are made at the next tokens: `TablaGenerateOptions.speculate`. */
+#define TABLA_SPECULATE_OFF 0
+
+/** What followed the last tokens when they stood in the sequence before (prompt lookup). */
+#define TABLA_SPECULATE_LOOKUP 1
+
+/** What the model of `TablaGenerateOptions.draft` picks. */
+#define TABLA_SPECULATE_DRAFT 2
+
+/** Any JSON object: `tabla_grammar_new`. */
+#define TABLA_GRAMMAR_JSON_OBJECT 0
+
+/** JSON that a JSON schema accepts. */
+#define TABLA_GRAMMAR_JSON_SCHEMA 1
+
+/** A text that a regular expression matches from its start to its end. */
+#define TABLA_GRAMMAR_REGEX 2
+
+/** A text of a grammar in Lark's syntax. */
+#define TABLA_GRAMMAR_LARK 3
+
+/** A text of a grammar in GBNF, the syntax of llama.cpp. */
+#define TABLA_GRAMMAR_GBNF 4
+
 /** The call did what it says. */
 #define TABLA_OK 0
-
-/** Version of this ABI: it changes when a program must be compiled again. */
-#define TABLA_ABI_VERSION 1
-
-/** Only the logits after the last token: `tabla_logits`. */
-#define TABLA_LOGITS_LAST 0
-
-/** The logits after every token of the sequence. */
-#define TABLA_LOGITS_ALL 1
 
 /** Where a model runs: `TablaLoadOptions.device`. */
 #define TABLA_DEVICE_AUTO 0
@@ -103,20 +143,44 @@
 /** Fewer still. */
 #define TABLA_HEAD_Q6_K 2
 
-/** Why a generation ended: `TablaStats.finish`. */
-#define TABLA_FINISH_STOP 0
+/** The KV cache is what the precision says: f16 or f32. `TablaLoadOptions.cache_type`. */
+#define TABLA_CACHE_DEFAULT 0
 
-/** `max_tokens` were picked. */
-#define TABLA_FINISH_LENGTH 1
+/** It is f16. */
+#define TABLA_CACHE_F16 1
 
-/** The context is full. */
-#define TABLA_FINISH_CONTEXT 2
+/** It is f32. */
+#define TABLA_CACHE_F32 2
 
-/** The callback said so. */
-#define TABLA_FINISH_CALLBACK 3
+/** It is `q8_0`, about half of f16. */
+#define TABLA_CACHE_Q8_0 3
 
-/** Someone called `tabla_cancel`. */
-#define TABLA_FINISH_CANCELLED 4
+/** Nothing that was computed stays behind a session: `TablaLoadOptions.prefix_bytes`. */
+#define TABLA_PREFIX_NONE UINT64_MAX
+
+/** Nothing: `tabla_set_log_callback`. */
+#define TABLA_LOG_OFF 0
+
+/** What went wrong and is told in no other way. */
+#define TABLA_LOG_ERROR 1
+
+/** What a user should know: something was left out, or guessed. */
+#define TABLA_LOG_WARN 2
+
+/** What was done. */
+#define TABLA_LOG_INFO 3
+
+/** How, for developers. */
+#define TABLA_LOG_DEBUG 4
+
+/** Version of this ABI: it changes when a program must be compiled again. */
+#define TABLA_ABI_VERSION 1
+
+/** Only the logits after the last token: `tabla_logits`. */
+#define TABLA_LOGITS_LAST 0
+
+/** The logits after every token of the sequence. */
+#define TABLA_LOGITS_ALL 1
 
 /** Adds the tokens that begin or end a text of this model: `tabla_encode`. */
 #define TABLA_ENCODE_ADD_SPECIAL 1
@@ -152,7 +216,10 @@ enum TablaError
     TABLA_ERROR_DEVICE_LOST = 10,
     /** The caller asked to stop. */
     TABLA_ERROR_CANCELLED = 11,
-    /** The call does not fit the state of the object: busy, re-entrant, poisoned, forked. */
+    /**
+     * The call does not fit the state of the object: an empty sequence, a full context, an answer
+     * that is under way.
+     */
     TABLA_ERROR_STATE = 12,
     /** A promise of the library itself does not hold. */
     TABLA_ERROR_INTERNAL = 13,
@@ -160,6 +227,14 @@ enum TablaError
     TABLA_ERROR_PANIC = 14,
     /** The handle is NULL, stale, of another type, or was freed. */
     TABLA_ERROR_HANDLE = 15,
+    /** Others have what the call needs; it may succeed later. */
+    TABLA_ERROR_BUSY = 16,
+    /** A callback calls the object that is calling it. */
+    TABLA_ERROR_REENTRANT = 17,
+    /** A panic left the object unusable; free it and make it anew. */
+    TABLA_ERROR_POISONED = 18,
+    /** The process is a fork of one that loaded a model. */
+    TABLA_ERROR_FORKED = 19,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -169,11 +244,191 @@ typedef int32_t TablaError;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-/** A loaded model. Opaque: its address is a number that only the library understands. */
+/** Answers to many prompts. Opaque. */
+typedef struct TablaBatch TablaBatch;
+
+/** A compiled grammar. Opaque. */
+typedef struct TablaGrammar TablaGrammar;
+
+/**
+ * A loaded model, with a session of its own. Opaque: its address is a number that only the library
+ * understands.
+ */
 typedef struct TablaModel TablaModel;
+
+/** A sequence on a model, with what was said and what comes next. Opaque. */
+typedef struct TablaSession TablaSession;
 
 /** What a call returns: 0, or one of the `TablaError` codes. */
 typedef int32_t TablaStatus;
+
+/** A number that is added to the logit of a token. */
+typedef struct TablaLogitBias {
+    /** The token. */
+    uint32_t token;
+    /** The number; minus infinity bans the token. */
+    float bias;
+} TablaLogitBias;
+
+/**
+ * How tokens are picked, and how many. `tabla_generate_options_init` fills in the defaults; where a
+ * sampler is off by default, its value says so. docs/sampling.md has the formulas and their order.
+ */
+typedef struct TablaGenerateOptions {
+    /** `sizeof(TablaGenerateOptions)`. */
+    uint32_t struct_size;
+    /** Tokens at most; 0 goes on until a stop token or a full context. */
+    uint32_t max_tokens;
+    /** Logits are divided by it; 0 takes the likeliest token. Default 0.8. */
+    float temperature;
+    /** Only the `top_k` likeliest tokens; 0: off. Default 40. */
+    uint32_t top_k;
+    /** Only the likeliest tokens that hold `top_p` of the probability; 1: off. Default 0.95. */
+    float top_p;
+    /** Only tokens at least `min_p` times as likely as the likeliest; 0: off. Default 0.05. */
+    float min_p;
+    /** Weakens tokens among the last `repeat_last`; 1: off. Default 1. */
+    float repeat_penalty;
+    /** How many tokens back the penalties reach, 1024 at most. Default 64. */
+    uint32_t repeat_last;
+    /** The same seed draws the same tokens. Default 0. */
+    uint64_t seed;
+    /** Tokens of one submission to the device; 0 adapts. Default 0. */
+    uint32_t chain;
+    /** Not 0: stop tokens are ordinary. Default 0. */
+    uint32_t ignore_stops;
+    /**
+     * Not 0: a full context does not end the generation; the older half of the sequence is
+     * forgotten, and the rest computed anew. Default 0.
+     */
+    uint32_t context_shift;
+    /** Tokens at the front that a context shift keeps, half of the context at most. Default 0. */
+    uint32_t keep;
+    /** So many tokens come before a stop token may. Default 0. */
+    uint32_t min_tokens;
+    /**
+     * So many of the likeliest tokens are told with each, 20 at most, and how likely each was; less
+     * than 0: nothing is. Default -1.
+     */
+    int32_t log_probs;
+    /** Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0: off. */
+    float frequency_penalty;
+    /** Taken off a token's logit once if it stands there. Default 0: off. */
+    float presence_penalty;
+    /** Only tokens of the most typical surprise that hold so much of the probability. Default 1: off. */
+    float typical_p;
+    /** Only logits within so many standard deviations of the largest. Default 0: off. */
+    float top_n_sigma;
+    /** How far the temperature goes down and up with the entropy. Default 0: it stays. */
+    float dynatemp_range;
+    /** The power of the entropy that it goes by. Default 1. */
+    float dynatemp_exponent;
+    /** How likely all but the last of the top choices are taken away (XTC). Default 0: off. */
+    float xtc_probability;
+    /** The probability from which on a token is a top choice. Default 0.1. */
+    float xtc_threshold;
+    /** What a token loses that goes on with a repetition (DRY). Default 0: off. */
+    float dry_multiplier;
+    /** By how much the loss grows with each token. Default 1.75. */
+    float dry_base;
+    /** Tokens of a repetition that cost nothing yet. Default 2. */
+    uint32_t dry_allowed_length;
+    /** How many tokens back DRY looks. Default: all. */
+    uint32_t dry_last;
+    /** The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. */
+    float mirostat_tau;
+    /** How fast Mirostat learns. Default 0.1. */
+    float mirostat_eta;
+    /** `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off. */
+    int32_t speculate;
+    /** Keep 0. */
+    uint32_t reserved;
+    /** A smaller model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; else NULL. */
+    const struct TablaModel *draft;
+    /** What the answer follows, or NULL. */
+    const struct TablaGrammar *grammar;
+    /** Texts that end the answer, 64 at most of 1024 bytes each. No part of one gets out. */
+    const char *const *stop;
+    /** How many there are. */
+    size_t stop_count;
+    /** Further tokens that end it. */
+    const uint32_t *stop_tokens;
+    /** How many there are. */
+    size_t stop_tokens_count;
+    /** What is added to logits, of 512 tokens at most. */
+    const struct TablaLogitBias *logit_bias;
+    /** How many there are. */
+    size_t logit_bias_count;
+    /** What repetitions end at for DRY; NULL takes the usual: line break, `:`, `"` and `*`. */
+    const char *const *dry_breakers;
+    /** How many there are. */
+    size_t dry_breakers_count;
+} TablaGenerateOptions;
+
+/**
+ * Hears of every token: its id and the text that it completes, which is empty while a character
+ * is incomplete. `text` ends with a NUL beyond `text_bytes` and is valid during the call.
+ * Return 0 to go on; anything else ends the generation.
+ */
+typedef int32_t (*TablaTokenCallback)(uint32_t token,
+                                      const char *text,
+                                      size_t text_bytes,
+                                      void *user_data);
+
+/** What a generation did. Set `struct_size` before the call. */
+typedef struct TablaStats {
+    /** `sizeof(TablaStats)`. */
+    uint32_t struct_size;
+    /** Tokens of the prompt. */
+    uint32_t prompt_tokens;
+    /** Milliseconds of the prompt. */
+    double prompt_ms;
+    /** Milliseconds of the tokens behind it. */
+    double tokens_ms;
+    /** Tokens that were picked. */
+    uint32_t tokens;
+    /** `TABLA_FINISH_STOP`, ... */
+    int32_t finish;
+    /** Guesses that were made at tokens. */
+    uint32_t guesses;
+    /** Those of them that were right. */
+    uint32_t guesses_right;
+} TablaStats;
+
+/** How likely the model held a token, before biases and samplers. */
+typedef struct TablaLogProb {
+    /** The token. */
+    uint32_t token;
+    /** The natural logarithm. */
+    float log_prob;
+} TablaLogProb;
+
+/**
+ * A piece of an answer: one token. Set `struct_size` before the call. What it points to is valid until
+ * the next call on the session.
+ */
+typedef struct TablaPiece {
+    /** `sizeof(TablaPiece)`. */
+    uint32_t struct_size;
+    /** The token. */
+    uint32_t token;
+    /** The text that it completes, which is empty while a character is incomplete; a NUL is behind it. */
+    const char *text;
+    /** Bytes of the text. */
+    size_t text_bytes;
+    /** `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here. */
+    int32_t finish;
+    /** How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it. */
+    float log_prob;
+    /** The likeliest tokens in its place, the likeliest first. */
+    const struct TablaLogProb *likeliest;
+    /** How many there are. */
+    size_t likeliest_count;
+    /** Of a batch: whose piece it is. */
+    uint32_t number;
+    /** Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0. */
+    TablaStatus status;
+} TablaPiece;
 
 /** How a conversation is rendered. Zeros are the defaults. */
 typedef struct TablaChatOptions {
@@ -252,67 +507,38 @@ typedef struct TablaLoadOptions {
     int32_t head_type;
     /** Not 0: a model that generates text yields embeddings too. Encoders always do. */
     uint32_t embeddings;
+    /**
+     * Sequences that go on together, each of `max_context` positions; 0 is 1. There may be more
+     * sessions than these: they wait for each other.
+     */
+    uint32_t sequences;
+    /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */
+    int32_t cache_type;
+    /** Tokens of a prompt that go through the model at once; 0 takes what suits the device. */
+    uint32_t chunk_tokens;
+    /**
+     * Not 0: a GPU's steps of one sequence go through the tables of several, by which guesses can
+     * be checked: `TablaGenerateOptions.speculate`. A CPU can always.
+     */
+    uint32_t wide_steps;
+    /**
+     * Bytes for what was computed for sequences that have gone, and serves whoever comes with the same
+     * beginning; 0 takes what the sequences leave, `TABLA_PREFIX_NONE` nothing.
+     */
+    uint64_t prefix_bytes;
+    /** The GPU, by a part of its name or its number; NULL takes the best one. */
+    const char *adapter;
+    /** A folder of tunings for GPUs, or NULL. */
+    const char *tuning_path;
+    /** A folder that keeps compiled kernels of GPUs for the next load, or NULL. */
+    const char *kernel_path;
 } TablaLoadOptions;
 
 /**
- * How the next token is picked: penalty, top-k, top-p, min-p, temperature, then a draw.
- * `tabla_generate_options_init` fills in the defaults.
+ * Hears of what the library says: `TABLA_LOG_ERROR`, ... and a line, which is valid during the call.
+ * It may be called from any thread, and from several at once.
  */
-typedef struct TablaGenerateOptions {
-    /** `sizeof(TablaGenerateOptions)`. */
-    uint32_t struct_size;
-    /** Tokens at most; 0 goes on until a stop token or a full context. */
-    uint32_t max_tokens;
-    /** Logits are divided by it; 0 takes the likeliest token. Default 0.8. */
-    float temperature;
-    /** Only the `top_k` likeliest tokens; 0: off. Default 40. */
-    uint32_t top_k;
-    /** Only the likeliest tokens that hold `top_p` of the probability; 1: off. Default 0.95. */
-    float top_p;
-    /** Only tokens at least `min_p` times as likely as the likeliest; 0: off. Default 0.05. */
-    float min_p;
-    /** Weakens tokens among the last `repeat_last`; 1: off. Default 1. */
-    float repeat_penalty;
-    /** How many tokens back the penalty reaches, 1024 at most. Default 64. */
-    uint32_t repeat_last;
-    /** The same seed draws the same tokens. Default 0. */
-    uint64_t seed;
-    /** Tokens of one submission to the device; 0 adapts. Default 0. */
-    uint32_t chain;
-    /** Not 0: stop tokens are ordinary. Default 0. */
-    uint32_t ignore_stops;
-    /**
-     * Not 0: a full context does not end the generation; the older half of the sequence is
-     * forgotten, and the rest computed anew. Default 0.
-     */
-    uint32_t context_shift;
-    /** Tokens at the front that a context shift keeps, half of the context at most. Default 0. */
-    uint32_t keep;
-} TablaGenerateOptions;
-
-/**
- * Hears of every token: its id and the text that it completes, which is empty while a character
- * is incomplete. `text` ends with a NUL beyond `text_bytes` and is valid during the call.
- * Return 0 to go on; anything else ends the generation.
- */
-typedef int32_t (*TablaTokenCallback)(uint32_t token,
-                                      const char *text,
-                                      size_t text_bytes,
-                                      void *user_data);
-
-/** What a generation did. */
-typedef struct TablaStats {
-    /** Tokens of the prompt. */
-    uint32_t prompt_tokens;
-    /** Tokens that were picked. */
-    uint32_t tokens;
-    /** Milliseconds of the prompt. */
-    double prompt_ms;
-    /** Milliseconds of the tokens behind it. */
-    double tokens_ms;
-    /** `TABLA_FINISH_STOP`, ... */
-    int32_t finish;
-} TablaStats;
+typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
 
 /** Facts about a model. Set `struct_size` before the call. */
 typedef struct TablaModelInfo {
@@ -353,6 +579,103 @@ typedef struct TablaModelInfo {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * `tabla_generate` of a session.
+ *
+ * As of `tabla_generate`.
+ */
+TablaStatus tabla_session_generate(struct TablaSession *session,
+                                   const char *prompt,
+                                   const struct TablaGenerateOptions *options,
+                                   TablaTokenCallback callback,
+                                   void *user_data,
+                                   struct TablaStats *stats);
+
+/**
+ * Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
+ * sequence, if there is one, runs it, and has the model go on while pieces are taken. NULL options are
+ * the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
+ * `_stats`, `_cancel` and `_free`.
+ *
+ * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
+ */
+TablaStatus tabla_session_begin(struct TablaSession *session,
+                                const char *prompt,
+                                const struct TablaGenerateOptions *options);
+
+/**
+ * Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
+ * the session is free for other calls. An error ends the answer, too.
+ *
+ * `piece` points to a struct that begins with its size.
+ */
+TablaStatus tabla_session_next(struct TablaSession *session,
+                               struct TablaPiece *piece);
+
+/**
+ * Ends the answer here: the tokens that were taken stay in the sequence, and none behind them. There
+ * need not be one.
+ */
+TablaStatus tabla_session_end(struct TablaSession *session);
+
+/**
+ * Writes what the answer that is under way has done so far, or what the last one did that was begun
+ * with `tabla_session_begin`.
+ *
+ * `stats` points to a struct that begins with its size.
+ */
+TablaStatus tabla_session_stats(const struct TablaSession *session, struct TablaStats *stats);
+
+/**
+ * An empty batch, or NULL with the reason in `tabla_last_error`. Its answers go on together, as many as
+ * the model has sequences; the others wait for their turn. One thread takes all of them with
+ * `tabla_batch_next`. A batch keeps its model.
+ */
+struct TablaBatch *tabla_batch_new(const struct TablaModel *model);
+
+/**
+ * Adds a prompt, as ids, and begins to answer it; it waits for nothing. `number` counts from 0. NULL
+ * options are the defaults.
+ *
+ * `tokens` points to `count` ids; `options` is NULL or points to a struct that begins with its size;
+ * `number` points to a size.
+ */
+TablaStatus tabla_batch_add(struct TablaBatch *batch,
+                            const uint32_t *tokens,
+                            size_t count,
+                            const struct TablaGenerateOptions *options,
+                            size_t *number);
+
+/**
+ * Waits for the next piece of any of the answers, which take turns: `TablaPiece.number` says of which.
+ * Behind its last one, an answer has a piece whose `finish` says why it ended. One that failed has
+ * `TABLA_FINISH_FAILED`, with the error's code in `status` and its message in `text`; the others go on.
+ *
+ * `piece` points to a struct that begins with its size.
+ */
+TablaStatus tabla_batch_next(struct TablaBatch *batch,
+                             struct TablaPiece *piece);
+
+/**
+ * Writes how many answers are under way.
+ *
+ * `count` points to a size.
+ */
+TablaStatus tabla_batch_pending(const struct TablaBatch *batch, size_t *count);
+
+/**
+ * Writes what the answer did whose end came last; the time of its prompt is part of the others'.
+ *
+ * `stats` points to a struct that begins with its size.
+ */
+TablaStatus tabla_batch_stats(const struct TablaBatch *batch, struct TablaStats *stats);
+
+/** Stops an answer, from any thread; one that has ended stays as it is. */
+TablaStatus tabla_batch_cancel(const struct TablaBatch *batch, size_t number);
+
+/** Frees a batch; its answers are cancelled. */
+TablaStatus tabla_batch_free(struct TablaBatch *batch);
 
 /**
  * Renders a conversation with the model's chat template. `messages` is a JSON array of messages
@@ -402,6 +725,40 @@ TablaStatus tabla_embed(struct TablaModel *model,
                         size_t *count);
 
 /**
+ * `tabla_embed` of a session, whose sequence stays as it is.
+ *
+ * As of `tabla_embed`.
+ */
+TablaStatus tabla_session_embed(struct TablaSession *session,
+                                const char *const *texts,
+                                size_t texts_count,
+                                const struct TablaEmbedOptions *options,
+                                float *out,
+                                size_t capacity,
+                                size_t *count);
+
+/**
+ * Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.
+ *
+ * `options` points to `size` bytes.
+ */
+TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
+
+/**
+ * Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
+ * `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
+ * Any number of answers follow it at once: `TablaGenerateOptions.grammar`.
+ *
+ * `text` is NULL or a C string.
+ */
+struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
+                                       int32_t kind,
+                                       const char *text);
+
+/** Frees a grammar. Answers that follow it go on. */
+TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
+
+/**
  * The text of the last error of this thread, valid until its next call into the library.
  * Empty if there was none.
  */
@@ -424,14 +781,30 @@ struct TablaModel *tabla_load_model(const char *path, const char *shader_path, i
  * Loads a model with options, or returns NULL and leaves the reason in `tabla_last_error`.
  * NULL options are the defaults.
  *
- * `path` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
+ * `path` is NULL or a C string; `options` is NULL or points to a struct that begins with its size, and
+ * whose pointers are NULL or C strings.
  */
-struct TablaModel *tabla_load_model_with(const char *path, const struct TablaLoadOptions *options);
+struct TablaModel *tabla_load_model_with(const char *path,
+                                         const struct TablaLoadOptions *options);
 
-/** Frees a model. A call that is inside it is cancelled and ends first. NULL is an error. */
+/**
+ * Has a function hear of everything up to a level, of all models, in the place of the one before it.
+ * NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
+ * any more.
+ *
+ * `callback` is NULL or a function that any thread may call with `user_data`.
+ */
+TablaStatus tabla_set_log_callback(int32_t level,
+                                   TablaLogCallback callback,
+                                   void *user_data);
+
+/**
+ * Frees a model. A call that is inside it is cancelled and ends first; its memory goes with the last
+ * session. NULL is an error.
+ */
 TablaStatus tabla_free_model(struct TablaModel *model);
 
-/** Stops what a model does, from any thread. */
+/** Stops what a model does with its own sequence, from any thread. */
 TablaStatus tabla_cancel(const struct TablaModel *model);
 
 /** Forgets the sequence of a model. */
@@ -445,7 +818,8 @@ TablaStatus tabla_reset(struct TablaModel *model);
 TablaStatus tabla_prefill(struct TablaModel *model, const uint32_t *tokens, size_t count);
 
 /**
- * Picks the next token, appends it to the sequence and writes it to `token`.
+ * Picks the next token, appends it to the sequence and writes it to `token`. Of the options it takes
+ * those of sampling.
  *
  * `options` is NULL or points to a struct that begins with its size; `token` points to room for
  * an id.
@@ -459,7 +833,7 @@ TablaStatus tabla_step(struct TablaModel *model,
  * With an empty or NULL prompt it goes on from the sequence as it is. `stats` may be NULL.
  *
  * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its
- * size; `stats` is NULL or points to a `TablaStats`.
+ * size; `stats` is NULL or points to one that does.
  */
 TablaStatus tabla_generate(struct TablaModel *model,
                            const char *prompt,
@@ -489,18 +863,121 @@ TablaStatus tabla_logits(struct TablaModel *model,
  */
 TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
 
-/**
- * Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.
- *
- * `options` points to `size` bytes.
- */
-TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
-
 /** The version of the library, for example `0.1.0`. */
 const char *tabla_version(void);
 
 /** The version of this ABI: compare it with `TABLA_ABI_VERSION` of the header. */
 uint32_t tabla_abi_version(void);
+
+/**
+ * Writes the natural logarithm of how likely each token from the `from`th on is, given all in front of
+ * it: `tokens_count - from` numbers. The first token has nothing in front of it, so that `from` is 1 at
+ * least. The session's own sequence stays as it is. With `out` NULL only `count` is written.
+ *
+ * `tokens` points to `tokens_count` ids; `out` is NULL or points to room for `capacity` floats; `count`
+ * points to a size.
+ */
+TablaStatus tabla_session_score(struct TablaSession *session,
+                                const uint32_t *tokens,
+                                size_t tokens_count,
+                                size_t from,
+                                float *out,
+                                size_t capacity,
+                                size_t *count);
+
+/**
+ * Writes how well each document answers a query, from 0 to 1, for models that were trained to rank by
+ * "yes" and "no". `instruction` says what answers it; NULL takes the usual one. The session's own
+ * sequence stays as it is. With `out` NULL only `count` is written.
+ *
+ * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C strings;
+ * `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+ */
+TablaStatus tabla_session_rerank(struct TablaSession *session,
+                                 const char *query,
+                                 const char *instruction,
+                                 const char *const *documents,
+                                 size_t documents_count,
+                                 float *out,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * A session with an empty sequence, or NULL with the reason in `tabla_last_error`. Sessions of a model
+ * go on together, as many as it has sequences, from as many threads; the others wait. A session keeps
+ * its model: free them in any order.
+ */
+struct TablaSession *tabla_session_new(const struct TablaModel *model);
+
+/**
+ * A session with the same sequence, or NULL with the reason in `tabla_last_error`. Nothing is
+ * computed again for it.
+ */
+struct TablaSession *tabla_session_fork(struct TablaSession *session);
+
+/**
+ * Writes a session to a file, with what was computed for it. The file is there when it is whole.
+ *
+ * `path` is a C string.
+ */
+TablaStatus tabla_session_save(struct TablaSession *session, const char *path);
+
+/**
+ * A session that goes on as the one did that `tabla_session_save` wrote, or NULL with the reason in
+ * `tabla_last_error`. The file is held to the model and checked whole before anything is taken from it.
+ *
+ * `path` is a C string.
+ */
+struct TablaSession *tabla_session_load(const struct TablaModel *model,
+                                        const char *path);
+
+/** Frees a session. A call that is inside it is cancelled and ends first. */
+TablaStatus tabla_session_free(struct TablaSession *session);
+
+/** Stops what a session does, from any thread. */
+TablaStatus tabla_session_cancel(const struct TablaSession *session);
+
+/** Forgets what stands behind the first `keep` tokens of the sequence; 0 forgets all. */
+TablaStatus tabla_session_truncate(struct TablaSession *session, size_t keep);
+
+/**
+ * Writes the tokens of the sequence, given and picked. With `tokens` NULL only `count` is written.
+ *
+ * `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+ */
+TablaStatus tabla_session_tokens(const struct TablaSession *session,
+                                 uint32_t *tokens,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * `tabla_prefill` of a session.
+ *
+ * `tokens` points to `count` ids.
+ */
+TablaStatus tabla_session_prefill(struct TablaSession *session,
+                                  const uint32_t *tokens,
+                                  size_t count);
+
+/**
+ * `tabla_step` of a session.
+ *
+ * As of `tabla_step`.
+ */
+TablaStatus tabla_session_step(struct TablaSession *session,
+                               const struct TablaGenerateOptions *options,
+                               uint32_t *token);
+
+/**
+ * `tabla_logits` of a session.
+ *
+ * As of `tabla_logits`.
+ */
+TablaStatus tabla_session_logits(struct TablaSession *session,
+                                 int32_t rows,
+                                 float *out,
+                                 size_t capacity,
+                                 size_t *count);
 
 /**
  * Encodes UTF-8 text to token ids. `flags` are `TABLA_ENCODE_*`, added up. With `tokens` NULL

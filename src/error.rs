@@ -29,7 +29,8 @@ pub enum ErrorKind {
     DeviceLost = 10,
     /// The caller asked to stop.
     Cancelled = 11,
-    /// The call does not fit the state of the object: busy, re-entrant, poisoned, forked.
+    /// The call does not fit the state of the object: an empty sequence, a full context, an answer
+    /// that is under way.
     State = 12,
     /// A promise of the library itself does not hold.
     Internal = 13,
@@ -37,6 +38,14 @@ pub enum ErrorKind {
     Panic = 14,
     /// The handle is NULL, stale, of another type, or was freed.
     Handle = 15,
+    /// Others have what the call needs; it may succeed later.
+    Busy = 16,
+    /// A callback calls the object that is calling it.
+    Reentrant = 17,
+    /// A panic left the object unusable; free it and make it anew.
+    Poisoned = 18,
+    /// The process is a fork of one that loaded a model.
+    Forked = 19,
 }
 
 /// An error: kind, message and, where there is one, the cause.

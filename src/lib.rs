@@ -34,8 +34,8 @@ mod model;
 mod output;
 
 pub use decode::{
-    Answer, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb, Model, Overflow, Piece,
-    Rerank, Sampling, Session, Speculate, Stats,
+    Answer, Batch, BatchEvent, BatchPiece, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb,
+    Model, Overflow, Piece, Rerank, Sampling, Session, Speculate, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};

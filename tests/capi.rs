@@ -1,10 +1,12 @@
-//! The C ABI as a C program sees it: `tests/capi/smoke.c` against the header and both libraries.
+//! The C ABI as a C program sees it: `tests/capi/smoke.c` against the header and both libraries, and
+//! random calls of several threads, `tests/capi/random.c`.
 //!
 //! Needs a C compiler; where there is none, or no valgrind, it says so and skips. With
 //! `TABLA_REQUIRE_VALGRIND=1` a missing valgrind fails. Only Linux is tried: the native libraries and
 //! the listing of exports are other ones elsewhere.
 #![cfg(target_os = "linux")]
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -13,19 +15,9 @@ const STRICT: &[&str] = &["-Wall", "-Wextra", "-pedantic", "-Werror"];
 /// What Rust's standard library needs beside the static library.
 const NATIVE: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
-/// Leaves the drivers of the machine out: what runs here is the CPU, and what leaks is ours.
-const NO_DRIVERS: (&str, &str) = ("VK_ICD_FILENAMES", "/dev/null");
-
 #[test]
 fn a_c_program_links_the_dynamic_library() {
-    smoke("dynamic", |libraries| {
-        let folder = libraries.display();
-        vec![
-            format!("-L{folder}"),
-            "-ltabla".to_string(),
-            format!("-Wl,-rpath,{folder}"),
-        ]
-    });
+    smoke("dynamic", dynamic);
 }
 
 #[test]
@@ -72,51 +64,97 @@ fn the_library_exports_what_it_should() {
     );
 }
 
-/// Compiles the program, runs it, and runs it under valgrind.
-fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
-    let Some(compiler) = tool("CC", "cc") else {
-        return skip("no C compiler: the C ABI is not tried");
+/// Calls of each thread that `random.c` makes here; `TABLA_CALLS` asks for more.
+const CALLS: &str = "250000";
+
+/// And under valgrind, where a call takes many times as long.
+const CALLS_UNDER_VALGRIND: &str = "2000";
+
+#[test]
+fn random_calls_harm_nothing() {
+    let Some(program) = compile("random", "c11", "random", &dynamic(&libraries())) else {
+        return;
     };
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
-    std::fs::create_dir_all(&scratch).expect("the target folder takes folders");
+    let calls = std::env::var("TABLA_CALLS").unwrap_or_else(|_| CALLS.to_string());
+    let out = run(on_cpu(Command::new(&program)).args([&calls, "1"]));
+    assert!(out.stderr.is_empty(), "{}", text(&out.stderr));
+    under_valgrind(&program, &[CALLS_UNDER_VALGRIND.as_ref(), "2".as_ref()]);
+}
+
+/// Compiles the program and runs it; that of the shared library once more under valgrind.
+fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
+    let Some(program) = compile("smoke", "c99", kind, &link(&libraries())) else {
+        return;
+    };
+    let scratch = program.parent().expect("it lies in a folder");
     let no_model = scratch.join("no-model.gguf");
     std::fs::write(&no_model, "This is no model.").expect("the target folder takes files");
-    let program = scratch.join("smoke");
-
-    let mut command = Command::new(compiler);
-    command.args(STRICT).args(["-std=c99", "-O1", "-g"]);
-    command.arg("-I").arg(root().join("include"));
-    command.arg(root().join("tests/capi/smoke.c"));
-    command.arg("-o").arg(&program);
-    run(command.args(link(&libraries())).args(NATIVE));
-
-    let arguments = [env!("CARGO_PKG_VERSION").as_ref(), no_model.as_os_str()];
-    // Cargo's own value may name a folder with an older build of the library.
-    let path = ("LD_LIBRARY_PATH", libraries());
-    let out = run(Command::new(&program)
-        .args(arguments)
-        .env(NO_DRIVERS.0, NO_DRIVERS.1)
-        .env(path.0, &path.1));
+    let saved = scratch.join("session");
+    let version = env!("CARGO_PKG_VERSION").as_ref();
+    let arguments = [version, no_model.as_os_str(), saved.as_os_str()];
+    let out = run(on_cpu(Command::new(&program)).args(arguments));
     assert!(
         text(&out.stdout).ends_with(" checks held, 0 failed\n") && out.stderr.is_empty(),
         "the library prints: {}{}",
         text(&out.stdout),
         text(&out.stderr)
     );
+    if kind == "dynamic" {
+        under_valgrind(&program, &arguments);
+    }
+}
 
+/// What links the shared library.
+fn dynamic(libraries: &Path) -> Vec<String> {
+    let folder = libraries.display();
+    vec![
+        format!("-L{folder}"),
+        "-ltabla".to_string(),
+        format!("-Wl,-rpath,{folder}"),
+    ]
+}
+
+/// Compiles a program of `tests/capi`, where there is a compiler.
+fn compile(name: &str, standard: &str, kind: &str, link: &[String]) -> Option<PathBuf> {
+    let Some(compiler) = tool("CC", "cc") else {
+        skip("no C compiler: the C ABI is not tried");
+        return None;
+    };
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
+    std::fs::create_dir_all(&scratch).expect("the target folder takes folders");
+    let program = scratch.join(name);
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(["-O1", "-g"]);
+    command.arg(format!("-std={standard}"));
+    command.arg("-I").arg(root().join("include"));
+    command.arg(root().join(format!("tests/capi/{name}.c")));
+    command.arg("-o").arg(&program);
+    run(command.args(link).args(NATIVE));
+    Some(program)
+}
+
+/// Leaves the drivers of the machine out: what runs here is the CPU, and what leaks is ours.
+fn on_cpu(mut command: Command) -> Command {
+    command.env("VK_ICD_FILENAMES", "/dev/null");
+    // Cargo's own value may name a folder with an older build of the library.
+    command.env("LD_LIBRARY_PATH", libraries());
+    command
+}
+
+/// Runs a program where every access to memory is looked at, and what is lost at the end.
+fn under_valgrind(program: &Path, arguments: &[&OsStr]) {
     let Some(valgrind) = tool("VALGRIND", "valgrind") else {
         let required = std::env::var_os("TABLA_REQUIRE_VALGRIND").is_some_and(|v| v == "1");
         assert!(!required, "valgrind is required and not there");
         return skip("no valgrind: leaks and bad memory accesses are not looked for");
     };
-    let mut command = Command::new(valgrind);
+    let mut command = on_cpu(Command::new(valgrind));
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
     command.args([
         "--errors-for-leak-kinds=definite,indirect",
         "--show-leak-kinds=definite",
     ]);
-    command.arg(&program).args(arguments);
-    run(command.env(NO_DRIVERS.0, NO_DRIVERS.1).env(path.0, &path.1));
+    run(command.arg(program).args(arguments));
 }
 
 /// The folder of `libtabla.so` and `libtabla.a`: cargo makes them beside this test.

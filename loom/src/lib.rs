@@ -2,6 +2,8 @@
 //! each test runs in every order that the threads can have.
 #![cfg(test)]
 
+#[path = "../../src/decode/bell.rs"]
+mod bell;
 #[path = "../../src/decode/cancel.rs"]
 mod cancel;
 #[path = "../../src/decode/inbox.rs"]
@@ -39,6 +41,7 @@ mod exec {
     }
 }
 
+use bell::Bell;
 use cancel::Cancel;
 use inbox::{Found, Inbox, Message, Patience};
 use loom::thread;
@@ -61,7 +64,7 @@ fn picked(mail: &Mail) -> Vec<u32> {
 #[test]
 fn every_token_comes_before_the_end() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new());
+        let mail = Arc::new(Mail::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -79,7 +82,7 @@ fn every_token_comes_before_the_end() {
 #[test]
 fn who_waits_for_progress_hears_of_the_last() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new());
+        let mail = Arc::new(Mail::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -101,7 +104,7 @@ fn who_waits_for_progress_hears_of_the_last() {
 #[test]
 fn who_has_enough_gets_the_end() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new());
+        let mail = Arc::new(Mail::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -122,10 +125,38 @@ fn who_has_enough_gets_the_end() {
 }
 
 #[test]
+fn who_waits_for_two_hears_of_both() {
+    loom::model(|| {
+        let bell = Arc::new(Bell::new());
+        let mails = [(); 2].map(|()| Arc::new(Mail::new(Some(Arc::clone(&bell)))));
+        let model = thread::spawn({
+            let mails = mails.clone();
+            move || {
+                mails[1].pick(&[7], None);
+                mails[0].end(End);
+                mails[1].end(End);
+            }
+        });
+        let (mut ended, mut picked) = (0, 0);
+        while ended < 2 {
+            let rings = bell.rings();
+            match mails.iter().find_map(|mail| mail.try_next()) {
+                Some(News::End(_)) => ended += 1,
+                Some(News::Picked(7, _)) => picked += 1,
+                Some(other) => panic!("nobody sent {other:?}"),
+                None => bell.wait(rings),
+            }
+        }
+        assert_eq!(picked, 1);
+        model.join().expect("it ends");
+    });
+}
+
+#[test]
 fn whatever_is_sent_ends() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
-        let mails = [(); 2].map(|()| Arc::new(Mail::new()));
+        let mails = [(); 2].map(|()| Arc::new(Mail::new(None)));
         let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
         let sender = thread::spawn({
             let (inbox, message) = (Arc::clone(&inbox), message(0));
@@ -151,7 +182,7 @@ fn whatever_is_sent_ends() {
 fn who_sleeps_for_a_while_finds_what_came() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
-        let mail = Arc::new(Mail::new());
+        let mail = Arc::new(Mail::new(None));
         let sender = thread::spawn({
             let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
             move || inbox.send(Message::Start(Request(mail)))

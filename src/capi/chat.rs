@@ -2,10 +2,9 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::handles::{self, TablaModel};
-use super::model::{out_of, text_of};
-use super::options::read_sized;
-use super::text::copy_out;
+use super::handles::resolve;
+use super::model::TablaModel;
+use super::pointers::{copy_out, out_of, read_sized, text_of};
 use crate::error::{Result, bail};
 use crate::text::{ChatTemplate, Choice, Conversation, Tokenizer};
 use serde_json::{Map, Value};
@@ -139,10 +138,10 @@ unsafe fn with_chat<T>(
         template: Some(template).filter(|template| !template.is_empty()),
         tools: !conversation.tools.is_empty(),
     };
-    handles::read_chat(model, |templates, tokenizer| {
-        let template = templates.choose(&choice, tokenizer)?;
-        call(&template, &conversation, tokenizer)
-    })
+    let model = resolve(model)?;
+    let tokenizer = model.model().tokenizer();
+    let template = model.model().chat_templates().choose(&choice, tokenizer)?;
+    call(&template, &conversation, tokenizer)
 }
 
 /// JSON of C; null for an empty text.

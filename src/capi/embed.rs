@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::handles::{self, TablaModel};
-use super::model::{out_of, slice_of, text_of};
-use super::options::read_sized;
+use super::model::TablaModel;
+use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of};
+use super::session::{Sequenced, TablaSession, with};
 use crate::decode::Embed;
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Pooling;
 use std::ffi::c_char;
 
@@ -54,21 +54,15 @@ impl TablaEmbedOptions {
         reserved: 0,
         prompt: std::ptr::null(),
     };
-
-    fn pooling(&self) -> Result<Option<Pooling>> {
-        Ok(Some(match self.pooling {
-            TABLA_POOLING_MODEL => return Ok(None),
-            TABLA_POOLING_MEAN => Pooling::Mean,
-            TABLA_POOLING_CLS => Pooling::Cls,
-            TABLA_POOLING_LAST => Pooling::Last,
-            TABLA_POOLING_MAX => Pooling::Max,
-            other => bail!(
-                Argument,
-                "pooling {other} is none of 0 (model), 1 (mean), 2 (cls), 3 (last), 4 (max)"
-            ),
-        }))
-    }
 }
+
+const POOLINGS: [Choice<Option<Pooling>>; 5] = [
+    (TABLA_POOLING_MODEL, "model", None),
+    (TABLA_POOLING_MEAN, "mean", Some(Pooling::Mean)),
+    (TABLA_POOLING_CLS, "cls", Some(Pooling::Cls)),
+    (TABLA_POOLING_LAST, "last", Some(Pooling::Last)),
+    (TABLA_POOLING_MAX, "max", Some(Pooling::Max)),
+];
 
 /// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
 /// been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
@@ -91,45 +85,84 @@ pub unsafe extern "C" fn tabla_embed(
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: the caller's promise.
-        let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
+        let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
+        let floats = Floats {
+            out,
+            capacity,
+            count,
+        };
         // SAFETY: the caller's promise.
-        let count = unsafe { out_of(count, "count") }?;
+        unsafe { embed(model, texts, options, floats) }
+    })
+}
+
+/// `tabla_embed` of a session, whose sequence stays as it is.
+///
+/// # Safety
+///
+/// As of `tabla_embed`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_session_embed(
+    session: *mut TablaSession,
+    texts: *const *const c_char,
+    texts_count: usize,
+    options: *const TablaEmbedOptions,
+    out: *mut f32,
+    capacity: usize,
+    count: *mut usize,
+) -> TablaStatus {
+    guard(|| {
         // SAFETY: the caller's promise.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let prompt = if options.prompt.is_null() {
-            None
-        } else {
-            // SAFETY: the caller's promise.
-            Some(unsafe { text_of(options.prompt) }?)
+        let floats = Floats {
+            out,
+            capacity,
+            count,
         };
-        let how = Embed {
-            pooling: options.pooling()?,
-            dimensions: options.dimensions,
-            normalize: (options.normalize != 0).then_some(options.normalize > 0),
-            prompt,
-            truncate: options.truncate != 0,
-        };
-        *count = handles::with(model, |session| {
-            let dim = session.embedding_dim(&how)?;
-            let needed = texts.len().checked_mul(dim);
-            let needed = needed.ok_or_else(|| {
-                let message = format_args!("{} texts are too many", texts.len());
-                Error::new(ErrorKind::TooLarge, message)
-            })?;
-            if out.is_null() {
-                return Ok(needed);
-            }
-            if capacity < needed {
-                bail!(TooLarge, "{needed} numbers do not fit room for {capacity}");
-            }
+        // SAFETY: the caller's promise.
+        unsafe { embed(session, texts, options, floats) }
+    })
+}
+
+/// Writes embeddings.
+///
+/// # Safety
+///
+/// As of `tabla_embed`.
+unsafe fn embed<H: Sequenced>(
+    handle: *const H,
+    texts: &[*const c_char],
+    options: *const TablaEmbedOptions,
+    out: Floats,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
+    let prompt = if options.prompt.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        Some(unsafe { text_of(options.prompt) }?)
+    };
+    let how = Embed {
+        pooling: choose("pooling", options.pooling, &POOLINGS)?,
+        dimensions: options.dimensions,
+        normalize: (options.normalize != 0).then_some(options.normalize > 0),
+        prompt,
+        truncate: options.truncate != 0,
+    };
+    with(handle, |session| {
+        let dim = session.embedding_dim(&how)?;
+        let needed = texts.len().checked_mul(dim).ok_or_else(|| {
+            let message = format_args!("{} texts are too many", texts.len());
+            Error::new(ErrorKind::TooLarge, message)
+        })?;
+        let fill = |room: &mut [f32]| {
             // SAFETY: the caller's promise.
             let texts = texts.iter().map(|text| unsafe { text_of(*text) });
             let texts = texts.collect::<Result<Vec<&str>>>()?;
-            // SAFETY: the caller's room holds `capacity`, which is enough.
-            let out = unsafe { std::slice::from_raw_parts_mut(out, needed) };
-            session.embed(&texts, &how, out, &mut |_, _| {})?;
-            Ok(needed)
-        })?;
-        Ok(())
+            session.embed(&texts, &how, room, &mut |_, _| {})
+        };
+        // SAFETY: the caller's promise.
+        unsafe { out.write(needed, fill) }
     })
 }

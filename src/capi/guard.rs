@@ -49,7 +49,7 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
     let out = catch_unwind(AssertUnwindSafe(|| {
         if FORKED.load(Ordering::Relaxed) {
             bail!(
-                State,
+                Forked,
                 "this process is a fork of one that loaded a model; only a process started anew can load one"
             );
         }

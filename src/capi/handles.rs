@@ -1,61 +1,80 @@
 //! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
 
-use crate::decode::{Cancel, Model, Session};
+use super::batch::TablaBatch;
+use super::grammar::TablaGrammar;
+use super::model::TablaModel;
+use super::session::TablaSession;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::model::Facts;
-use crate::text::{ChatTemplates, Tokenizer};
-use parking_lot::Mutex;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ThreadId;
 
-/// A loaded model. Opaque: its address is a number that only the library understands.
-pub struct TablaModel {
-    session: Mutex<Session>,
-    /// What can be asked while the session is busy.
-    model: Model,
-    /// Who is inside a call, so that a callback's call is told from another thread's.
-    inside: Mutex<Option<ThreadId>>,
-    cancel: Cancel,
-    poisoned: AtomicBool,
+/// What a handle stands for.
+#[derive(Clone)]
+pub(super) enum Object {
+    Model(Arc<TablaModel>),
+    Session(Arc<TablaSession>),
+    Batch(Arc<TablaBatch>),
+    Grammar(Arc<TablaGrammar>),
 }
 
-impl TablaModel {
-    /// Refuses a model that a panic left in an unknown state.
-    fn check_sound(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Acquire) {
-            bail!(
-                State,
-                "a call on this model panicked; free it and load it again"
-            );
+impl Object {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Model(_) => TablaModel::NAME,
+            Self::Session(_) => TablaSession::NAME,
+            Self::Batch(_) => TablaBatch::NAME,
+            Self::Grammar(_) => TablaGrammar::NAME,
         }
-        Ok(())
     }
+}
+
+/// What has handles.
+pub(super) trait Handled: Sized {
+    /// What messages call it.
+    const NAME: &'static str;
+
+    /// It as one of all.
+    fn object(this: Arc<Self>) -> Object;
+
+    /// It, where the object is one.
+    fn of(object: &Object) -> Option<&Arc<Self>>;
+
+    /// Has whatever is at work with it end: its handle is gone.
+    fn close(&self) {}
 }
 
 /// A place in the table; `generation` counts how often it was emptied.
 struct Entry {
     generation: usize,
-    model: Option<Arc<TablaModel>>,
+    object: Option<Object>,
 }
 
-static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+/// Every object that C has a handle of.
+struct Table {
+    entries: Vec<Entry>,
+    /// Empty places.
+    free: Vec<usize>,
+}
+
+static TABLE: RwLock<Table> = RwLock::new(Table {
+    entries: Vec::new(),
+    free: Vec::new(),
+});
 
 /// Bits of a handle that are the index; above them stands the generation, below a mark, which
 /// keeps a handle from being NULL and makes it odd, as no real pointer to an object is.
-const INDEX_BITS: u32 = 16;
+const INDEX_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
 const MARK: usize = 1;
 
 /// Generations that a handle has bits for. A place that had them all is not given out again.
 const GENERATIONS: usize = usize::MAX >> (INDEX_BITS + 1);
 
-fn encode(index: usize, generation: usize) -> *mut TablaModel {
+fn encode<T>(index: usize, generation: usize) -> *mut T {
     let bits = (generation << INDEX_BITS | index) << 1 | MARK;
     std::ptr::without_provenance_mut(bits)
 }
 
-fn decode(handle: *const TablaModel) -> Option<(usize, usize)> {
+fn decode<T>(handle: *const T) -> Option<(usize, usize)> {
     let bits = handle.addr();
     let marked = bits & MARK == MARK;
     marked.then_some((
@@ -64,156 +83,110 @@ fn decode(handle: *const TablaModel) -> Option<(usize, usize)> {
     ))
 }
 
-/// Gives a session a handle.
-pub(super) fn insert(session: Session) -> Result<*mut TablaModel> {
-    let cancel = session.canceller();
-    let model = Arc::new(TablaModel {
-        model: session.model().clone(),
-        session: Mutex::new(session),
-        inside: Mutex::new(None),
-        cancel,
-        poisoned: AtomicBool::new(false),
-    });
-    let mut table = TABLE.lock();
-    let index = table
-        .iter()
-        .position(|e| e.model.is_none() && e.generation < GENERATIONS)
-        .unwrap_or(table.len());
-    if index >> INDEX_BITS != 0 {
-        bail!(TooLarge, "{index} models are loaded, which is the limit");
-    }
-    if index == table.len() {
-        table.push(Entry {
-            generation: 0,
-            model: None,
-        });
-    }
-    let entry = &mut table[index];
-    entry.model = Some(model);
+/// Gives an object a handle.
+///
+/// # Errors
+///
+/// `TooLarge` where there are too many, `Memory`.
+pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
+    let object = T::object(Arc::new(object));
+    let mut table = TABLE.write();
+    let Table { entries, free } = &mut *table;
+    let index = match free.pop() {
+        Some(index) => index,
+        None => {
+            let count = entries.len();
+            if count >> INDEX_BITS != 0 {
+                bail!(TooLarge, "{count} handles are in use, which is the limit");
+            }
+            let failed = |e| {
+                let message = "room for a handle cannot be had";
+                Error::new(ErrorKind::Memory, message).caused_by(e)
+            };
+            entries.try_reserve(1).map_err(failed)?;
+            // Every place can be freed without more memory.
+            let missing = entries.len() + 1 - free.len();
+            free.try_reserve(missing).map_err(failed)?;
+            entries.push(Entry {
+                generation: 0,
+                object: None,
+            });
+            count
+        }
+    };
+    let entry = &mut entries[index];
+    entry.object = Some(object);
     Ok(encode(index, entry.generation))
 }
 
-/// The model of a handle.
-fn resolve(handle: *const TablaModel) -> Result<Arc<TablaModel>> {
+/// What a handle stands for.
+///
+/// # Errors
+///
+/// `Handle` where it stands for nothing, or for something else than a `T`.
+pub(super) fn resolve<T: Handled>(handle: *const T) -> Result<Arc<T>> {
+    let name = T::NAME;
     if handle.is_null() {
-        bail!(Handle, "the model is NULL");
+        bail!(Handle, "the {name} is NULL");
     }
-    let table = TABLE.lock();
-    let found = decode(handle)
-        .and_then(|(index, generation)| table.get(index).map(|e| (e, generation)))
-        .filter(|(entry, generation)| entry.generation == *generation)
-        .and_then(|(entry, _)| entry.model.clone());
-    found.ok_or_else(|| Error::new(ErrorKind::Handle, "the model was freed or is no model"))
+    let table = TABLE.read();
+    let found = decode(handle).and_then(|(index, generation)| {
+        let entry = table.entries.get(index)?;
+        entry
+            .object
+            .as_ref()
+            .filter(|_| entry.generation == generation)
+    });
+    let Some(object) = found else {
+        bail!(Handle, "the {name} was freed or is no {name}");
+    };
+    match T::of(object) {
+        Some(object) => Ok(Arc::clone(object)),
+        None => bail!(Handle, "the {name} is a {}", object.name()),
+    }
 }
 
-/// Forgets a handle. A call that is inside the model ends first, on its own thread.
-pub(super) fn remove(handle: *const TablaModel) -> Result<()> {
-    let model = resolve(handle)?;
-    model.cancel.close();
-    let mut table = TABLE.lock();
-    let entry = decode(handle).and_then(|(index, _)| table.get_mut(index));
-    let Some(entry) = entry.filter(|e| e.model.as_ref().is_some_and(|m| Arc::ptr_eq(m, &model)))
-    else {
-        bail!(Handle, "the model was freed by another thread");
+/// Forgets a handle. A call that is inside the object ends first, on its own thread.
+///
+/// # Errors
+///
+/// As of [`resolve`].
+pub(super) fn remove<T: Handled>(handle: *const T) -> Result<()> {
+    let object = resolve(handle)?;
+    object.close();
+    let mut table = TABLE.write();
+    let Table { entries, free } = &mut *table;
+    let index = decode(handle).map(|(index, _)| index);
+    let entry = index.and_then(|index| Some((index, entries.get_mut(index)?)));
+    let same = |entry: &Entry| {
+        let found = entry.object.as_ref().and_then(T::of);
+        found.is_some_and(|found| Arc::ptr_eq(found, &object))
     };
-    entry.model = None;
+    let Some((index, entry)) = entry.filter(|(_, entry)| same(entry)) else {
+        bail!(Handle, "the {} was freed by another thread", T::NAME);
+    };
+    entry.object = None;
     entry.generation += 1;
+    if entry.generation < GENERATIONS {
+        free.push(index);
+    }
+    // What the object has goes without the lock.
     drop(table);
-    Ok(())
-}
-
-/// Runs a call on a model's session. One at a time: a second one is an error, not a wait.
-pub(super) fn with<T>(
-    handle: *const TablaModel,
-    call: impl FnOnce(&mut Session) -> Result<T>,
-) -> Result<T> {
-    let model = resolve(handle)?;
-    model.check_sound()?;
-    let Some(mut session) = model.session.try_lock() else {
-        if *model.inside.lock() == Some(std::thread::current().id()) {
-            bail!(State, "a callback calls the model that is calling it");
-        }
-        bail!(State, "the model is busy on another thread");
-    };
-    *model.inside.lock() = Some(std::thread::current().id());
-    // What came before this call was meant for another.
-    session.forget_cancel();
-    let out = catch_unwind(AssertUnwindSafe(|| call(&mut session)));
-    *model.inside.lock() = None;
-    out.unwrap_or_else(|panic| {
-        model.poisoned.store(true, Ordering::Release);
-        resume_unwind(panic)
-    })
-}
-
-/// Runs a call on what never changes of a model, whatever its session does meanwhile.
-pub(super) fn read<T>(
-    handle: *const TablaModel,
-    call: impl FnOnce(&Tokenizer, &Facts) -> Result<T>,
-) -> Result<T> {
-    let model = resolve(handle)?;
-    model.check_sound()?;
-    call(model.model.tokenizer(), model.model.facts())
-}
-
-/// Runs a call on the chat templates of a model and its tokenizer, whatever its session does.
-pub(super) fn read_chat<T>(
-    handle: *const TablaModel,
-    call: impl FnOnce(&ChatTemplates, &Tokenizer) -> Result<T>,
-) -> Result<T> {
-    let model = resolve(handle)?;
-    model.check_sound()?;
-    call(model.model.chat_templates(), model.model.tokenizer())
-}
-
-/// Stops what a model does, from any thread.
-pub(super) fn cancel(handle: *const TablaModel) -> Result<()> {
-    resolve(handle)?.cancel.cancel();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capi::guard::guard;
-    use crate::load::{DeviceChoice, Options, Source};
 
     #[test]
     fn handles_are_odd_and_come_back() {
         for (index, generation) in [(0, 0), (1, 0), (65535, 7), (3, 1 << 20)] {
-            let handle = encode(index, generation);
+            let handle: *mut TablaModel = encode(index, generation);
             assert_eq!(handle.addr() & 1, 1);
             assert_eq!(decode(handle), Some((index, generation)));
         }
-        assert!(decode(std::ptr::without_provenance(0x7f00_0000_1000)).is_none());
-    }
-
-    #[test]
-    fn a_panic_poisons_its_model_and_no_other() {
-        let load = || {
-            let options = Options {
-                device: DeviceChoice::Cpu,
-                context: 16,
-                ..Options::default()
-            };
-            let model = crate::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
-            insert(Session::new(model)).expect("there is room")
-        };
-        let (bad, good) = (load(), load());
-        let call = |handle| {
-            guard(|| {
-                with(handle, |session| {
-                    session.reset();
-                    Ok(())
-                })
-            })
-        };
-        let panics = || with(bad, |_| -> Result<()> { panic!("at once") });
-        assert_eq!(guard(panics), ErrorKind::Panic as i32);
-        assert_eq!(call(bad), ErrorKind::State as i32);
-        assert_eq!(call(good), 0);
-        assert_eq!(guard(|| remove(bad)), 0);
-        assert_eq!(guard(|| remove(good)), 0);
-        assert_eq!(call(bad), ErrorKind::Handle as i32);
+        let real: *const TablaModel = std::ptr::without_provenance(0x7f00_0000_1000);
+        assert!(decode(real).is_none());
     }
 }

@@ -5,12 +5,21 @@
 
 #![expect(unreachable_pub, reason = "exported to C, by symbol")]
 
+mod answer;
+mod batch;
 mod chat;
 mod embed;
+mod generate;
+mod grammar;
 mod guard;
 mod handles;
+mod load;
+mod log;
 mod model;
-mod options;
+mod pointers;
+mod score;
+mod session;
 #[cfg(all(test, feature = "gpu"))]
 mod tests;
 mod text;
+mod turn;

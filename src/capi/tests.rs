@@ -1,14 +1,15 @@
 //! A GPU that goes away in the middle of a generation, as a caller of the C ABI meets it.
 #![expect(unsafe_code, reason = "exported functions take pointers")]
 
+use super::answer::{TablaStats, TablaTokenCallback};
+use super::generate::TablaGenerateOptions;
 use super::guard::{TABLA_OK, tabla_last_error};
-use super::handles::{TablaModel, insert};
+use super::handles::insert;
 use super::model::{
-    TABLA_LOGITS_LAST, TablaTokenCallback, tabla_free_model, tabla_generate, tabla_logits,
-    tabla_prefill, tabla_reset, tabla_step,
+    TablaModel, tabla_free_model, tabla_generate, tabla_logits, tabla_prefill, tabla_reset,
+    tabla_step,
 };
-use super::options::{TablaGenerateOptions, TablaStats};
-use crate::decode::Session;
+use super::session::TABLA_LOGITS_LAST;
 use crate::device::Replay;
 use crate::error::ErrorKind;
 use crate::exec::gpu::Device;
@@ -30,7 +31,7 @@ fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
     };
     let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     let gpu = model.gpu().expect("it is on one");
-    (insert(Session::new(model)).expect("there is room"), gpu)
+    (insert(TablaModel::new(model)).expect("there is room"), gpu)
 }
 
 /// Loses the GPU that `gpu` points to.
@@ -77,7 +78,7 @@ fn a_lost_gpu_is_a_code_from_every_call_until_the_model_is_loaded_anew() {
 
 fn lose_and_load_anew(replay: Replay) {
     let (model, mut gpu) = loaded(replay);
-    let mut stats = TablaStats::default();
+    let mut stats = TablaStats::EMPTY;
     assert_eq!(generate(model, Some(&mut gpu), &mut stats), LOST);
     // SAFETY: the pointer is of a C string that this thread keeps until its next call.
     let text = unsafe { CStr::from_ptr(tabla_last_error()) };

@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::handles::{self, TablaModel};
-use super::model::{out_of, slice_of};
-use crate::error::{Result, bail};
+use super::handles::resolve;
+use super::model::TablaModel;
+use super::pointers::{copy_out, out_of, slice_of};
+use crate::error::bail;
 use crate::text::{Decode, Encode, Specials};
 use std::ffi::c_char;
 
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn tabla_encode(
                 _ => Specials::Tokens,
             },
         };
-        let ids = handles::read(model, |tokenizer, _| tokenizer.encode(text, encode))?;
+        let ids = resolve(model)?.model().tokenizer().encode(text, encode)?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&ids, tokens, capacity) }?;
         *count = ids.len();
@@ -80,33 +81,14 @@ pub unsafe extern "C" fn tabla_decode(
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
         // SAFETY: the caller's promise.
         let count = unsafe { out_of(count, "count") }?;
-        let bytes = handles::read(model, |tokenizer, _| {
-            tokenizer.decode(tokens, Decode::default())
-        })?;
+        let model = resolve(model)?;
+        let bytes = model
+            .model()
+            .tokenizer()
+            .decode(tokens, Decode::default())?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;
         *count = bytes.len();
         Ok(())
     })
-}
-
-/// Copies to a caller's room, if there is one.
-///
-/// # Safety
-///
-/// `to` is NULL or points to room for `capacity` values.
-pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) -> Result<()> {
-    if to.is_null() {
-        return Ok(());
-    }
-    if capacity < from.len() {
-        bail!(
-            TooLarge,
-            "{} values do not fit room for {capacity}",
-            from.len()
-        );
-    }
-    // SAFETY: the room holds at least as many values, and is the caller's alone.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-    Ok(())
 }

@@ -1,10 +1,12 @@
 //! What lies between a session and the engine while the engine works for it: tokens and news come out
 //! here, and the session waits for them on its own thread.
 
+use super::bell::Bell;
 use super::request::End;
 use super::sync::{Condvar, Mutex};
 use crate::exec::state::LogProbs;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Tokens that wait for the session at most: who does not take them is left out of further steps.
 pub(super) const UNREAD_MAX: usize = 64;
@@ -14,6 +16,8 @@ pub(super) const UNREAD_MAX: usize = 64;
 pub(super) struct Mail {
     inside: Mutex<Inside>,
     changed: Condvar,
+    /// Rings with whatever comes in, for who waits for several.
+    bell: Option<Arc<Bell>>,
 }
 
 #[derive(Debug)]
@@ -41,7 +45,7 @@ pub(super) enum News {
 
 impl Mail {
     /// An empty one.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bell: Option<Arc<Bell>>) -> Self {
         Self {
             inside: Mutex::new(Inside {
                 picked: VecDeque::with_capacity(UNREAD_MAX),
@@ -51,6 +55,7 @@ impl Mail {
                 enough: false,
             }),
             changed: Condvar::new(),
+            bell,
         }
     }
 
@@ -91,19 +96,27 @@ impl Mail {
         inside.picked.extend(tokens);
         inside.log_probs.extend(log_probs);
         drop(inside);
-        self.changed.notify_one();
+        self.tell();
     }
 
     /// Says how many tokens the cache holds.
     pub(super) fn fed(&self, count: usize) {
         self.inside.lock().fed = count;
-        self.changed.notify_one();
+        self.tell();
     }
 
     /// Ends the work.
     pub(super) fn end(&self, end: End) {
         self.inside.lock().end = Some(end);
+        self.tell();
+    }
+
+    /// Wakes who waits.
+    fn tell(&self) {
         self.changed.notify_one();
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 
     /// Waits for what comes next: tokens in their order, then how far feeding is where that is wanted
@@ -111,16 +124,27 @@ impl Mail {
     pub(super) fn next(&self, fed: Option<usize>) -> News {
         let mut inside = self.inside.lock();
         loop {
-            if let Some(token) = inside.picked.pop_front() {
-                return News::Picked(token, inside.log_probs.pop_front());
-            }
-            if fed.is_some_and(|fed| inside.fed != fed) {
-                return News::Fed(inside.fed);
-            }
-            if let Some(end) = inside.end.take() {
-                return News::End(end);
+            if let Some(news) = inside.next(fed) {
+                return news;
             }
             self.changed.wait(&mut inside);
         }
+    }
+
+    /// What is there of tokens and the end, without a wait.
+    pub(super) fn try_next(&self) -> Option<News> {
+        self.inside.lock().next(None)
+    }
+}
+
+impl Inside {
+    fn next(&mut self, fed: Option<usize>) -> Option<News> {
+        if let Some(token) = self.picked.pop_front() {
+            return Some(News::Picked(token, self.log_probs.pop_front()));
+        }
+        if fed.is_some_and(|fed| self.fed != fed) {
+            return Some(News::Fed(self.fed));
+        }
+        self.end.take().map(News::End)
     }
 }

@@ -5,6 +5,9 @@
 //! thread alone has the device: the scheduler says what goes through it next, the engine has it go,
 //! and the cache's pages are shared by all.
 
+mod answer;
+mod batch;
+mod bell;
 mod cancel;
 mod embed;
 mod engine;
@@ -27,9 +30,12 @@ mod speculate;
 mod steering;
 mod sync;
 
+pub use answer::Answer;
+pub(crate) use answer::AnswerState;
+pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use cancel::Cancel;
 pub use embed::Embed;
-pub use generate::{Answer, Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
+pub use generate::{Finish, Flow, Generate, LogProb, Overflow, Piece, Stats};
 pub use model::Model;
 pub use rerank::Rerank;
 pub use sampling::Sampling;

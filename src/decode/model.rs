@@ -153,7 +153,7 @@ impl Model {
     /// # Errors
     ///
     /// `Grammar` for what is no grammar or lets nothing through, `TooLarge` over the limits on size and
-    /// time, `Unsupported` where the vocabulary has nothing to end an answer with, `State` where too
+    /// time, `Unsupported` where the vocabulary has nothing to end an answer with, `Busy` where too
     /// many are compiled at once.
     pub fn compile_grammar(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
         let mut made = self.0.grammars.lock();
@@ -196,7 +196,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// As of `work`; `State` where the thread has ended.
+    /// As of `work`; `Poisoned` where the thread has ended.
     pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine) -> Result<T> + Send + 'static,
@@ -207,7 +207,12 @@ impl Model {
             let _ = sender.send(work(engine));
         };
         self.0.inbox.send(Message::Call(Box::new(work)));
-        let ended = |_| Error::new(ErrorKind::State, "the model's thread has ended");
+        let ended = |_| {
+            Error::new(
+                ErrorKind::Poisoned,
+                "the model's thread has ended: load the model again",
+            )
+        };
         answer.recv().map_err(ended)?
     }
 }

@@ -267,8 +267,8 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.ended {
-            let message = "the model's thread has ended";
-            self.end(Err(Error::new(ErrorKind::State, message)));
+            let message = "the model's thread has ended: load the model again";
+            self.end(Err(Error::new(ErrorKind::Poisoned, message)));
         }
     }
 }

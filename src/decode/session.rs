@@ -1,5 +1,6 @@
 //! A session: the tokens of one sequence. While the model works for it they are with the model.
 
+use super::bell::Bell;
 use super::cancel::Cancel;
 use super::mail::{Mail, News};
 use super::model::Model;
@@ -37,17 +38,17 @@ pub struct Session {
 impl Session {
     /// A session with an empty sequence.
     pub fn new(model: Model) -> Self {
-        Self::with(model, IfBusy::Wait)
+        Self::with(model, IfBusy::Wait, None)
     }
 
-    /// One that waits for others or does not.
-    pub(super) fn with(model: Model, if_busy: IfBusy) -> Self {
+    /// One that waits for others or does not, and whose news ring a bell.
+    pub(super) fn with(model: Model, if_busy: IfBusy, bell: Option<Arc<Bell>>) -> Self {
         let room = model.facts().context as usize + 1;
         Self {
             number: model.next_session(),
             sequence: Sequence::with_room(room),
             fed: 0,
-            mail: Arc::new(Mail::new()),
+            mail: Arc::new(Mail::new(bell)),
             at_work: false,
             if_busy,
             cancel: Cancel::new(),
@@ -119,7 +120,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `State` where the model's thread has ended.
+    /// `Poisoned` where the model's thread has ended.
     pub fn end_timing(&mut self) -> Result<()> {
         self.model.call(|engine| {
             engine.linked.executor.end_timing();
@@ -131,7 +132,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `State` where the model's thread has ended.
+    /// `Poisoned` where the model's thread has ended.
     pub fn laps(&self) -> Result<Vec<(&Table, Vec<Lap>)>> {
         let laps = self.model.call(|engine| {
             let tables = 0..engine.linked.tables.len();
@@ -191,7 +192,7 @@ impl Session {
     }
 
     /// Checks tokens and appends them as given ones.
-    fn append(&mut self, tokens: &[u32]) -> Result<()> {
+    pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
         let facts = self.model.facts();
         if self.model.is_encoder() {
             bail!(
@@ -382,6 +383,11 @@ impl Session {
     /// What comes next of what the model does.
     pub(super) fn news(&self, fed: Option<usize>) -> News {
         self.mail.next(fed)
+    }
+
+    /// What is there of it, without a wait.
+    pub(super) fn try_news(&self) -> Option<News> {
+        self.mail.try_next()
     }
 
     /// Says that no more tokens are wanted.

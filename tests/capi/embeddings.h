@@ -80,6 +80,7 @@ static void embeddings(void) {
     {
         TablaGenerateOptions on = likeliest(100);
         TablaStats stats;
+        stats.struct_size = sizeof stats;
         CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 100);
         on.context_shift = 1;

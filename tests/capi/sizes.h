@@ -7,6 +7,53 @@
 #include "check.h"
 
 #include <math.h>
+#include <stddef.h>
+
+/* Where fields lie with 64-bit pointers: nothing that is there moves while TABLA_ABI_VERSION stays. */
+static void layout(void) {
+    if (sizeof(void *) != 8) {
+        return;
+    }
+    CHECK(sizeof(TablaLoadOptions) == 104);
+    CHECK(offsetof(TablaLoadOptions, shader_path) == 24);
+    CHECK(offsetof(TablaLoadOptions, progress) == 32);
+    CHECK(offsetof(TablaLoadOptions, head_type) == 48);
+    CHECK(offsetof(TablaLoadOptions, sequences) == 56);
+    CHECK(offsetof(TablaLoadOptions, prefix_bytes) == 72);
+    CHECK(offsetof(TablaLoadOptions, kernel_path) == 96);
+    CHECK(sizeof(TablaGenerateOptions) == 208);
+    CHECK(offsetof(TablaGenerateOptions, seed) == 32);
+    CHECK(offsetof(TablaGenerateOptions, min_tokens) == 56);
+    CHECK(offsetof(TablaGenerateOptions, dry_multiplier) == 96);
+    CHECK(offsetof(TablaGenerateOptions, speculate) == 120);
+    CHECK(offsetof(TablaGenerateOptions, draft) == 128);
+    CHECK(offsetof(TablaGenerateOptions, stop) == 144);
+    CHECK(offsetof(TablaGenerateOptions, dry_breakers_count) == 200);
+    CHECK(sizeof(TablaLogitBias) == 8);
+    CHECK(offsetof(TablaLogitBias, bias) == 4);
+    CHECK(sizeof(TablaLogProb) == 8);
+    CHECK(offsetof(TablaLogProb, log_prob) == 4);
+    CHECK(sizeof(TablaPiece) == 56);
+    CHECK(offsetof(TablaPiece, text) == 8);
+    CHECK(offsetof(TablaPiece, finish) == 24);
+    CHECK(offsetof(TablaPiece, likeliest) == 32);
+    CHECK(offsetof(TablaPiece, likeliest_count) == 40);
+    CHECK(offsetof(TablaPiece, status) == 52);
+    CHECK(sizeof(TablaStats) == 40);
+    CHECK(offsetof(TablaStats, prompt_ms) == 8);
+    CHECK(offsetof(TablaStats, finish) == 28);
+    CHECK(offsetof(TablaStats, guesses_right) == 36);
+    CHECK(sizeof(TablaChatOptions) == 40);
+    CHECK(offsetof(TablaChatOptions, variables) == 32);
+    CHECK(sizeof(TablaEmbedOptions) == 32);
+    CHECK(offsetof(TablaEmbedOptions, prompt) == 24);
+    CHECK(sizeof(TablaModelInfo) == 200);
+    CHECK(offsetof(TablaModelInfo, parameters) == 40);
+    CHECK(offsetof(TablaModelInfo, architecture) == 72);
+    CHECK(offsetof(TablaModelInfo, device) == 104);
+    CHECK(sizeof(TablaError) == 4);
+    CHECK(sizeof(TablaStatus) == 4);
+}
 
 static void sizes(void) {
     struct {
@@ -23,6 +70,7 @@ static void sizes(void) {
     TablaModel *model;
     size_t count;
 
+    layout();
     options.struct_size = 0;
     CHECK(tabla_load_model_with(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);

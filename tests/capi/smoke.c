@@ -2,7 +2,7 @@
  * Every exported function, and every sentence of the contract at the top of tabla.h that a
  * program can see. Says how many checks held; each that fails is a line with its place.
  *
- *     smoke <version> <a file that is no model>
+ *     smoke <version> <a file that is no model> <a file to write>
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "embeddings.h"
+#include "sessions.h"
 #include "sizes.h"
 
 #include <math.h>
@@ -295,7 +296,7 @@ struct listener {
 };
 
 static void *cancel_from_outside(void *model) {
-    FAILS(tabla_reset(model), TABLA_ERROR_STATE); /* busy, and no wait */
+    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* busy, and no wait */
     CHECK(tabla_cancel(model) == TABLA_OK);
     return NULL;
 }
@@ -326,10 +327,10 @@ static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_
     switch (me->meanwhile) {
     case CALL: {
         size_t count = 4711;
-        FAILS(tabla_reset(me->model), TABLA_ERROR_STATE);
-        FAILS(tabla_prefill(me->model, &token, 1), TABLA_ERROR_STATE);
+        FAILS(tabla_reset(me->model), TABLA_ERROR_REENTRANT);
+        FAILS(tabla_prefill(me->model, &token, 1), TABLA_ERROR_REENTRANT);
         CHECK(tabla_encode(me->model, "a", 1, 0, NULL, 0, &count) == TABLA_OK && count == 1);
-        FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_STATE);
+        FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_REENTRANT);
         break;
     }
     case CANCEL_FROM_OUTSIDE:
@@ -356,6 +357,8 @@ static void generating(TablaModel *model, enum meanwhile meanwhile) {
     me.model = model;
     me.meanwhile = meanwhile;
     memset(&stats, 0x55, sizeof stats);
+    FAILS(tabla_generate(model, STORY, &options, hear, &me, &stats), TABLA_ERROR_ARGUMENT);
+    stats.struct_size = sizeof stats;
     untouched = stats;
     options.temperature = -1;
     FAILS(tabla_generate(model, STORY, &options, hear, &me, &stats), TABLA_ERROR_ARGUMENT);
@@ -413,6 +416,7 @@ static void refused(TablaModel *handle) {
     FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_encode_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
+    refused_too(handle);
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
 }
@@ -464,11 +468,13 @@ static char child(TablaModel *model) {
     uint32_t token = 77;
     char wrong = 0;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    wrong += tabla_step(model, NULL, &token) != TABLA_ERROR_STATE;
+    wrong += tabla_step(model, NULL, &token) != TABLA_ERROR_FORKED;
     wrong += tabla_last_error()[0] == '\0' || token != 77;
     wrong += tabla_load_model_with(NULL, NULL) != NULL;
-    wrong += tabla_last_error_code() != TABLA_ERROR_STATE;
-    wrong += tabla_free_model(model) != TABLA_ERROR_STATE;
+    wrong += tabla_last_error_code() != TABLA_ERROR_FORKED;
+    wrong += tabla_free_model(model) != TABLA_ERROR_FORKED;
+    wrong += tabla_session_new(model) != NULL;
+    wrong += tabla_last_error_code() != TABLA_ERROR_FORKED;
     clock_gettime(CLOCK_MONOTONIC, &end);
     wrong += end.tv_sec - start.tv_sec > 1;
     return wrong;
@@ -516,7 +522,7 @@ int main(int argc, char **argv) {
     void (*before[9])(int);
     void (*behind[9])(int);
     TablaModel *model;
-    if (argc != 3) {
+    if (argc != 4) {
         return 2;
     }
     signals(before);
@@ -530,6 +536,8 @@ int main(int argc, char **argv) {
     chat(model);
     numbers(model);
     embeddings();
+    sessions(model, argv[3]);
+    logs();
     generating(model, NOTHING);
     generating(model, STOP);
     generating(model, CALL);

@@ -2,7 +2,10 @@
 
 use crate::common::golden;
 use std::path::Path;
-use tabla::{DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Sampling, Session, Source};
+use tabla::{
+    Batch, BatchEvent, DeviceChoice, ErrorKind, Finish, Flow, Generate, Model, Options, Sampling,
+    Session, Source,
+};
 
 fn load(path: &Path, options: &Options) -> Model {
     let source = Source::Path(path.to_path_buf());
@@ -49,7 +52,7 @@ fn a_queue_has_an_end() {
             .into_iter()
             .map(|thread| thread.join().expect("it ends"));
         let kinds = ends.map(|end| end.expect_err("none had a turn").kind());
-        kinds.filter(|kind| *kind == ErrorKind::State).count()
+        kinds.filter(|kind| *kind == ErrorKind::Busy).count()
     });
     assert_eq!(refused, 1100 - 1024);
     first.stop().expect("it ends");
@@ -149,4 +152,75 @@ fn a_leaked_answer_harms_nobody() {
     }
     assert_eq!(tokens[0], tokens[1]);
     assert_eq!(tokens[0].len(), 108);
+}
+
+/// One thread takes the answers to more prompts than there are seats, each as the prompt gets it alone;
+/// also of samplers that keep their seat until they end.
+#[test]
+fn a_batch_answers_as_each_alone() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        context: 300,
+        sequences: 2,
+        chunk_tokens: 16,
+        ..Options::default()
+    };
+    let path = golden("quant_q8_0.gguf");
+    let model = load(&path, &options);
+    let how = |number: u32| Generate {
+        sampling: Sampling {
+            seed: number.into(),
+            mirostat_tau: if number.is_multiple_of(3) { 5.0 } else { 0.0 },
+            ..Sampling::default()
+        },
+        max_tokens: 20 + 15 * number,
+        ignore_stops: true,
+        ..Generate::default()
+    };
+    let prompt = |number: u32| -> Vec<u32> { (0..10 + 20 * number).map(|i| 3 + i % 50).collect() };
+    let mut batch = Batch::new(model);
+    let cancelled = 4;
+    for number in 0..7 {
+        let (at, cancel) = batch
+            .add(&prompt(number), &how(number))
+            .expect("it is added");
+        assert_eq!(at, number as usize);
+        if number == cancelled {
+            cancel.cancel();
+        }
+    }
+    assert_eq!(batch.pending(), 7);
+    let empty = batch.add(&[], &how(0)).expect_err("it is empty");
+    assert_eq!(empty.kind(), ErrorKind::State);
+    let long = batch.add(&[3; 301], &how(0)).expect_err("it is long");
+    assert_eq!(long.kind(), ErrorKind::TooLarge);
+    let (mut texts, mut sessions) = (vec![String::new(); 7], Vec::new());
+    while let Some(piece) = batch.next() {
+        let number = piece.number;
+        match piece.event {
+            BatchEvent::Piece(piece) => texts[number].push_str(piece.text),
+            BatchEvent::End(stats, session) => sessions.push((number, stats, session)),
+            BatchEvent::Failed(error) => panic!("{number}: {error}"),
+        }
+    }
+    assert_eq!((batch.pending(), sessions.len()), (0, 7));
+    let alone = load(&path, &options);
+    for (number, stats, session) in sessions {
+        let at = u32::try_from(number).expect("small");
+        if at == cancelled {
+            assert_eq!(stats.finish, Finish::Cancelled);
+            continue;
+        }
+        let mut other = Session::new(alone.clone());
+        other.prefill(&prompt(at), &mut |_, _| {}).expect("it fits");
+        let mut text = String::new();
+        let own = other.generate(&how(at), &mut |piece| {
+            text.push_str(piece.text);
+            Flow::Continue
+        });
+        let own = own.expect("it generates");
+        assert_eq!((stats.tokens, stats.finish), (own.tokens, own.finish));
+        assert_eq!(session.tokens(), other.tokens(), "{number}");
+        assert_eq!(texts[number], text, "{number}");
+    }
 }

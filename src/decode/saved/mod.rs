@@ -43,7 +43,7 @@ impl Session {
     /// # Errors
     ///
     /// `Io` where the file cannot be written, `State` where a file of the model has changed since it
-    /// was opened or the model's thread has ended, `Device` or `DeviceLost`.
+    /// was opened, `Poisoned` where the model's thread has ended, `Device` or `DeviceLost`.
     pub fn save(&self, path: &Path) -> Result<()> {
         save(&self.model, &self.sequence, path)
     }
@@ -60,7 +60,7 @@ impl Session {
     ///
     /// `Io` where the file cannot be read, `Format` where it is something else or damaged, `Argument`
     /// where it is of another model, `TooLarge` where it does not fit the context, `Unsupported` for a
-    /// version that this build does not know; `State`, `Device` or `DeviceLost` as of `save`.
+    /// version that this build does not know; `State`, `Poisoned`, `Device` or `DeviceLost` as of `save`.
     pub fn load(model: Model, path: &Path) -> Result<Self> {
         let (sequence, fed) = load(&model, path).context(path.display())?;
         let mut session = Self::new(model);

@@ -81,7 +81,12 @@ impl Scheduler {
         let served = catch_unwind(AssertUnwindSafe(|| self.rounds(inbox)));
         inbox.close();
         if served.is_err() {
-            let ended = || Error::new(ErrorKind::Internal, "the model's thread panicked");
+            let ended = || {
+                Error::new(
+                    ErrorKind::Poisoned,
+                    "the model's thread panicked: load the model again",
+                )
+            };
             let all = self.requests.iter_mut().chain(&mut self.waiting);
             all.for_each(|request| request.end(Err(ended())));
         }
@@ -121,12 +126,12 @@ impl Scheduler {
     fn take(&mut self, message: Message) {
         match message {
             Message::Start(mut request) if self.waiting.len() >= WAITING_MAX => {
-                let message = format_args!("busy: {WAITING_MAX} others wait for the model");
-                request.end(Err(Error::new(ErrorKind::State, message)));
+                let message = format_args!("{WAITING_MAX} others wait for the model");
+                request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
             Message::Start(mut request) if request.if_busy == IfBusy::Fail && !self.has_seat() => {
-                let message = "busy: others have the model";
-                request.end(Err(Error::new(ErrorKind::State, message)));
+                let message = "others have the model";
+                request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
             Message::Start(request) => self.waiting.push_back(request),
             Message::Call(work) => {

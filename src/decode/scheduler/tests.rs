@@ -33,7 +33,7 @@ fn scheduler() -> Scheduler {
 
 /// A request of so many tokens that are unlike those of others, and what comes of it.
 fn request(session: u32, tokens: u32, picking: Option<Picking>) -> (Request, Arc<Mail>) {
-    let mail = Arc::new(Mail::new());
+    let mail = Arc::new(Mail::new(None));
     let first = 10 + session;
     let mut sequence = Sequence::default();
     sequence.give(&(first..first + tokens).collect::<Vec<_>>());

@@ -127,7 +127,7 @@ impl Guesser {
             Speculate::Off => return None,
             Speculate::Lookup => Box::new(Lookup::with_room(context)),
             Speculate::Draft(model) => Box::new(Draft {
-                session: Session::with(model.clone(), IfBusy::Fail),
+                session: Session::with(model.clone(), IfBusy::Fail, None),
                 how: Generate {
                     // What ends repetitions is found anew for every answer.
                     sampling: Sampling {
@@ -220,7 +220,7 @@ impl Source for Draft {
             drafted = picked.map(drop);
         }
         // That others have it passes.
-        if let Some(e) = drafted.err().filter(|e| e.kind() != ErrorKind::State) {
+        if let Some(e) = drafted.err().filter(|e| e.kind() != ErrorKind::Busy) {
             tracing::warn!("the draft model guesses nothing: {e}");
         }
         let guesses = self.session.tokens().get(tokens.len()..);

@@ -57,7 +57,7 @@ impl GrammarEngine {
     ///
     /// # Errors
     /// `Grammar` for what is no grammar, uses what is not supported, or lets nothing through;
-    /// `TooLarge` over the limits on size and time; `State` where too many are compiled at once.
+    /// `TooLarge` over the limits on size and time; `Busy` where too many are compiled at once.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
         let bounded = Bounded::of(grammar)?;
         let key = bounded.key();
@@ -156,7 +156,7 @@ impl Running {
         let running = Self(threads.clone());
         if running.0.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
             bail!(
-                State,
+                Busy,
                 "{THREADS_MAX} grammars are being compiled already: try again later"
             );
         }
@@ -237,7 +237,7 @@ mod tests {
             };
             assert_eq!(kind(&threads, work), Some(ErrorKind::TooLarge));
         }
-        assert_eq!(kind(&threads, || Ok(())), Some(ErrorKind::State));
+        assert_eq!(kind(&threads, || Ok(())), Some(ErrorKind::Busy));
         drop(held);
         settle();
         assert_eq!(kind(&threads, || Ok(())), None);

@@ -1,0 +1,460 @@
+//! Answers: by a callback, or piece by piece.
+#![expect(unsafe_code, reason = "exported symbols take pointers from C")]
+
+use super::generate::{TablaGenerateOptions, options_of};
+use super::guard::{TablaStatus, guard};
+use super::pointers::{size_of_struct, text_of, write_sized};
+use super::session::{Inner, Sequenced, TablaSession, enter, enter_idle, with};
+use crate::decode::{AnswerState, Finish, Flow, Generate, Piece, Session, Stats};
+use crate::error::{Error, Result, bail};
+use crate::text::{Encode, Specials};
+use std::ffi::{c_char, c_void};
+use std::time::{Duration, Instant};
+
+/// The answer goes on: `TablaPiece.finish`.
+pub const TABLA_FINISH_NONE: i32 = -1;
+/// Why an answer ended, a stop token, a stop string, the end of the grammar: `TablaStats.finish`.
+pub const TABLA_FINISH_STOP: i32 = 0;
+/// `max_tokens` were picked.
+pub const TABLA_FINISH_LENGTH: i32 = 1;
+/// The context is full.
+pub const TABLA_FINISH_CONTEXT: i32 = 2;
+/// The callback said so, or `tabla_session_end`.
+pub const TABLA_FINISH_CALLBACK: i32 = 3;
+/// Someone called `tabla_cancel` or `tabla_session_cancel`.
+pub const TABLA_FINISH_CANCELLED: i32 = 4;
+/// It failed: of a batch, where `TablaPiece.status` says why.
+pub const TABLA_FINISH_FAILED: i32 = 5;
+
+/// Hears of every token: its id and the text that it completes, which is empty while a character
+/// is incomplete. `text` ends with a NUL beyond `text_bytes` and is valid during the call.
+/// Return 0 to go on; anything else ends the generation.
+pub type TablaTokenCallback = Option<
+    unsafe extern "C" fn(
+        token: u32,
+        text: *const c_char,
+        text_bytes: usize,
+        user_data: *mut c_void,
+    ) -> i32,
+>;
+
+/// How likely the model held a token, before biases and samplers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TablaLogProb {
+    /// The token.
+    pub token: u32,
+    /// The natural logarithm.
+    pub log_prob: f32,
+}
+
+/// A piece of an answer: one token. Set `struct_size` before the call. What it points to is valid until
+/// the next call on the session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TablaPiece {
+    /// `sizeof(TablaPiece)`.
+    pub struct_size: u32,
+    /// The token.
+    pub token: u32,
+    /// The text that it completes, which is empty while a character is incomplete; a NUL is behind it.
+    pub text: *const c_char,
+    /// Bytes of the text.
+    pub text_bytes: usize,
+    /// `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here.
+    pub finish: i32,
+    /// How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it.
+    pub log_prob: f32,
+    /// The likeliest tokens in its place, the likeliest first.
+    pub likeliest: *const TablaLogProb,
+    /// How many there are.
+    pub likeliest_count: usize,
+    /// Of a batch: whose piece it is.
+    pub number: u32,
+    /// Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0.
+    pub status: TablaStatus,
+}
+
+/// What a generation did. Set `struct_size` before the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TablaStats {
+    /// `sizeof(TablaStats)`.
+    pub struct_size: u32,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Milliseconds of the prompt.
+    pub prompt_ms: f64,
+    /// Milliseconds of the tokens behind it.
+    pub tokens_ms: f64,
+    /// Tokens that were picked.
+    pub tokens: u32,
+    /// `TABLA_FINISH_STOP`, ...
+    pub finish: i32,
+    /// Guesses that were made at tokens.
+    pub guesses: u32,
+    /// Those of them that were right.
+    pub guesses_right: u32,
+}
+
+/// What the last piece of a session points to.
+#[derive(Default)]
+pub(super) struct Room {
+    text: Vec<u8>,
+    likeliest: Vec<TablaLogProb>,
+    /// The prompt of the answer that is under way: its tokens, and how long they took.
+    prompt: (usize, Duration),
+    /// What the last answer did.
+    stats: Option<TablaStats>,
+}
+
+impl Room {
+    /// A piece that C can read while this room stays as it is.
+    pub(super) fn piece(&mut self, piece: &Piece<'_>) -> TablaPiece {
+        self.put(piece.text);
+        self.likeliest.clear();
+        let likeliest = piece.likeliest.iter();
+        self.likeliest.extend(likeliest.map(|likely| TablaLogProb {
+            token: likely.token,
+            log_prob: likely.log_prob,
+        }));
+        TablaPiece {
+            token: piece.token,
+            text: self.text.as_ptr().cast(),
+            text_bytes: piece.text.len(),
+            log_prob: piece.log_prob.unwrap_or(f32::NAN),
+            likeliest: self.likeliest.as_ptr(),
+            likeliest_count: self.likeliest.len(),
+            ..TablaPiece::END
+        }
+    }
+
+    /// The piece of an answer that failed.
+    pub(super) fn failure(&mut self, error: &Error) -> TablaPiece {
+        self.put(error.message());
+        TablaPiece {
+            text: self.text.as_ptr().cast(),
+            text_bytes: error.message().len(),
+            status: error.kind() as TablaStatus,
+            ..TablaPiece::end(TABLA_FINISH_FAILED)
+        }
+    }
+
+    /// Keeps a text with a NUL behind it.
+    fn put(&mut self, text: &str) {
+        self.text.clear();
+        self.text.extend_from_slice(text.as_bytes());
+        self.text.push(0);
+    }
+}
+
+impl TablaPiece {
+    /// No token.
+    const END: Self = Self {
+        struct_size: 0,
+        token: 0,
+        text: c"".as_ptr(),
+        text_bytes: 0,
+        finish: TABLA_FINISH_NONE,
+        log_prob: f32::NAN,
+        likeliest: std::ptr::null(),
+        likeliest_count: 0,
+        number: 0,
+        status: 0,
+    };
+
+    /// The end of an answer.
+    pub(super) fn end(finish: i32) -> Self {
+        Self {
+            finish,
+            ..Self::END
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.finish != TABLA_FINISH_NONE
+    }
+}
+
+impl TablaStats {
+    #[cfg(all(test, feature = "gpu"))]
+    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
+    pub(super) const EMPTY: Self = Self {
+        struct_size: size_of::<Self>() as u32,
+        prompt_tokens: 0,
+        prompt_ms: 0.0,
+        tokens_ms: 0.0,
+        tokens: 0,
+        finish: TABLA_FINISH_NONE,
+        guesses: 0,
+        guesses_right: 0,
+    };
+
+    pub(super) fn of(prompt: (usize, Duration), stats: &Stats) -> Self {
+        Self {
+            struct_size: 0,
+            prompt_tokens: u32::try_from(prompt.0).unwrap_or(u32::MAX),
+            prompt_ms: prompt.1.as_secs_f64() * 1e3,
+            tokens_ms: stats.took.as_secs_f64() * 1e3,
+            tokens: stats.tokens,
+            finish: finish_code(stats.finish),
+            guesses: stats.guesses.made,
+            guesses_right: stats.guesses.right,
+        }
+    }
+}
+
+pub(super) fn finish_code(finish: Finish) -> i32 {
+    match finish {
+        Finish::Stop => TABLA_FINISH_STOP,
+        Finish::Length => TABLA_FINISH_LENGTH,
+        Finish::Context => TABLA_FINISH_CONTEXT,
+        Finish::Callback => TABLA_FINISH_CALLBACK,
+        Finish::Cancelled => TABLA_FINISH_CANCELLED,
+    }
+}
+
+/// The C caller as the receiver of pieces.
+pub(super) struct Caller {
+    callback: TablaTokenCallback,
+    user_data: *mut c_void,
+    /// The piece with a NUL behind it.
+    text: Vec<u8>,
+}
+
+impl Caller {
+    pub(super) fn new(callback: TablaTokenCallback, user_data: *mut c_void) -> Self {
+        Self {
+            callback,
+            user_data,
+            text: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, token: u32, text: &str) -> Flow {
+        let Some(callback) = self.callback else {
+            return Flow::Continue;
+        };
+        self.text.clear();
+        self.text.extend_from_slice(text.as_bytes());
+        self.text.push(0);
+        // SAFETY: the caller's function, with text that lives through the call.
+        let answer =
+            unsafe { callback(token, self.text.as_ptr().cast(), text.len(), self.user_data) };
+        if answer == 0 {
+            Flow::Continue
+        } else {
+            Flow::Stop
+        }
+    }
+}
+
+/// Encodes a prompt behind the sequence and runs it. Returns its tokens, and how long they took.
+fn prefill(session: &mut Session, prompt: &str) -> Result<(usize, Duration)> {
+    let begun = Instant::now();
+    if prompt.is_empty() {
+        return Ok((0, Duration::ZERO));
+    }
+    let encode = Encode {
+        add_special: session.tokens().is_empty(),
+        specials: Specials::Text,
+    };
+    let tokens = session.tokenizer().encode(prompt, encode)?;
+    session.prefill(&tokens, &mut |_, _| {})?;
+    Ok((tokens.len(), begun.elapsed()))
+}
+
+/// Generates by a callback.
+///
+/// # Safety
+///
+/// As of `tabla_generate`.
+pub(super) unsafe fn generate<H: Sequenced>(
+    handle: *const H,
+    prompt: *const c_char,
+    options: *const TablaGenerateOptions,
+    mut each: Caller,
+    stats: *mut TablaStats,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { options_of(options) }?;
+    // SAFETY: the caller's promise.
+    let options = unsafe { options.generate() }?;
+    // SAFETY: the caller's promise.
+    let prompt = unsafe { text_of(prompt) }?;
+    let size = match stats.is_null() {
+        true => 0,
+        // SAFETY: the caller's promise.
+        false => unsafe { size_of_struct(stats, "stats") }?,
+    };
+    let done = with(handle, |session| {
+        options.sampling.check()?;
+        let prompt = prefill(session, prompt)?;
+        let stats = session.generate(&options, &mut |piece| each.hear(piece.token, piece.text))?;
+        Ok(TablaStats::of(prompt, &stats))
+    })?;
+    if size > 0 {
+        // SAFETY: the caller's struct holds so many bytes.
+        unsafe { write_sized(&done, stats, size) };
+    }
+    Ok(())
+}
+
+/// `tabla_generate` of a session.
+///
+/// # Safety
+///
+/// As of `tabla_generate`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_session_generate(
+    session: *mut TablaSession,
+    prompt: *const c_char,
+    options: *const TablaGenerateOptions,
+    callback: TablaTokenCallback,
+    user_data: *mut c_void,
+    stats: *mut TablaStats,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            generate(
+                session,
+                prompt,
+                options,
+                Caller::new(callback, user_data),
+                stats,
+            )
+        }
+    })
+}
+
+/// Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
+/// sequence, if there is one, runs it, and has the model go on while pieces are taken. NULL options are
+/// the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
+/// `_stats`, `_cancel` and `_free`.
+///
+/// # Safety
+///
+/// `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_session_begin(
+    session: *mut TablaSession,
+    prompt: *const c_char,
+    options: *const TablaGenerateOptions,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller's promise.
+        let options = unsafe { options.generate() }?;
+        // SAFETY: the caller's promise.
+        let prompt = unsafe { text_of(prompt) }?;
+        enter_idle(session, |inner| begin(inner, prompt, &options))
+    })
+}
+
+fn begin(inner: &mut Inner, prompt: &str, options: &Generate) -> Result<()> {
+    options.sampling.check()?;
+    let prompt = prefill(&mut inner.session, prompt)?;
+    let answer = AnswerState::begin(&mut inner.session, options)?;
+    inner.answer = Some(answer);
+    inner.room.prompt = prompt;
+    inner.room.stats = None;
+    Ok(())
+}
+
+/// Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
+/// the session is free for other calls. An error ends the answer, too.
+///
+/// # Safety
+///
+/// `piece` points to a struct that begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_session_next(
+    session: *mut TablaSession,
+    piece: *mut TablaPiece,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let size = unsafe { size_of_struct(piece, "piece") }?;
+        let next = enter(session, next)?;
+        // SAFETY: the caller's struct holds so many bytes.
+        unsafe { write_sized(&next, piece, size) };
+        Ok(())
+    })
+}
+
+fn next(inner: &mut Inner) -> Result<TablaPiece> {
+    let Some(answer) = &mut inner.answer else {
+        bail!(
+            State,
+            "no answer is under way: begin one with tabla_session_begin"
+        );
+    };
+    match answer.next(&mut inner.session) {
+        Ok(true) => return Ok(inner.room.piece(&answer.piece())),
+        Ok(false) => {}
+        Err(e) => {
+            inner.answer = None;
+            return Err(e);
+        }
+    }
+    Ok(TablaPiece::end(close(inner)))
+}
+
+/// Takes the answer away, keeps what it did, and says why it ended.
+fn close(inner: &mut Inner) -> i32 {
+    let Some(answer) = inner.answer.take() else {
+        return TABLA_FINISH_NONE;
+    };
+    let stats = TablaStats::of(inner.room.prompt, &answer.stats(&inner.session));
+    inner.room.stats = Some(stats);
+    stats.finish
+}
+
+/// Ends the answer here: the tokens that were taken stay in the sequence, and none behind them. There
+/// need not be one.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
+    guard(|| {
+        enter(session, |inner| {
+            let Some(answer) = &mut inner.answer else {
+                return Ok(());
+            };
+            let ended = answer.stop(&mut inner.session);
+            close(inner);
+            ended
+        })
+    })
+}
+
+/// Writes what the answer that is under way has done so far, or what the last one did that was begun
+/// with `tabla_session_begin`.
+///
+/// # Safety
+///
+/// `stats` points to a struct that begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_session_stats(
+    session: *const TablaSession,
+    stats: *mut TablaStats,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let size = unsafe { size_of_struct(stats, "stats") }?;
+        let done = enter(session, |inner| {
+            let (prompt, session) = (inner.room.prompt, &inner.session);
+            let now = inner.answer.as_ref().map(|answer| TablaStats {
+                finish: TABLA_FINISH_NONE,
+                ..TablaStats::of(prompt, &answer.stats(session))
+            });
+            let Some(stats) = now.or(inner.room.stats) else {
+                bail!(State, "no answer was begun");
+            };
+            Ok(stats)
+        })?;
+        // SAFETY: the caller's struct holds so many bytes.
+        unsafe { write_sized(&done, stats, size) };
+        Ok(())
+    })
+}

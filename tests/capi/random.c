@@ -1,0 +1,284 @@
+/*
+ * Random calls from four threads on handles that they share: right ones, freed ones, ones of another
+ * kind, and numbers that never were handles. Whatever comes, every call returns, with a code that it
+ * may return, and in the end everything can be freed.
+ *
+ *     random <calls of each thread> <seed>
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tabla.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { THREADS = 4, MODELS = 2, SESSIONS = 12, GRAMMARS = 3, BATCHES = 2, CODES = 64 };
+
+/* Handles that any thread may use, free and replace at any time. */
+static _Atomic(void *) models[MODELS], sessions[SESSIONS], grammars[GRAMMARS], batches[BATCHES];
+
+static atomic_ullong seen[CODES], unknown;
+
+struct caller {
+    uint64_t state;
+    unsigned long calls;
+};
+
+/* xorshift64*: Vigna, arXiv 1402.6246. */
+static uint32_t below(struct caller *me, uint32_t end) {
+    me->state ^= me->state >> 12;
+    me->state ^= me->state << 25;
+    me->state ^= me->state >> 27;
+    return (uint32_t)((me->state * 0x2545F4914F6CDD1DULL) >> 33) % end;
+}
+
+static void count(int32_t status) {
+    if (status >= 0 && status < CODES) {
+        atomic_fetch_add(&seen[status], 1);
+    } else {
+        atomic_fetch_add(&unknown, 1);
+    }
+}
+
+/* A call that returns a handle; what it replaces is freed, or was already. */
+static void put(struct caller *me, _Atomic(void *) *place, void *made,
+                TablaStatus (*release)(void *)) {
+    void *before;
+    count(made == NULL ? tabla_last_error_code() : TABLA_OK);
+    if (made == NULL) {
+        return;
+    }
+    before = atomic_exchange(place, made);
+    count(release(before));
+    if (below(me, 8) == 0) {
+        count(release(before)); /* once more */
+    }
+}
+
+static TablaStatus free_model(void *model) { return tabla_free_model(model); }
+static TablaStatus free_session(void *session) { return tabla_session_free(session); }
+static TablaStatus free_grammar(void *grammar) { return tabla_grammar_free(grammar); }
+static TablaStatus free_batch(void *batch) { return tabla_batch_free(batch); }
+
+/* A handle of one kind, mostly; of another one, or of none, now and then. */
+static void *any(struct caller *me, _Atomic(void *) *places, uint32_t places_count) {
+    switch (below(me, 24)) {
+    case 0: return NULL;
+    case 1: return (void *)(uintptr_t)below(me, 1u << 30);
+    case 2: return atomic_load(&models[below(me, MODELS)]);
+    case 3: return atomic_load(&sessions[below(me, SESSIONS)]);
+    case 4: return atomic_load(&grammars[below(me, GRAMMARS)]);
+    case 6: return atomic_load(&batches[below(me, BATCHES)]);
+    case 5: return me;
+    default: return atomic_load(&places[below(me, places_count)]);
+    }
+}
+
+static TablaModel *load(void) {
+    TablaLoadOptions options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.device = TABLA_DEVICE_CPU;
+    options.threads = 1;
+    options.max_context = 64;
+    options.sequences = 3;
+    return tabla_load_model_with(NULL, &options);
+}
+
+static int32_t hear(uint32_t token, const char *text, size_t bytes, void *user_data) {
+    struct caller *me = user_data;
+    (void)token;
+    count(text[bytes] == '\0' ? TABLA_OK : -1);
+    switch (below(me, 8)) {
+    case 0: count(tabla_session_truncate(any(me, sessions, SESSIONS), below(me, 8))); break;
+    case 1: count(tabla_session_cancel(any(me, sessions, SESSIONS))); break;
+    case 2: count(tabla_session_free(any(me, sessions, SESSIONS))); break;
+    case 3: return 1;
+    default: break;
+    }
+    return 0;
+}
+
+static TablaGenerateOptions how(struct caller *me) {
+    TablaGenerateOptions options;
+    count(tabla_generate_options_init(&options, sizeof options));
+    options.max_tokens = 1 + below(me, 4);
+    options.seed = below(me, 1000);
+    options.ignore_stops = below(me, 2);
+    options.log_probs = (int32_t)below(me, 4) - 1;
+    options.speculate = (int32_t)below(me, 2);
+    if (below(me, 8) == 0) {
+        options.grammar = any(me, grammars, GRAMMARS);
+    }
+    if (below(me, 32) == 0) {
+        options.speculate = TABLA_SPECULATE_DRAFT;
+        options.draft = any(me, models, MODELS);
+    }
+    if (below(me, 32) == 0) {
+        options.temperature = -1;
+    }
+    if (below(me, 32) == 0) {
+        options.struct_size = below(me, sizeof options); /* cut anywhere */
+    }
+    return options;
+}
+
+/* What costs a pass of the model. */
+static void work(struct caller *me, TablaSession *session) {
+    TablaGenerateOptions options = how(me);
+    uint32_t tokens[3], i;
+    float row[16];
+    size_t found;
+    for (i = 0; i < 3; i++) {
+        tokens[i] = below(me, 1300);
+    }
+    switch (below(me, 8)) {
+    case 0: count(tabla_session_generate(session, "a", &options, hear, me, NULL)); break;
+    case 1: count(tabla_generate(any(me, models, MODELS), "b", &options, hear, me, NULL)); break;
+    case 2: count(tabla_session_prefill(session, tokens, below(me, 4))); break;
+    case 3: count(tabla_session_step(session, &options, tokens)); break;
+    case 4: count(tabla_session_score(session, tokens, 3, 1, row, 16, &found)); break;
+    case 5: count(tabla_session_logits(session, (int32_t)below(me, 3), row, 16, &found)); break;
+    default: count(tabla_session_begin(session, below(me, 2) ? "c" : NULL, &options)); break;
+    }
+}
+
+static void add(struct caller *me, TablaBatch *batch) {
+    TablaGenerateOptions options = how(me);
+    uint32_t token = below(me, 1300);
+    size_t number;
+    count(tabla_batch_add(batch, &token, below(me, 2), &options, &number));
+}
+
+static void one_call(struct caller *me) {
+    TablaSession *session = any(me, sessions, SESSIONS);
+    TablaModel *model = any(me, models, MODELS);
+    TablaBatch *batch = any(me, batches, BATCHES);
+    uint32_t at = below(me, SESSIONS), tokens[70];
+    TablaModelInfo info;
+    TablaStats stats;
+    TablaPiece piece;
+    size_t found;
+    stats.struct_size = sizeof stats;
+    piece.struct_size = sizeof piece;
+    info.struct_size = sizeof info;
+    switch (below(me, 44)) {
+    case 40:
+        if (below(me, 4) == 0) {
+            put(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
+        }
+        break;
+    case 41: add(me, batch); break;
+    case 42: count(tabla_batch_next(batch, &piece)); break;
+    case 43: count(tabla_batch_cancel(batch, below(me, 16))); break;
+    case 0: put(me, &sessions[at], tabla_session_fork(session), free_session); break;
+    case 1:
+    case 2:
+    case 24:
+    case 25:
+    case 26: put(me, &sessions[at], tabla_session_new(model), free_session); break;
+    case 3: count(tabla_session_free(session)); break;
+    case 4:
+        if (below(me, 64) == 0) {
+            put(me, &models[below(me, MODELS)], load(), free_model);
+        }
+        break;
+    case 5:
+        if (below(me, 64) == 0) {
+            count(tabla_free_model(model));
+        }
+        break;
+    case 6:
+        if (below(me, 16) == 0) {
+            TablaGrammar *made =
+                tabla_grammar_new(model, (int32_t)below(me, 6), below(me, 2) ? "ab?" : "(");
+            put(me, &grammars[below(me, GRAMMARS)], made, free_grammar);
+        }
+        break;
+    case 7: count(tabla_grammar_free(any(me, grammars, GRAMMARS))); break;
+    case 8: count(tabla_session_cancel(session)); break;
+    case 9: count(tabla_cancel(model)); break;
+    case 10: count(tabla_session_stats(session, &stats)); break;
+    case 11: count(tabla_session_tokens(session, tokens, below(me, 71), &found)); break;
+    case 12: count(tabla_encode(model, "Once", 4, below(me, 4), tokens, 70, &found)); break;
+    case 13: count(tabla_model_info(model, &info)); break;
+    case 14:
+    case 15: work(me, session); break;
+    case 16:
+    case 17:
+    case 18:
+    case 19:
+    case 20: count(tabla_session_next(session, &piece)); break;
+    case 21:
+    case 22: count(tabla_session_end(session)); break;
+    case 23: count(tabla_reset(model)); break;
+    default: count(tabla_session_truncate(session, below(me, 8))); break;
+    }
+}
+
+static void *calls(void *with) {
+    struct caller *me = with;
+    unsigned long i;
+    for (i = 0; i < me->calls; i++) {
+        one_call(me);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    /* What no call here may return: it would be the library's own failure. */
+    static const int32_t never[] = {TABLA_ERROR_IO,       TABLA_ERROR_FORMAT, TABLA_ERROR_DEVICE,
+                                    TABLA_ERROR_INTERNAL, TABLA_ERROR_PANIC,  TABLA_ERROR_POISONED,
+                                    TABLA_ERROR_FORKED,   TABLA_ERROR_MEMORY, TABLA_ERROR_DEVICE_LOST};
+    struct caller callers[THREADS];
+    pthread_t threads[THREADS];
+    unsigned long long total = 0, bad;
+    uint32_t i;
+    if (argc != 3) {
+        return 2;
+    }
+    alarm(1500);
+    for (i = 0; i < MODELS; i++) {
+        models[i] = load();
+    }
+    for (i = 0; i < THREADS; i++) {
+        callers[i].state = strtoull(argv[2], NULL, 10) * 1000 + i + 1;
+        callers[i].calls = strtoul(argv[1], NULL, 10);
+        if (pthread_create(&threads[i], NULL, calls, &callers[i]) != 0) {
+            return 2;
+        }
+    }
+    for (i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (i = 0; i < SESSIONS; i++) {
+        (void)tabla_session_free(sessions[i]);
+    }
+    for (i = 0; i < GRAMMARS; i++) {
+        (void)tabla_grammar_free(grammars[i]);
+    }
+    for (i = 0; i < BATCHES; i++) {
+        (void)tabla_batch_free(batches[i]);
+    }
+    for (i = 0; i < MODELS; i++) {
+        (void)tabla_free_model(models[i]);
+    }
+    bad = unknown;
+    for (i = 0; i < CODES; i++) {
+        total += seen[i];
+        if (seen[i] > 0) {
+            printf("code %2u: %llu\n", i, (unsigned long long)seen[i]);
+        }
+    }
+    for (i = 0; i < sizeof never / sizeof *never; i++) {
+        bad += seen[never[i]];
+    }
+    /* Nothing is worth much here that never succeeds, never is refused, never meets another. */
+    bad += seen[TABLA_OK] == 0 || seen[TABLA_ERROR_HANDLE] == 0 || seen[TABLA_ERROR_STATE] == 0;
+    printf("%llu calls, %llu bad\n", total, bad);
+    return bad != 0;
+}

@@ -1,0 +1,497 @@
+/*
+ * What smoke.c checks of sessions, of answers that are taken piece by piece, of grammars and the log.
+ */
+#ifndef SESSIONS_H
+#define SESSIONS_H
+
+#include "check.h"
+
+#include <math.h>
+
+/* Takes an answer to its end. Returns the bytes of its text; `text` may be NULL. */
+static size_t take(TablaSession *session, char *text, size_t room, uint32_t *tokens, int *finish) {
+    TablaPiece piece;
+    size_t bytes = 0;
+    *tokens = 0;
+    memset(&piece, 0x55, sizeof piece);
+    piece.struct_size = sizeof piece;
+    for (;;) {
+        CHECK(tabla_session_next(session, &piece) == TABLA_OK);
+        CHECK(piece.struct_size == sizeof piece && piece.text[piece.text_bytes] == '\0');
+        if (piece.finish != TABLA_FINISH_NONE) {
+            break;
+        }
+        if (text != NULL && bytes + piece.text_bytes < room) {
+            memcpy(text + bytes, piece.text, piece.text_bytes);
+        }
+        bytes += piece.text_bytes;
+        ++*tokens;
+    }
+    CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.likeliest_count == 0);
+    *finish = piece.finish;
+    if (text != NULL && room > 0) {
+        text[bytes < room ? bytes : room - 1] = '\0';
+    }
+    return bytes;
+}
+
+/* Two sessions go on in turns, each as the model does alone. */
+static void side_by_side(TablaModel *model) {
+    TablaGenerateOptions options = likeliest(6);
+    TablaSession *one = tabla_session_new(model), *two = tabla_session_new(model), *fork;
+    uint32_t tokens[64], wanted[64], found[64], token;
+    size_t count = story(model, tokens), all = 0, i;
+
+    CHECK(one != NULL && two != NULL && one != two);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    for (i = 0; i < 6; i++) {
+        CHECK(tabla_step(model, &options, wanted + i) == TABLA_OK);
+    }
+    CHECK(tabla_session_prefill(one, tokens, count) == TABLA_OK);
+    CHECK(tabla_session_prefill(two, tokens, count) == TABLA_OK);
+    for (i = 0; i < 6; i++) {
+        CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == wanted[i]);
+        CHECK(tabla_session_step(two, &options, &token) == TABLA_OK && token == wanted[i]);
+    }
+    CHECK(tabla_session_tokens(one, NULL, 0, &all) == TABLA_OK && all == count + 6);
+    FAILS(tabla_session_tokens(one, found, all - 1, &all), TABLA_ERROR_TOO_LARGE);
+    CHECK(tabla_session_tokens(one, found, 64, &all) == TABLA_OK);
+    CHECK(memcmp(found, tokens, count * sizeof *found) == 0);
+    CHECK(memcmp(found + count, wanted, 6 * sizeof *found) == 0);
+
+    /* A copy goes its own way, and so does one that went back. */
+    fork = tabla_session_fork(one);
+    CHECK(fork != NULL && tabla_session_truncate(one, count + 2) == TABLA_OK);
+    CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == wanted[2]);
+    CHECK(tabla_session_tokens(fork, NULL, 0, &all) == TABLA_OK && all == count + 6);
+    CHECK(tabla_session_free(one) == TABLA_OK);
+    FAILS(tabla_session_step(one, &options, &token), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_step(fork, &options, &token) == TABLA_OK);
+    CHECK(tabla_session_free(fork) == TABLA_OK && tabla_session_free(two) == TABLA_OK);
+    CHECK(tabla_reset(model) == TABLA_OK);
+}
+
+static void pieces(TablaModel *model) {
+    TablaGenerateOptions options = likeliest(12);
+    TablaSession *session = tabla_session_new(model);
+    TablaStats stats;
+    TablaPiece piece;
+    char text[512], cut[512], older[8];
+    const char *stop[1];
+    uint32_t tokens, ids[64];
+    size_t count;
+    int finish, i;
+
+    memset(&stats, 0x55, sizeof stats);
+    stats.struct_size = sizeof stats;
+    piece.struct_size = sizeof piece;
+    FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
+    FAILS(tabla_session_stats(session, &stats), TABLA_ERROR_STATE);
+    CHECK(tabla_session_end(session) == TABLA_OK);
+    FAILS(tabla_session_begin(session, NULL, &options), TABLA_ERROR_STATE);
+    FAILS(tabla_session_begin(session, "\xff", &options), TABLA_ERROR_ARGUMENT);
+    options.log_probs = 3;
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    FAILS(tabla_session_next(session, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_session_next(session, &piece) == TABLA_OK);
+    CHECK(piece.finish == TABLA_FINISH_NONE && piece.likeliest_count == 3);
+    CHECK(piece.likeliest[0].token == piece.token);
+    CHECK(piece.likeliest[0].log_prob == piece.log_prob && piece.log_prob < 0);
+    CHECK(piece.likeliest[0].log_prob >= piece.likeliest[1].log_prob);
+
+    /* While it is under way the session does nothing else, and the model does. */
+    FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_STATE);
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_STATE);
+    CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_STATE);
+    count = story(model, ids);
+    CHECK(tabla_prefill(model, ids, count) == TABLA_OK && tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
+    CHECK(stats.finish == TABLA_FINISH_NONE && stats.tokens == 1);
+    take(session, text, sizeof text, &tokens, &finish);
+    CHECK(tokens == 11 && finish == TABLA_FINISH_LENGTH);
+    CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
+    CHECK(stats.tokens == 12 && stats.finish == TABLA_FINISH_LENGTH);
+    CHECK(stats.prompt_tokens == count && stats.prompt_ms > 0 && stats.tokens_ms > 0);
+    FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
+
+    /* A stop string does not come out; what came is what came before, up to there. */
+    options.log_probs = -1;
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    take(session, text, sizeof text, &tokens, &finish);
+    stop[0] = text + 6;
+    CHECK(strlen(text) > 12);
+    text[9] = '\0';
+    options.stop = stop;
+    options.stop_count = 1;
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    take(session, cut, sizeof cut, &tokens, &finish);
+    CHECK(finish == TABLA_FINISH_STOP && strlen(cut) <= 6 && strncmp(cut, text, strlen(cut)) == 0);
+    options.stop_count = (size_t)-1 / 8;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    options.stop_count = 0;
+
+    /* Ended in the midst: the sequence has what was taken, and goes on. */
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    for (i = 0; i < 3; i++) {
+        CHECK(tabla_session_next(session, &piece) == TABLA_OK);
+    }
+    CHECK(tabla_session_end(session) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, ids, 64, &count) == TABLA_OK);
+    CHECK(count == stats.prompt_tokens + 3 && ids[count - 1] == piece.token);
+    CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
+    CHECK(stats.finish == TABLA_FINISH_CALLBACK && stats.tokens >= 3);
+
+    /* Cancelled between two pieces, and freed in the midst. */
+    CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
+    CHECK(tabla_session_cancel(session) == TABLA_OK);
+    take(session, NULL, 0, &tokens, &finish);
+    CHECK(finish == TABLA_FINISH_CANCELLED || finish == TABLA_FINISH_LENGTH);
+    CHECK(tabla_session_truncate(session, 4) == TABLA_OK);
+    CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
+    memset(older, 0x55, sizeof older);
+    piece.struct_size = 8; /* of an older program: its token and nothing else */
+    CHECK(tabla_session_next(session, &piece) == TABLA_OK && piece.struct_size == 8);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+    FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
+}
+
+static void saved(TablaModel *model, const char *path) {
+    TablaGenerateOptions options = likeliest(0);
+    TablaSession *session = tabla_session_new(model), *loaded;
+    uint32_t tokens[64], wanted, token;
+    size_t count = story(model, tokens);
+
+    CHECK(tabla_session_prefill(session, tokens, count) == TABLA_OK);
+    CHECK(tabla_session_save(session, path) == TABLA_OK);
+    CHECK(tabla_session_step(session, &options, &wanted) == TABLA_OK);
+    loaded = tabla_session_load(model, path);
+    CHECK(loaded != NULL);
+    CHECK(tabla_session_step(loaded, &options, &token) == TABLA_OK && token == wanted);
+    CHECK(tabla_session_free(session) == TABLA_OK && tabla_session_free(loaded) == TABLA_OK);
+    FAILS(tabla_session_save(NULL, path), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_load(model, "there/is/no/such") == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
+    CHECK(tabla_session_load(model, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+}
+
+static void grammars(TablaModel *model) {
+    TablaGenerateOptions options = likeliest(40);
+    TablaSession *session = tabla_session_new(model);
+    TablaGrammar *grammar = tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "(red|blue) ball");
+    TablaModel *other;
+    char text[64];
+    uint32_t tokens;
+    int finish;
+
+    CHECK(grammar != NULL);
+    options.grammar = grammar;
+    options.ignore_stops = 0;
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer goes on */
+    take(session, text, sizeof text, &tokens, &finish);
+    CHECK(finish == TABLA_FINISH_STOP);
+    CHECK(strcmp(text, "red ball") == 0 || strcmp(text, "blue ball") == 0);
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_HANDLE);
+    CHECK(strstr(tabla_last_error(), "grammar") != NULL);
+    FAILS(tabla_grammar_free(grammar), TABLA_ERROR_HANDLE);
+
+    CHECK(tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "(") == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_GRAMMAR);
+    CHECK(tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_grammar_new(model, TABLA_GRAMMAR_JSON_SCHEMA, "{") == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_GRAMMAR);
+    CHECK(tabla_grammar_new(model, 9, "a") == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+
+    /* A grammar is of its model's vocabulary, and every kind can be had. */
+    other = load();
+    grammar = tabla_grammar_new(other, TABLA_GRAMMAR_JSON_OBJECT, NULL);
+    CHECK(grammar != NULL);
+    options.grammar = grammar;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK && tabla_free_model(other) == TABLA_OK);
+    grammar = tabla_grammar_new(model, TABLA_GRAMMAR_JSON_SCHEMA, "{\"type\": \"boolean\"}");
+    CHECK(grammar != NULL && tabla_grammar_free(grammar) == TABLA_OK);
+    grammar = tabla_grammar_new(model, TABLA_GRAMMAR_LARK, "start: \"a\" | \"b\"");
+    CHECK(grammar != NULL && tabla_grammar_free(grammar) == TABLA_OK);
+    grammar = tabla_grammar_new(model, TABLA_GRAMMAR_GBNF, "root ::= \"a\" | \"b\"");
+    CHECK(grammar != NULL && tabla_grammar_free(grammar) == TABLA_OK);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+}
+
+/* How likely a text is: what the logits say of it. */
+static void scores(TablaModel *model) {
+    TablaSession *session = tabla_session_new(model);
+    const char *const documents[] = {"a", "b"};
+    uint32_t tokens[64];
+    float scores[64], *row;
+    size_t count = story(model, tokens), scored = 0, vocab, sentinel = 4711, i;
+    double largest = -1e30, sum = 0;
+
+    CHECK(tabla_session_score(session, tokens, count, 1, NULL, 0, &scored) == TABLA_OK);
+    CHECK(scored == count - 1);
+    CHECK(tabla_session_score(session, tokens, count, 1, scores, 64, &scored) == TABLA_OK);
+    CHECK(tabla_session_prefill(session, tokens, count - 1) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_LAST, NULL, 0, &vocab) == TABLA_OK);
+    row = malloc(vocab * sizeof *row);
+    if (row == NULL) {
+        exit(1);
+    }
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_LAST, row, vocab, &vocab) == TABLA_OK);
+    for (i = 0; i < vocab; i++) {
+        largest = fmax(largest, row[i]);
+    }
+    for (i = 0; i < vocab; i++) {
+        sum += exp(row[i] - largest);
+    }
+    CHECK(fabs(row[tokens[count - 1]] - largest - log(sum) - scores[count - 2]) < 1e-3);
+    free(row);
+    FAILS(tabla_session_score(session, tokens, count, 0, scores, 64, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_score(session, tokens, count, count, scores, 64, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_score(session, tokens, count, 1, scores, 1, &sentinel),
+          TABLA_ERROR_TOO_LARGE);
+    /* The story model was not trained to rank, and says so. */
+    CHECK(tabla_session_rerank(session, "q", NULL, documents, 2, NULL, 0, &scored) == TABLA_OK);
+    CHECK(scored == 2);
+    FAILS(tabla_session_rerank(session, "q", NULL, documents, 2, scores, 64, &sentinel),
+          TABLA_ERROR_UNSUPPORTED);
+    FAILS(tabla_session_rerank(session, "q", NULL, NULL, 2, scores, 64, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+}
+
+/* Options of all kinds reach the sampler, and bad ones are named. */
+static void options_of_all_kinds(TablaModel *model) {
+    TablaSession *session = tabla_session_new(model);
+    TablaGenerateOptions options = likeliest(4);
+    TablaLoadOptions loading = on_cpu();
+    TablaModel *draft = load(), *few;
+    TablaLogitBias biases[2];
+    TablaStats stats;
+    uint32_t tokens, plain[64], found[64];
+    size_t count, again;
+    int finish;
+
+    stats.struct_size = sizeof stats;
+    CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, &stats) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, plain, 64, &count) == TABLA_OK);
+    /* Guesses change nothing. */
+    options.speculate = TABLA_SPECULATE_DRAFT;
+    options.draft = draft;
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    take(session, NULL, 0, &tokens, &finish);
+    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK && again == count);
+    CHECK(memcmp(plain, found, count * sizeof *plain) == 0);
+    options.draft = NULL;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_HANDLE);
+    CHECK(strstr(tabla_last_error(), "draft") != NULL);
+    options.speculate = 9;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    options.speculate = TABLA_SPECULATE_OFF;
+    /* The likeliest token is banned. */
+    biases[0].token = plain[stats.prompt_tokens];
+    biases[0].bias = -INFINITY;
+    biases[1].token = plain[stats.prompt_tokens];
+    biases[1].bias = 1;
+    options.logit_bias = biases;
+    options.logit_bias_count = 2;
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK);
+    CHECK(found[stats.prompt_tokens] != plain[stats.prompt_tokens]);
+    options.logit_bias_count = 0;
+    options.mirostat_tau = -1;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "mirostat_tau") != NULL);
+    CHECK(tabla_free_model(draft) == TABLA_OK && tabla_session_free(session) == TABLA_OK);
+
+    loading.sequences = 3;
+    loading.cache_type = TABLA_CACHE_F16;
+    loading.chunk_tokens = 8;
+    loading.prefix_bytes = TABLA_PREFIX_NONE;
+    few = tabla_load_model_with(NULL, &loading);
+    CHECK(few != NULL && tabla_free_model(few) == TABLA_OK);
+    loading.cache_type = TABLA_CACHE_Q8_0; /* its heads are too small for it */
+    CHECK(tabla_load_model_with(NULL, &loading) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
+    loading.cache_type = 9;
+    CHECK(tabla_load_model_with(NULL, &loading) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+}
+
+/* A batch answers many prompts on one thread, each as a session does. */
+static void batches(TablaModel *model) {
+    enum { COUNT = 5 };
+    TablaBatch *batch = tabla_batch_new(model);
+    TablaGenerateOptions options = likeliest(0);
+    TablaSession *session = tabla_session_new(model);
+    char texts[COUNT][256], wanted[256];
+    uint32_t tokens[64], taken;
+    size_t count = story(model, tokens), number = 0, pending = 0, sentinel = 4711, i;
+    int ended = 0, finish;
+    TablaPiece piece;
+    TablaStats stats;
+
+    piece.struct_size = sizeof piece;
+    stats.struct_size = sizeof stats;
+    memset(texts, 0, sizeof texts);
+    CHECK(batch != NULL);
+    FAILS(tabla_batch_next(batch, &piece), TABLA_ERROR_STATE);
+    FAILS(tabla_batch_stats(batch, &stats), TABLA_ERROR_STATE);
+    FAILS(tabla_batch_add(batch, tokens, 0, &options, &sentinel), TABLA_ERROR_STATE);
+    FAILS(tabla_batch_add(batch, NULL, 1, &options, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_batch_add(batch, tokens, count, &options, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(sentinel == 4711);
+    for (i = 0; i < COUNT; i++) {
+        options.max_tokens = 3 + (uint32_t)i;
+        CHECK(tabla_batch_add(batch, tokens, count - i % 2, &options, &number) == TABLA_OK);
+        CHECK(number == i);
+    }
+    CHECK(tabla_batch_pending(batch, &pending) == TABLA_OK && pending == COUNT);
+    while (ended < COUNT) {
+        CHECK(tabla_batch_next(batch, &piece) == TABLA_OK);
+        CHECK(piece.number < COUNT && piece.status == TABLA_OK);
+        if (piece.finish == TABLA_FINISH_NONE) {
+            strcat(texts[piece.number], piece.text);
+            continue;
+        }
+        CHECK(piece.finish == TABLA_FINISH_LENGTH);
+        CHECK(tabla_batch_stats(batch, &stats) == TABLA_OK && stats.tokens == 3 + piece.number);
+        CHECK(stats.prompt_tokens == count - piece.number % 2);
+        ended++;
+    }
+    CHECK(tabla_batch_pending(batch, &pending) == TABLA_OK && pending == 0);
+    FAILS(tabla_batch_next(batch, &piece), TABLA_ERROR_STATE);
+    for (i = 0; i < COUNT; i++) {
+        options.max_tokens = 3 + (uint32_t)i;
+        CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+        CHECK(tabla_session_prefill(session, tokens, count - i % 2) == TABLA_OK);
+        CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
+        take(session, wanted, sizeof wanted, &taken, &finish);
+        CHECK(strcmp(wanted, texts[i]) == 0);
+    }
+    /* Cancelled, and freed while answers are under way. */
+    options.max_tokens = 0;
+    CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
+    CHECK(number == COUNT && tabla_batch_cancel(batch, number) == TABLA_OK);
+    CHECK(tabla_batch_cancel(batch, 4711) == TABLA_OK);
+    do {
+        CHECK(tabla_batch_next(batch, &piece) == TABLA_OK && piece.number == number);
+    } while (piece.finish == TABLA_FINISH_NONE);
+    CHECK(piece.finish == TABLA_FINISH_CANCELLED || piece.finish == TABLA_FINISH_CONTEXT);
+    CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
+    CHECK(tabla_batch_free(batch) == TABLA_OK);
+    FAILS(tabla_batch_next(batch, &piece), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+}
+
+static void sessions(TablaModel *model, const char *path) {
+    TablaModel *gone = load();
+    TablaSession *session = tabla_session_new(gone), *wrong;
+    uint32_t tokens[64], token;
+    size_t count = story(gone, tokens);
+
+    side_by_side(model);
+    pieces(model);
+    saved(model, path);
+    grammars(model);
+    scores(model);
+    options_of_all_kinds(model);
+    batches(model);
+
+    /* Handles are of a kind, and a session keeps its model. */
+    FAILS(tabla_session_truncate((TablaSession *)model, 0), TABLA_ERROR_HANDLE);
+    CHECK(strstr(tabla_last_error(), "model") != NULL);
+    FAILS(tabla_reset((TablaModel *)session), TABLA_ERROR_HANDLE);
+    wrong = tabla_session_new((TablaModel *)session);
+    CHECK(wrong == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_free_model(gone) == TABLA_OK);
+    CHECK(tabla_session_prefill(session, tokens, count) == TABLA_OK);
+    CHECK(tabla_session_step(session, NULL, &token) == TABLA_OK);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+    FAILS(tabla_session_free(session), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_new(gone) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+}
+
+/* Every function that takes a session refuses this one. */
+static void refused_too(void *handle) {
+    TablaSession *session = handle;
+    TablaStats stats;
+    TablaPiece piece;
+    const char *texts[1] = {"a"};
+    uint32_t token = 77;
+    size_t count = 4711;
+    float row[1] = {0.5f};
+
+    stats.struct_size = sizeof stats;
+    piece.struct_size = sizeof piece;
+    FAILS(tabla_embed(handle, texts, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_new(handle) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_load(handle, "f") == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_grammar_new(handle, 0, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    FAILS(tabla_grammar_free(handle), TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_save(session, "f"), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_free(session), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_cancel(session), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_tokens(session, &token, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_prefill(session, &token, 1), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_step(session, NULL, &token), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_logits(session, 0, row, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_embed(session, texts, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_score(session, &token, 2, 1, NULL, 0, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_rerank(session, "a", NULL, texts, 1, row, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_generate(session, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_begin(session, "a", NULL), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_end(session), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_stats(session, &stats), TABLA_ERROR_HANDLE);
+    CHECK(tabla_batch_new(handle) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_add(handle, &token, 1, NULL, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_next(handle, &piece), TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_pending(handle, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_stats(handle, &stats), TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_cancel(handle, 0), TABLA_ERROR_HANDLE);
+    FAILS(tabla_batch_free(handle), TABLA_ERROR_HANDLE);
+    CHECK(token == 77 && count == 4711 && row[0] == 0.5f);
+}
+
+struct heard {
+    int lines, bad;
+};
+
+static void log_line(int32_t level, const char *message, void *user_data) {
+    struct heard *heard = user_data;
+    heard->lines++;
+    heard->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
+    heard->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
+}
+
+/* Stages of loading are told to who listens to them, and to nobody else. */
+static void logs(void) {
+    struct heard heard = {0, 0};
+    int lines;
+    FAILS(tabla_set_log_callback(9, log_line, &heard), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &heard) == TABLA_OK);
+    CHECK(tabla_free_model(load()) == TABLA_OK);
+    CHECK(heard.lines >= 18 && heard.bad == 0);
+    lines = heard.lines;
+    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &heard) == TABLA_OK);
+    CHECK(tabla_free_model(load()) == TABLA_OK);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &heard) == TABLA_OK);
+    CHECK(tabla_free_model(load()) == TABLA_OK);
+    CHECK(heard.lines == lines);
+}
+
+#endif
