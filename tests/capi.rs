@@ -1,5 +1,5 @@
 //! The C ABI as a C program sees it: `tests/capi/smoke.c` against the header and both libraries, and
-//! random calls of several threads, `tests/capi/random.c`.
+//! random calls of several threads, `tests/capi/random.c`, and the examples of `bindings/c`.
 //!
 //! Needs a C compiler; where there is none, or no valgrind, it says so and skips. With
 //! `TABLA_REQUIRE_VALGRIND=1` a missing valgrind fails. Only Linux is tried: the native libraries and
@@ -7,8 +7,9 @@
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-pedantic", "-Werror"];
 
@@ -72,7 +73,7 @@ const CALLS_UNDER_VALGRIND: &str = "2000";
 
 #[test]
 fn random_calls_harm_nothing() {
-    let Some(program) = compile("random", "c11", "random", &dynamic(&libraries())) else {
+    let Some(program) = compile(&tested("random"), "c11", "random", &dynamic(&libraries())) else {
         return;
     };
     let calls = std::env::var("TABLA_CALLS").unwrap_or_else(|_| CALLS.to_string());
@@ -81,9 +82,40 @@ fn random_calls_harm_nothing() {
     under_valgrind(&program, &[CALLS_UNDER_VALGRIND.as_ref(), "2".as_ref()]);
 }
 
+/// Every example, with what it is given and what it prints at least.
+const EXAMPLES: [(&str, &[&str], &str, &str); 5] = [
+    ("chat", &[], "Tell me of a cat.\nAnd then?\n", "\n> "),
+    ("embed", &[], "", " 1.000  A girl plays with a ball.\n"),
+    ("threads", &[], "", "3: Once upon a time"),
+    (
+        "progress",
+        &[],
+        "",
+        "18/18 [==============================]",
+    ),
+    ("cancel", &["1"], "", "\ncancelled after "),
+];
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let folder = root().join("bindings/c/examples");
+    for (name, arguments, input, expected) in EXAMPLES {
+        let source = folder.join(format!("{name}.c"));
+        let Some(program) = compile(&source, "c99", "examples", &dynamic(&libraries())) else {
+            return;
+        };
+        let mut command = on_cpu(Command::new(&program));
+        let out = fed(command.args(arguments), input);
+        let said = text(&out.stdout);
+        assert!(said.contains(expected), "{name}: {said}");
+    }
+    let sources = std::fs::read_dir(&folder).expect("the examples are there");
+    assert_eq!(sources.count(), EXAMPLES.len(), "an example is not run");
+}
+
 /// Compiles the program and runs it; that of the shared library once more under valgrind.
 fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
-    let Some(program) = compile("smoke", "c99", kind, &link(&libraries())) else {
+    let Some(program) = compile(&tested("smoke"), "c99", kind, &link(&libraries())) else {
         return;
     };
     let scratch = program.parent().expect("it lies in a folder");
@@ -114,20 +146,25 @@ fn dynamic(libraries: &Path) -> Vec<String> {
     ]
 }
 
-/// Compiles a program of `tests/capi`, where there is a compiler.
-fn compile(name: &str, standard: &str, kind: &str, link: &[String]) -> Option<PathBuf> {
+/// A program of `tests/capi`.
+fn tested(name: &str) -> PathBuf {
+    root().join(format!("tests/capi/{name}.c"))
+}
+
+/// Compiles a program, where there is a compiler.
+fn compile(source: &Path, standard: &str, kind: &str, link: &[String]) -> Option<PathBuf> {
     let Some(compiler) = tool("CC", "cc") else {
         skip("no C compiler: the C ABI is not tried");
         return None;
     };
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
     std::fs::create_dir_all(&scratch).expect("the target folder takes folders");
-    let program = scratch.join(name);
+    let program = scratch.join(source.file_stem().expect("a file has a name"));
     let mut command = Command::new(compiler);
     command.args(STRICT).args(["-O1", "-g"]);
     command.arg(format!("-std={standard}"));
     command.arg("-I").arg(root().join("include"));
-    command.arg(root().join(format!("tests/capi/{name}.c")));
+    command.arg(source);
     command.arg("-o").arg(&program);
     run(command.args(link).args(NATIVE));
     Some(program)
@@ -187,8 +224,20 @@ fn tool(variable: &str, usual: &str) -> Option<String> {
 }
 
 fn run(command: &mut Command) -> Output {
-    let out = command
-        .output()
+    fed(command, "")
+}
+
+/// Runs a program to its end, with this as its input.
+fn fed(command: &mut Command, input: &str) -> Output {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let child = piped.stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // Who reads nothing may have ended.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let out = child
+        .wait_with_output()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
         out.status.success(),

@@ -1,9 +1,11 @@
 //! What `cargo xtask` writes, and what a test compares with the files in the tree.
 
 mod header;
+mod install;
 mod operations;
 mod size;
 
+pub use install::{install, install_from};
 pub use size::size;
 
 use std::error::Error;

@@ -1,11 +1,14 @@
-//! The developer's tools: `cargo xtask bless`, `cargo xtask size`.
+//! The developer's tools: `cargo xtask bless`, `cargo xtask install`, `cargo xtask size`.
 
+use std::path::Path;
 use std::process::ExitCode;
-use xtask::{bless, size};
+use xtask::{bless, install, size};
 
 const USAGE: &str = "\
-cargo xtask bless   writes the generated files: include/tabla.h, docs/OPS.md
-cargo xtask size    counts lines by folder";
+cargo xtask bless            writes the generated files: include/tabla.h, docs/OPS.md
+cargo xtask install PREFIX   builds the library and installs it for C: header, shared and static
+                             library, pkg-config and CMake files
+cargo xtask size             counts lines by folder";
 
 #[expect(
     clippy::print_stdout,
@@ -13,9 +16,12 @@ cargo xtask size    counts lines by folder";
     reason = "a program talks to its user"
 )]
 fn main() -> ExitCode {
-    let done = match std::env::args().nth(1).as_deref() {
-        Some("bless") => bless(),
-        Some("size") => size(),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args[..] {
+        ["bless"] => bless(),
+        ["install", prefix] => install(Path::new(prefix)),
+        ["size"] => size(),
         _ => Err(USAGE.into()),
     };
     match done {

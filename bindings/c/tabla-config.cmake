@@ -1,0 +1,19 @@
+# find_package(tabla) gives tabla::tabla, the shared library, and tabla::static.
+get_filename_component(_tabla_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+
+if(NOT TARGET tabla::tabla)
+  add_library(tabla::tabla SHARED IMPORTED)
+  set_target_properties(tabla::tabla PROPERTIES
+    IMPORTED_LOCATION "${_tabla_prefix}/lib/libtabla.so.@ABI@"
+    IMPORTED_SONAME "libtabla.so.@ABI@"
+    INTERFACE_INCLUDE_DIRECTORIES "${_tabla_prefix}/include")
+
+  add_library(tabla::static STATIC IMPORTED)
+  set_target_properties(tabla::static PROPERTIES
+    IMPORTED_LOCATION "${_tabla_prefix}/lib/libtabla.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${_tabla_prefix}/include"
+    INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
+endif()
+unset(_tabla_prefix)

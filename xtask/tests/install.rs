@@ -1,0 +1,115 @@
+//! What `cargo xtask install` leaves: programs find it by pkg-config and by `CMake`, and its symbols have
+//! the version of the ABI.
+//!
+//! Needs a C compiler, readelf, pkg-config and `CMake`, and says so where it skips; with
+//! `TABLA_REQUIRE_PACKAGING=1` it fails there.
+#![cfg(target_os = "linux")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const LISTS: &str = "cmake_minimum_required(VERSION 3.16)
+project(uses_tabla C)
+find_package(tabla 0.1 REQUIRED)
+add_executable(shared embed.c)
+target_link_libraries(shared tabla::tabla m)
+add_executable(whole embed.c)
+target_link_libraries(whole tabla::static m)
+";
+
+#[test]
+fn an_installed_library_is_found_and_used() {
+    for tool in ["cc", "readelf", "pkg-config", "cmake"] {
+        if !has(tool) {
+            return skip(tool);
+        }
+    }
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("install");
+    let _ = std::fs::remove_dir_all(&scratch);
+    let prefix = scratch.join("prefix");
+    xtask::install_from(&archive(), &prefix).expect("it installs");
+    let library = prefix.join("lib/libtabla.so.1");
+
+    let symbols = run(Command::new("readelf")
+        .args(["-W", "--dyn-syms"])
+        .arg(&library));
+    let list = std::fs::read_to_string(xtask::root().join("include/exports.txt"));
+    let list = list.expect("include/exports.txt is there");
+    let mut found: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(7)?.strip_suffix("@@TABLA_1"))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, list.lines().collect::<Vec<_>>());
+    let defined = symbols.lines().filter(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.len() > 7 && words[4] == "GLOBAL" && words[6] != "UND" && words[6] != "ABS"
+    });
+    assert_eq!(defined.count(), found.len(), "nothing else is exported");
+
+    let example = xtask::root().join("bindings/c/examples/embed.c");
+    let flags = run(Command::new("pkg-config")
+        .args(["--cflags", "--libs", "tabla"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+    let program = scratch.join("by-pkg-config");
+    run(Command::new("cc")
+        .arg(&example)
+        .args(flags.split_whitespace())
+        .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
+        .args(["-lm", "-o"])
+        .arg(&program));
+    check(&program);
+
+    let (source, build) = (scratch.join("source"), scratch.join("build"));
+    std::fs::create_dir_all(&source).expect("the target folder takes folders");
+    std::fs::copy(&example, source.join("embed.c")).expect("it can be copied");
+    std::fs::write(source.join("CMakeLists.txt"), LISTS).expect("it can be written");
+    run(Command::new("cmake")
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+        .arg("-S")
+        .arg(&source)
+        .arg("-B")
+        .arg(&build));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    check(&build.join("shared"));
+    check(&build.join("whole"));
+}
+
+/// It runs, and its first text is as near to itself as can be.
+fn check(program: &Path) {
+    let said = run(Command::new(program).env("VK_ICD_FILENAMES", "/dev/null"));
+    assert!(said.starts_with(" 1.000  "), "{program:?}: {said}");
+}
+
+/// The static library: cargo makes it beside this test, as a part of what it depends on.
+fn archive() -> PathBuf {
+    let this = std::env::current_exe().expect("a test has a path");
+    let beside = this.with_file_name("libtabla.a");
+    assert!(beside.exists(), "{beside:?} is not there");
+    beside
+}
+
+fn has(tool: &str) -> bool {
+    let out = Command::new(tool).arg("--version").output();
+    out.is_ok_and(|out| out.status.success())
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn skip(tool: &str) {
+    let required = std::env::var_os("TABLA_REQUIRE_PACKAGING").is_some_and(|v| v == "1");
+    assert!(!required, "{tool} is required and not there");
+    eprintln!("SKIPPED: no {tool}: the installed library is not tried");
+}
+
+fn run(command: &mut Command) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let [out, err] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(status.success(), "{command:?}: {status}\n{out}{err}");
+    out
+}
