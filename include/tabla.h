@@ -7,7 +7,9 @@
  *     take one that you do not know for an error. The text is in tabla_last_error(): it is of the
  *     calling thread, and valid until the next call on that thread.
  *  2. A failed call has no effect on your memory: results are written only on success. The one
- *     exception is the room for logits and embeddings, which holds anything after a failure.
+ *     exception is the room for numbers, which holds anything after a failure. Functions that fill room
+ *     write how many values there are to count; where they do not fit capacity, the call is
+ *     TABLA_ERROR_TOO_LARGE, and with NULL for the room they only count.
  *  3. A handle is a number that the library looks up. NULL, a freed one, one of another kind, or one that
  *     was never given out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same
  *     error. Handles are freed in any order: what one needs of another stays.
@@ -30,11 +32,11 @@
  *  9. What the library allocates goes with its handle; nothing is to be given to free(). Strings that
  *     functions return belong to the library. Memory that cannot be had for what a caller asks for is
  *     TABLA_ERROR_MEMORY.
- * 10. The library prints nothing, installs no signal handler and never ends the process; what it has to
+ * 10. The library itself prints nothing (drivers of GPUs may), installs no signal handler and never ends the process; what it has to
  *     say beside its results goes to tabla_set_log_callback(). It exports only names that begin with
  *     tabla_.
  *
- * Strings are UTF-8, paths are bytes of the file system, and both end with a NUL unless a length
+ * Call it from threads with a stack of 512 KiB or more. Strings are UTF-8, paths are bytes of the file system, and both end with a NUL unless a length
  * stands beside them. docs/ABI.md has the reasons and the register of codes.
  */
 
@@ -46,6 +48,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/** Text comes without a token of its own: it was held back to the end of an answer. */
+#define TABLA_NO_TOKEN UINT32_MAX
 
 /** The answer goes on: `TablaPiece.finish`. */
 #define TABLA_FINISH_NONE -1
@@ -65,7 +70,7 @@
 /** Someone called `tabla_cancel` or `tabla_session_cancel`. */
 #define TABLA_FINISH_CANCELLED 4
 
-/** It failed: of a batch, where `TablaPiece.status` says why. */
+/** It failed. Of a batch, `TablaPiece.status` says why. */
 #define TABLA_FINISH_FAILED 5
 
 /** What the model's files say: `TablaEmbedOptions.pooling`. */
@@ -271,13 +276,14 @@ typedef struct TablaLogitBias {
 } TablaLogitBias;
 
 /**
- * How tokens are picked, and how many. `tabla_generate_options_init` fills in the defaults; where a
- * sampler is off by default, its value says so. docs/sampling.md has the formulas and their order.
+ * How tokens are picked, and how many. Zeros are not the defaults: `tabla_generate_options_init` fills
+ * these in, `struct_size` too; pointers are NULL then. What is out of its range is
+ * `TABLA_ERROR_ARGUMENT`, which names field and range. docs/sampling.md has the formulas and their order.
  */
 typedef struct TablaGenerateOptions {
     /** `sizeof(TablaGenerateOptions)`. */
     uint32_t struct_size;
-    /** Tokens at most; 0 goes on until a stop token or a full context. */
+    /** Tokens at most; 0 goes on until a stop token or a full context. Default 0. */
     uint32_t max_tokens;
     /** Logits are divided by it; 0 takes the likeliest token. Default 0.8. */
     float temperature;
@@ -307,8 +313,8 @@ typedef struct TablaGenerateOptions {
     /** So many tokens come before a stop token may. Default 0. */
     uint32_t min_tokens;
     /**
-     * So many of the likeliest tokens are told with each, 20 at most, and how likely each was; less
-     * than 0: nothing is. Default -1.
+     * How likely each token was is told, and so many of the likeliest in its place, 20 at most; 0: the
+     * token's own alone; less than 0: nothing. Default -1.
      */
     int32_t log_probs;
     /** Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0: off. */
@@ -335,7 +341,11 @@ typedef struct TablaGenerateOptions {
     uint32_t dry_allowed_length;
     /** How many tokens back DRY looks. Default: all. */
     uint32_t dry_last;
-    /** The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. */
+    /**
+     * The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. What it has learned is
+     * on the device: such an answer keeps its place among those that go on together, also where nobody
+     * takes its pieces.
+     */
     float mirostat_tau;
     /** How fast Mirostat learns. Default 0.1. */
     float mirostat_eta;
@@ -347,11 +357,14 @@ typedef struct TablaGenerateOptions {
     const struct TablaModel *draft;
     /** What the answer follows, or NULL. */
     const struct TablaGrammar *grammar;
-    /** Texts that end the answer, 64 at most of 1024 bytes each. No part of one gets out. */
+    /**
+     * Texts that end the answer, 64 at most of 1024 bytes each. No part of one comes out as text; its
+     * tokens stay in the sequence.
+     */
     const char *const *stop;
     /** How many there are. */
     size_t stop_count;
-    /** Further tokens that end it. */
+    /** Further tokens that end it, 32 at most with the model's own. */
     const uint32_t *stop_tokens;
     /** How many there are. */
     size_t stop_tokens_count;
@@ -366,9 +379,10 @@ typedef struct TablaGenerateOptions {
 } TablaGenerateOptions;
 
 /**
- * Hears of every token: its id and the text that it completes, which is empty while a character
- * is incomplete. `text` ends with a NUL beyond `text_bytes` and is valid during the call.
- * Return 0 to go on; anything else ends the generation.
+ * Hears of every token: its id and the text that it completes, which is empty while a character is
+ * incomplete or a stop string may have begun. Where some of that is left at the end, it comes once more,
+ * with `TABLA_NO_TOKEN`. `text` ends with a NUL beyond `text_bytes` and is valid during the call. Return 0
+ * to go on; anything else ends the generation.
  */
 typedef int32_t (*TablaTokenCallback)(uint32_t token,
                                       const char *text,
@@ -404,19 +418,25 @@ typedef struct TablaLogProb {
 } TablaLogProb;
 
 /**
- * A piece of an answer: one token. Set `struct_size` before the call. What it points to is valid until
- * the next call on the session.
+ * A piece of an answer: one token. Set `struct_size` before the call. What it points to is never NULL,
+ * but for `likeliest` where there are none, and valid until the next call on the session or batch.
  */
 typedef struct TablaPiece {
     /** `sizeof(TablaPiece)`. */
     uint32_t struct_size;
-    /** The token. */
+    /** The token; `TABLA_NO_TOKEN` where text was held back to the end, and behind it. */
     uint32_t token;
-    /** The text that it completes, which is empty while a character is incomplete; a NUL is behind it. */
+    /**
+     * The text that it completes, which is empty while a character is incomplete or a stop string may
+     * have begun; a NUL is behind it.
+     */
     const char *text;
     /** Bytes of the text. */
     size_t text_bytes;
-    /** `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here. */
+    /**
+     * `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here and no
+     * text, but for the message of `TABLA_FINISH_FAILED`.
+     */
     int32_t finish;
     /** How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it. */
     float log_prob;
@@ -475,7 +495,7 @@ typedef struct TablaEmbedOptions {
 
 /**
  * Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
- * and how much of the whole is done (0 to 1).
+ * and how much of the whole is done (0 to 1). They do not come in the order of their numbers.
  */
 typedef void (*TablaProgressCallback)(uint32_t stage,
                                       const char *name,
@@ -491,7 +511,7 @@ typedef struct TablaLoadOptions {
     int32_t device;
     /** `TABLA_PRECISION_FAST` or `_EXACT`. */
     int32_t precision;
-    /** Threads on a CPU; 0 takes every core. */
+    /** Threads on a CPU; 0 takes one for every physical core. */
     uint32_t threads;
     /** Positions of the KV cache; 0 takes what the model was trained for, 4096 at most. */
     uint32_t max_context;
@@ -536,7 +556,8 @@ typedef struct TablaLoadOptions {
 
 /**
  * Hears of what the library says: `TABLA_LOG_ERROR`, ... and a line, which is valid during the call.
- * It may be called from any thread, and from several at once.
+ * It may be called from any thread, from several at once, and from inside any call: what it calls of the
+ * library is `TABLA_ERROR_REENTRANT`, but for `tabla_last_error` and the like.
  */
 typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
 
@@ -594,8 +615,8 @@ TablaStatus tabla_session_generate(struct TablaSession *session,
 
 /**
  * Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
- * sequence, if there is one, runs it, and has the model go on while pieces are taken. NULL options are
- * the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
+ * sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
+ * taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
  * `_stats`, `_cancel` and `_free`.
  *
  * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
@@ -606,7 +627,8 @@ TablaStatus tabla_session_begin(struct TablaSession *session,
 
 /**
  * Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
- * the session is free for other calls. An error ends the answer, too.
+ * the session is free for other calls; one more call is `TABLA_ERROR_STATE`. An error ends the answer,
+ * too.
  *
  * `piece` points to a struct that begins with its size.
  */
@@ -620,12 +642,13 @@ TablaStatus tabla_session_next(struct TablaSession *session,
 TablaStatus tabla_session_end(struct TablaSession *session);
 
 /**
- * Writes what the answer that is under way has done so far, or what the last one did that was begun
+ * Writes, between two other calls, what the answer that is under way has done so far, or what the last one did that was begun
  * with `tabla_session_begin`.
  *
  * `stats` points to a struct that begins with its size.
  */
-TablaStatus tabla_session_stats(const struct TablaSession *session, struct TablaStats *stats);
+TablaStatus tabla_session_stats(const struct TablaSession *session,
+                                struct TablaStats *stats);
 
 /**
  * An empty batch, or NULL with the reason in `tabla_last_error`. Its answers go on together, as many as
@@ -636,7 +659,8 @@ struct TablaBatch *tabla_batch_new(const struct TablaModel *model);
 
 /**
  * Adds a prompt, as ids, and begins to answer it; it waits for nothing. `number` counts from 0. NULL
- * options are the defaults.
+ * options are the defaults. Where 512 answers are under way it is `TABLA_ERROR_BUSY`: take some to their
+ * end first.
  *
  * `tokens` points to `count` ids; `options` is NULL or points to a struct that begins with its size;
  * `number` points to a size.
@@ -747,7 +771,8 @@ TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, si
 /**
  * Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
  * `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
- * Any number of answers follow it at once: `TablaGenerateOptions.grammar`.
+ * Any number of answers follow it at once: `TablaGenerateOptions.grammar`. Texts over 64 KiB, schemas over
+ * 256 KiB, and what takes longer than some seconds are `TABLA_ERROR_TOO_LARGE`.
  *
  * `text` is NULL or a C string.
  */
@@ -759,8 +784,8 @@ struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
 TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
 
 /**
- * The text of the last error of this thread, valid until its next call into the library.
- * Empty if there was none.
+ * The text of the last error of this thread, valid until its next call that returns a handle or a status.
+ * Empty if there was none; behind a call that did what it says it is that of an earlier one.
  */
 const char *tabla_last_error(void);
 
@@ -790,7 +815,7 @@ struct TablaModel *tabla_load_model_with(const char *path,
 /**
  * Has a function hear of everything up to a level, of all models, in the place of the one before it.
  * NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
- * any more.
+ * any more: it waits for calls that are under way.
  *
  * `callback` is NULL or a function that any thread may call with `user_data`.
  */
@@ -799,12 +824,17 @@ TablaStatus tabla_set_log_callback(int32_t level,
                                    void *user_data);
 
 /**
- * Frees a model. A call that is inside it is cancelled and ends first; its memory goes with the last
- * session. NULL is an error.
+ * Frees a model, and returns at once. A call that is inside it is cancelled, and is safe until it
+ * returns; memory goes with the last session or batch. NULL is an error.
  */
 TablaStatus tabla_free_model(struct TablaModel *model);
 
-/** Stops what a model does with its own sequence, from any thread. */
+/**
+ * Stops what a model does with its own sequence, from any thread: the call or the answer that is under
+ * way, and nothing that begins later. While tokens are picked the call returns `TABLA_OK`, with
+ * `TABLA_FINISH_CANCELLED`, and its callback hears of no other token; within a prompt it is
+ * `TABLA_ERROR_CANCELLED` once the chunk is done, and what was done stays in the sequence.
+ */
 TablaStatus tabla_cancel(const struct TablaModel *model);
 
 /** Forgets the sequence of a model. */
@@ -904,8 +934,8 @@ TablaStatus tabla_session_rerank(struct TablaSession *session,
 
 /**
  * A session with an empty sequence, or NULL with the reason in `tabla_last_error`. Sessions of a model
- * go on together, as many as it has sequences, from as many threads; the others wait. A session keeps
- * its model: free them in any order.
+ * go on together, as many as it has sequences; calls that compute wait where there are more. A model's own
+ * sequence is one like them. A session keeps its model: free them in any order.
  */
 struct TablaSession *tabla_session_new(const struct TablaModel *model);
 
@@ -931,10 +961,13 @@ TablaStatus tabla_session_save(struct TablaSession *session, const char *path);
 struct TablaSession *tabla_session_load(const struct TablaModel *model,
                                         const char *path);
 
-/** Frees a session. A call that is inside it is cancelled and ends first. */
+/**
+ * Frees a session, and returns at once. A call that is inside it is cancelled, and is safe until it
+ * returns: keep what its callback needs until then.
+ */
 TablaStatus tabla_session_free(struct TablaSession *session);
 
-/** Stops what a session does, from any thread. */
+/** Stops what a session does, from any thread, as `tabla_cancel` does. */
 TablaStatus tabla_session_cancel(const struct TablaSession *session);
 
 /** Forgets what stands behind the first `keep` tokens of the sequence; 0 forgets all. */

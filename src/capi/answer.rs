@@ -3,6 +3,7 @@
 
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
+use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
 use super::session::{Inner, Sequenced, TablaSession, enter, enter_idle, with};
 use crate::decode::{AnswerState, Finish, Flow, Generate, Piece, Session, Stats};
@@ -10,6 +11,9 @@ use crate::error::{Error, Result, bail};
 use crate::text::{Encode, Specials};
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
+
+/// Text comes without a token of its own: it was held back to the end of an answer.
+pub const TABLA_NO_TOKEN: u32 = u32::MAX;
 
 /// The answer goes on: `TablaPiece.finish`.
 pub const TABLA_FINISH_NONE: i32 = -1;
@@ -23,12 +27,13 @@ pub const TABLA_FINISH_CONTEXT: i32 = 2;
 pub const TABLA_FINISH_CALLBACK: i32 = 3;
 /// Someone called `tabla_cancel` or `tabla_session_cancel`.
 pub const TABLA_FINISH_CANCELLED: i32 = 4;
-/// It failed: of a batch, where `TablaPiece.status` says why.
+/// It failed. Of a batch, `TablaPiece.status` says why.
 pub const TABLA_FINISH_FAILED: i32 = 5;
 
-/// Hears of every token: its id and the text that it completes, which is empty while a character
-/// is incomplete. `text` ends with a NUL beyond `text_bytes` and is valid during the call.
-/// Return 0 to go on; anything else ends the generation.
+/// Hears of every token: its id and the text that it completes, which is empty while a character is
+/// incomplete or a stop string may have begun. Where some of that is left at the end, it comes once more,
+/// with `TABLA_NO_TOKEN`. `text` ends with a NUL beyond `text_bytes` and is valid during the call. Return 0
+/// to go on; anything else ends the generation.
 pub type TablaTokenCallback = Option<
     unsafe extern "C" fn(
         token: u32,
@@ -48,20 +53,22 @@ pub struct TablaLogProb {
     pub log_prob: f32,
 }
 
-/// A piece of an answer: one token. Set `struct_size` before the call. What it points to is valid until
-/// the next call on the session.
+/// A piece of an answer: one token. Set `struct_size` before the call. What it points to is never NULL,
+/// but for `likeliest` where there are none, and valid until the next call on the session or batch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaPiece {
     /// `sizeof(TablaPiece)`.
     pub struct_size: u32,
-    /// The token.
+    /// The token; `TABLA_NO_TOKEN` where text was held back to the end, and behind it.
     pub token: u32,
-    /// The text that it completes, which is empty while a character is incomplete; a NUL is behind it.
+    /// The text that it completes, which is empty while a character is incomplete or a stop string may
+    /// have begun; a NUL is behind it.
     pub text: *const c_char,
     /// Bytes of the text.
     pub text_bytes: usize,
-    /// `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here.
+    /// `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here and no
+    /// text, but for the message of `TABLA_FINISH_FAILED`.
     pub finish: i32,
     /// How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it.
     pub log_prob: f32,
@@ -97,6 +104,14 @@ pub struct TablaStats {
     pub guesses_right: u32,
 }
 
+/// What C hears of the token of a piece.
+fn token_of(piece: &Piece<'_>) -> u32 {
+    match piece.is_rest {
+        true => TABLA_NO_TOKEN,
+        false => piece.token,
+    }
+}
+
 /// What the last piece of a session points to.
 #[derive(Default)]
 pub(super) struct Room {
@@ -119,7 +134,7 @@ impl Room {
             log_prob: likely.log_prob,
         }));
         TablaPiece {
-            token: piece.token,
+            token: token_of(piece),
             text: self.text.as_ptr().cast(),
             text_bytes: piece.text.len(),
             log_prob: piece.log_prob.unwrap_or(f32::NAN),
@@ -152,7 +167,7 @@ impl TablaPiece {
     /// No token.
     const END: Self = Self {
         struct_size: 0,
-        token: 0,
+        token: TABLA_NO_TOKEN,
         text: c"".as_ptr(),
         text_bytes: 0,
         finish: TABLA_FINISH_NONE,
@@ -231,16 +246,17 @@ impl Caller {
         }
     }
 
-    fn hear(&mut self, token: u32, text: &str) -> Flow {
+    fn hear(&mut self, piece: &Piece<'_>) -> Flow {
         let Some(callback) = self.callback else {
             return Flow::Continue;
         };
         self.text.clear();
-        self.text.extend_from_slice(text.as_bytes());
+        self.text.extend_from_slice(piece.text.as_bytes());
         self.text.push(0);
+        let token = token_of(piece);
+        let (text, bytes) = (self.text.as_ptr().cast(), piece.text.len());
         // SAFETY: the caller's function, with text that lives through the call.
-        let answer =
-            unsafe { callback(token, self.text.as_ptr().cast(), text.len(), self.user_data) };
+        let answer = unsafe { callback(token, text, bytes, self.user_data) };
         if answer == 0 {
             Flow::Continue
         } else {
@@ -262,6 +278,24 @@ fn prefill(session: &mut Session, prompt: &str) -> Result<(usize, Duration)> {
     let tokens = session.tokenizer().encode(prompt, encode)?;
     session.prefill(&tokens, &mut |_, _| {})?;
     Ok((tokens.len(), begun.elapsed()))
+}
+
+/// Begins an answer behind a prompt, or leaves the sequence as it was. Returns what [`prefill`] does, too.
+fn begin(
+    session: &mut Session,
+    prompt: &str,
+    options: &Generate,
+) -> Result<((usize, Duration), AnswerState)> {
+    let before = session.tokens().len();
+    let mut answer = AnswerState::prepare(session, options)?;
+    let begun = prefill(session, prompt).and_then(|prompt| {
+        answer.begin(session)?;
+        Ok((prompt, answer))
+    });
+    if begun.is_err() {
+        session.truncate(before);
+    }
+    begun
 }
 
 /// Generates by a callback.
@@ -288,10 +322,14 @@ pub(super) unsafe fn generate<H: Sequenced>(
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
     let done = with(handle, |session| {
-        options.sampling.check()?;
-        let prompt = prefill(session, prompt)?;
-        let stats = session.generate(&options, &mut |piece| each.hear(piece.token, piece.text))?;
-        Ok(TablaStats::of(prompt, &stats))
+        let (prompt, mut answer) = begin(session, prompt, &options)?;
+        while answer.next(session)? {
+            if each.hear(&answer.piece()) == Flow::Stop {
+                answer.stop(session)?;
+                break;
+            }
+        }
+        Ok(TablaStats::of(prompt, &answer.stats(session)))
     })?;
     if size > 0 {
         // SAFETY: the caller's struct holds so many bytes.
@@ -329,8 +367,8 @@ pub unsafe extern "C" fn tabla_session_generate(
 }
 
 /// Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
-/// sequence, if there is one, runs it, and has the model go on while pieces are taken. NULL options are
-/// the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
+/// sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
+/// taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
 /// `_stats`, `_cancel` and `_free`.
 ///
 /// # Safety
@@ -349,22 +387,19 @@ pub unsafe extern "C" fn tabla_session_begin(
         let options = unsafe { options.generate() }?;
         // SAFETY: the caller's promise.
         let prompt = unsafe { text_of(prompt) }?;
-        enter_idle(session, |inner| begin(inner, prompt, &options))
+        enter_idle(session, |inner| {
+            let (prompt, answer) = begin(&mut inner.session, prompt, &options)?;
+            inner.answer = Some(answer);
+            inner.room.prompt = prompt;
+            inner.room.stats = None;
+            Ok(())
+        })
     })
 }
 
-fn begin(inner: &mut Inner, prompt: &str, options: &Generate) -> Result<()> {
-    options.sampling.check()?;
-    let prompt = prefill(&mut inner.session, prompt)?;
-    let answer = AnswerState::begin(&mut inner.session, options)?;
-    inner.answer = Some(answer);
-    inner.room.prompt = prompt;
-    inner.room.stats = None;
-    Ok(())
-}
-
 /// Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
-/// the session is free for other calls. An error ends the answer, too.
+/// the session is free for other calls; one more call is `TABLA_ERROR_STATE`. An error ends the answer,
+/// too.
 ///
 /// # Safety
 ///
@@ -377,7 +412,9 @@ pub unsafe extern "C" fn tabla_session_next(
     guard(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { size_of_struct(piece, "piece") }?;
-        let next = enter(session, next)?;
+        let handle = resolve(session)?;
+        let next = handle.enter(next)?;
+        handle.check_open()?;
         // SAFETY: the caller's struct holds so many bytes.
         unsafe { write_sized(&next, piece, size) };
         Ok(())
@@ -395,7 +432,10 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
         Ok(true) => return Ok(inner.room.piece(&answer.piece())),
         Ok(false) => {}
         Err(e) => {
-            inner.answer = None;
+            close(inner);
+            if let Some(stats) = &mut inner.room.stats {
+                stats.finish = TABLA_FINISH_FAILED;
+            }
             return Err(e);
         }
     }
@@ -428,7 +468,7 @@ pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
     })
 }
 
-/// Writes what the answer that is under way has done so far, or what the last one did that was begun
+/// Writes, between two other calls, what the answer that is under way has done so far, or what the last one did that was begun
 /// with `tabla_session_begin`.
 ///
 /// # Safety

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result, bail};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Answers to many prompts. Opaque.
@@ -20,6 +21,7 @@ pub struct TablaBatch {
     turn: Turn<Inner>,
     /// What stops each answer that is under way.
     cancels: Mutex<HashMap<usize, Cancel>>,
+    closed: AtomicBool,
 }
 
 struct Inner {
@@ -47,6 +49,7 @@ impl Handled for TablaBatch {
     }
 
     fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         self.cancels.lock().values().for_each(Cancel::close);
     }
 }
@@ -66,13 +69,15 @@ pub extern "C" fn tabla_batch_new(model: *const TablaModel) -> *mut TablaBatch {
                 last: None,
             }),
             cancels: Mutex::default(),
+            closed: AtomicBool::new(false),
         })
     })
     .unwrap_or(std::ptr::null_mut())
 }
 
 /// Adds a prompt, as ids, and begins to answer it; it waits for nothing. `number` counts from 0. NULL
-/// options are the defaults.
+/// options are the defaults. Where 512 answers are under way it is `TABLA_ERROR_BUSY`: take some to their
+/// end first.
 ///
 /// # Safety
 ///
@@ -129,6 +134,9 @@ pub unsafe extern "C" fn tabla_batch_next(
             }
             Ok(next)
         })?;
+        if handle.closed.load(Ordering::Acquire) {
+            bail!(Cancelled, "the batch was freed during the call");
+        }
         // SAFETY: the caller's struct holds so many bytes.
         unsafe { write_sized(&next, piece, size) };
         Ok(())
@@ -153,6 +161,7 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
         }
         BatchEvent::Failed(error) => {
             inner.prompts.remove(&number);
+            inner.last = None;
             inner.room.failure(&error)
         }
     };
@@ -197,7 +206,12 @@ pub unsafe extern "C" fn tabla_batch_stats(
         // SAFETY: the caller's promise.
         let size = unsafe { size_of_struct(stats, "stats") }?;
         let done = resolve(batch)?.turn.enter(TablaBatch::NAME, |inner| {
-            let none = || Error::new(ErrorKind::State, "no answer has ended");
+            let none = || {
+                Error::new(
+                    ErrorKind::State,
+                    "no answer has ended, or the last one that did has failed",
+                )
+            };
             inner.last.ok_or_else(none)
         })?;
         // SAFETY: the caller's struct holds so many bytes.

@@ -6,7 +6,7 @@ use super::model::TablaModel;
 use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of};
 use super::session::{Sequenced, TablaSession, with};
 use crate::decode::Embed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::Pooling;
 use std::ffi::c_char;
 
@@ -137,6 +137,9 @@ unsafe fn embed<H: Sequenced>(
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
+    if options.reserved != 0 {
+        bail!(Argument, "reserved is {}, not 0", options.reserved);
+    }
     let prompt = if options.prompt.is_null() {
         None
     } else {

@@ -27,14 +27,15 @@ pub struct TablaLogitBias {
     pub bias: f32,
 }
 
-/// How tokens are picked, and how many. `tabla_generate_options_init` fills in the defaults; where a
-/// sampler is off by default, its value says so. docs/sampling.md has the formulas and their order.
+/// How tokens are picked, and how many. Zeros are not the defaults: `tabla_generate_options_init` fills
+/// these in, `struct_size` too; pointers are NULL then. What is out of its range is
+/// `TABLA_ERROR_ARGUMENT`, which names field and range. docs/sampling.md has the formulas and their order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaGenerateOptions {
     /// `sizeof(TablaGenerateOptions)`.
     pub struct_size: u32,
-    /// Tokens at most; 0 goes on until a stop token or a full context.
+    /// Tokens at most; 0 goes on until a stop token or a full context. Default 0.
     pub max_tokens: u32,
     /// Logits are divided by it; 0 takes the likeliest token. Default 0.8.
     pub temperature: f32,
@@ -61,8 +62,8 @@ pub struct TablaGenerateOptions {
     pub keep: u32,
     /// So many tokens come before a stop token may. Default 0.
     pub min_tokens: u32,
-    /// So many of the likeliest tokens are told with each, 20 at most, and how likely each was; less
-    /// than 0: nothing is. Default -1.
+    /// How likely each token was is told, and so many of the likeliest in its place, 20 at most; 0: the
+    /// token's own alone; less than 0: nothing. Default -1.
     pub log_probs: i32,
     /// Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0: off.
     pub frequency_penalty: f32,
@@ -88,7 +89,9 @@ pub struct TablaGenerateOptions {
     pub dry_allowed_length: u32,
     /// How many tokens back DRY looks. Default: all.
     pub dry_last: u32,
-    /// The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off.
+    /// The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. What it has learned is
+    /// on the device: such an answer keeps its place among those that go on together, also where nobody
+    /// takes its pieces.
     pub mirostat_tau: f32,
     /// How fast Mirostat learns. Default 0.1.
     pub mirostat_eta: f32,
@@ -100,11 +103,12 @@ pub struct TablaGenerateOptions {
     pub draft: *const TablaModel,
     /// What the answer follows, or NULL.
     pub grammar: *const TablaGrammar,
-    /// Texts that end the answer, 64 at most of 1024 bytes each. No part of one gets out.
+    /// Texts that end the answer, 64 at most of 1024 bytes each. No part of one comes out as text; its
+    /// tokens stay in the sequence.
     pub stop: *const *const c_char,
     /// How many there are.
     pub stop_count: usize,
-    /// Further tokens that end it.
+    /// Further tokens that end it, 32 at most with the model's own.
     pub stop_tokens: *const u32,
     /// How many there are.
     pub stop_tokens_count: usize,
@@ -208,6 +212,9 @@ impl TablaGenerateOptions {
     ///
     /// Its pointers are NULL, handles, or point to as many values as the counts say.
     pub(super) unsafe fn generate(&self) -> Result<Generate> {
+        if self.reserved != 0 {
+            bail!(Argument, "reserved is {}, not 0", self.reserved);
+        }
         // SAFETY: the caller's promise.
         let stop_tokens =
             unsafe { slice_of(self.stop_tokens, self.stop_tokens_count, "stop_tokens") }?;

@@ -47,7 +47,8 @@ impl Handled for TablaGrammar {
 
 /// Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
 /// `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
-/// Any number of answers follow it at once: `TablaGenerateOptions.grammar`.
+/// Any number of answers follow it at once: `TablaGenerateOptions.grammar`. Texts over 64 KiB, schemas over
+/// 256 KiB, and what takes longer than some seconds are `TABLA_ERROR_TOO_LARGE`.
 ///
 /// # Safety
 ///

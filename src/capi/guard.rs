@@ -1,6 +1,7 @@
 //! The guard: what stands between a C caller and the library.
 #![expect(unsafe_code, reason = "exported symbols and a libc call")]
 
+use super::log::is_calling;
 use crate::error::{Error, ErrorKind, Result, bail};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char};
@@ -52,6 +53,9 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
                 Forked,
                 "this process is a fork of one that loaded a model; only a process started anew can load one"
             );
+        }
+        if is_calling() {
+            bail!(Reentrant, "a log callback calls the library");
         }
         call()
     }));
@@ -124,8 +128,8 @@ pub(super) fn prepare_process() {
     });
 }
 
-/// The text of the last error of this thread, valid until its next call into the library.
-/// Empty if there was none.
+/// The text of the last error of this thread, valid until its next call that returns a handle or a status.
+/// Empty if there was none; behind a call that did what it says it is that of an earlier one.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error() -> *const c_char {
     with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())

@@ -53,7 +53,7 @@ pub const TABLA_CACHE_Q8_0: i32 = 3;
 pub const TABLA_PREFIX_NONE: u64 = u64::MAX;
 
 /// Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
-/// and how much of the whole is done (0 to 1).
+/// and how much of the whole is done (0 to 1). They do not come in the order of their numbers.
 pub type TablaProgressCallback = Option<
     unsafe extern "C" fn(
         stage: u32,
@@ -74,7 +74,7 @@ pub struct TablaLoadOptions {
     pub device: i32,
     /// `TABLA_PRECISION_FAST` or `_EXACT`.
     pub precision: i32,
-    /// Threads on a CPU; 0 takes every core.
+    /// Threads on a CPU; 0 takes one for every physical core.
     pub threads: u32,
     /// Positions of the KV cache; 0 takes what the model was trained for, 4096 at most.
     pub max_context: u32,

@@ -10,6 +10,7 @@ use std::sync::Once;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Nothing: `tabla_set_log_callback`.
@@ -24,7 +25,8 @@ pub const TABLA_LOG_INFO: i32 = 3;
 pub const TABLA_LOG_DEBUG: i32 = 4;
 
 /// Hears of what the library says: `TABLA_LOG_ERROR`, ... and a line, which is valid during the call.
-/// It may be called from any thread, and from several at once.
+/// It may be called from any thread, from several at once, and from inside any call: what it calls of the
+/// library is `TABLA_ERROR_REENTRANT`, but for `tabla_last_error` and the like.
 pub type TablaLogCallback =
     Option<unsafe extern "C" fn(level: i32, message: *const c_char, user_data: *mut c_void)>;
 
@@ -44,13 +46,13 @@ unsafe impl Sync for Listener {}
 static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
 
 thread_local! {
-    /// Whether this thread is in the callback, which hears nothing of what it has the library do.
+    /// Whether this thread is in the callback, from which the library takes no calls.
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Has a function hear of everything up to a level, of all models, in the place of the one before it.
 /// NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
-/// any more.
+/// any more: it waits for calls that are under way.
 ///
 /// # Safety
 ///
@@ -62,9 +64,6 @@ pub unsafe extern "C" fn tabla_set_log_callback(
     user_data: *mut c_void,
 ) -> TablaStatus {
     guard(|| {
-        if CALLING.get() {
-            bail!(Reentrant, "a log callback sets a log callback");
-        }
         let level = level_of(level)?;
         let listener = callback.map(|callback| Listener {
             level,
@@ -77,9 +76,13 @@ pub unsafe extern "C" fn tabla_set_log_callback(
             let _ = tracing::subscriber::set_global_default(Lines);
         });
         *LISTENER.write() = listener.filter(|listener| listener.level != LevelFilter::OFF);
-        tracing::callsite::rebuild_interest_cache();
         Ok(())
     })
+}
+
+/// Whether this thread is in the callback.
+pub(super) fn is_calling() -> bool {
+    CALLING.get()
 }
 
 fn level_of(level: i32) -> Result<LevelFilter> {
@@ -109,6 +112,11 @@ fn code(level: Level) -> i32 {
 struct Lines;
 
 impl Subscriber for Lines {
+    /// Who listens changes: nothing is settled for good.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let listener = LISTENER.read_recursive();
         metadata.is_event()
@@ -132,11 +140,12 @@ impl Subscriber for Lines {
         let text = CString::new(text).unwrap_or_default();
         // Held during the call, so that nobody is called once somebody else listens.
         let listener = LISTENER.read_recursive();
-        if let Some(to) = *listener {
-            CALLING.set(true);
+        let level = event.metadata().level();
+        if let Some(to) = listener.filter(|to| *level <= to.level) {
+            let outer = CALLING.replace(true);
             // SAFETY: the caller's function, with text that lives through the call.
-            unsafe { (to.callback)(code(*event.metadata().level()), text.as_ptr(), to.user_data) };
-            CALLING.set(false);
+            unsafe { (to.callback)(code(*level), text.as_ptr(), to.user_data) };
+            CALLING.set(outer);
         }
     }
 

@@ -99,14 +99,17 @@ pub struct TablaModelInfo {
     pub device: [c_char; 96],
 }
 
-/// Frees a model. A call that is inside it is cancelled and ends first; its memory goes with the last
-/// session. NULL is an error.
+/// Frees a model, and returns at once. A call that is inside it is cancelled, and is safe until it
+/// returns; memory goes with the last session or batch. NULL is an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_free_model(model: *mut TablaModel) -> TablaStatus {
     guard(|| handles::remove(model))
 }
 
-/// Stops what a model does with its own sequence, from any thread.
+/// Stops what a model does with its own sequence, from any thread: the call or the answer that is under
+/// way, and nothing that begins later. While tokens are picked the call returns `TABLA_OK`, with
+/// `TABLA_FINISH_CANCELLED`, and its callback hears of no other token; within a prompt it is
+/// `TABLA_ERROR_CANCELLED` once the chunk is done, and what was done stays in the sequence.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_cancel(model: *const TablaModel) -> TablaStatus {
     guard(|| session::cancel(model))

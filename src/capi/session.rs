@@ -45,6 +45,19 @@ impl TablaSession {
             }),
         }
     }
+
+    /// Runs a call that has it to itself.
+    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+        self.turn.enter(Self::NAME, call)
+    }
+
+    /// Refuses to hand out what is about to go.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.cancel.is_closed() {
+            bail!(Cancelled, "the session was freed during the call");
+        }
+        Ok(())
+    }
 }
 
 impl Handled for TablaSession {
@@ -168,7 +181,7 @@ pub(super) unsafe fn logits<H: Sequenced>(handle: *const H, rows: i32, out: Floa
         let vocab = session.facts().vocab as usize;
         let needed = match rows {
             TABLA_LOGITS_LAST => vocab,
-            TABLA_LOGITS_ALL => vocab * session.tokens().len(),
+            TABLA_LOGITS_ALL => vocab.saturating_mul(session.tokens().len()),
             other => bail!(Argument, "rows {other} is none of 0 (last), 1 (all)"),
         };
         let fill = |room: &mut [f32]| match rows {
@@ -181,8 +194,8 @@ pub(super) unsafe fn logits<H: Sequenced>(handle: *const H, rows: i32, out: Floa
 }
 
 /// A session with an empty sequence, or NULL with the reason in `tabla_last_error`. Sessions of a model
-/// go on together, as many as it has sequences, from as many threads; the others wait. A session keeps
-/// its model: free them in any order.
+/// go on together, as many as it has sequences; calls that compute wait where there are more. A model's own
+/// sequence is one like them. A session keeps its model: free them in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_new(model: *const TablaModel) -> *mut TablaSession {
     guard_value(|| insert(Session::new(resolve(model)?.model().clone())))
@@ -233,13 +246,14 @@ pub unsafe extern "C" fn tabla_session_load(
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Frees a session. A call that is inside it is cancelled and ends first.
+/// Frees a session, and returns at once. A call that is inside it is cancelled, and is safe until it
+/// returns: keep what its callback needs until then.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_free(session: *mut TablaSession) -> TablaStatus {
     guard(|| handles::remove(session))
 }
 
-/// Stops what a session does, from any thread.
+/// Stops what a session does, from any thread, as `tabla_cancel` does.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_cancel(session: *const TablaSession) -> TablaStatus {
     guard(|| cancel(session))

@@ -29,12 +29,6 @@ impl<T> Turn<T> {
     ///
     /// `Busy`, `Reentrant`, `Poisoned` where a call has panicked; as of `call`.
     pub(super) fn enter<R>(&self, name: &str, call: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
-        if self.poisoned.load(Ordering::Acquire) {
-            bail!(
-                Poisoned,
-                "a call on this {name} panicked: free it and make another"
-            );
-        }
         let me = Some(std::thread::current().id());
         let Some(mut inner) = self.inner.try_lock() else {
             if *self.inside.lock() == me {
@@ -42,6 +36,13 @@ impl<T> Turn<T> {
             }
             bail!(Busy, "the {name} is in another call");
         };
+        // It is set before the lock is given back.
+        if self.poisoned.load(Ordering::Acquire) {
+            bail!(
+                Poisoned,
+                "a call on this {name} panicked: free it and make another"
+            );
+        }
         *self.inside.lock() = me;
         let out = catch_unwind(AssertUnwindSafe(|| call(&mut inner)));
         *self.inside.lock() = None;

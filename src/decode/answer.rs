@@ -24,9 +24,11 @@ impl Session {
     ///
     /// As [`Session::generate`].
     pub fn answer(&mut self, options: &Generate) -> Result<Answer<'_>> {
+        let mut state = AnswerState::prepare(self, options)?;
+        state.begin(self)?;
         Ok(Answer {
-            state: AnswerState::begin(self, options)?,
             session: self,
+            state,
         })
     }
 
@@ -117,15 +119,14 @@ pub(crate) struct AnswerState {
 }
 
 impl AnswerState {
-    /// Checks the options and hands the sequence to the model.
+    /// Checks the options, and makes what an answer needs beside its sequence.
     ///
     /// # Errors
     ///
-    /// As [`Session::generate`].
-    pub(crate) fn begin(session: &mut Session, options: &Generate) -> Result<Self> {
+    /// As [`Session::generate`], but for the sequence.
+    pub(crate) fn prepare(session: &Session, options: &Generate) -> Result<Self> {
         options.check()?;
         options.speculate.check(&session.model)?;
-        session.check_sequence()?;
         let known = session.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
         let stops = [&options.stop_tokens, known].concat();
@@ -136,14 +137,20 @@ impl AnswerState {
                 "{own} stop tokens with the model's own are over the limit of {most}"
             );
         }
+        let vocab = session.facts().vocab;
+        if let Some(bad) = options.stop_tokens.iter().find(|token| **token >= vocab) {
+            bail!(
+                Argument,
+                "stop token {bad} is outside the vocabulary of {vocab}"
+            );
+        }
         if let Some(grammar) = &options.grammar
             && !grammar.is_of(session.tokenizer())
         {
             bail!(Argument, "the grammar was compiled for another model");
         }
-        let vocab = session.facts().vocab;
         let follow = options.grammar.as_ref().map(|g| Follow::new(g, vocab));
-        let mut state = Self {
+        Ok(Self {
             follow,
             steering: Steering::new(&session.model, options)?,
             token: 0,
@@ -165,9 +172,20 @@ impl AnswerState {
             took: Duration::ZERO,
             submitting: Duration::ZERO,
             guesses: Guesses::default(),
-        };
-        state.hand_over(session);
-        Ok(state)
+        })
+    }
+
+    /// Hands the sequence to the model.
+    ///
+    /// # Errors
+    ///
+    /// `State` where it is empty, or where the draft model has another part.
+    pub(crate) fn begin(&mut self, session: &mut Session) -> Result<()> {
+        session.check_sequence()?;
+        self.options.speculate.take_roles(&session.model)?;
+        self.begun = Instant::now();
+        self.hand_over(session);
+        Ok(())
     }
 
     /// Hands the sequence to the model.
@@ -210,7 +228,7 @@ impl AnswerState {
     ///
     /// `Device` and `DeviceLost`. The answer has ended then.
     pub(crate) fn next(&mut self, session: &mut Session) -> Result<bool> {
-        while !self.has_ended() {
+        while !self.is_over(session)? {
             let news = session.news(None);
             if self.hear(session, news)? {
                 return Ok(true);
@@ -225,7 +243,7 @@ impl AnswerState {
     ///
     /// As [`AnswerState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
-        while !self.has_ended() {
+        while !self.is_over(session)? {
             let Some(news) = session.try_news() else {
                 return Poll::Pending;
             };
@@ -234,6 +252,15 @@ impl AnswerState {
             }
         }
         Poll::Ready(Ok(self.flush(session)))
+    }
+
+    /// Whether the answer has ended. It does where someone asked to stop, whatever tokens there are.
+    fn is_over(&mut self, session: &mut Session) -> Result<bool> {
+        if !self.has_ended() && session.is_cancelled() {
+            self.leave(session, Finish::Cancelled)?;
+            session.forget_cancel();
+        }
+        Ok(self.has_ended())
     }
 
     /// Takes news. Returns whether a piece came of it.
@@ -275,6 +302,7 @@ impl AnswerState {
             text: self.strings.text(),
             log_prob: self.log_prob,
             likeliest: &self.likeliest,
+            is_rest: self.is_flushed,
         }
     }
 
@@ -302,6 +330,9 @@ impl AnswerState {
         };
         let finish = end.finish.map_err(failed)?;
         let finish = finish.unwrap_or(Finish::Length);
+        if finish == Finish::Cancelled {
+            session.forget_cancel();
+        }
         if let (Finish::Context, Overflow::Shift { keep }) = (finish, self.options.overflow)
             && self.picked < self.limit
         {

@@ -7,12 +7,12 @@ use super::generate::{Generate, Piece, Stats};
 use super::model::Model;
 use super::request::IfBusy;
 use super::session::Session;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, bail};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Answers of one model to any number of prompts. They go on together, as many as the model has sequences;
-/// the others wait for their turn.
+/// Answers of one model to many prompts, [`Batch::PENDING_MAX`] at once. They go on together, as many as the
+/// model has sequences; the others wait for their turn.
 #[derive(Debug)]
 pub struct Batch {
     model: Model,
@@ -52,6 +52,9 @@ pub enum BatchEvent<'a> {
 }
 
 impl Batch {
+    /// Answers that may be under way at once.
+    pub const PENDING_MAX: usize = 512;
+
     /// One without prompts.
     pub fn new(model: Model) -> Self {
         Self {
@@ -73,13 +76,22 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// As [`Session::prefill`] and [`Session::generate`]; nothing is added then.
+    /// As [`Session::prefill`] and [`Session::generate`], `Busy` where [`Batch::PENDING_MAX`] are under way;
+    /// nothing is added then.
     pub fn add(&mut self, prompt: &[u32], options: &Generate) -> Result<(usize, Cancel)> {
+        let (pending, most) = (self.pending(), Self::PENDING_MAX);
+        if pending >= most {
+            bail!(
+                Busy,
+                "{pending} answers are under way, which is the limit: take some to their end"
+            );
+        }
         let bell = Some(Arc::clone(&self.bell));
         let mut session = Session::with(self.model.clone(), IfBusy::Wait, bell);
         session.append(prompt)?;
         let cancel = session.canceller();
-        let answer = AnswerState::begin(&mut session, options)?;
+        let mut answer = AnswerState::prepare(&session, options)?;
+        answer.begin(&mut session)?;
         let number = self.added;
         self.added += 1;
         self.members.push(Member {

@@ -31,6 +31,16 @@ impl Cancel {
         self.0.fetch_max(CLOSED, Ordering::Relaxed);
     }
 
+    /// Whether it was asked to stop for good.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether someone asked to stop, and nobody has heeded it.
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != GO_ON
+    }
+
     /// Whether someone asked to stop; who is told heeds it.
     pub(super) fn heed(&self) -> bool {
         let heeded =

@@ -125,6 +125,8 @@ pub struct Piece<'a> {
     pub log_prob: Option<f32>,
     /// The likeliest tokens in its place, the likeliest first.
     pub likeliest: &'a [LogProb],
+    /// Whether it is text that was held back to the end, and the token the one that came before.
+    pub is_rest: bool,
 }
 
 /// The natural logarithm of how likely the model held a token, before biases and samplers.
@@ -193,6 +195,7 @@ impl Session {
         while let Some(piece) = answer.next()? {
             if each(piece) == Flow::Stop {
                 answer.stop()?;
+                break;
             }
         }
         Ok(answer.stats())

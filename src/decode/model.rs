@@ -75,7 +75,7 @@ impl Model {
             thread: None,
         };
         let scheduler = Scheduler::new(Engine::new(linked));
-        let thread = std::thread::Builder::new().name("tabla".to_string());
+        let thread = std::thread::Builder::new().name("tabla-model".to_string());
         let thread = thread.spawn(move || scheduler.serve(&inbox));
         shared.thread = Some(thread.map_err(|e| {
             let message = "the model's thread cannot start";

@@ -77,7 +77,7 @@ impl Wanted {
 pub(super) enum IfBusy {
     /// It waits for one.
     Wait,
-    /// It ends at once, with `State`.
+    /// It ends at once, with `Busy`.
     Fail,
 }
 

@@ -101,6 +101,11 @@ impl Session {
         self.cancelled();
     }
 
+    /// Whether someone asked to stop, and nobody has heeded it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_asked()
+    }
+
     /// Whether someone asked to stop; who is told heeds it.
     pub(super) fn cancelled(&self) -> bool {
         self.cancel.heed()
@@ -200,17 +205,17 @@ impl Session {
                 "the model is an encoder: it yields embeddings and generates no text"
             );
         }
-        if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
-            let vocab = facts.vocab;
-            bail!(Argument, "token {bad} is outside the vocabulary of {vocab}");
-        }
-        let wanted = self.sequence.len() + tokens.len();
+        let wanted = self.sequence.len().saturating_add(tokens.len());
         if wanted > facts.context as usize {
             let context = facts.context;
             bail!(
                 TooLarge,
                 "{wanted} tokens do not fit the context of {context} positions"
             );
+        }
+        if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
+            let vocab = facts.vocab;
+            bail!(Argument, "token {bad} is outside the vocabulary of {vocab}");
         }
         self.sequence.give(tokens);
         Ok(())
@@ -306,7 +311,7 @@ impl Session {
     pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
         self.check_sequence()?;
         let (vocab, total) = (self.facts().vocab as usize, self.sequence.len());
-        let numbers = total * vocab;
+        let numbers = total.saturating_mul(vocab);
         if out.len() != numbers {
             let found = out.len();
             bail!(
@@ -415,6 +420,7 @@ impl Session {
                 News::End(mut end) => {
                     self.take_back(&mut end);
                     if end.finish? == Some(Finish::Cancelled) {
+                        self.cancelled();
                         bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
                     }
                     return Ok(end.wanted.numbers());

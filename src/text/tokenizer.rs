@@ -258,7 +258,9 @@ impl Tokenizer {
     /// # Errors
     /// `Argument` for an id that is not in the vocabulary.
     pub fn decode(&self, ids: &[u32], options: Decode) -> Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        let mut bytes = Vec::new();
+        // Most tokens have no more bytes; of a count that nobody has memory for the ids are looked at first.
+        let _ = bytes.try_reserve(ids.len().saturating_mul(4));
         let mut strip = options.from_start && self.begins_with_space;
         for &id in ids {
             if id as usize >= self.pieces.len() {

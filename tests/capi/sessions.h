@@ -90,7 +90,15 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_end(session) == TABLA_OK);
     FAILS(tabla_session_begin(session, NULL, &options), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, "\xff", &options), TABLA_ERROR_ARGUMENT);
+    /* What is refused leaves nothing of its prompt. */
+    options.log_probs = 21;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_session_tokens(session, NULL, 0, &count) == TABLA_OK && count == 0);
+    options.reserved = 1;
     options.log_probs = 3;
+    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    options.reserved = 0;
     CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
     FAILS(tabla_session_next(session, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_next(session, &piece) == TABLA_OK);
@@ -148,7 +156,7 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     CHECK(tabla_session_cancel(session) == TABLA_OK);
     take(session, NULL, 0, &tokens, &finish);
-    CHECK(finish == TABLA_FINISH_CANCELLED || finish == TABLA_FINISH_LENGTH);
+    CHECK(finish == TABLA_FINISH_CANCELLED && tokens == 0);
     CHECK(tabla_session_truncate(session, 4) == TABLA_OK);
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     memset(older, 0x55, sizeof older);
@@ -387,7 +395,7 @@ static void batches(TablaModel *model) {
     do {
         CHECK(tabla_batch_next(batch, &piece) == TABLA_OK && piece.number == number);
     } while (piece.finish == TABLA_FINISH_NONE);
-    CHECK(piece.finish == TABLA_FINISH_CANCELLED || piece.finish == TABLA_FINISH_CONTEXT);
+    CHECK(piece.finish == TABLA_FINISH_CANCELLED && piece.token == TABLA_NO_TOKEN);
     CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
     CHECK(tabla_batch_free(batch) == TABLA_OK);
     FAILS(tabla_batch_next(batch, &piece), TABLA_ERROR_HANDLE);

@@ -175,18 +175,19 @@ impl Scheduler {
         self.engine.kv.forget_prefixes();
     }
 
+    /// Ends what nobody wants any more. Its session heeds that, on its own thread.
     fn end_cancelled(&mut self) {
         let mut at = 0;
         while at < self.requests.len() {
             let request = &self.requests[at];
-            if request.mail.is_enough() || request.cancel.heed() {
+            if request.mail.is_enough() || request.cancel.is_asked() {
                 self.end(at, Ok(Some(Finish::Cancelled)));
             } else {
                 at += 1;
             }
         }
         self.waiting.retain_mut(|request| {
-            let cancelled = request.mail.is_enough() || request.cancel.heed();
+            let cancelled = request.mail.is_enough() || request.cancel.is_asked();
             if cancelled {
                 request.end(Ok(Some(Finish::Cancelled)));
             }

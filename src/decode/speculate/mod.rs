@@ -41,8 +41,7 @@ impl Speculate {
     ///
     /// # Errors
     ///
-    /// `Argument` where it has another one, or yields embeddings alone; `State` where one of the two has
-    /// been the other's part before.
+    /// `Argument` where it has another one, or yields embeddings alone.
     pub(super) fn check(&self, model: &Model) -> Result<()> {
         let Self::Draft(draft) = self else {
             return Ok(());
@@ -67,13 +66,26 @@ impl Speculate {
                 "the draft model has another vocabulary: token {token} is {others:?}, not {own:?}"
             );
         }
-        if model.is(draft) || !(draft.takes(Role::Draft) && model.takes(Role::Target)) {
-            bail!(
-                State,
-                "a model cannot draft and have a draft model: load one of the two once more"
-            );
-        }
         Ok(())
+    }
+
+    /// Gives both models their parts, for good.
+    ///
+    /// # Errors
+    ///
+    /// `State` where one of the two has been the other's part before.
+    pub(super) fn take_roles(&self, model: &Model) -> Result<()> {
+        match self {
+            Self::Draft(draft)
+                if model.is(draft) || !(draft.takes(Role::Draft) && model.takes(Role::Target)) =>
+            {
+                bail!(
+                    State,
+                    "a model cannot draft and have a draft model: load one of the two once more"
+                )
+            }
+            _ => Ok(()),
+        }
     }
 }
 
