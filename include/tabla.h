@@ -341,11 +341,7 @@ typedef struct TablaGenerateOptions {
     uint32_t dry_allowed_length;
     /** How many tokens back DRY looks. Default: all. */
     uint32_t dry_last;
-    /**
-     * The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. What it has learned is
-     * on the device: such an answer keeps its place among those that go on together, also where nobody
-     * takes its pieces.
-     */
+    /** The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. */
     float mirostat_tau;
     /** How fast Mirostat learns. Default 0.1. */
     float mirostat_eta;
@@ -445,7 +441,7 @@ typedef struct TablaPiece {
     /** How many there are. */
     size_t likeliest_count;
     /** Of a batch: whose piece it is. */
-    uint32_t number;
+    size_t number;
     /** Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0. */
     TablaStatus status;
 } TablaPiece;

@@ -77,7 +77,7 @@ pub struct TablaPiece {
     /// How many there are.
     pub likeliest_count: usize,
     /// Of a batch: whose piece it is.
-    pub number: u32,
+    pub number: usize,
     /// Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0.
     pub status: TablaStatus,
 }

@@ -130,7 +130,7 @@ pub unsafe extern "C" fn tabla_batch_next(
         let next = handle.turn.enter(TablaBatch::NAME, |inner| {
             let next = next(inner)?;
             if next.has_ended() {
-                handle.cancels.lock().remove(&(next.number as usize));
+                handle.cancels.lock().remove(&next.number);
             }
             Ok(next)
         })?;
@@ -165,10 +165,7 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
             inner.room.failure(&error)
         }
     };
-    Ok(TablaPiece {
-        number: u32::try_from(number).unwrap_or(u32::MAX),
-        ..piece
-    })
+    Ok(TablaPiece { number, ..piece })
 }
 
 /// Writes how many answers are under way.

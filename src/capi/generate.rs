@@ -89,9 +89,7 @@ pub struct TablaGenerateOptions {
     pub dry_allowed_length: u32,
     /// How many tokens back DRY looks. Default: all.
     pub dry_last: u32,
-    /// The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. What it has learned is
-    /// on the device: such an answer keeps its place among those that go on together, also where nobody
-    /// takes its pieces.
+    /// The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off.
     pub mirostat_tau: f32,
     /// How fast Mirostat learns. Default 0.1.
     pub mirostat_eta: f32,

@@ -3,8 +3,8 @@
 use super::kv::{Edits, Kind, Kv};
 use super::request::{Request, Wanted};
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_picked, wait, write_history,
-    write_picking, write_rows,
+    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_learned, read_picked, wait,
+    write_history, write_picking, write_rows,
 };
 use super::sequence::Apart;
 use crate::error::Result;
@@ -130,6 +130,14 @@ impl Engine {
             write_picking(&mut self.linked, seat, picking)?;
         }
         Ok(())
+    }
+
+    /// Takes back what was learned of a request in its seat.
+    pub(super) fn learn(&mut self, request: &mut Request) -> Result<()> {
+        match &mut request.picking {
+            Some(picking) => read_learned(&mut self.linked, request.seat, picking),
+            None => Ok(()),
+        }
     }
 
     /// Takes the seat of a request, and keeps what was computed for it.

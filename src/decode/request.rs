@@ -171,14 +171,9 @@ impl Request {
         self.fed == len || goes_on && self.sequence.was_picked(self.fed)
     }
 
-    /// Whether it goes on only once its session takes tokens, and may do so in another seat. What Mirostat
-    /// has learned is in its seat.
+    /// Whether it goes on only once its session takes tokens, and may do so in another seat.
     pub(super) fn is_stalled(&self) -> bool {
-        let learns = |picking: &Picking| picking.sampler.mirostat_tau > 0.0;
-        self.picking
-            .as_ref()
-            .is_some_and(|picking| !learns(picking))
-            && self.mail.room() == 0
+        self.picking.is_some() && self.mail.room() == 0
     }
 
     /// Whether its session has taken enough tokens for a seat to be worth it: one that has just lost its seat

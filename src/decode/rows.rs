@@ -271,6 +271,18 @@ pub(super) fn write_picking(model: &mut Linked, sequence: u32, picking: &Picking
     write_some(model, Place::Breakers, sequence * bytes.len(), bytes)
 }
 
+/// Takes back what Mirostat has learned of a sequence, which goes on in another seat.
+pub(super) fn read_learned(model: &mut Linked, sequence: u32, picking: &mut Picking) -> Result<()> {
+    if picking.sampler.mirostat_tau > 0.0 {
+        let mut live = Sampler::default();
+        let offset = sequence as usize * size_of::<Sampler>();
+        let bytes = bytemuck::bytes_of_mut(&mut live);
+        model.executor.read(Place::Samplers, offset, bytes)?;
+        picking.sampler.mirostat_mu = live.mirostat_mu;
+    }
+    Ok(())
+}
+
 /// Writes to a place that tables have which were loaded with the sampler that reads it.
 fn write_some(model: &mut Linked, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
     let mut slots = model.tables.iter().flat_map(|table| &table.slots);

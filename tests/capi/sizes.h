@@ -33,12 +33,12 @@ static void layout(void) {
     CHECK(offsetof(TablaLogitBias, bias) == 4);
     CHECK(sizeof(TablaLogProb) == 8);
     CHECK(offsetof(TablaLogProb, log_prob) == 4);
-    CHECK(sizeof(TablaPiece) == 56);
+    CHECK(sizeof(TablaPiece) == 64);
     CHECK(offsetof(TablaPiece, text) == 8);
     CHECK(offsetof(TablaPiece, finish) == 24);
     CHECK(offsetof(TablaPiece, likeliest) == 32);
     CHECK(offsetof(TablaPiece, likeliest_count) == 40);
-    CHECK(offsetof(TablaPiece, status) == 52);
+    CHECK(offsetof(TablaPiece, status) == 56);
     CHECK(sizeof(TablaStats) == 40);
     CHECK(offsetof(TablaStats, prompt_ms) == 8);
     CHECK(offsetof(TablaStats, finish) == 28);

@@ -1,6 +1,6 @@
 //! Who has a seat and who waits for one: more sessions than a model has sequences.
 
-use crate::common::golden;
+use crate::common::{golden, has_gpu};
 use std::path::Path;
 use tabla::{
     Batch, BatchEvent, DeviceChoice, ErrorKind, Finish, Flow, Generate, Model, Options, Sampling,
@@ -12,58 +12,23 @@ fn load(path: &Path, options: &Options) -> Model {
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
 
-/// More sessions than may wait are refused, and nobody else is disturbed.
-#[test]
-fn a_queue_has_an_end() {
-    let options = Options {
-        device: DeviceChoice::Cpu,
-        context: 2048,
-        ..Options::default()
-    };
-    let model = load(&golden("quant_q8_0.gguf"), &options);
-    let mut long = Session::new(model.clone());
-    long.prefill(&[5; 8], &mut |_, _| {}).expect("it fits");
-    let how = Generate {
-        // It keeps its seat, where what it has learned is.
-        sampling: Sampling {
-            temperature: 1.0,
-            mirostat_tau: 5.0,
-            ..Sampling::GREEDY
-        },
-        ignore_stops: true,
-        ..Generate::default()
-    };
-    let mut first = long.answer(&how).expect("it generates");
-    first.next().expect("it goes on").expect("a token");
-    // The one sequence is taken until its session takes more tokens: all others wait.
-    let mut waiting: Vec<Session> = (0..1100).map(|_| Session::new(model.clone())).collect();
-    let cancels: Vec<_> = waiting.iter().map(Session::canceller).collect();
-    let refused = std::thread::scope(|scope| {
-        let threads: Vec<_> = waiting
-            .iter_mut()
-            .map(|s| scope.spawn(move || s.prefill(&[6; 4], &mut |_, _| {})))
-            .collect();
-        // Those that are refused end at once, the others only when they are cancelled.
-        while threads.iter().filter(|thread| thread.is_finished()).count() < 1100 - 1024 {
-            std::thread::yield_now();
-        }
-        cancels.iter().for_each(tabla::Cancel::cancel);
-        let ends = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("it ends"));
-        let kinds = ends.map(|end| end.expect_err("none had a turn").kind());
-        kinds.filter(|kind| *kind == ErrorKind::Busy).count()
-    });
-    assert_eq!(refused, 1100 - 1024);
-    first.stop().expect("it ends");
-}
-
 /// One thread takes the answers of more sessions than there are seats, piece by piece in turns: who is
-/// not listened to gives its seat away, and gets one again.
+/// not listened to gives its seat away, and gets one again, with what Mirostat has learned.
 #[test]
 fn more_answers_than_seats_come_in_turns() {
+    in_turns(DeviceChoice::Cpu);
+}
+
+#[test]
+fn more_answers_than_seats_come_in_turns_on_a_gpu() {
+    if has_gpu() {
+        in_turns(DeviceChoice::Gpu);
+    }
+}
+
+fn in_turns(device: DeviceChoice) {
     let options = Options {
-        device: DeviceChoice::Cpu,
+        device,
         context: 300,
         sequences: 2,
         ..Options::default()
@@ -71,6 +36,7 @@ fn more_answers_than_seats_come_in_turns() {
     let how = |seed| Generate {
         sampling: Sampling {
             seed,
+            mirostat_tau: if seed % 2 == 1 { 4.0 } else { 0.0 },
             ..Sampling::default()
         },
         max_tokens: 200,
@@ -121,7 +87,6 @@ fn a_leaked_answer_harms_nobody() {
         ignore_stops: true,
         ..Generate::default()
     };
-    // What Mirostat has learned is in a seat, which it keeps.
     let endless = Generate {
         sampling: Sampling {
             mirostat_tau: 5.0,

@@ -257,6 +257,7 @@ impl Scheduler {
         }
         self.collect()?;
         if let Some(at) = self.requests.iter().position(Request::is_stalled) {
+            self.engine.learn(&mut self.requests[at])?;
             let mut request = self.take_seat(at);
             self.engine.unseat(&mut request);
             self.waiting.push_back(request);

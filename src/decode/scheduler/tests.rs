@@ -1,14 +1,15 @@
 //! What a round is: which of the requests go through the device in it.
 
-use super::Scheduler;
+use super::{Scheduler, WAITING_MAX};
 use crate::decode::Sampling;
 use crate::decode::cancel::Cancel;
 use crate::decode::engine::Engine;
-use crate::decode::generate::Chain;
+use crate::decode::generate::{Chain, Finish};
 use crate::decode::inbox::Message;
 use crate::decode::mail::{Mail, News, UNREAD_MAX};
 use crate::decode::request::{IfBusy, Picking, Request, Wanted};
 use crate::decode::sequence::Sequence;
+use crate::error::ErrorKind;
 use crate::load::{DeviceChoice, Options, Source, load};
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,6 +65,36 @@ fn fed(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
         .collect();
     fed.sort_unstable();
     fed.into_iter().map(|(_, fed)| fed).collect()
+}
+
+/// More requests than may wait are refused, and the others are not disturbed.
+#[test]
+fn a_queue_has_an_end() {
+    let mut scheduler = scheduler();
+    let begun: Vec<_> = (0..WAITING_MAX + 76)
+        .map(|_| {
+            let (request, mail) = request(0, 4, None);
+            let cancel = request.cancel.clone();
+            scheduler.take(Message::Start(request));
+            (mail, cancel)
+        })
+        .collect();
+    let ended = |mail: &Mail| match mail.try_next() {
+        Some(News::End(end)) => Some(end.finish.map_err(|e| e.kind())),
+        _ => None,
+    };
+    let (waiting, refused) = begun.split_at(WAITING_MAX);
+    for (mail, _) in refused {
+        assert_eq!(ended(mail), Some(Err(ErrorKind::Busy)));
+    }
+    for (mail, cancel) in waiting {
+        assert_eq!(ended(mail), None);
+        cancel.cancel();
+    }
+    scheduler.round();
+    for (mail, _) in waiting {
+        assert_eq!(ended(mail), Some(Ok(Some(Finish::Cancelled))));
+    }
 }
 
 /// Between two steps of those that go on lies one chunk of those that are fed, whoever's it is, and
