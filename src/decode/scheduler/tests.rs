@@ -133,17 +133,18 @@ fn prompts_hold_the_others_up_for_one_chunk() {
         let before = fed(&scheduler, 0..STEPPING);
         assert!(scheduler.round());
         let after = fed(&scheduler, 0..STEPPING);
-        let steps = before
-            .iter()
-            .zip(&after)
-            .map(|(before, after)| after - before);
-        assert!(steps.eq([1; STEPPING as usize]), "prompts at {wanted:?}");
         wanted[turn] += CHUNK as usize;
         // Who is through has ended.
-        let left = wanted
-            .iter()
-            .filter(|fed| **fed < (CHUNKS * CHUNK) as usize);
-        assert!(fed(&scheduler, prompts.clone()).iter().eq(left));
+        let whole = (CHUNKS * CHUNK) as usize;
+        let left: Vec<_> = wanted.iter().copied().filter(|fed| *fed < whole).collect();
+        assert_eq!(fed(&scheduler, prompts.clone()), left);
+        let mut steps = before.iter().zip(&after).map(|(from, to)| to - from);
+        if left.is_empty() {
+            // Chains may be long again.
+            assert!(steps.all(|steps| steps >= 1));
+        } else {
+            assert!(steps.eq([1; STEPPING as usize]), "prompts at {wanted:?}");
+        }
     }
     assert_eq!(wanted, [(CHUNKS * CHUNK) as usize; PROMPTS as usize]);
 }
