@@ -612,8 +612,8 @@ TablaStatus tabla_session_generate(struct TablaSession *session,
 /**
  * Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
  * sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
- * taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
- * `_stats`, `_cancel` and `_free`.
+ * taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its
+ * end the session takes no other call than `tabla_session_next`, `_end`, `_stats`, `_cancel` and `_free`.
  *
  * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
  */
@@ -638,8 +638,8 @@ TablaStatus tabla_session_next(struct TablaSession *session,
 TablaStatus tabla_session_end(struct TablaSession *session);
 
 /**
- * Writes, between two other calls, what the answer that is under way has done so far, or what the last one did that was begun
- * with `tabla_session_begin`.
+ * Writes, between two other calls, what the answer that is under way has done so far, or what the last one
+ * did that was begun with `tabla_session_begin`.
  *
  * `stats` points to a struct that begins with its size.
  */

@@ -104,15 +104,7 @@ pub struct TablaStats {
     pub guesses_right: u32,
 }
 
-/// What C hears of the token of a piece.
-fn token_of(piece: &Piece<'_>) -> u32 {
-    match piece.is_rest {
-        true => TABLA_NO_TOKEN,
-        false => piece.token,
-    }
-}
-
-/// What the last piece of a session points to.
+/// What the last piece points to.
 #[derive(Default)]
 pub(super) struct Room {
     text: Vec<u8>,
@@ -134,7 +126,10 @@ impl Room {
             log_prob: likely.log_prob,
         }));
         TablaPiece {
-            token: token_of(piece),
+            token: match piece.is_rest {
+                true => TABLA_NO_TOKEN,
+                false => piece.token,
+            },
             text: self.text.as_ptr().cast(),
             text_bytes: piece.text.len(),
             log_prob: piece.log_prob.unwrap_or(f32::NAN),
@@ -233,8 +228,8 @@ pub(super) fn finish_code(finish: Finish) -> i32 {
 pub(super) struct Caller {
     callback: TablaTokenCallback,
     user_data: *mut c_void,
-    /// The piece with a NUL behind it.
-    text: Vec<u8>,
+    /// What a piece points to.
+    room: Room,
 }
 
 impl Caller {
@@ -242,7 +237,7 @@ impl Caller {
         Self {
             callback,
             user_data,
-            text: Vec::new(),
+            room: Room::default(),
         }
     }
 
@@ -250,13 +245,14 @@ impl Caller {
         let Some(callback) = self.callback else {
             return Flow::Continue;
         };
-        self.text.clear();
-        self.text.extend_from_slice(piece.text.as_bytes());
-        self.text.push(0);
-        let token = token_of(piece);
-        let (text, bytes) = (self.text.as_ptr().cast(), piece.text.len());
+        let TablaPiece {
+            token,
+            text,
+            text_bytes,
+            ..
+        } = self.room.piece(piece);
         // SAFETY: the caller's function, with text that lives through the call.
-        let answer = unsafe { callback(token, text, bytes, self.user_data) };
+        let answer = unsafe { callback(token, text, text_bytes, self.user_data) };
         if answer == 0 {
             Flow::Continue
         } else {
@@ -368,8 +364,8 @@ pub unsafe extern "C" fn tabla_session_generate(
 
 /// Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
 /// sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
-/// taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its end the session takes no other call than `tabla_session_next`, `_end`,
-/// `_stats`, `_cancel` and `_free`.
+/// taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its
+/// end the session takes no other call than `tabla_session_next`, `_end`, `_stats`, `_cancel` and `_free`.
 ///
 /// # Safety
 ///
@@ -468,8 +464,8 @@ pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
     })
 }
 
-/// Writes, between two other calls, what the answer that is under way has done so far, or what the last one did that was begun
-/// with `tabla_session_begin`.
+/// Writes, between two other calls, what the answer that is under way has done so far, or what the last one
+/// did that was begun with `tabla_session_begin`.
 ///
 /// # Safety
 ///

@@ -86,11 +86,7 @@ pub unsafe extern "C" fn tabla_embed(
     guard(|| {
         // SAFETY: the caller's promise.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         // SAFETY: the caller's promise.
         unsafe { embed(model, texts, options, floats) }
     })
@@ -114,11 +110,7 @@ pub unsafe extern "C" fn tabla_session_embed(
     guard(|| {
         // SAFETY: the caller's promise.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         // SAFETY: the caller's promise.
         unsafe { embed(session, texts, options, floats) }
     })

@@ -203,11 +203,7 @@ pub unsafe extern "C" fn tabla_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         // SAFETY: the caller's promise.
         unsafe { session::logits(model, rows, floats) }
     })

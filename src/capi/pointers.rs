@@ -169,12 +169,20 @@ pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) 
 /// Where a caller wants floats: its room, and where their number goes.
 #[derive(Clone, Copy)]
 pub(super) struct Floats {
-    pub(super) out: *mut f32,
-    pub(super) capacity: usize,
-    pub(super) count: *mut usize,
+    out: *mut f32,
+    capacity: usize,
+    count: *mut usize,
 }
 
 impl Floats {
+    pub(super) fn new(out: *mut f32, capacity: usize, count: *mut usize) -> Self {
+        Self {
+            out,
+            capacity,
+            count,
+        }
+    }
+
     /// Says how many there are once `fill` has written them; where there is no room, it is not asked to.
     ///
     /// # Safety

@@ -29,11 +29,7 @@ pub unsafe extern "C" fn tabla_session_score(
     guard(|| {
         // SAFETY: the caller's promise.
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         if from == 0 || from >= tokens_count {
             bail!(
                 Argument,
@@ -77,11 +73,7 @@ pub unsafe extern "C" fn tabla_session_rerank(
         let instruction = unsafe { text_of(instruction) }?;
         // SAFETY: the caller's promise.
         let documents = unsafe { slice_of(documents, documents_count, "documents") }?;
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         let by = Rerank {
             query,
             instruction: Some(instruction).filter(|text| !text.is_empty()),

@@ -337,11 +337,7 @@ pub unsafe extern "C" fn tabla_session_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats {
-            out,
-            capacity,
-            count,
-        };
+        let floats = Floats::new(out, capacity, count);
         // SAFETY: the caller's promise.
         unsafe { logits(session, rows, floats) }
     })
