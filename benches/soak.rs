@@ -102,7 +102,7 @@ fn live(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &
             generate(&mut session, draft, random, count);
         }
         match random.below(8) {
-            0 | 1 => session = session.fork(),
+            0 | 1 => session = session.fork().expect("there is memory"),
             2 | 3 => session.truncate(random.below(session.tokens().len() + 1)),
             4 => {
                 session.save(path).expect("it can be saved");

@@ -88,6 +88,15 @@
 /** The largest number of each column. */
 #define TABLA_POOLING_MAX 4
 
+/** Version of this ABI: it changes when a program must be compiled again. */
+#define TABLA_ABI_VERSION 1
+
+/** Lines for people, one for each command: `tabla_table`. */
+#define TABLA_TABLE_TEXT 0
+
+/** A JSON array with an object for each command. */
+#define TABLA_TABLE_JSON 1
+
 /** No guesses are made at the next tokens: `TablaGenerateOptions.speculate`. */
 #define TABLA_SPECULATE_OFF 0
 
@@ -178,9 +187,6 @@
 /** How, for developers. */
 #define TABLA_LOG_DEBUG 4
 
-/** Version of this ABI: it changes when a program must be compiled again. */
-#define TABLA_ABI_VERSION 1
-
 /** Only the logits after the last token: `tabla_logits`. */
 #define TABLA_LOGITS_LAST 0
 
@@ -260,6 +266,9 @@ typedef struct TablaGrammar TablaGrammar;
  * understands.
  */
 typedef struct TablaModel TablaModel;
+
+/** What takes an answer apart while it comes. Opaque. */
+typedef struct TablaParser TablaParser;
 
 /** A sequence on a model, with what was said and what comes next. Opaque. */
 typedef struct TablaSession TablaSession;
@@ -489,15 +498,64 @@ typedef struct TablaEmbedOptions {
     const char *prompt;
 } TablaEmbedOptions;
 
+/** Facts about a model. Set `struct_size` before the call. */
+typedef struct TablaModelInfo {
+    /** `sizeof(TablaModelInfo)`. */
+    uint32_t struct_size;
+    /** Layers. */
+    uint32_t layers;
+    /** Width of the residual stream. */
+    uint32_t dim;
+    /** Query heads. */
+    uint32_t heads;
+    /** Key and value heads. */
+    uint32_t kv_heads;
+    /** Elements of a head. */
+    uint32_t head_dim;
+    /** Width of the feed-forward layer. */
+    uint32_t ffn;
+    /** Tokens of the vocabulary: the length of a row of logits. */
+    uint32_t vocab;
+    /** Positions that fit the KV cache. */
+    uint32_t context;
+    /** Positions that the model was trained for. */
+    uint32_t context_trained;
+    /** Elements of all tensors. */
+    uint64_t parameters;
+    /** Bytes of the file or files. */
+    uint64_t file_bytes;
+    /** Bytes of the KV cache. */
+    uint64_t cache_bytes;
+    /** Bytes of working memory. */
+    uint64_t scratch_bytes;
+    /** Architecture as the file names it, cut to fit, NUL at the end. */
+    char architecture[32];
+    /** The device, in words, cut to fit, NUL at the end. */
+    char device[96];
+    /** The token that begins texts, or `TABLA_NO_TOKEN`. */
+    uint32_t bos_token;
+    /** The token that ends texts, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` has all that end an answer. */
+    uint32_t eos_token;
+    /** Numbers of an embedding; 0 for a model that was loaded to yield none. */
+    uint32_t embedding_dim;
+    /** Tokens of a text that becomes an embedding, at most. */
+    uint32_t embedding_length;
+    /** Not 0: it yields embeddings alone. */
+    uint32_t is_encoder;
+    /** Sequences that go on together. */
+    uint32_t sequences;
+} TablaModelInfo;
+
 /**
  * Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
- * and how much of the whole is done (0 to 1). They do not come in the order of their numbers.
+ * and how much of the whole is done (0 to 1). They do not come in the order of their numbers. Return 0
+ * to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
  */
-typedef void (*TablaProgressCallback)(uint32_t stage,
-                                      const char *name,
-                                      double milliseconds,
-                                      float done,
-                                      void *user_data);
+typedef int32_t (*TablaProgressCallback)(uint32_t stage,
+                                         const char *name,
+                                         double milliseconds,
+                                         float done,
+                                         void *user_data);
 
 /** How a model is loaded. Zeros are the defaults. */
 typedef struct TablaLoadOptions {
@@ -548,6 +606,20 @@ typedef struct TablaLoadOptions {
     const char *tuning_path;
     /** A folder that keeps compiled kernels of GPUs for the next load, or NULL. */
     const char *kernel_path;
+    /**
+     * Names of samplers in their order, `;` between them, as of docs/sampling.md: what is not among them
+     * stays off. NULL takes the usual ones.
+     */
+    const char *samplers;
+    /**
+     * How tensors of type `I2_S` are laid out, which no file says: `128`, `64` or `1x4`; NULL takes what
+     * is usual.
+     */
+    const char *i2s_layout;
+    /** Not 0: a GPU is asked for no more than every device of WebGPU has. */
+    uint32_t gpu_baseline;
+    /** Keep 0. */
+    uint32_t reserved;
 } TablaLoadOptions;
 
 /**
@@ -556,42 +628,6 @@ typedef struct TablaLoadOptions {
  * library is `TABLA_ERROR_REENTRANT`, but for `tabla_last_error` and the like.
  */
 typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
-
-/** Facts about a model. Set `struct_size` before the call. */
-typedef struct TablaModelInfo {
-    /** `sizeof(TablaModelInfo)`. */
-    uint32_t struct_size;
-    /** Layers. */
-    uint32_t layers;
-    /** Width of the residual stream. */
-    uint32_t dim;
-    /** Query heads. */
-    uint32_t heads;
-    /** Key and value heads. */
-    uint32_t kv_heads;
-    /** Elements of a head. */
-    uint32_t head_dim;
-    /** Width of the feed-forward layer. */
-    uint32_t ffn;
-    /** Tokens of the vocabulary: the length of a row of logits. */
-    uint32_t vocab;
-    /** Positions that fit the KV cache. */
-    uint32_t context;
-    /** Positions that the model was trained for. */
-    uint32_t context_trained;
-    /** Elements of all tensors. */
-    uint64_t parameters;
-    /** Bytes of the file or files. */
-    uint64_t file_bytes;
-    /** Bytes of the KV cache. */
-    uint64_t cache_bytes;
-    /** Bytes of working memory. */
-    uint64_t scratch_bytes;
-    /** Architecture as the file names it, cut to fit, NUL at the end. */
-    char architecture[32];
-    /** The device, in words, cut to fit, NUL at the end. */
-    char device[96];
-} TablaModelInfo;
 
 #ifdef __cplusplus
 extern "C" {
@@ -728,6 +764,47 @@ TablaStatus tabla_encode_chat(const struct TablaModel *model,
                               size_t *count);
 
 /**
+ * Answers a conversation: the model's own sequence becomes the conversation, as `tabla_encode_chat`
+ * makes it, and the model goes on behind it. What the sequence has of it is not computed again; where the
+ * call fails, the sequence may be a beginning of the conversation. What a model writes around thoughts and
+ * calls of tools comes as it is: `tabla_parser_new` takes it apart. The rest is as in `tabla_generate`.
+ *
+ * `messages` is a C string; `chat` is NULL or points to a struct that begins with its size and whose
+ * pointers are NULL or C strings; the rest as of `tabla_generate`.
+ */
+TablaStatus tabla_chat(struct TablaModel *model,
+                       const char *messages,
+                       const struct TablaChatOptions *chat,
+                       const struct TablaGenerateOptions *options,
+                       TablaTokenCallback callback,
+                       void *user_data,
+                       struct TablaStats *stats);
+
+/**
+ * `tabla_chat` of a session.
+ *
+ * As of `tabla_chat`.
+ */
+TablaStatus tabla_session_chat(struct TablaSession *session,
+                               const char *messages,
+                               const struct TablaChatOptions *chat,
+                               const struct TablaGenerateOptions *options,
+                               TablaTokenCallback callback,
+                               void *user_data,
+                               struct TablaStats *stats);
+
+/**
+ * Begins to answer a conversation as `tabla_session_chat` does; `tabla_session_next` takes the answer
+ * piece by piece, as that of `tabla_session_begin`.
+ *
+ * As of `tabla_chat`.
+ */
+TablaStatus tabla_session_begin_chat(struct TablaSession *session,
+                                     const char *messages,
+                                     const struct TablaChatOptions *chat,
+                                     const struct TablaGenerateOptions *options);
+
+/**
  * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
  * been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
  * `count` are numbers of floats. With `out` NULL only `count` is written. NULL options are the
@@ -757,6 +834,55 @@ TablaStatus tabla_session_embed(struct TablaSession *session,
                                 size_t capacity,
                                 size_t *count);
 
+/** The version of the library, for example `0.1.0`. */
+const char *tabla_version(void);
+
+/** The version of this ABI: compare it with `TABLA_ABI_VERSION` of the header. */
+uint32_t tabla_abi_version(void);
+
+/**
+ * Writes facts about a model: as many bytes as `struct_size` says. What this library does not
+ * know yet becomes 0.
+ *
+ * `info` points to a struct that begins with its size.
+ */
+TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
+
+/**
+ * Writes what tells a model's files from those of other models, 32 bytes: a digest of the architecture
+ * and its numbers, and of the tensors, of large ones of samples. Device and options are no part of it.
+ *
+ * `digest` points to room for 32 bytes.
+ */
+TablaStatus tabla_digest(const struct TablaModel *model,
+                         uint8_t *digest);
+
+/**
+ * Writes a table of a model, as the device replays it. `name` is `step`, `batch`, ..., NULL for the first
+ * one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
+ * written.
+ *
+ * `name` is NULL or a C string; `text` is NULL or points to room for `capacity` bytes; `count` points to
+ * a size.
+ */
+TablaStatus tabla_table(const struct TablaModel *model,
+                        const char *name,
+                        int32_t format,
+                        char *text,
+                        size_t capacity,
+                        size_t *count);
+
+/**
+ * Writes what tables can run on here, as a JSON object: `cpu`, and `gpus` in the order of their numbers,
+ * by which `TablaLoadOptions.adapter` takes them. No NUL is added. With `text` NULL only `count` is
+ * written.
+ *
+ * `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+ */
+TablaStatus tabla_devices(char *text,
+                          size_t capacity,
+                          size_t *count);
+
 /**
  * Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.
  *
@@ -776,6 +902,19 @@ struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
                                        int32_t kind,
                                        const char *text);
 
+/**
+ * Compiles the grammar of answers that are a call of one of `TablaChatOptions.tools`, as the model's chat
+ * template has calls written, or returns NULL and leaves the reason in `tabla_last_error`. `function` is
+ * the name of the tool, NULL for any. It is `TABLA_ERROR_UNSUPPORTED` where no grammar describes how
+ * calls are written.
+ *
+ * `chat` points to a struct that begins with its size and whose pointers are NULL or C strings;
+ * `function` is NULL or a C string.
+ */
+struct TablaGrammar *tabla_grammar_new_call(const struct TablaModel *model,
+                                            const struct TablaChatOptions *chat,
+                                            const char *function);
+
 /** Frees a grammar. Answers that follow it go on. */
 TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
 
@@ -787,6 +926,9 @@ const char *tabla_last_error(void);
 
 /** The code of the last call of this thread that returns a handle or a status; 0 after success. */
 TablaStatus tabla_last_error_code(void);
+
+/** What a status is called: `TABLA_ERROR_BUSY`. One that this library does not know is `unknown`. */
+const char *tabla_status_name(TablaStatus status);
 
 /**
  * Loads a model, or returns NULL and leaves the reason in `tabla_last_error`.
@@ -882,18 +1024,44 @@ TablaStatus tabla_logits(struct TablaModel *model,
                          size_t *count);
 
 /**
- * Writes facts about a model: as many bytes as `struct_size` says. What this library does not
- * know yet becomes 0.
+ * What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by
+ * which the conversation was rendered: its template and its tools say how thoughts and calls are written.
+ * `prompt` is the text of the conversation, in which thoughts may have begun (`tabla_apply_chat_template`),
+ * or NULL.
  *
- * `info` points to a struct that begins with its size.
+ * `chat` is NULL or points to a struct that begins with its size and whose pointers are NULL or C strings;
+ * `prompt` is NULL or a C string.
  */
-TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
+struct TablaParser *tabla_parser_new(const struct TablaModel *model,
+                                     const struct TablaChatOptions *chat,
+                                     const char *prompt);
 
-/** The version of the library, for example `0.1.0`. */
-const char *tabla_version(void);
+/**
+ * Takes the next piece of an answer, its token (`TABLA_NO_TOKEN` where there is none) and its text, and
+ * has `parts` point to what that completes: a JSON array, often an empty one, of `{"content": "..."}`,
+ * `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`, where `id` is
+ * null if the model gave none and `arguments` are JSON as text. Calls come whole. What `parts` points to
+ * is valid until the next call on the parser.
+ *
+ * `text` points to `text_bytes` bytes; `parts` points to a pointer.
+ */
+TablaStatus tabla_parser_push(struct TablaParser *parser,
+                              uint32_t token,
+                              const char *text,
+                              size_t text_bytes,
+                              const char **parts);
 
-/** The version of this ABI: compare it with `TABLA_ABI_VERSION` of the header. */
-uint32_t tabla_abi_version(void);
+/**
+ * Ends the answer: has `parts` point to what was held back, as `tabla_parser_push` does. From then on
+ * there is nothing to push.
+ *
+ * `parts` points to a pointer.
+ */
+TablaStatus tabla_parser_finish(struct TablaParser *parser,
+                                const char **parts);
+
+/** Frees a parser. */
+TablaStatus tabla_parser_free(struct TablaParser *parser);
 
 /**
  * Writes the natural logarithm of how likely each token from the `from`th on is, given all in front of
@@ -1036,6 +1204,28 @@ TablaStatus tabla_decode(const struct TablaModel *model,
                          char *text,
                          size_t capacity,
                          size_t *count);
+
+/**
+ * Writes the bytes of one token as it stands in a text; of a special token, its name. No NUL is added.
+ * With `text` NULL only `count` is written.
+ *
+ * `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+ */
+TablaStatus tabla_token_bytes(const struct TablaModel *model,
+                              uint32_t token,
+                              char *text,
+                              size_t capacity,
+                              size_t *count);
+
+/**
+ * Writes the tokens that end an answer of this model. With `tokens` NULL only `count` is written.
+ *
+ * `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+ */
+TablaStatus tabla_stop_tokens(const struct TablaModel *model,
+                              uint32_t *tokens,
+                              size_t capacity,
+                              size_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
 use std::fmt;
 
 /// Which kind of device replays the table.
@@ -242,4 +243,33 @@ pub struct Devices {
     pub cpu: Profile,
     /// The adapters that wgpu finds, software ones too.
     pub gpus: Vec<AdapterFacts>,
+}
+
+impl Devices {
+    /// A JSON object: `cpu`, and `gpus` in the order of their numbers.
+    pub fn json(&self) -> Json {
+        let cpu = json!({
+            "name": self.cpu.name,
+            "backend": self.cpu.backend,
+            "threads": self.cpu.threads,
+            "cache_bytes": self.cpu.cache_bytes,
+        });
+        let gpus = self.gpus.iter().map(|gpu| {
+            json!({
+                "name": gpu.name,
+                "kind": gpu.kind,
+                "backend": gpu.backend,
+                "driver": gpu.driver,
+                "vendor": gpu.vendor,
+                "buffer_bytes_max": gpu.buffer_bytes_max,
+                "binding_bytes_max": gpu.binding_bytes_max,
+                "workgroup_bytes_max": gpu.workgroup_bytes_max,
+                "subgroup_sizes": gpu.subgroup_sizes,
+                "features": gpu.features,
+                "without": gpu.without,
+                "lacks": gpu.lacks,
+            })
+        });
+        json!({ "cpu": cpu, "gpus": gpus.collect::<Vec<_>>() })
+    }
 }

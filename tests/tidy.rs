@@ -111,6 +111,7 @@ const GETTERS: &[&str] = &[
     "tabla_last_error_code",
     "tabla_version",
     "tabla_abi_version",
+    "tabla_status_name",
     "tabla_load_model",
 ];
 

@@ -3,15 +3,12 @@
 use crate::args::DevicesArgs;
 use crate::failure::Failure;
 use crate::terminal;
-use serde_json::{Value, json};
 use tabla::{AdapterFacts, DeviceKind, Profile};
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let devices = tabla::devices()?;
     if args.json {
-        let gpus: Vec<Value> = devices.gpus.iter().map(gpu_json).collect();
-        let object = json!({ "cpu": cpu_json(&devices.cpu), "gpus": gpus });
-        return terminal::line(&object.to_string());
+        return terminal::line(&devices.json().to_string());
     }
     let mut blocks = vec![cpu(&devices.cpu)];
     blocks.extend(devices.gpus.iter().map(gpu));
@@ -83,30 +80,4 @@ fn gpu(gpu: &AdapterFacts) -> Vec<String> {
         format!("lacks      {}", list(&lacks)),
         format!("verdict    {verdict}"),
     ]
-}
-
-fn cpu_json(cpu: &Profile) -> Value {
-    json!({
-        "name": cpu.name,
-        "backend": cpu.backend,
-        "threads": cpu.threads,
-        "cache_bytes": cpu.cache_bytes,
-    })
-}
-
-fn gpu_json(gpu: &AdapterFacts) -> Value {
-    json!({
-        "name": gpu.name,
-        "kind": gpu.kind,
-        "backend": gpu.backend,
-        "driver": gpu.driver,
-        "vendor": gpu.vendor,
-        "buffer_bytes_max": gpu.buffer_bytes_max,
-        "binding_bytes_max": gpu.binding_bytes_max,
-        "workgroup_bytes_max": gpu.workgroup_bytes_max,
-        "subgroup_sizes": gpu.subgroup_sizes,
-        "features": gpu.features,
-        "without": gpu.without,
-        "lacks": gpu.lacks,
-    })
 }

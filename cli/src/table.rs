@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{npy, terminal};
 use serde_json::{Value, json};
 use std::path::Path;
-use tabla::op::table::{DispatchCmd, Place, Table, Tail};
+use tabla::op::table::Table;
 use tabla::{LayerDifference, Options, Precision, Source};
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
@@ -33,76 +33,13 @@ pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
         )));
     }
     if args.json {
-        let cmds: Vec<Value> = wanted.into_iter().flat_map(commands).collect();
+        let cmds: Vec<Value> = wanted.into_iter().flat_map(Table::commands_json).collect();
         return terminal::line(&Value::from(cmds).to_string());
     }
     for table in wanted {
         terminal::write(&table.to_string())?;
     }
     Ok(())
-}
-
-/// Every command of a table as an object.
-fn commands(table: &Table) -> impl Iterator<Item = Value> {
-    let object = |(at, cmd)| command(table, at, cmd);
-    table.cmds.iter().enumerate().map(object)
-}
-
-fn command(table: &Table, at: usize, cmd: &DispatchCmd) -> Value {
-    let operands = cmd.op.operands().iter().zip(cmd.slots());
-    let slots: Vec<Value> = operands
-        .map(|(operand, slot)| {
-            let info = table.slot(*slot);
-            json!({
-                "operand": operand.name,
-                "access": format!("{:?}", operand.access).to_lowercase(),
-                "name": info.name,
-                "dtype": info.dtype.name(),
-                "shape": [info.rows, info.cols],
-                "place": place(info.place),
-                "bytes": info.bytes(),
-            })
-        })
-        .collect();
-    let cost = table.cost(cmd);
-    let params = table.params(cmd).iter();
-    let params: String = params.map(|byte| format!("{byte:02x}")).collect();
-    json!({
-        "table": table.name,
-        "index": at,
-        "tail": table.tail_of(at).map(Tail::name),
-        "op": cmd.op.name(),
-        "kernel": cmd.kernel.name(),
-        "label": table.labels.get(cmd.label as usize),
-        "slots": slots,
-        "params": params,
-        "grid": cmd.grid,
-        "bytes": cost.bytes,
-        "flops": cost.flops,
-    })
-}
-
-/// `scratch 2`: where the bytes of a slot live.
-fn place(place: Place) -> String {
-    match place {
-        Place::Weight(n, 0) => format!("weight {n}"),
-        Place::Weight(n, first) => format!("weight {n} from row {first}"),
-        Place::Constant(n) => format!("constant {n}"),
-        Place::Keys(n) => format!("keys {n}"),
-        Place::Values(n) => format!("values {n}"),
-        Place::Scratch(n) => format!("scratch {n}"),
-        Place::Pages => "pages".to_string(),
-        Place::State => "state".to_string(),
-        Place::History => "history".to_string(),
-        Place::Samplers => "samplers".to_string(),
-        Place::Biases => "biases".to_string(),
-        Place::Masks => "masks".to_string(),
-        Place::Breakers => "breakers".to_string(),
-        Place::LogProbs => "log_probs".to_string(),
-        Place::Logits => "logits".to_string(),
-        Place::Scores => "scores".to_string(),
-        Place::Hidden => "hidden".to_string(),
-    }
 }
 
 /// Replays the tables on two devices; a difference is a failure, for scripts.

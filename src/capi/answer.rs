@@ -1,6 +1,7 @@
 //! Answers: by a callback, or piece by piece.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
+use super::chat::Chat;
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
@@ -9,6 +10,7 @@ use super::session::{Inner, Sequenced, TablaSession, enter, enter_idle, with};
 use crate::decode::{AnswerState, Finish, Flow, Generate, Piece, Session, Stats};
 use crate::error::{Error, Result, bail};
 use crate::text::{Encode, Specials};
+use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
@@ -261,30 +263,51 @@ impl Caller {
     }
 }
 
-/// Encodes a prompt behind the sequence and runs it. Returns its tokens, and how long they took.
-fn prefill(session: &mut Session, prompt: &str) -> Result<(usize, Duration)> {
-    let begun = Instant::now();
-    if prompt.is_empty() {
-        return Ok((0, Duration::ZERO));
-    }
-    let encode = Encode {
-        add_special: session.tokens().is_empty(),
-        specials: Specials::Text,
-    };
-    let tokens = session.tokenizer().encode(prompt, encode)?;
-    session.prefill(&tokens, &mut |_, _| {})?;
-    Ok((tokens.len(), begun.elapsed()))
+/// What an answer answers.
+pub(super) enum Prompt<'a> {
+    /// A text behind the sequence; an empty one leaves it as it is.
+    Text(&'a str),
+    /// A conversation, which the sequence becomes.
+    Chat(&'a Chat, &'a [Json]),
 }
 
-/// Begins an answer behind a prompt, or leaves the sequence as it was. Returns what [`prefill`] does, too.
+impl Prompt<'_> {
+    /// Encodes it and runs it, but for what the sequence has of it. Returns its tokens, and how long they
+    /// took.
+    fn prefill(&self, session: &mut Session) -> Result<(usize, Duration)> {
+        let begun = Instant::now();
+        let (tokens, shared) = match self {
+            Self::Text("") => return Ok((0, Duration::ZERO)),
+            Self::Text(text) => {
+                let encode = Encode {
+                    add_special: session.tokens().is_empty(),
+                    specials: Specials::Text,
+                };
+                (session.tokenizer().encode(text, encode)?, 0)
+            }
+            Self::Chat(chat, messages) => {
+                let tokens = chat.encode(messages, session.model())?;
+                let both = session.tokens().iter().zip(&tokens);
+                let shared = both.take_while(|(old, new)| old == new).count();
+                session.truncate(shared);
+                (tokens, shared)
+            }
+        };
+        session.prefill(&tokens[shared..], &mut |_, _| {})?;
+        Ok((tokens.len(), begun.elapsed()))
+    }
+}
+
+/// Begins an answer to a prompt. Where that fails, nothing of a text stays behind the sequence. Returns
+/// what [`Prompt::prefill`] does, too.
 fn begin(
     session: &mut Session,
-    prompt: &str,
+    prompt: &Prompt<'_>,
     options: &Generate,
 ) -> Result<((usize, Duration), AnswerState)> {
     let before = session.tokens().len();
     let mut answer = AnswerState::prepare(session, options)?;
-    let begun = prefill(session, prompt).and_then(|prompt| {
+    let begun = prompt.prefill(session).and_then(|prompt| {
         answer.begin(session)?;
         Ok((prompt, answer))
     });
@@ -301,7 +324,7 @@ fn begin(
 /// As of `tabla_generate`.
 pub(super) unsafe fn generate<H: Sequenced>(
     handle: *const H,
-    prompt: *const c_char,
+    prompt: &Prompt<'_>,
     options: *const TablaGenerateOptions,
     mut each: Caller,
     stats: *mut TablaStats,
@@ -310,8 +333,6 @@ pub(super) unsafe fn generate<H: Sequenced>(
     let options = unsafe { options_of(options) }?;
     // SAFETY: the caller's promise.
     let options = unsafe { options.generate() }?;
-    // SAFETY: the caller's promise.
-    let prompt = unsafe { text_of(prompt) }?;
     let size = match stats.is_null() {
         true => 0,
         // SAFETY: the caller's promise.
@@ -350,15 +371,10 @@ pub unsafe extern "C" fn tabla_session_generate(
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe {
-            generate(
-                session,
-                prompt,
-                options,
-                Caller::new(callback, user_data),
-                stats,
-            )
-        }
+        let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
+        let caller = Caller::new(callback, user_data);
+        // SAFETY: the caller's promise.
+        unsafe { generate(session, &prompt, options, caller, stats) }
     })
 }
 
@@ -378,18 +394,32 @@ pub unsafe extern "C" fn tabla_session_begin(
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: the caller's promise.
-        let options = unsafe { options_of(options) }?;
+        let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
         // SAFETY: the caller's promise.
-        let options = unsafe { options.generate() }?;
-        // SAFETY: the caller's promise.
-        let prompt = unsafe { text_of(prompt) }?;
-        enter_idle(session, |inner| {
-            let (prompt, answer) = begin(&mut inner.session, prompt, &options)?;
-            inner.answer = Some(answer);
-            inner.room.prompt = prompt;
-            inner.room.stats = None;
-            Ok(())
-        })
+        unsafe { begin_pieces(session, &prompt, options) }
+    })
+}
+
+/// Begins an answer that is taken piece by piece.
+///
+/// # Safety
+///
+/// As of `tabla_session_begin`.
+pub(super) unsafe fn begin_pieces(
+    session: *mut TablaSession,
+    prompt: &Prompt<'_>,
+    options: *const TablaGenerateOptions,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { options_of(options) }?;
+    // SAFETY: the caller's promise.
+    let options = unsafe { options.generate() }?;
+    enter_idle(session, |inner| {
+        let (prompt, answer) = begin(&mut inner.session, prompt, &options)?;
+        inner.answer = Some(answer);
+        inner.room.prompt = prompt;
+        inner.room.stats = None;
+        Ok(())
     })
 }
 

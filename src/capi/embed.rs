@@ -3,7 +3,7 @@
 
 use super::guard::{TablaStatus, guard};
 use super::model::TablaModel;
-use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of};
+use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of, texts_of};
 use super::session::{Sequenced, TablaSession, with};
 use crate::decode::Embed;
 use crate::error::{Error, ErrorKind, Result, bail};
@@ -136,7 +136,7 @@ unsafe fn embed<H: Sequenced>(
         None
     } else {
         // SAFETY: the caller's promise.
-        Some(unsafe { text_of(options.prompt) }?)
+        Some(unsafe { text_of(options.prompt, "prompt") }?)
     };
     let how = Embed {
         pooling: choose("pooling", options.pooling, &POOLINGS)?,
@@ -153,8 +153,7 @@ unsafe fn embed<H: Sequenced>(
         })?;
         let fill = |room: &mut [f32]| {
             // SAFETY: the caller's promise.
-            let texts = texts.iter().map(|text| unsafe { text_of(*text) });
-            let texts = texts.collect::<Result<Vec<&str>>>()?;
+            let texts = unsafe { texts_of(texts, "texts") }?;
             session.embed(&texts, &how, room, &mut |_, _| {})
         };
         // SAFETY: the caller's promise.

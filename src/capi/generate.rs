@@ -5,7 +5,7 @@ use super::grammar::TablaGrammar;
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::model::TablaModel;
-use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, text_of, write_sized};
+use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_sized};
 use crate::decode::{Generate, Overflow, Sampling, Speculate};
 use crate::error::{Context, Result, bail};
 use std::ffi::c_char;
@@ -226,7 +226,7 @@ impl TablaGenerateOptions {
             ignore_stops: self.ignore_stops != 0,
             stop_tokens: few(stop_tokens, Generate::STOPS_MAX, "stop_tokens")?.to_vec(),
             // SAFETY: the caller's promise.
-            stop: unsafe { texts_of(self.stop, self.stop_count, "stop") }?,
+            stop: unsafe { few_texts(self.stop, self.stop_count, "stop") }?,
             overflow: match self.context_shift {
                 0 => Overflow::Stop,
                 _ => Overflow::Shift { keep: self.keep },
@@ -243,7 +243,7 @@ impl TablaGenerateOptions {
                 false => {
                     let (from, count) = (self.dry_breakers, self.dry_breakers_count);
                     // SAFETY: the caller's promise.
-                    Some(unsafe { texts_of(from, count, "dry_breakers") }?)
+                    Some(unsafe { few_texts(from, count, "dry_breakers") }?)
                 }
             },
             log_probs: u32::try_from(self.log_probs).ok(),
@@ -274,19 +274,18 @@ fn few<'a, T>(values: &'a [T], most: usize, name: &str) -> Result<&'a [T]> {
     Ok(values)
 }
 
-/// Texts of C.
+/// A few texts of C.
 ///
 /// # Safety
 ///
 /// `from` is NULL or points to `count` C strings.
-unsafe fn texts_of(from: *const *const c_char, count: usize, name: &str) -> Result<Vec<String>> {
+unsafe fn few_texts(from: *const *const c_char, count: usize, name: &str) -> Result<Vec<String>> {
     // SAFETY: the caller's promise.
     let texts = unsafe { slice_of(from, count, name) }?;
-    few(texts, Generate::STOP_STRINGS_MAX, name)?
-        .iter()
-        // SAFETY: the caller's promise.
-        .map(|text| Ok(unsafe { text_of(*text) }?.to_string()))
-        .collect()
+    let texts = few(texts, Generate::STOP_STRINGS_MAX, name)?;
+    // SAFETY: the caller's promise.
+    let texts = unsafe { texts_of(texts, name) }?;
+    Ok(texts.into_iter().map(str::to_string).collect())
 }
 
 /// Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.

@@ -1,6 +1,7 @@
 //! Grammars that answers follow.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
+use super::chat::{Chat, TablaChatOptions};
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, Handled, Object, resolve};
 use super::model::TablaModel;
@@ -61,9 +62,44 @@ pub unsafe extern "C" fn tabla_grammar_new(
 ) -> *mut TablaGrammar {
     guard_value(|| {
         // SAFETY: the caller's promise.
-        let grammar = grammar_of(kind, unsafe { text_of(text) }?)?;
+        let grammar = grammar_of(kind, unsafe { text_of(text, "text") }?)?;
         let compiled = resolve(model)?.model().compile_grammar(&grammar)?;
         handles::insert(TablaGrammar(compiled))
+    })
+    .unwrap_or(std::ptr::null_mut())
+}
+
+/// Compiles the grammar of answers that are a call of one of `TablaChatOptions.tools`, as the model's chat
+/// template has calls written, or returns NULL and leaves the reason in `tabla_last_error`. `function` is
+/// the name of the tool, NULL for any. It is `TABLA_ERROR_UNSUPPORTED` where no grammar describes how
+/// calls are written.
+///
+/// # Safety
+///
+/// `chat` points to a struct that begins with its size and whose pointers are NULL or C strings;
+/// `function` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_grammar_new_call(
+    model: *const TablaModel,
+    chat: *const TablaChatOptions,
+    function: *const c_char,
+) -> *mut TablaGrammar {
+    guard_value(|| {
+        // SAFETY: the caller's promise.
+        let chat = unsafe { Chat::read(chat) }?;
+        // SAFETY: the caller's promise.
+        let function = unsafe { text_of(function, "function") }?;
+        let function = Some(function).filter(|name| !name.is_empty());
+        let model = resolve(model)?;
+        let model = model.model();
+        let format = chat.format(model)?;
+        let Some(grammar) = format.forced_call(function, model.tokenizer())? else {
+            bail!(
+                Unsupported,
+                "the chat template has no tools, or calls in a form that no grammar describes"
+            );
+        };
+        handles::insert(TablaGrammar(model.compile_grammar(&grammar)?))
     })
     .unwrap_or(std::ptr::null_mut())
 }

@@ -4,7 +4,7 @@
 use super::log::is_calling;
 use crate::error::{Error, ErrorKind, Result, bail};
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,8 +84,12 @@ fn keep(error: &Error) {
     let mut text = error.message().to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
+        let said = inner.to_string();
+        // Some messages have their cause in them.
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         cause = inner.source();
     }
     text.retain(|c| c != '\0');
@@ -141,10 +145,40 @@ pub extern "C" fn tabla_last_error_code() -> TablaStatus {
     with_last(|last| last.code).unwrap_or(TABLA_OK)
 }
 
+/// What a status is called: `TABLA_ERROR_BUSY`. One that this library does not know is `unknown`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_status_name(status: TablaStatus) -> *const c_char {
+    let known = NAMES.iter().find(|(code, _)| *code == status);
+    known.map_or(c"unknown", |(_, name)| name).as_ptr()
+}
+
+/// Every status and its name.
+const NAMES: [(TablaStatus, &CStr); 20] = [
+    (TABLA_OK, c"TABLA_OK"),
+    (ErrorKind::Argument as i32, c"TABLA_ERROR_ARGUMENT"),
+    (ErrorKind::Io as i32, c"TABLA_ERROR_IO"),
+    (ErrorKind::Format as i32, c"TABLA_ERROR_FORMAT"),
+    (ErrorKind::Unsupported as i32, c"TABLA_ERROR_UNSUPPORTED"),
+    (ErrorKind::TooLarge as i32, c"TABLA_ERROR_TOO_LARGE"),
+    (ErrorKind::Tokenizer as i32, c"TABLA_ERROR_TOKENIZER"),
+    (ErrorKind::Grammar as i32, c"TABLA_ERROR_GRAMMAR"),
+    (ErrorKind::Memory as i32, c"TABLA_ERROR_MEMORY"),
+    (ErrorKind::Device as i32, c"TABLA_ERROR_DEVICE"),
+    (ErrorKind::DeviceLost as i32, c"TABLA_ERROR_DEVICE_LOST"),
+    (ErrorKind::Cancelled as i32, c"TABLA_ERROR_CANCELLED"),
+    (ErrorKind::State as i32, c"TABLA_ERROR_STATE"),
+    (ErrorKind::Internal as i32, c"TABLA_ERROR_INTERNAL"),
+    (ErrorKind::Panic as i32, c"TABLA_ERROR_PANIC"),
+    (ErrorKind::Handle as i32, c"TABLA_ERROR_HANDLE"),
+    (ErrorKind::Busy as i32, c"TABLA_ERROR_BUSY"),
+    (ErrorKind::Reentrant as i32, c"TABLA_ERROR_REENTRANT"),
+    (ErrorKind::Poisoned as i32, c"TABLA_ERROR_POISONED"),
+    (ErrorKind::Forked as i32, c"TABLA_ERROR_FORKED"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn last() -> String {
         // SAFETY: the pointer is of a C string that this thread keeps until its next call.

@@ -3,6 +3,7 @@
 use super::batch::TablaBatch;
 use super::grammar::TablaGrammar;
 use super::model::TablaModel;
+use super::parser::TablaParser;
 use super::session::TablaSession;
 use crate::error::{Error, ErrorKind, Result, bail};
 use parking_lot::RwLock;
@@ -15,6 +16,7 @@ pub(super) enum Object {
     Session(Arc<TablaSession>),
     Batch(Arc<TablaBatch>),
     Grammar(Arc<TablaGrammar>),
+    Parser(Arc<TablaParser>),
 }
 
 impl Object {
@@ -24,6 +26,7 @@ impl Object {
             Self::Session(_) => TablaSession::NAME,
             Self::Batch(_) => TablaBatch::NAME,
             Self::Grammar(_) => TablaGrammar::NAME,
+            Self::Parser(_) => TablaParser::NAME,
         }
     }
 }

@@ -5,14 +5,18 @@ use super::guard::{guard_value, prepare_process};
 use super::handles;
 use super::model::TablaModel;
 use super::pointers::{Choice, choose, path_of, read_sized, text_of};
-use crate::device::Precision;
+use crate::device::{GpuFeatures, Precision};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::load::{
     CACHE_TYPES, DeviceChoice, HEAD_TYPES, Options, Progress, STAGES, Source, StepTables,
     WeightMemory,
 };
+use crate::op::sampler::SamplerKind;
+use crate::quant::i2_s::Layout;
 use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a model runs: `TablaLoadOptions.device`.
 pub const TABLA_DEVICE_AUTO: i32 = 0;
@@ -53,7 +57,8 @@ pub const TABLA_CACHE_Q8_0: i32 = 3;
 pub const TABLA_PREFIX_NONE: u64 = u64::MAX;
 
 /// Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
-/// and how much of the whole is done (0 to 1). They do not come in the order of their numbers.
+/// and how much of the whole is done (0 to 1). They do not come in the order of their numbers. Return 0
+/// to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
 pub type TablaProgressCallback = Option<
     unsafe extern "C" fn(
         stage: u32,
@@ -61,7 +66,7 @@ pub type TablaProgressCallback = Option<
         milliseconds: f64,
         done: f32,
         user_data: *mut c_void,
-    ),
+    ) -> i32,
 >;
 
 /// How a model is loaded. Zeros are the defaults.
@@ -109,6 +114,16 @@ pub struct TablaLoadOptions {
     pub tuning_path: *const c_char,
     /// A folder that keeps compiled kernels of GPUs for the next load, or NULL.
     pub kernel_path: *const c_char,
+    /// Names of samplers in their order, `;` between them, as of docs/sampling.md: what is not among them
+    /// stays off. NULL takes the usual ones.
+    pub samplers: *const c_char,
+    /// How tensors of type `I2_S` are laid out, which no file says: `128`, `64` or `1x4`; NULL takes what
+    /// is usual.
+    pub i2s_layout: *const c_char,
+    /// Not 0: a GPU is asked for no more than every device of WebGPU has.
+    pub gpu_baseline: u32,
+    /// Keep 0.
+    pub reserved: u32,
 }
 
 const DEVICES: [Choice<DeviceChoice>; 3] = [
@@ -165,14 +180,25 @@ impl TablaLoadOptions {
         adapter: std::ptr::null(),
         tuning_path: std::ptr::null(),
         kernel_path: std::ptr::null(),
+        samplers: std::ptr::null(),
+        i2s_layout: std::ptr::null(),
+        gpu_baseline: 0,
+        reserved: 0,
     };
 
     /// # Safety
     ///
     /// Its pointers are NULL or C strings.
     unsafe fn options(&self) -> Result<Options> {
+        if self.reserved != 0 {
+            bail!(Argument, "reserved is {}, not 0", self.reserved);
+        }
         // SAFETY: the caller's promise.
-        let adapter = unsafe { text_of(self.adapter) }?;
+        let adapter = unsafe { text_of(self.adapter, "adapter") }?;
+        // SAFETY: the caller's promise.
+        let samplers = unsafe { text_of(self.samplers, "samplers") }?;
+        // SAFETY: the caller's promise.
+        let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
         Ok(Options {
             device: choose("device", self.device, &DEVICES)?,
             threads: self.threads,
@@ -181,6 +207,15 @@ impl TablaLoadOptions {
             precision: choose("precision", self.precision, &PRECISIONS)?,
             weights: choose("weights", self.weights, &WEIGHTS)?,
             adapter: Some(adapter.to_string()).filter(|name| !name.is_empty()),
+            gpu_features: match self.gpu_baseline {
+                0 => GpuFeatures::default(),
+                _ => GpuFeatures::Baseline,
+            },
+            samplers: match self.samplers.is_null() {
+                true => None,
+                false => Some(SamplerKind::chain(samplers)?),
+            },
+            i2s_layout: layout_of(layout)?,
             // SAFETY: the caller's promise.
             shader_folder: unsafe { path_of(self.shader_path) },
             // SAFETY: the caller's promise.
@@ -248,29 +283,47 @@ pub unsafe extern "C" fn tabla_load_model_with(
         // SAFETY: the caller's promise.
         let source = unsafe { path_of(path) }.map_or(Source::BuiltIn, Source::Path);
         // SAFETY: the caller's promise.
-        let options = unsafe { given.options() }?;
-        let model = crate::load(&source, &options, &mut |progress| report(&given, progress))?;
+        let mut options = unsafe { given.options() }?;
+        let stop = Arc::new(AtomicBool::new(false));
+        options.stop = Some(Arc::clone(&stop));
+        let model = crate::load(&source, &options, &mut |progress| {
+            if !report(&given, progress) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })?;
+        if stop.load(Ordering::Relaxed) {
+            bail!(Cancelled, "the load was stopped at its end");
+        }
         handles::insert(TablaModel::new(model))
     })
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Hands a stage to the caller's progress function.
-fn report(options: &TablaLoadOptions, progress: &Progress) {
+fn layout_of(name: &str) -> Result<Layout> {
+    match Layout::from_name(name) {
+        Some(layout) => Ok(layout),
+        None if name.is_empty() => Ok(Layout::default()),
+        None => bail!(Argument, "i2s_layout {name:?} is none of 128, 64, 1x4"),
+    }
+}
+
+/// Hands a stage to the caller's progress function; whether the load is to go on.
+fn report(options: &TablaLoadOptions, progress: &Progress) -> bool {
     let Some(callback) = options.progress else {
-        return;
+        return true;
     };
     let name = CString::new(progress.stage.name()).unwrap_or_default();
     let milliseconds = progress.took.as_secs_f64() * 1e3;
     let done = progress.ended as f32 / STAGES as f32;
     // SAFETY: the caller's function, with a name that lives through the call.
-    unsafe {
+    let answer = unsafe {
         callback(
             progress.stage as u32,
             name.as_ptr(),
             milliseconds,
             done,
             options.user_data,
-        );
-    }
+        )
+    };
+    answer == 0
 }

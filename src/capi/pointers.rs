@@ -3,6 +3,7 @@
 
 use crate::error::{Result, bail};
 use std::ffi::{CStr, c_char};
+use std::fmt::Display;
 use std::path::PathBuf;
 
 /// Bytes of a struct with a size at most: what is over it was never set.
@@ -99,15 +100,31 @@ pub(super) unsafe fn path_of(path: *const c_char) -> Option<PathBuf> {
 /// # Safety
 ///
 /// `text` is NULL or a C string that outlives the use.
-pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str> {
+pub(super) unsafe fn text_of<'a>(text: *const c_char, name: impl Display) -> Result<&'a str> {
     if text.is_null() {
         return Ok("");
     }
     // SAFETY: the caller's promise.
     match unsafe { CStr::from_ptr(text) }.to_str() {
         Ok(text) => Ok(text),
-        Err(error) => bail!(Argument, "the text is not UTF-8: {error}"),
+        Err(error) => bail!(Argument, "{name} is not UTF-8: {error}"),
     }
+}
+
+/// Texts of C.
+///
+/// # Safety
+///
+/// Each of `texts` is NULL or a C string that outlives the use.
+pub(super) unsafe fn texts_of<'a>(texts: &[*const c_char], name: &str) -> Result<Vec<&'a str>> {
+    let one = |(at, text): (usize, &*const c_char)| {
+        if text.is_null() {
+            bail!(Argument, "{name}[{at}] is NULL");
+        }
+        // SAFETY: the caller's promise.
+        unsafe { text_of(*text, format_args!("{name}[{at}]")) }
+    };
+    texts.iter().enumerate().map(one).collect()
 }
 
 /// A span of C.

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::pointers::{Floats, slice_of, text_of};
+use super::pointers::{Floats, slice_of, text_of, texts_of};
 use super::session::{TablaSession, with};
 use crate::decode::Rerank;
-use crate::error::{Result, bail};
+use crate::error::bail;
 use std::ffi::c_char;
 
 /// Writes the natural logarithm of how likely each token from the `from`th on is, given all in front of
@@ -68,9 +68,9 @@ pub unsafe extern "C" fn tabla_session_rerank(
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: the caller's promise.
-        let query = unsafe { text_of(query) }?;
+        let query = unsafe { text_of(query, "query") }?;
         // SAFETY: the caller's promise.
-        let instruction = unsafe { text_of(instruction) }?;
+        let instruction = unsafe { text_of(instruction, "instruction") }?;
         // SAFETY: the caller's promise.
         let documents = unsafe { slice_of(documents, documents_count, "documents") }?;
         let floats = Floats::new(out, capacity, count);
@@ -81,8 +81,7 @@ pub unsafe extern "C" fn tabla_session_rerank(
         with(session, |session| {
             let fill = |room: &mut [f32]| {
                 // SAFETY: the caller's promise.
-                let texts = documents.iter().map(|text| unsafe { text_of(*text) });
-                let texts = texts.collect::<Result<Vec<&str>>>()?;
+                let texts = unsafe { texts_of(documents, "documents") }?;
                 room.copy_from_slice(&session.rerank(&by, &texts, &mut |_, _| {})?);
                 Ok(())
             };

@@ -206,8 +206,7 @@ pub extern "C" fn tabla_session_new(model: *const TablaModel) -> *mut TablaSessi
 /// computed again for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_fork(session: *mut TablaSession) -> *mut TablaSession {
-    guard_value(|| insert(with(session, |session| Ok(session.fork()))?))
-        .unwrap_or(std::ptr::null_mut())
+    guard_value(|| insert(with(session, |session| session.fork())?)).unwrap_or(std::ptr::null_mut())
 }
 
 /// Writes a session to a file, with what was computed for it. The file is there when it is whole.

@@ -1,4 +1,4 @@
-//! The functions of a model's tokenizer: encode, decode.
+//! The functions of a model's tokenizer: encode, decode, and what it says of tokens.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
@@ -89,6 +89,64 @@ pub unsafe extern "C" fn tabla_decode(
         // SAFETY: the caller's promise.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;
         *count = bytes.len();
+        Ok(())
+    })
+}
+
+/// Writes the bytes of one token as it stands in a text; of a special token, its name. No NUL is added.
+/// With `text` NULL only `count` is written.
+///
+/// # Safety
+///
+/// `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_token_bytes(
+    model: *const TablaModel,
+    token: u32,
+    text: *mut c_char,
+    capacity: usize,
+    count: *mut usize,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let count = unsafe { out_of(count, "count") }?;
+        let model = resolve(model)?;
+        let tokenizer = model.model().tokenizer();
+        let vocab = model.model().facts().vocab;
+        if token >= vocab {
+            bail!(
+                Argument,
+                "token {token} is outside the vocabulary of {vocab}"
+            );
+        }
+        let bytes = tokenizer.token_spelling(token);
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(bytes, text.cast(), capacity) }?;
+        *count = bytes.len();
+        Ok(())
+    })
+}
+
+/// Writes the tokens that end an answer of this model. With `tokens` NULL only `count` is written.
+///
+/// # Safety
+///
+/// `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_stop_tokens(
+    model: *const TablaModel,
+    tokens: *mut u32,
+    capacity: usize,
+    count: *mut usize,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let count = unsafe { out_of(count, "count") }?;
+        let model = resolve(model)?;
+        let stops = model.model().tokenizer().stops();
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(stops, tokens, capacity) }?;
+        *count = stops.len();
         Ok(())
     })
 }

@@ -184,12 +184,11 @@ impl AnswerState {
         session.check_sequence()?;
         self.options.speculate.take_roles(&session.model)?;
         self.begun = Instant::now();
-        self.hand_over(session);
-        Ok(())
+        self.hand_over(session)
     }
 
     /// Hands the sequence to the model.
-    fn hand_over(&mut self, session: &mut Session) {
+    fn hand_over(&mut self, session: &mut Session) -> Result<()> {
         let longest = session.profile().chain_tokens.min(PICKS_MAX);
         self.taken = session.tokens().len();
         let so_far = (self.taken, self.picked);
@@ -203,7 +202,7 @@ impl AnswerState {
             guesser: self.guesser(session),
             follow: self.follow.take(),
         };
-        session.start(Some(picking), Wanted::Nothing);
+        session.start(Some(picking), Wanted::Nothing)
     }
 
     /// What makes guesses, where the model's tables can check them. What Mirostat learns, what a
@@ -337,8 +336,7 @@ impl AnswerState {
             && self.picked < self.limit
         {
             session.make_room(keep);
-            self.hand_over(session);
-            return Ok(());
+            return self.hand_over(session);
         }
         self.finish = Some(finish);
         Ok(())

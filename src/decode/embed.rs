@@ -49,9 +49,7 @@ impl Session {
 
     /// The longest text in tokens, its special ones among them.
     pub fn embedding_length(&self) -> usize {
-        let context = self.model.facts().context;
-        let said = self.model.embedding().length;
-        said.map_or(context, |length| length.min(context)) as usize
+        self.model.embedding_length() as usize
     }
 
     /// Writes the embeddings of texts to `out`, `[texts, dim]` with the dim of

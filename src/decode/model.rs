@@ -109,6 +109,13 @@ impl Model {
         &self.0.embedding
     }
 
+    /// The longest text that becomes an embedding, in tokens, its special ones among them.
+    pub fn embedding_length(&self) -> u32 {
+        let context = self.facts().context;
+        let said = self.embedding().length;
+        said.map_or(context, |length| length.min(context))
+    }
+
     /// Its tables.
     pub fn tables(&self) -> &[Table] {
         &self.0.tables

@@ -1,5 +1,6 @@
 //! The tokens of a sequence, and by which kind of table each goes through the model.
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::op::builder::FEW_TOKENS;
 use std::ops::Range;
 
@@ -16,12 +17,19 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// An empty one, with room for so many tokens.
-    pub(super) fn with_room(tokens: usize) -> Self {
-        Self {
-            tokens: Vec::with_capacity(tokens),
-            picked: Vec::with_capacity(tokens),
-        }
+    /// Makes room for so many tokens in all, so that none of them takes memory.
+    ///
+    /// # Errors
+    ///
+    /// `Memory`.
+    pub(super) fn make_room(&mut self, tokens: usize) -> Result<()> {
+        let more = tokens.saturating_sub(self.tokens.len());
+        let made = self.tokens.try_reserve_exact(more);
+        made.and_then(|()| self.picked.try_reserve_exact(more))
+            .map_err(|e| {
+                let message = format_args!("room for {tokens} tokens cannot be had");
+                Error::new(ErrorKind::Memory, message).caused_by(e)
+            })
     }
 
     pub(super) fn tokens(&self) -> &[u32] {

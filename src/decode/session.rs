@@ -43,10 +43,9 @@ impl Session {
 
     /// One that waits for others or does not, and whose news ring a bell.
     pub(super) fn with(model: Model, if_busy: IfBusy, bell: Option<Arc<Bell>>) -> Self {
-        let room = model.facts().context as usize + 1;
         Self {
             number: model.next_session(),
-            sequence: Sequence::with_room(room),
+            sequence: Sequence::default(),
             fed: 0,
             mail: Arc::new(Mail::new(bell)),
             at_work: false,
@@ -56,14 +55,24 @@ impl Session {
         }
     }
 
-    /// Another session with the same sequence. Nothing is computed again for it, and no memory is
-    /// taken for what the two have in common.
-    #[must_use]
-    pub fn fork(&self) -> Self {
+    /// Another session with the same sequence. Nothing is computed again for it, and no memory of the
+    /// cache is taken for what the two have in common.
+    ///
+    /// # Errors
+    ///
+    /// `Memory` where there is none for the tokens.
+    pub fn fork(&self) -> Result<Self> {
         let mut fork = Self::new(self.model.clone());
+        fork.reserve()?;
         fork.sequence.copy_from(&self.sequence);
         fork.fed = self.fed;
-        fork
+        Ok(fork)
+    }
+
+    /// Makes room for all the tokens that fit the context.
+    fn reserve(&mut self) -> Result<()> {
+        let context = self.model.facts().context as usize;
+        self.sequence.make_room(context + 1)
     }
 
     /// The model.
@@ -217,6 +226,7 @@ impl Session {
             let vocab = facts.vocab;
             bail!(Argument, "token {bad} is outside the vocabulary of {vocab}");
         }
+        self.reserve()?;
         self.sequence.give(tokens);
         Ok(())
     }
@@ -247,7 +257,7 @@ impl Session {
         sampling.check()?;
         self.check_room()?;
         let total = self.sequence.len();
-        self.start(Some(Picking::one(sampling)), Wanted::Nothing);
+        self.start(Some(Picking::one(sampling)), Wanted::Nothing)?;
         self.finish(total, &mut |_, _| {})?;
         let token = self.sequence.tokens().last();
         token
@@ -346,13 +356,18 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let total = self.sequence.len();
-        self.start(None, wanted);
+        self.start(None, wanted)?;
         self.finish(total, progress)
     }
 
     /// Hands the sequence to the model.
-    pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) {
+    ///
+    /// # Errors
+    ///
+    /// `Memory` where there is none for a whole context.
+    pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) -> Result<()> {
         self.end_leaked();
+        self.reserve()?;
         self.mail.clear();
         if picking
             .as_ref()
@@ -375,6 +390,7 @@ impl Session {
             if_busy: self.if_busy,
             ended: false,
         });
+        Ok(())
     }
 
     /// An answer that was leaked in the midst is still at work, and has what the sequence was.

@@ -133,7 +133,7 @@ pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
 pub(super) fn regular_file(path: &Path) -> Result<(File, Metadata)> {
     // Looked at before it is opened: opening a pipe would wait for its writer.
     let found = path.metadata().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::new(ErrorKind::Io, "no such file").caused_by(e),
+        std::io::ErrorKind::NotFound => Error::new(ErrorKind::Io, "no such file"),
         _ => io("cannot be examined", e),
     })?;
     if found.is_dir() {

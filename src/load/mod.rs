@@ -60,6 +60,7 @@ use device::Device;
 use stage::Stages;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use weight::Weight;
 
 /// Where a model comes from.
@@ -154,6 +155,8 @@ pub struct Options {
     /// of 64 positions, and the oldest go first. `None` takes no more, and lets prefixes have what the
     /// sequences leave; with 0 nothing stays, and a session that goes on is computed anew.
     pub prefix_bytes: Option<u64>,
+    /// Set from any thread, it stops the load in front of its next stage.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Options {
@@ -181,7 +184,7 @@ pub(crate) fn load(
     options: &Options,
     report: &mut dyn FnMut(&Progress),
 ) -> Result<Linked> {
-    let mut s = Stages::new(report);
+    let mut s = Stages::new(options, report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
     let device = s.run(Stage::Shaders, || device.check_shaders())?;
     let kind = s.run(Stage::Format, || detect(source))?;

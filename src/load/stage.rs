@@ -1,6 +1,9 @@
 //! The stages of loading: their names, their clock, their place in an error.
 
-use crate::error::{Context, Result};
+use super::Options;
+use crate::error::{Context, Result, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The 18 stages, by their numbers.
@@ -87,13 +90,15 @@ pub struct Progress {
 /// Runs stages: times each, reports it, and names it in its error.
 pub(super) struct Stages<'a> {
     report: &'a mut dyn FnMut(&Progress),
+    stop: Option<Arc<AtomicBool>>,
     pub(super) took: Vec<(&'static str, Duration)>,
 }
 
 impl<'a> Stages<'a> {
-    pub(super) fn new(report: &'a mut dyn FnMut(&Progress)) -> Self {
+    pub(super) fn new(options: &Options, report: &'a mut dyn FnMut(&Progress)) -> Self {
         Self {
             report,
+            stop: options.stop.clone(),
             took: Vec::with_capacity(STAGES as usize),
         }
     }
@@ -102,7 +107,12 @@ impl<'a> Stages<'a> {
         let span = tracing::info_span!("stage", number = stage as u32, name = stage.name());
         let _in_span = span.enter();
         let start = Instant::now();
-        let out = work().context(format_args!("stage {} {}", stage as u32, stage.name()))?;
+        let here = format_args!("stage {} {}", stage as u32, stage.name());
+        let stop = self.stop.as_ref();
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            bail!(Cancelled, "{here}: the load was stopped");
+        }
+        let out = work().context(here)?;
         let took = start.elapsed();
         tracing::debug!(took = ?took, "ended");
         self.took.push((stage.name(), took));

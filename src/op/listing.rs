@@ -3,6 +3,7 @@
 use super::list::{Access, Op};
 use super::shaders::{attend_part, attention};
 use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
+use serde_json::{Value as Json, json};
 use std::fmt;
 
 /// What one replay of a command moves and computes, with all its tokens live and the context full.
@@ -157,6 +158,45 @@ impl Table {
         line.trim_end().to_string()
     }
 
+    /// Every command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `label`, `slots` (`operand`,
+    /// `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in hexadecimal, `grid`, `bytes` and
+    /// `flops`.
+    pub fn commands_json(&self) -> impl Iterator<Item = Json> {
+        let object = |(at, cmd)| self.command_json(at, cmd);
+        self.cmds.iter().enumerate().map(object)
+    }
+
+    fn command_json(&self, at: usize, cmd: &DispatchCmd) -> Json {
+        let operands = cmd.op.operands().iter().zip(cmd.slots());
+        let slots = operands.map(|(operand, slot)| {
+            let info = self.slot(*slot);
+            json!({
+                "operand": operand.name,
+                "access": format!("{:?}", operand.access).to_lowercase(),
+                "name": info.name,
+                "dtype": info.dtype.name(),
+                "shape": [info.rows, info.cols],
+                "place": place(info.place),
+                "bytes": info.bytes(),
+            })
+        });
+        let Cost { bytes, flops } = self.cost(cmd);
+        let params = self.params(cmd).iter();
+        json!({
+            "table": self.name,
+            "index": at,
+            "tail": self.tail_of(at).map(Tail::name),
+            "op": cmd.op.name(),
+            "kernel": cmd.kernel.name(),
+            "label": self.labels.get(cmd.label as usize),
+            "slots": slots.collect::<Vec<_>>(),
+            "params": params.map(|byte| format!("{byte:02x}")).collect::<String>(),
+            "grid": cmd.grid,
+            "bytes": bytes,
+            "flops": flops,
+        })
+    }
+
     /// What a command reads and nothing else, by name. The step state goes without saying.
     fn read(&self, cmd: &DispatchCmd) -> String {
         let operands = cmd.op.operands().iter().zip(cmd.slots());
@@ -175,6 +215,29 @@ impl Table {
             _ => name(self.slot(*slot)),
         });
         names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `scratch 2`: where the bytes of a slot live.
+fn place(place: Place) -> String {
+    match place {
+        Place::Weight(n, 0) => format!("weight {n}"),
+        Place::Weight(n, first) => format!("weight {n} from row {first}"),
+        Place::Constant(n) => format!("constant {n}"),
+        Place::Keys(n) => format!("keys {n}"),
+        Place::Values(n) => format!("values {n}"),
+        Place::Scratch(n) => format!("scratch {n}"),
+        Place::Pages => "pages".to_string(),
+        Place::State => "state".to_string(),
+        Place::History => "history".to_string(),
+        Place::Samplers => "samplers".to_string(),
+        Place::Biases => "biases".to_string(),
+        Place::Masks => "masks".to_string(),
+        Place::Breakers => "breakers".to_string(),
+        Place::LogProbs => "log_probs".to_string(),
+        Place::Logits => "logits".to_string(),
+        Place::Scores => "scores".to_string(),
+        Place::Hidden => "hidden".to_string(),
     }
 }
 

@@ -276,8 +276,8 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> impl Iterator<Item = [Option<u
     let (mine, others) = merges.split_at(share.min(merges.len()));
     let shares = std::thread::scope(|scope| {
         let spawn = |merges| {
-            let thread = std::thread::Builder::new().spawn_scoped(scope, move || look_up(merges));
-            (merges, thread)
+            let thread = std::thread::Builder::new().name("tabla-merges".to_string());
+            (merges, thread.spawn_scoped(scope, move || look_up(merges)))
         };
         let others: Vec<_> = others.chunks(share).map(spawn).collect();
         let mut shares = vec![look_up(mine)];

@@ -16,10 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { THREADS = 4, MODELS = 2, SESSIONS = 12, GRAMMARS = 3, BATCHES = 2, CODES = 64 };
+enum { THREADS = 4, MODELS = 2, SESSIONS = 12, GRAMMARS = 3, BATCHES = 2, PARSERS = 3, CODES = 64 };
 
 /* Handles that any thread may use, free and replace at any time. */
-static _Atomic(void *) models[MODELS], sessions[SESSIONS], grammars[GRAMMARS], batches[BATCHES];
+static _Atomic(void *) models[MODELS], sessions[SESSIONS], grammars[GRAMMARS], batches[BATCHES],
+    parsers[PARSERS];
 
 static atomic_ullong seen[CODES], unknown;
 
@@ -63,6 +64,7 @@ static TablaStatus free_model(void *model) { return tabla_free_model(model); }
 static TablaStatus free_session(void *session) { return tabla_session_free(session); }
 static TablaStatus free_grammar(void *grammar) { return tabla_grammar_free(grammar); }
 static TablaStatus free_batch(void *batch) { return tabla_batch_free(batch); }
+static TablaStatus free_parser(void *parser) { return tabla_parser_free(parser); }
 
 /* A handle of one kind, mostly; of another one, or of none, now and then. */
 static void *any(struct caller *me, _Atomic(void *) *places, uint32_t places_count) {
@@ -73,6 +75,7 @@ static void *any(struct caller *me, _Atomic(void *) *places, uint32_t places_cou
     case 3: return atomic_load(&sessions[below(me, SESSIONS)]);
     case 4: return atomic_load(&grammars[below(me, GRAMMARS)]);
     case 6: return atomic_load(&batches[below(me, BATCHES)]);
+    case 7: return atomic_load(&parsers[below(me, PARSERS)]);
     case 5: return me;
     default: return atomic_load(&places[below(me, places_count)]);
     }
@@ -147,6 +150,42 @@ static void work(struct caller *me, TablaSession *session) {
     }
 }
 
+static const char MESSAGES[] = "[{\"role\": \"user\", \"content\": \"a\"}]";
+
+/* A parser is made, fed, ended, freed, while others do so too. */
+static void parse(struct caller *me, const TablaModel *model) {
+    static const char *const texts[] = {"<think>", "a</th", "ink>b", "<tool_call>{", ""};
+    TablaParser *parser = any(me, parsers, PARSERS);
+    TablaChatOptions chat;
+    const char *text = texts[below(me, 5)], *parts;
+    memset(&chat, 0, sizeof chat);
+    chat.struct_size = sizeof chat;
+    chat.chat_template = below(me, 8) ? "<think></think><tool_call>" : "no such";
+    switch (below(me, 8)) {
+    case 0:
+        put(me, &parsers[below(me, PARSERS)], tabla_parser_new(model, &chat, NULL), free_parser);
+        break;
+    case 2: count(tabla_parser_finish(parser, &parts)); break;
+    case 3: count(tabla_parser_free(parser)); break;
+    default: count(tabla_parser_push(parser, below(me, 1300), text, strlen(text), &parts)); break;
+    }
+}
+
+static void converse(struct caller *me, TablaSession *session) {
+    TablaGenerateOptions options = how(me);
+    TablaChatOptions chat;
+    memset(&chat, 0, sizeof chat);
+    chat.struct_size = sizeof chat;
+    chat.chat_template = "{{ messages[0].content }}";
+    switch (below(me, 3)) {
+    case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, hear, me, NULL)); break;
+    case 1: count(tabla_session_begin_chat(session, MESSAGES, &chat, &options)); break;
+    default:
+        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, hear, me, NULL));
+        break;
+    }
+}
+
 static void add(struct caller *me, TablaBatch *batch) {
     TablaGenerateOptions options = how(me);
     uint32_t token = below(me, 1300);
@@ -166,7 +205,14 @@ static void one_call(struct caller *me) {
     stats.struct_size = sizeof stats;
     piece.struct_size = sizeof piece;
     info.struct_size = sizeof info;
-    switch (below(me, 44)) {
+    switch (below(me, 47)) {
+    case 44: parse(me, model); break;
+    case 45:
+        if (below(me, 16) == 0) {
+            converse(me, session);
+        }
+        break;
+    case 46: count(tabla_stop_tokens(model, tokens, below(me, 3), &found)); break;
     case 40:
         if (below(me, 4) == 0) {
             put(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
@@ -263,6 +309,9 @@ int main(int argc, char **argv) {
     }
     for (i = 0; i < BATCHES; i++) {
         (void)tabla_batch_free(batches[i]);
+    }
+    for (i = 0; i < PARSERS; i++) {
+        (void)tabla_parser_free(parsers[i]);
     }
     for (i = 0; i < MODELS; i++) {
         (void)tabla_free_model(models[i]);

@@ -14,13 +14,14 @@ static void layout(void) {
     if (sizeof(void *) != 8) {
         return;
     }
-    CHECK(sizeof(TablaLoadOptions) == 104);
+    CHECK(sizeof(TablaLoadOptions) == 128);
     CHECK(offsetof(TablaLoadOptions, shader_path) == 24);
     CHECK(offsetof(TablaLoadOptions, progress) == 32);
     CHECK(offsetof(TablaLoadOptions, head_type) == 48);
     CHECK(offsetof(TablaLoadOptions, sequences) == 56);
     CHECK(offsetof(TablaLoadOptions, prefix_bytes) == 72);
     CHECK(offsetof(TablaLoadOptions, kernel_path) == 96);
+    CHECK(offsetof(TablaLoadOptions, gpu_baseline) == 120);
     CHECK(sizeof(TablaGenerateOptions) == 208);
     CHECK(offsetof(TablaGenerateOptions, seed) == 32);
     CHECK(offsetof(TablaGenerateOptions, min_tokens) == 56);
@@ -47,10 +48,12 @@ static void layout(void) {
     CHECK(offsetof(TablaChatOptions, variables) == 32);
     CHECK(sizeof(TablaEmbedOptions) == 32);
     CHECK(offsetof(TablaEmbedOptions, prompt) == 24);
-    CHECK(sizeof(TablaModelInfo) == 200);
+    CHECK(sizeof(TablaModelInfo) == 224);
     CHECK(offsetof(TablaModelInfo, parameters) == 40);
     CHECK(offsetof(TablaModelInfo, architecture) == 72);
     CHECK(offsetof(TablaModelInfo, device) == 104);
+    CHECK(offsetof(TablaModelInfo, bos_token) == 200);
+    CHECK(offsetof(TablaModelInfo, sequences) == 220);
     CHECK(sizeof(TablaError) == 4);
     CHECK(sizeof(TablaStatus) == 4);
 }

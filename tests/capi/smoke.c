@@ -9,8 +9,10 @@
 #include "tabla.h"
 #include "tabla.h" /* twice does no harm */
 
+#include "chats.h"
 #include "check.h"
 #include "embeddings.h"
+#include "facts.h"
 #include "sessions.h"
 #include "sizes.h"
 
@@ -27,19 +29,21 @@ struct stages {
     float done;
     pthread_t thread;
     int elsewhere, unnamed;
+    uint32_t last; /* the call that stops the load */
 };
 
-static void stage_ended(uint32_t stage, const char *name, double milliseconds, float done,
-                        void *user_data) {
+static int32_t stage_ended(uint32_t stage, const char *name, double milliseconds, float done,
+                           void *user_data) {
     struct stages *s = user_data;
     s->calls++;
     s->done = done;
     s->elsewhere += !pthread_equal(s->thread, pthread_self());
     s->unnamed += stage < 1 || stage > 18 || name[0] == '\0' || milliseconds < 0;
+    return s->calls == s->last;
 }
 
 static void loading(const char *version) {
-    struct stages seen = {0, 0, pthread_self(), 0, 0};
+    struct stages seen = {0, 0, pthread_self(), 0, 0, 0};
     TablaLoadOptions options = on_cpu();
     TablaModelInfo info;
     TablaModel *model;
@@ -54,6 +58,29 @@ static void loading(const char *version) {
     CHECK(tabla_last_error_code() == TABLA_OK);
     CHECK(seen.calls == 18 && seen.done == 1.0f);
     CHECK(seen.elsewhere == 0 && seen.unnamed == 0);
+    for (seen.last = 1; seen.last <= 18; seen.last++) {
+        seen.calls = 0;
+        CHECK(tabla_load_model_with(NULL, &options) == NULL && seen.calls == seen.last);
+        CHECK(tabla_last_error_code() == TABLA_ERROR_CANCELLED);
+        CHECK(strstr(tabla_last_error(), "stopped") != NULL);
+    }
+    options.progress = NULL;
+    options.samplers = "top_k;temperature";
+    options.i2s_layout = "1x4";
+    options.gpu_baseline = 1;
+    CHECK(tabla_free_model(tabla_load_model_with(NULL, &options)) == TABLA_OK);
+    options.samplers = "top_k;luck";
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "luck") != NULL);
+    options.samplers = NULL;
+    options.i2s_layout = "2x2";
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options.i2s_layout = NULL;
+    options.reserved = 1;
+    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
     memset(&info, 0x55, sizeof info);
     info.struct_size = sizeof info;
@@ -535,6 +562,11 @@ int main(int argc, char **argv) {
     model = load();
     text(model);
     chat(model);
+    conversations(model);
+    parsers(model);
+    forced_calls(model);
+    status_names();
+    facts(model);
     numbers(model);
     embeddings();
     sessions(model, argv[3]);

@@ -126,7 +126,9 @@ fn several_answers_to_one_prompt() {
             log_probs: (seed == 42).then_some(3),
             ..how(seed)
         };
-        let mut forks: Vec<Session> = (0..4).map(|_| prompt.fork()).collect();
+        let mut forks: Vec<Session> = (0..4)
+            .map(|_| prompt.fork().expect("there is memory"))
+            .collect();
         let together: Vec<Vec<Told>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (40..)
                 .zip(&mut forks)

@@ -174,7 +174,7 @@ fn live(model: &Model, seed: usize, count: usize) -> Life {
                 Deed::Truncate(keep)
             }
             7 if length > 0 => {
-                session = session.fork();
+                session = session.fork().expect("there is memory");
                 Deed::Fork
             }
             8 if length > 0 => {
@@ -320,7 +320,7 @@ fn forks_go_their_own_ways() {
     let mut one = Session::new(load(&path, &options));
     let text: Vec<u32> = (0..100).map(|i| 3 + i * 5 % 200).collect();
     one.prefill(&text, &mut |_, _| {}).expect("it fits");
-    let mut two = one.fork();
+    let mut two = one.fork().expect("there is memory");
     assert_eq!(two.tokens(), one.tokens());
     one.prefill(&[7, 8, 9], &mut |_, _| {}).expect("it fits");
     two.prefill(&[9, 8, 7], &mut |_, _| {}).expect("it fits");
@@ -486,7 +486,7 @@ fn ways(path: &Path, options: &Options) {
         forced.force(*token).expect("it fits");
     }
     check("forced", &mut forced);
-    check("a fork", &mut forced.fork());
+    check("a fork", &mut forced.fork().expect("there is memory"));
     // What was known goes, and comes again by the same kinds of tables.
     let mut other = Session::new(forced.model().clone());
     for first in 0..4 {

@@ -48,7 +48,7 @@ fn logits(session: &mut Session) -> Vec<u32> {
 
 /// Passes that tokens of it go through before all of them are in the cache.
 fn passes(session: &Session) -> u32 {
-    let mut session = session.fork();
+    let mut session = session.fork().expect("there is memory");
     session.time_commands().expect("the device tells times");
     session.prefill(&[], &mut |_, _| {}).expect("it fits");
     session.end_timing().expect("the model is there");
@@ -92,9 +92,9 @@ fn same(name: &str, options: &Options) {
     // Nothing is computed again: the last token that was picked is not in the cache yet.
     assert_eq!(passes(&others[1]), 1, "{name}");
     // A copy of what was loaded goes its own way.
-    let mut fork = others[1].fork();
+    let mut fork = others[1].fork().expect("there is memory");
     fork.prefill(&[4, 5], &mut |_, _| {}).expect("it fits");
-    let mut here = session.fork();
+    let mut here = session.fork().expect("there is memory");
     here.prefill(&[4, 5], &mut |_, _| {}).expect("it fits");
     assert_eq!(logits(&mut fork), logits(&mut here), "{name}: a fork");
 

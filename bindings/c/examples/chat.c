@@ -58,23 +58,14 @@ int main(int argc, char **argv) {
     options.max_tokens = 200;
 
     while (fputs("> ", stdout), fflush(stdout), fgets(line, sizeof line, stdin) != NULL) {
-        uint32_t *tokens;
-        size_t count, bytes = 0;
+        size_t bytes = 0;
         line[strcspn(line, "\n")] = '\0';
         messages = say(messages, "user", line);
 
         /* The whole conversation again: what the session knows of it is not computed again. */
-        if (tabla_encode_chat(model, messages, &chat, NULL, 0, &count) != TABLA_OK) {
-            return failed("the conversation cannot be rendered");
-        }
-        tokens = malloc(count * sizeof *tokens);
-        if (tokens == NULL || tabla_encode_chat(model, messages, &chat, tokens, count, &count) != TABLA_OK ||
-            tabla_session_truncate(session, 0) != TABLA_OK ||
-            tabla_session_prefill(session, tokens, count) != TABLA_OK ||
-            tabla_session_begin(session, NULL, &options) != TABLA_OK) {
+        if (tabla_session_begin_chat(session, messages, &chat, &options) != TABLA_OK) {
             return failed("no answer");
         }
-        free(tokens);
         for (;;) {
             if (tabla_session_next(session, &piece) != TABLA_OK) {
                 return failed("the answer broke off");

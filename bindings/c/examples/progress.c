@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <tabla.h>
 
-static void bar(uint32_t stage, const char *name, double milliseconds, float done, void *user_data) {
+static int32_t bar(uint32_t stage, const char *name, double milliseconds, float done, void *user_data) {
     int full = (int)(done * 30), i;
     (void)user_data;
     printf("\r%2u/18 [", (unsigned)stage);
@@ -15,6 +15,7 @@ static void bar(uint32_t stage, const char *name, double milliseconds, float don
     }
     printf("] %-12s %7.1f ms", name, milliseconds);
     fflush(stdout);
+    return 0; /* anything else stops the load */
 }
 
 static void line(int32_t level, const char *message, void *user_data) {

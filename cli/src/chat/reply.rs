@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::run::{self, Form};
 use crate::terminal::{self, DIM, PLAIN};
-use std::borrow::Cow;
 use tabla::text::{Answer, AnswerFormat, AnswerStream, Part, Tokenizer};
 use tabla::{Flow, Piece, Stats};
 
@@ -14,8 +13,7 @@ const BETWEEN: &str = "\x1b[0m\n\n";
 /// everybody else gets the answer as the model wrote it.
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
-    markers: Vec<&'static str>,
-    stream: AnswerStream<'a>,
+    stream: AnswerStream,
     shown: run::Answer,
     look: Look,
     said: Answer,
@@ -34,10 +32,9 @@ enum Look {
 
 impl<'a> Reply<'a> {
     /// An answer to a prompt.
-    pub(super) fn new(format: &'a AnswerFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
+    pub(super) fn new(format: &AnswerFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
         Self {
             tokenizer,
-            markers: format.markers(),
             stream: format.stream(prompt),
             shown: run::Answer::new(Form::Text),
             look: if terminal::stdout_has_colours() {
@@ -50,26 +47,14 @@ impl<'a> Reply<'a> {
     }
 
     pub(super) fn take(&mut self, piece: Piece<'_>) -> Flow {
-        let text = self.spelt_out(piece);
+        let format = self.stream.format();
+        let text = format.spelt_out(self.tokenizer, piece.token, piece.text);
         let parts = self.stream.push(&text);
         if self.look == Look::Written {
             self.keep(parts);
             return self.shown.say(&text);
         }
         self.show(parts)
-    }
-
-    /// The text of a piece, and what its token is where that begins or ends thoughts.
-    fn spelt_out<'t>(&self, piece: Piece<'t>) -> Cow<'t, str> {
-        let spelling = str::from_utf8(self.tokenizer.token_spelling(piece.token));
-        match spelling {
-            Ok(spelling)
-                if self.tokenizer.is_control(piece.token) && self.markers.contains(&spelling) =>
-            {
-                Cow::Owned([piece.text, spelling].concat())
-            }
-            _ => Cow::Borrowed(piece.text),
-        }
     }
 
     fn show(&mut self, parts: Vec<Part>) -> Flow {

@@ -214,7 +214,8 @@ fn read_rows(at: &mut Cursor<'_>, cache: &Cache) -> Result<Vec<Rows>> {
 }
 
 fn read_sequence(at: &mut Cursor<'_>, tokens: usize, facts: &Facts) -> Result<Sequence> {
-    let mut sequence = Sequence::with_room(facts.context as usize + 1);
+    let mut sequence = Sequence::default();
+    sequence.make_room(facts.context as usize + 1)?;
     for _ in 0..tokens {
         let from = at.at;
         sequence.push_key(u32::from_le_bytes(at.array()?));

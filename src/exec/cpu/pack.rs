@@ -77,7 +77,8 @@ impl Packed {
             };
             for _ in 1..threads {
                 // Without another thread this one does it all.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+                let thread = std::thread::Builder::new().name("tabla-pack".to_string());
+                let _ = thread.spawn_scoped(scope, work);
             }
             work();
         });

@@ -60,18 +60,19 @@ pub(super) fn compile<P: Send, T>(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = kernels.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = kernels
-            .chunks(share)
-            .map(|some| {
-                scope.spawn(move || -> Result<Vec<P>> {
-                    let one = |k: &KernelId| {
-                        let shader = &SHADERS[usize::from(k.0)];
-                        make(shader, &text(device, shader)?)
-                    };
-                    some.iter().map(one).collect()
-                })
-            })
-            .collect();
+        let workers = kernels.chunks(share).map(|some| {
+            let work = move || -> Result<Vec<P>> {
+                let one = |k: &KernelId| {
+                    let shader = &SHADERS[usize::from(k.0)];
+                    make(shader, &text(device, shader)?)
+                };
+                some.iter().map(one).collect()
+            };
+            let thread = std::thread::Builder::new().name("tabla-kernels".to_string());
+            let running = thread.spawn_scoped(scope, work);
+            running.map_err(|e| Error::new(ErrorKind::Memory, "no thread for kernels").caused_by(e))
+        });
+        let workers = workers.collect::<Result<Vec<_>>>()?;
         let done = meanwhile();
         let results = workers.into_iter().map(|w| match w.join() {
             Ok(result) => result,

@@ -6,7 +6,7 @@ use super::arena::Entry;
 use super::device::Device;
 use super::layout::{Section, sections};
 use crate::dtype::DType;
-use crate::error::{Result, bail};
+use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Tensors;
 use crate::op::table::SlotInfo;
 use crate::quant::Matrix;
@@ -181,10 +181,15 @@ impl<'a> Stream<'a> {
             match &batch[..] {
                 [all] => pack(all.clone(), &mut pieces[0]),
                 _ => std::thread::scope(|scope| {
-                    for (some, piece) in batch.iter().zip(&mut pieces) {
-                        scope.spawn(move || pack(some.clone(), piece));
-                    }
-                }),
+                    batch.iter().zip(&mut pieces).try_for_each(|(some, piece)| {
+                        let thread = std::thread::Builder::new().name("tabla-upload".to_string());
+                        let running = thread.spawn_scoped(scope, move || pack(some.clone(), piece));
+                        let failed = |e| {
+                            Error::new(ErrorKind::Memory, "no thread to pack weights").caused_by(e)
+                        };
+                        running.map(drop).map_err(failed)
+                    })
+                })?,
             }
             let sent = pieces[..batch.len()].iter().try_for_each(|p| self.push(p));
             self.pieces = pieces;

@@ -2,7 +2,7 @@
 
 use super::stored::{Order, Stored};
 use crate::dtype::DType;
-use crate::error::{Result, bail};
+use crate::error::{Error, ErrorKind, Result, bail};
 use crate::quant::{self, Encode, Matrix, i2_s};
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -112,14 +112,19 @@ impl<'a> Rows<'a> {
         let starts: Vec<usize> = (0..self.matrix.rows).step_by(rows).collect();
         for starts in starts.chunks(threads) {
             let pieces = std::thread::scope(|scope| {
-                let work = |start: usize| {
-                    let rows = start..(start + rows).min(self.matrix.rows);
-                    scope.spawn(move || self.piece(rows, dtype, encode, weights))
+                let work = |start: &usize| {
+                    let rows = *start..(start + rows).min(self.matrix.rows);
+                    let thread = std::thread::Builder::new().name("tabla-quantize".to_string());
+                    thread.spawn_scoped(scope, move || self.piece(rows, dtype, encode, weights))
                 };
-                let running: Vec<_> = starts.iter().map(|start| work(*start)).collect();
+                let running = starts.iter().map(work).collect::<Result<Vec<_>, _>>()?;
                 let pieces = running.into_iter().map(|r| r.join());
-                pieces.collect::<Vec<_>>()
+                Ok(pieces.collect::<Vec<_>>())
             });
+            let failed = |e: std::io::Error| {
+                Error::new(ErrorKind::Memory, "no thread to encode rows").caused_by(e)
+            };
+            let pieces = pieces.map_err(failed)?;
             for piece in pieces {
                 take(piece.unwrap_or_else(|panic| resume_unwind(panic))?)?;
             }

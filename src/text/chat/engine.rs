@@ -64,7 +64,7 @@ pub(super) fn render(
 /// Does the engine's work on a stack of its own, where a fault of the engine ends nothing else.
 fn apart<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> error::Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(NAME.to_string());
+        let thread = std::thread::Builder::new().name("tabla-template".to_string());
         let thread = thread.stack_size(STACK_BYTES);
         let done = match thread.spawn_scoped(scope, || work().map_err(|e| mend(&e))) {
             Ok(running) => running.join(),

@@ -8,9 +8,11 @@ mod formats;
 mod tests;
 
 use super::ChatTemplate;
+use crate::text::Tokenizer;
 use bodies::Read;
 use formats::{Calls, Thoughts};
 use serde_json::Value as Json;
+use std::borrow::Cow;
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub struct Answer {
 }
 
 /// How the answers to a template are written. Their text has control tokens spelt out, as
-/// [`Tokenizer::token_spelling`](crate::text::Tokenizer::token_spelling) does.
+/// [`AnswerFormat::spelt_out`] does.
 #[derive(Clone, Debug)]
 pub struct AnswerFormat {
     calls: Option<&'static Calls>,
@@ -66,26 +68,39 @@ impl AnswerFormat {
         }
     }
 
-    /// What begins calls and thoughts, and what ends them: where these are control tokens, they
-    /// are to be spelt out.
-    pub fn markers(&self) -> Vec<&'static str> {
+    /// The text of a token in an answer, and what the token is where that begins or ends calls and
+    /// thoughts: control tokens have no text of their own.
+    pub fn spelt_out<'t>(&self, tokenizer: &Tokenizer, token: u32, text: &'t str) -> Cow<'t, str> {
+        if !tokenizer.is_control(token) {
+            return Cow::Borrowed(text);
+        }
+        match str::from_utf8(tokenizer.token_spelling(token)) {
+            Ok(spelling) if self.markers().any(|marker| marker == spelling) => {
+                Cow::Owned([text, spelling].concat())
+            }
+            _ => Cow::Borrowed(text),
+        }
+    }
+
+    /// What begins calls and thoughts, and what ends them.
+    fn markers(&self) -> impl Iterator<Item = &'static str> {
         let calls = self.calls.iter();
         let calls =
             calls.flat_map(|calls| calls.open.iter().chain([&calls.close]).chain(calls.inner));
         let thoughts = self.thoughts.iter().flat_map(|t| [&t.open, &t.close]);
         let all = calls.chain(thoughts).map(|marker| marker.trim());
-        all.filter(|marker| !marker.is_empty()).collect()
+        all.filter(|marker| !marker.is_empty())
     }
 
     /// A reader of one answer to a prompt, which may end within thoughts.
-    pub fn stream(&self, prompt: &str) -> AnswerStream<'_> {
+    pub fn stream(&self, prompt: &str) -> AnswerStream {
         let thinks = |thoughts: &&Thoughts| prompt.trim_end().ends_with(thoughts.open.trim_end());
         let mode = match self.thoughts.filter(thinks) {
             Some(_) => Mode::Reasoning,
             None => Mode::Start,
         };
         AnswerStream {
-            format: self,
+            format: self.clone(),
             held: String::new(),
             gap: String::new(),
             is_fresh: mode == Mode::Reasoning,
@@ -128,8 +143,8 @@ enum Mode {
 /// Reads one answer piece by piece: content comes out as soon as it surely is content, a call when
 /// it is whole. What begins like a call and is none is content, as the model wrote it.
 #[derive(Debug)]
-pub struct AnswerStream<'f> {
-    format: &'f AnswerFormat,
+pub struct AnswerStream {
+    format: AnswerFormat,
     mode: Mode,
     /// Text that may be a part of something else.
     held: String,
@@ -142,7 +157,12 @@ pub struct AnswerStream<'f> {
     parts: Vec<Part>,
 }
 
-impl AnswerStream<'_> {
+impl AnswerStream {
+    /// The format that it reads.
+    pub fn format(&self) -> &AnswerFormat {
+        &self.format
+    }
+
     /// Takes the next text and returns what it completes.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);
