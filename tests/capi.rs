@@ -113,6 +113,27 @@ fn the_examples_do_what_they_say() {
     assert_eq!(sources.count(), EXAMPLES.len(), "an example is not run");
 }
 
+#[test]
+fn the_programs_of_the_pages_run_as_they_stand() {
+    let mut programs = 0;
+    for page in ["README.md", "docs/c.md"] {
+        let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
+        for (at, block) in text.split("\n```c\n").skip(1).enumerate() {
+            let program = block.split("\n```").next().unwrap_or_default();
+            let stem = page.replace(['/', '.'], "_");
+            let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{stem}_{at}.c"));
+            std::fs::write(&source, format!("{program}\n")).expect("the target folder takes files");
+            let Some(program) = compile(&source, "c99", "pages", &dynamic(&libraries())) else {
+                return;
+            };
+            let out = run(&mut on_cpu(Command::new(&program)));
+            assert!(!out.stdout.is_empty() && out.stderr.is_empty(), "{page}, program {at}");
+            programs += 1;
+        }
+    }
+    assert!(programs > 5, "{programs} programs are on the pages");
+}
+
 /// Compiles the program and runs it; that of the shared library once more under valgrind.
 fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     let Some(program) = compile(&tested("smoke"), "c99", kind, &link(&libraries())) else {
