@@ -1,5 +1,12 @@
+# The version is that of tabla.pc, which every installation has.
+get_filename_component(_tabla_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+file(GLOB _tabla_pc
+  "${_tabla_prefix}/lib*/pkgconfig/tabla.pc" "${_tabla_prefix}/lib/*/pkgconfig/tabla.pc")
+list(GET _tabla_pc 0 _tabla_pc)
+file(STRINGS "${_tabla_pc}" PACKAGE_VERSION REGEX "^Version: ")
+string(REPLACE "Version: " "" PACKAGE_VERSION "${PACKAGE_VERSION}")
+
 # Before 1.0 a minor version may break a program, as the ABI's own number says.
-set(PACKAGE_VERSION "@VERSION@")
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()
@@ -8,3 +15,5 @@ else()
     set(PACKAGE_VERSION_EXACT TRUE)
   endif()
 endif()
+unset(_tabla_prefix)
+unset(_tabla_pc)

@@ -3,17 +3,25 @@ get_filename_component(_tabla_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLU
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 
+# Debian has a folder for each architecture, others one for 64 bits.
+foreach(_tabla_folder lib "lib/${CMAKE_LIBRARY_ARCHITECTURE}" lib64)
+  set(_tabla_lib "${_tabla_prefix}/${_tabla_folder}")
+  if(EXISTS "${_tabla_lib}/libtabla.so")
+    break()
+  endif()
+endforeach()
+
 if(NOT TARGET tabla::tabla)
   add_library(tabla::tabla SHARED IMPORTED)
   set_target_properties(tabla::tabla PROPERTIES
-    IMPORTED_LOCATION "${_tabla_prefix}/lib/libtabla.so.@ABI@"
-    IMPORTED_SONAME "libtabla.so.@ABI@"
+    IMPORTED_LOCATION "${_tabla_lib}/libtabla.so"
     INTERFACE_INCLUDE_DIRECTORIES "${_tabla_prefix}/include")
 
   add_library(tabla::static STATIC IMPORTED)
   set_target_properties(tabla::static PROPERTIES
-    IMPORTED_LOCATION "${_tabla_prefix}/lib/libtabla.a"
+    IMPORTED_LOCATION "${_tabla_lib}/libtabla.a"
     INTERFACE_INCLUDE_DIRECTORIES "${_tabla_prefix}/include"
     INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
 endif()
+unset(_tabla_lib)
 unset(_tabla_prefix)

@@ -1,0 +1,83 @@
+"""What Python adds to a token: a stream's pieces against one call of the library that makes no pieces.
+
+    python benches/stream.py [model.gguf]
+
+All ways draw the same tokens, in turns. Told are the medians over all rounds of how long a token takes, and of
+how much longer than in the one call of the same round; the share is of a token of a model that makes 500 a
+second. What log-probabilities cost the library itself is part of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from statistics import median
+from typing import Callable
+
+import tabla
+from tabla._errors import check
+from tabla._native import ffi, lib
+from tabla._options import generate_options, known
+
+TOKENS = 200
+ROUNDS = 40
+TOKEN_US = 1e6 / 500
+OPTIONS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True)
+LOGPROBS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True, logprobs=5)
+
+
+def one_call(session: tabla.Session) -> None:
+    """The library alone."""
+    options = generate_options(known(OPTIONS, "one_call"))
+    pointer = session._pointer
+    check(lib.tabla_session_generate(pointer, ffi.NULL, options.c, ffi.NULL, ffi.NULL, ffi.NULL))
+
+
+def stream(session: tabla.Session) -> None:
+    """A stream of pieces."""
+    for _ in session.stream(**OPTIONS):
+        pass
+
+
+def stream_logprobs(session: tabla.Session) -> None:
+    """A stream of pieces with the five likeliest tokens of each."""
+    for _ in session.stream(**LOGPROBS):
+        pass
+
+
+def async_stream(session: tabla.Session) -> None:
+    """The async twin of a stream."""
+
+    async def take() -> None:
+        async for _ in session.astream(**OPTIONS):
+            pass
+
+    asyncio.run(take())
+
+
+WAYS: list[Callable[[tabla.Session], None]] = [one_call, stream, stream_logprobs, async_stream]
+
+
+def main() -> None:
+    path = sys.argv[1] if len(sys.argv) > 1 else None
+    with tabla.Model.load(path, device="cpu") as model, model.session() as session:
+        session.prefill("Once upon a time")
+        prompt = len(session.tokens)
+        took: dict[str, list[float]] = {way.__name__: [] for way in WAYS}
+        for round in range(ROUNDS + 1):
+            for way in WAYS:
+                session.truncate(prompt)
+                begun = time.perf_counter()
+                way(session)
+                assert len(session.tokens) == prompt + TOKENS
+                if round > 0:  # the first warms up
+                    took[way.__name__].append((time.perf_counter() - begun) / TOKENS * 1e6)
+    for name, times in took.items():
+        more = median(time - alone for time, alone in zip(times, took["one_call"]))
+        share = 100 * more / TOKEN_US
+        print(f"{name:16} {median(times):8.1f} us/token  {more:+7.1f} us  {share:+6.2f} % at 500 tokens/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Tabla runs language and embedding models from the files that you have.
+
+>>> import tabla
+>>> with tabla.Model.load() as model:  # the small story model that is part of the library
+...     print(model.generate("Once upon a time", max_tokens=8).text)
+"""
+
+from ._aio import AsyncStream
+from ._answer import Answer, LogProb, Piece, Stats
+from ._batch import Batch
+from ._errors import (
+    ArgumentError,
+    BusyError,
+    CancelledError,
+    DeviceError,
+    DeviceLostError,
+    ForkedError,
+    FormatError,
+    GrammarError,
+    HandleError,
+    InternalError,
+    IoError,
+    OutOfMemoryError,
+    PanicError,
+    PoisonedError,
+    ReentrantError,
+    StateError,
+    TablaError,
+    TokenizerError,
+    TooLargeError,
+    UnsupportedError,
+)
+from ._facts import ModelInfo, Table
+from ._grammar import Grammar
+from ._load import LoadOptions, LoadStage
+from ._log import set_log
+from ._model import Model, devices
+from ._native import ffi, lib
+from ._options import ChatOptions, GenerateOptions
+from ._session import EmbedOptions, Prompt, Session
+from ._stream import Stream
+
+__version__ = ffi.string(lib.tabla_version()).decode()
+
+__all__ = [
+    "Answer",
+    "ArgumentError",
+    "AsyncStream",
+    "Batch",
+    "BusyError",
+    "CancelledError",
+    "ChatOptions",
+    "DeviceError",
+    "DeviceLostError",
+    "EmbedOptions",
+    "ForkedError",
+    "FormatError",
+    "GenerateOptions",
+    "Grammar",
+    "GrammarError",
+    "HandleError",
+    "InternalError",
+    "IoError",
+    "LoadOptions",
+    "LoadStage",
+    "LogProb",
+    "Model",
+    "ModelInfo",
+    "OutOfMemoryError",
+    "PanicError",
+    "Piece",
+    "PoisonedError",
+    "Prompt",
+    "ReentrantError",
+    "Session",
+    "StateError",
+    "Stats",
+    "Stream",
+    "Table",
+    "TablaError",
+    "TokenizerError",
+    "TooLargeError",
+    "UnsupportedError",
+    "devices",
+    "set_log",
+]

@@ -1,0 +1,100 @@
+"""Answers to many prompts, which one thread takes as they come."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+
+from ._answer import Answer, Piece, next_piece, whole
+from ._c import Struct, numbers
+from ._errors import BusyError, check
+from ._handle import Handle, interruptible
+from ._native import ffi, lib
+from ._options import generate_options, known
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._model import Model
+    from ._options import GenerateOptions
+    from ._session import Prompt
+
+
+class Batch(Handle, Iterator[Piece]):
+    """Answers to many prompts, made by `Model.batch()`.
+
+    As many as `sequences` of `Model.load` go on together, and the others wait for their turn. Iterating
+    waits for the next piece of whichever answer has one; `Piece.index` says of which. One that fails ends
+    with a piece that has the `error`, and the others go on.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(lib.tabla_batch_new(model._pointer), lib.tabla_batch_free)
+        self.model = model
+        self._under_way: set[int] = set()
+        self._has_new = False
+        self._piece = Struct("TablaPiece").c
+
+    def add(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> int:
+        """Begins to answer a prompt and waits for nothing. Returns the `index` of its pieces, which counts
+        from 0. Where 512 answers are under way it is a `BusyError`: take some to their end first."""
+        return self._add(prompt, generate_options(known(options, "add")))
+
+    def _add(self, prompt: Prompt, options: Struct) -> int:
+        tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+        array = numbers("uint32_t", tokens, "prompt")
+        number = ffi.new("size_t *")
+        check(lib.tabla_batch_add(self._pointer, array, len(array), options.c, number))
+        self._under_way.add(number[0])
+        self._has_new = True
+        return int(number[0])
+
+    def __next__(self) -> Piece:
+        if not self._under_way:
+            raise StopIteration
+        # The first piece of an answer waits for its prompt.
+        piece = interruptible(self._take, self.cancel) if self._has_new else self._take()
+        self._has_new = False
+        return piece
+
+    def _take(self) -> Piece:
+        piece = next_piece(self, self._piece, lib.tabla_batch_next, lib.tabla_batch_stats)
+        if piece.finish_reason is not None:
+            self._under_way.discard(piece.index)
+        return piece
+
+    def cancel(self, index: int | None = None) -> None:
+        """Stops an answer, or all of them, from any thread."""
+        for number in list(self._under_way) if index is None else [index]:
+            lib.tabla_batch_cancel(self._pointer_or_null, number)
+
+
+def answer_all(
+    model: Model, prompts: Sequence[Prompt], arguments: Mapping[str, Any]
+) -> list[Answer | Exception]:
+    """The answers in the order of their prompts; in the place of one that failed stands why."""
+    options = generate_options(arguments)
+    answers: dict[int, Answer | Exception] = {}
+    waiting = deque(enumerate(prompts))
+    places: dict[int, int] = {}
+    pieces: dict[int, list[Piece]] = {}
+    with Batch(model) as batch:
+        while waiting or places:
+            while waiting:
+                place, prompt = waiting[0]
+                try:
+                    places[batch._add(prompt, options)] = place
+                except BusyError:
+                    if not places:
+                        raise
+                    break
+                except Exception as error:
+                    answers[place] = error
+                waiting.popleft()
+            for piece in batch:
+                pieces.setdefault(piece.index, []).append(piece)
+                if piece.finish_reason is not None:
+                    place = places.pop(piece.index)
+                    answers[place] = piece.error or whole(pieces.pop(piece.index))
+                    break
+    return [answers[place] for place in range(len(answers))]

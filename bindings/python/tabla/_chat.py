@@ -1,0 +1,210 @@
+"""Answers to conversations in the shape of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ._answer import Piece
+from ._c import CData, Struct, text
+from ._errors import ArgumentError, check
+from ._grammar import Grammar
+from ._handle import Handle
+from ._native import ffi, lib
+from ._options import CHAT_FIELDS, ChatOptions, GenerateOptions, chat_options
+from ._reply import Object, Reply
+
+if TYPE_CHECKING:
+    from ._model import Model
+
+Messages = Sequence[Mapping[str, Any]]
+"""Messages as OpenAI's interface has them: `{"role": "user", "content": "..."}`."""
+
+
+class ChatRequest(ChatOptions, GenerateOptions, total=False):
+    """What `Model.chat` takes beside the messages."""
+
+    model: str | None
+    """Comes back in the answer."""
+    n: int | None
+    """Choices, drawn with `seed`, `seed + 1` and so on. Default 1."""
+    response_format: Mapping[str, Any] | None
+    """`{"type": "json_object"}`, or `"json_schema"` with the schema: the answer follows it."""
+    stream_options: Mapping[str, Any] | None
+    """`{"include_usage": True}`: a last chunk has the usage."""
+    tool_choice: str | Mapping[str, Any] | None
+    """`"auto"`, `"none"`, `"required"`, or `{"type": "function", "function": {"name": ...}}`."""
+
+
+class ChatReply(Reply):
+    """As `chat.completion`."""
+
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+    id_prefix = "chatcmpl"
+
+    def __init__(self, model: Model, messages: Messages, arguments: dict[str, Any]) -> None:
+        chat = {name: arguments.pop(name) for name in CHAT_FIELDS if name in arguments}
+        tool_choice = arguments.pop("tool_choice", "auto")
+        if tool_choice == "none":
+            chat.pop("tools", None)
+        options = chat_options(chat)
+        grammars = [
+            forced_call(model, tool_choice, options),
+            formatted(model, arguments.pop("response_format", {"type": "text"})),
+            arguments.pop("grammar", None),
+        ]
+        wanted = [grammar for grammar in grammars if grammar is not None]
+        if len(wanted) > 1:
+            raise ArgumentError("an answer follows one of tool_choice, response_format and grammar")
+        if wanted:
+            arguments["grammar"] = wanted[0]
+        count = arguments.get("n", 1)
+        prompt = model.apply_chat_template(messages, **chat)
+        super().__init__(model, [model.tokenize_chat(messages, **chat)], arguments)
+        self._choices = [Choice(Parser(model, options, prompt)) for _ in range(count)]
+
+    def first(self) -> list[Object]:
+        begin = {"role": "assistant", "content": ""}
+        return [delta(index, begin) for index in range(len(self._choices))]
+
+    def take(self, piece: Piece) -> list[Object]:
+        choice = self._choices[piece.index]
+        deltas = [delta(piece.index, part) for part in choice.take(piece)]
+        if piece.token is not None and self.wants_logprobs:
+            choice.logprobs.append(self._logprob(piece))
+            deltas = deltas or [delta(piece.index, {})]
+            deltas[0]["logprobs"] = {"content": choice.logprobs[-1:], "refusal": None}
+        if piece.finish_reason is not None:
+            reason = self.end(piece)
+            choice.finish_reason = "tool_calls" if choice.tool_calls and reason == "stop" else reason
+            deltas.append(delta(piece.index, {}, choice.finish_reason))
+        return deltas
+
+    def choices(self) -> list[Object]:
+        return [
+            {
+                "index": index,
+                "message": choice.message(),
+                "logprobs": {"content": choice.logprobs, "refusal": None}
+                if self.wants_logprobs
+                else None,
+                "finish_reason": choice.finish_reason,
+            }
+            for index, choice in enumerate(self._choices)
+        ]
+
+    def _logprob(self, piece: Piece) -> Object:
+        assert piece.token is not None
+        own = self._likely(piece.token, piece.logprob)
+        top = [self._likely(likely.token, likely.logprob) for likely in piece.top_logprobs]
+        return {**own, "top_logprobs": top}
+
+    def _likely(self, token: int, logprob: float | None) -> Object:
+        spelt = self.model.token_bytes(token)
+        return {"token": spelt.decode(errors="replace"), "bytes": list(spelt), "logprob": logprob}
+
+
+class Choice:
+    """One answer, of which thoughts, content and calls are told apart as it comes."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}
+        self.tool_calls: list[Object] = []
+        self.logprobs: list[Object] = []
+        self.finish_reason: str | None = None
+
+    def take(self, piece: Piece) -> list[Object]:
+        """What a piece adds to the message."""
+        has_ended = piece.finish_reason is not None
+        parts = self._parser.finish() if has_ended else self._parser.push(piece)
+        return [self._add(part) for part in parts]
+
+    def _add(self, part: Object) -> Object:
+        call = part.get("tool_call")
+        if call is None:
+            ((name, more),) = part.items()
+            self._texts[name].append(more)
+            return part
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        call_id = call["id"] or f"call_{uuid.uuid4().hex}"
+        self.tool_calls.append({"id": call_id, "type": "function", "function": function})
+        return {"tool_calls": [{"index": call["index"], **self.tool_calls[-1]}]}
+
+    def message(self) -> Object:
+        """The whole."""
+        texts = {name: "".join(parts) for name, parts in self._texts.items()}
+        content = texts["content"] if texts["content"] or not self.tool_calls else None
+        message: Object = {"role": "assistant", "content": content, "refusal": None}
+        if texts["reasoning_content"]:
+            message["reasoning_content"] = texts["reasoning_content"]
+        if self.tool_calls:
+            message["tool_calls"] = self.tool_calls
+        return message
+
+
+class Parser(Handle):
+    """What takes an answer apart: a list of parts for each piece, as `tabla_parser_push` writes them."""
+
+    def __init__(self, model: Model, options: Struct, prompt: str) -> None:
+        # Of the prompt only the marks around thoughts are looked at; C ends texts at a NUL.
+        begun = text(prompt.replace("\0", ""), "prompt")
+        super().__init__(
+            lib.tabla_parser_new(model._pointer, options.c, begun), lib.tabla_parser_free
+        )
+        self._parts = ffi.new("const char **")
+
+    def push(self, piece: Piece) -> list[Object]:
+        token = lib.TABLA_NO_TOKEN if piece.token is None else piece.token
+        given = piece.text.encode()
+        return self._take(lib.tabla_parser_push, token, given, len(given))
+
+    def finish(self) -> list[Object]:
+        return self._take(lib.tabla_parser_finish)
+
+    def _take(self, function: CData, *arguments: object) -> list[Object]:
+        with self._reading:
+            check(function(self._pointer, *arguments, self._parts))
+            parts: list[Object] = json.loads(ffi.string(self._parts[0]))
+            return parts
+
+
+def delta(index: int, added: Object, finish_reason: str | None = None) -> Object:
+    """What a chunk has of a choice."""
+    return {"index": index, "delta": added, "logprobs": None, "finish_reason": finish_reason}
+
+
+def forced_call(model: Model, choice: str | Mapping[str, Any], options: Struct) -> Grammar | None:
+    """The grammar of a `tool_choice`."""
+    if choice in ("auto", "none"):
+        return None
+    if choice == "required":
+        return Grammar(lib.tabla_grammar_new_call(model._pointer, options.c, ffi.NULL))
+    try:
+        name = choice["function"]["name"]  # type: ignore[index]
+    except (TypeError, KeyError):
+        raise ArgumentError(
+            f"tool_choice is {choice!r}, none of auto, none, required and the name of a function"
+        ) from None
+    return Grammar(
+        lib.tabla_grammar_new_call(model._pointer, options.c, text(name, "tool_choice.function.name"))
+    )
+
+
+def formatted(model: Model, response_format: Mapping[str, Any]) -> Grammar | None:
+    """The grammar of a `response_format`."""
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else response_format
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Grammar.json(model)
+    if kind == "json_schema":
+        try:
+            return Grammar.json_schema(model, response_format["json_schema"]["schema"])
+        except KeyError as missing:
+            raise ArgumentError(f"response_format has no {missing}") from None
+    raise ArgumentError(
+        f"response_format is of type {kind!r}, none of text, json_object and json_schema"
+    )

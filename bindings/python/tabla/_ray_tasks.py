@@ -1,0 +1,138 @@
+"""What `tabla.ray` does with rows: each fails alone."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
+
+import pyarrow as pa
+
+from ._model import Model
+
+Row = Mapping[str, Any]
+Outcome = Union[Row, Exception]
+"""The columns that a row gets, or why it gets none."""
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is done with rows."""
+
+    run: Callable[[Model, Sequence[Any], Options], list[Outcome]]
+    begin: Callable[[Model, Options], object]
+    """Raises what is wrong with the options, or the model, and would be wrong with every row."""
+    load: Options
+    """How a model is loaded for it where nobody says otherwise."""
+    columns: Mapping[str, pa.DataType]
+
+    def arrays(self, outcomes: Iterable[Outcome]) -> dict[str, pa.Array]:
+        """The columns, and `error` behind them."""
+        rows = [
+            {"error": described(outcome)} if isinstance(outcome, Exception) else outcome
+            for outcome in outcomes
+        ]
+        columns = {**self.columns, "error": pa.string()}
+        return {name: pa.array([row.get(name) for row in rows], columns[name]) for name in columns}
+
+
+def attempt(function: Callable[[Any], Row], value: Any) -> Outcome:
+    """What a function makes of a value, or why it fails."""
+    try:
+        return function(value)
+    except Exception as error:
+        return error
+
+
+def described(error: Exception) -> str:
+    """An error as a column has it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _generate(model: Model, values: Sequence[Any], options: Options) -> list[Outcome]:
+    def continued(texts: list[str]) -> Iterator[Outcome]:
+        for answer in model.generate_many(texts, return_exceptions=True, **options):
+            if isinstance(answer, Exception):
+                yield answer
+            else:
+                yield {"completion": answer.text, "finish_reason": answer.finish_reason}
+
+    return _of_texts(values, continued)
+
+
+def _begin_generate(model: Model, options: Options) -> None:
+    with model.stream("a", **options) as pieces:
+        next(pieces)
+
+
+def _chat(model: Model, values: Sequence[Any], options: Options) -> list[Outcome]:
+    def answered(value: Any) -> Row:
+        choice = model.chat(_messages(value), **options)["choices"][0]
+        message = choice["message"]
+        calls = message.get("tool_calls")
+        return {
+            "completion": message["content"],
+            "reasoning_content": message.get("reasoning_content"),
+            "tool_calls": json.dumps(calls) if calls else None,
+            "finish_reason": choice["finish_reason"],
+        }
+
+    # Each is a call of its own; the engine takes as many together as it has sequences.
+    with ThreadPoolExecutor(max(len(values), 1)) as threads:
+        return list(threads.map(lambda value: attempt(answered, value), values))
+
+
+def _begin_chat(model: Model, options: Options) -> None:
+    chunks = model.chat(_messages("a"), **options, stream=True)
+    next(chunks)
+    chunks.close()
+
+
+def _messages(value: Any) -> Any:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+def _embed(model: Model, values: Sequence[Any], options: Options) -> list[Outcome]:
+    def embedded(texts: list[str]) -> Iterator[Outcome]:
+        try:
+            rows = list(model.embed(texts, **options))
+        except Exception:
+            # Some of them fail; which ones shows where each is alone.
+            for text in texts:
+                yield attempt(lambda text: {"embedding": model.embed(text, **options)[0]}, text)
+        else:
+            yield from ({"embedding": row} for row in rows)
+
+    return _of_texts(values, embedded)
+
+
+def _begin_embed(model: Model, options: Options) -> None:
+    model.embed("a", **options)
+
+
+def _of_texts(
+    values: Sequence[Any], run: Callable[[list[str]], Iterable[Outcome]]
+) -> list[Outcome]:
+    """Runs those that are texts together; the others have failed."""
+    outcomes = iter(run([value for value in values if isinstance(value, str)]))
+    return [
+        next(outcomes)
+        if isinstance(value, str)
+        else TypeError(f"the row is of type {type(value).__name__}, not str")
+        for value in values
+    ]
+
+
+SEQUENCES = {"sequences": 4}
+TEXT = {"completion": pa.string(), "finish_reason": pa.string()}
+MESSAGE = {**TEXT, "reasoning_content": pa.string(), "tool_calls": pa.string()}
+EMBEDDING = {"embedding": pa.list_(pa.float32())}
+
+TASKS = {
+    "generate": Task(_generate, _begin_generate, SEQUENCES, TEXT),
+    "chat": Task(_chat, _begin_chat, SEQUENCES, MESSAGE),
+    "embed": Task(_embed, _begin_embed, {"embeddings": True}, EMBEDDING),
+}

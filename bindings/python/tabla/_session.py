@@ -1,0 +1,219 @@
+"""A sequence of tokens on a model, with what was computed for it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict, Union
+
+import numpy as np
+
+from . import _aio
+from ._answer import Answer
+from ._c import CData, Floats, Struct, choice, floats, numbers, taken, text
+from ._c import path as c_path
+from ._c import texts as c_texts
+from ._errors import StateError, check
+from ._handle import Handle, interruptible
+from ._native import ffi, lib
+from ._options import generate_options, known
+from ._stream import Stream, gather
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._aio import AsyncStream
+    from ._model import Model
+    from ._options import GenerateOptions
+
+POOLINGS = ("model", "mean", "cls", "last", "max")
+
+Prompt = Union[str, Sequence[int]]
+"""A text, in which nothing is read as a special token, or the tokens themselves."""
+
+
+class EmbedOptions(TypedDict, total=False):
+    """How texts become embeddings. `None` is the default of each."""
+
+    pooling: str | None
+    """How the rows of a text's tokens become one: `"mean"`, `"cls"`, `"last"` or `"max"`. Default `"model"`:
+    as its files say."""
+    dimensions: int | None
+    """Only the first so many numbers, for models that were trained for it (Matryoshka). Default: all."""
+    normalize: bool | None
+    """Embeddings get the length 1, or stay as long as they are. Default: what the model's files say, and
+    length 1 where they say nothing."""
+    truncate: bool | None
+    """Texts that are too long are cut, else refused. Default `False`."""
+    prompt: str | None
+    """The name of the model's prompt in front of every text, `""` for none. Default: the model's."""
+
+
+class Session(Handle):
+    """A sequence of its own on a model, made by `Model.session()`.
+
+    Any number of sessions share a model; as many as `sequences` of `Model.load` go on together, and the
+    others wait for their turn. A session serves one call at a time: a second one at the same time is a
+    `BusyError`, and any while an answer is under way a `StateError`.
+    """
+
+    def __init__(self, model: Model, pointer: CData) -> None:
+        super().__init__(pointer, lib.tabla_session_free)
+        self.model = model
+        self._stream: Callable[[], Stream | None] = lambda: None
+
+    @classmethod
+    def load(cls, model: Model, path: str | os.PathLike[str]) -> Session:
+        """A session that goes on as the one did that `save` wrote to a file of this model."""
+        return cls(model, lib.tabla_session_load(model._pointer, c_path(path, "path")))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the session to a file, with what was computed for it."""
+        self._run(lib.tabla_session_save, c_path(path, "path"))
+
+    def fork(self) -> Session:
+        """A session with the same sequence; nothing is computed again for it."""
+        return Session(self.model, lib.tabla_session_fork(self._pointer))
+
+    @property
+    def tokens(self) -> list[int]:
+        """The sequence: what was given and what was picked."""
+        return list(taken("uint32_t", lib.tabla_session_tokens, self._pointer))
+
+    def truncate(self, keep: int = 0) -> None:
+        """Forgets what stands behind the first `keep` tokens."""
+        check(lib.tabla_session_truncate(self._pointer, keep))
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Appends a prompt to the sequence and runs it through the model. A text that begins the sequence
+        gets the tokens that begin a text."""
+        if isinstance(prompt, str):
+            prompt = self.model.tokenize(prompt, add_special=not self.tokens)
+        tokens = numbers("uint32_t", prompt, "prompt")
+        self._run(lib.tabla_session_prefill, tokens, len(tokens))
+
+    def step(self, **options: Unpack[GenerateOptions]) -> int:
+        """Picks the next token and appends it to the sequence; of the options it takes those of sampling."""
+        token = ffi.new("uint32_t *")
+        self._run(lib.tabla_session_step, generate_options(known(options, "step")).c, token)
+        return int(token[0])
+
+    def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
+        """Answers piece by piece. Without a prompt it goes on from the sequence as it is."""
+        return Stream(self, prompt, known(options, "stream"))
+
+    def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
+        """The whole answer. Ctrl-C ends it, and what was picked stays in the sequence."""
+        return gather(Stream(self, prompt, known(options, "generate")))
+
+    def astream(
+        self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncStream:
+        """The async twin of `stream`."""
+        return _aio.AsyncStream(Stream(self, prompt, known(options, "astream")))
+
+    async def agenerate(
+        self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]
+    ) -> Answer:
+        """The async twin of `generate`."""
+        return await _aio.gather(Stream(self, prompt, known(options, "agenerate")))
+
+    def logits(self, rows: str = "last", out: Floats | None = None) -> Floats:
+        """The logits after the last token, `[vocab]`, or with `"all"` after every one, `[tokens, vocab]`.
+
+        The library writes them straight into the array: `out`, or a new one. `out` is contiguous float32
+        of that shape.
+        """
+        which = choice("rows", rows, "TABLA_LOGITS", ("last", "all"))
+        vocab = self.model.info.vocab
+        shape = (vocab,) if rows == "last" else (len(self.tokens), vocab)
+        return self._floats(lib.tabla_session_logits, (which,), shape, out)
+
+    def score(self, tokens: Sequence[int], start: int = 1) -> Floats:
+        """The natural logarithm of how likely each token from `start` on is, given all in front of it:
+        `[len(tokens) - start]`. The sequence stays as it is."""
+        array = numbers("uint32_t", tokens, "tokens")
+        shape = (max(0, len(array) - start),)
+        return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
+
+    def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
+        """As `Model.embed`. The sequence stays as it is."""
+        chosen = known(options, "embed", EmbedOptions)
+        if not self.model.info.embedding_dim:
+            raise StateError("the model was loaded without embeddings=True")
+        given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
+        dimensions = chosen.get("dimensions", self.model.info.embedding_dim)
+        arguments = (ffi.new("const char *[]", given), len(given), embed_options(chosen).c)
+        return self._floats(lib.tabla_session_embed, arguments, (len(given), dimensions))
+
+    def rerank(
+        self, query: str, documents: Sequence[str], instruction: str | None = None
+    ) -> Floats:
+        """As `Model.rerank`. The sequence stays as it is."""
+        given = c_texts(documents, "documents")
+        said = ffi.NULL if instruction is None else text(instruction, "instruction")
+        arguments = (text(query, "query"), said, ffi.new("const char *[]", given), len(given))
+        return self._floats(lib.tabla_session_rerank, arguments, (len(given),))
+
+    def end(self) -> None:
+        """Ends the answer that is under way, if one is, as closing its stream does."""
+        stream = self._stream()
+        if stream is not None:
+            stream.close()
+
+    def cancel(self) -> None:
+        """Stops what the session does, from any thread: an answer ends, and a prompt is a
+        `CancelledError`."""
+        lib.tabla_session_cancel(self._pointer_or_null)
+
+    def _begin(self, prompt: Prompt | None, options: Struct) -> None:
+        """Begins an answer, or leaves the sequence as it was."""
+        begin = lib.tabla_session_begin
+        if prompt is None:
+            check(begin(self._pointer, ffi.NULL, options.c))
+        elif isinstance(prompt, str):
+            check(begin(self._pointer, text(prompt, "prompt"), options.c))
+        else:
+            before = len(self.tokens)
+            tokens = numbers("uint32_t", prompt, "prompt")
+            try:
+                check(lib.tabla_session_prefill(self._pointer, tokens, len(tokens)))
+                check(begin(self._pointer, ffi.NULL, options.c))
+            except BaseException:
+                lib.tabla_session_truncate(self._pointer, before)
+                raise
+
+    def _run(self, function: Callable[..., int], *arguments: object) -> None:
+        pointer = self._pointer
+        interruptible(lambda: check(function(pointer, *arguments)), self.cancel)
+
+    def _floats(
+        self,
+        function: Callable[..., int],
+        arguments: tuple[object, ...],
+        shape: tuple[int, ...],
+        out: Floats | None = None,
+    ) -> Floats:
+        """What a function writes, into memory of numpy."""
+        array = np.empty(shape, np.float32) if out is None else _checked(out, shape)
+        count = ffi.new("size_t *")
+        self._run(function, *arguments, floats(array), array.size, count)
+        return array
+
+
+def _checked(out: Floats, shape: tuple[int, ...]) -> Floats:
+    if out.dtype != np.float32 or out.shape != shape or not out.flags.c_contiguous:
+        raise ValueError(f"out is {out.dtype} {out.shape}, not contiguous float32 {shape}")
+    return out
+
+
+def embed_options(arguments: Mapping[str, Any]) -> Struct:
+    """The library's options of known arguments."""
+    options = Struct("TablaEmbedOptions")
+    for name, value in arguments.items():
+        if name == "prompt":
+            options.point(name, text(value, name))
+        elif name == "pooling":
+            options.put(name, choice(name, value, "TABLA_POOLING", POOLINGS))
+        else:
+            options.put(name, {True: 1, False: -1}[value] if name == "normalize" else value)
+    return options

@@ -1,0 +1,29 @@
+"""What the tests have in common: models, and answers that do not end by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+import tabla
+
+ROOT = Path(__file__).parents[3]
+ARCH = ROOT / "tests/golden/arch"
+
+ENDLESS: dict[str, Any] = {"max_tokens": 0, "ignore_stops": True, "context_shift": True, "keep": 1}
+"""Options of an answer that only somebody else ends."""
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[tabla.Model]:
+    """The story model, which generates text and yields embeddings."""
+    with tabla.Model.load(device="cpu", sequences=4, max_context=128, embeddings=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def bert() -> Iterator[tabla.Model]:
+    """A tiny encoder."""
+    with tabla.Model.load(ARCH / "bert/model.gguf", device="cpu", precision="exact") as model:
+        yield model

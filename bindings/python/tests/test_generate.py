@@ -1,0 +1,253 @@
+"""Answers: whole, piece by piece, many at once, and ended early."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+import signal
+import threading
+
+import pytest
+import tabla
+from tabla._handle import interruptible
+
+from conftest import ENDLESS
+
+PROMPT = "Once upon a time"
+
+
+def test_the_same_seed_gives_the_same_text_in_every_way(model: tabla.Model) -> None:
+    answer = model.generate(PROMPT, max_tokens=5, seed=7)
+    assert answer.text and len(answer.tokens) == 5
+    assert (answer.finish_reason, answer.stats.tokens) == ("length", 5)
+    assert str(answer) == answer.text == model.detokenize(answer.tokens)
+
+    with model.stream(PROMPT, max_tokens=5, seed=7) as stream:
+        *pieces, end = stream
+    assert tuple(pieces) == answer.pieces
+    assert (end.text, end.token, end.finish_reason) == ("", None, "length")
+
+    with model.session() as session:
+        assert session.generate(PROMPT, max_tokens=5, seed=7).pieces == answer.pieces
+        assert session.tokens == [*model.tokenize(PROMPT), *answer.tokens]
+
+    tokens = model.tokenize(PROMPT)
+    assert model.generate(tokens, max_tokens=5, seed=7).tokens == answer.tokens
+    others = model.generate_many([PROMPT, "The fox", tokens], max_tokens=5, seed=7)
+    assert [other.text for other in others[::2]] == [answer.text] * 2
+    assert others[1].tokens == model.generate("The fox", max_tokens=5, seed=7).tokens
+
+    assert model.generate(PROMPT, max_tokens=5, seed=8).tokens != answer.tokens
+
+
+def test_pieces_are_frozen(model: tabla.Model) -> None:
+    with model.stream(PROMPT, max_tokens=1) as stream:
+        piece = next(stream)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        piece.text = ""  # type: ignore[misc]
+
+
+def test_log_probs_are_those_of_the_logits(model: tabla.Model) -> None:
+    import numpy as np
+
+    answer = model.generate(PROMPT, max_tokens=3, logprobs=2)
+    logits = model.logits(PROMPT).astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum())
+    first = answer.pieces[0]
+    assert first.token is not None
+    assert first.logprob == pytest.approx(logprobs[first.token], abs=1e-4)
+    likeliest = np.argsort(-logits)[:2]
+    assert [top.token for top in first.top_logprobs] == list(likeliest)
+    assert all(piece.logprob is None for piece in model.generate(PROMPT, max_tokens=2).pieces)
+
+
+def test_stop_strings_stay_away(model: tabla.Model) -> None:
+    full = model.generate(PROMPT, max_tokens=8).text
+    word = full.split()[2]
+    answer = model.generate(PROMPT, max_tokens=8, stop=[word])
+    assert answer.finish_reason == "stop"
+    assert answer.text == full[: full.index(word)]
+
+
+def test_grammars_are_followed(model: tabla.Model) -> None:
+    with tabla.Grammar.regex(model, "(red|green) (dog|cat)") as grammar:
+        answer = model.generate("The", grammar=grammar)
+    assert answer.text in {"red dog", "red cat", "green dog", "green cat"}
+    assert answer.finish_reason == "stop"
+    for grammar in (
+        tabla.Grammar.gbnf(model, 'root ::= "yes"'),
+        tabla.Grammar.lark(model, 'start: "yes"'),
+        tabla.Grammar.json_schema(model, {"const": "yes"}),
+        tabla.Grammar.json_schema(model, '{"const": "yes"}'),
+    ):
+        assert model.generate("The", grammar=grammar).text.strip('"') == "yes"
+
+
+def test_guesses_change_no_token(model: tabla.Model) -> None:
+    plain = model.generate(PROMPT, max_tokens=8)
+    assert model.generate(PROMPT, max_tokens=8, speculate="lookup").tokens == plain.tokens
+    with tabla.Model.load(device="cpu", max_context=128) as draft:
+        drafted = model.generate(PROMPT, max_tokens=8, speculate="draft", draft=draft)
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.guesses > 0
+
+
+def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
+    session = model.session()
+    with session.stream(PROMPT, **ENDLESS) as stream:
+        first = [next(stream), next(stream)]
+        with pytest.raises(tabla.StateError, match="under way"):
+            session.prefill("more")
+    stream.close()
+    assert list(stream) == []
+    assert session.tokens == [*model.tokenize(PROMPT), *(piece.token for piece in first)]
+    # The session is free for what comes next.
+    assert session.generate(max_tokens=1).finish_reason == "length"
+
+
+def test_a_stream_that_nobody_has_any_more_is_closed(model: tabla.Model) -> None:
+    session = model.session()
+    for _ in session.stream(PROMPT, **ENDLESS):
+        break
+    gc.collect()
+    assert session.generate(max_tokens=1).finish_reason == "length"
+
+    stream = session.stream(**ENDLESS)
+    next(stream)
+    session.end()
+    assert list(stream) == []
+    assert session.generate(max_tokens=1).finish_reason == "length"
+
+
+def test_a_stream_that_did_not_begin_does_nothing(model: tabla.Model) -> None:
+    session = model.session()
+    session.stream(PROMPT, **ENDLESS).close()
+    assert session.tokens == []
+
+
+def test_another_thread_cancels(model: tabla.Model) -> None:
+    session = model.session()
+    with session.stream(PROMPT, **ENDLESS) as stream:
+        next(stream)
+        threading.Timer(0.05, stream.cancel).start()
+        *_, end = stream
+    assert end.finish_reason == "cancelled"
+
+    threading.Timer(0.05, session.cancel).start()
+    assert session.generate(**ENDLESS).finish_reason == "cancelled"
+
+
+def test_another_thread_closes(model: tabla.Model) -> None:
+    session = model.session()
+    stream = session.stream(PROMPT, **ENDLESS)
+    next(stream)
+    threading.Timer(0.05, session.close).start()
+    ended = (tabla.HandleError, tabla.CancelledError)
+    with contextlib.suppress(*ended):  # or the last piece says that it was cancelled
+        for _ in stream:
+            pass
+    assert list(stream) == []
+    with pytest.raises(tabla.HandleError):
+        session.generate()
+
+
+def press_ctrl_c_in(seconds: float) -> None:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def test_ctrl_c_ends_an_answer(model: tabla.Model) -> None:
+    session = model.session()
+    press_ctrl_c_in(0.2)
+    with pytest.raises(KeyboardInterrupt):
+        session.generate(PROMPT, **ENDLESS)
+    assert session.generate(max_tokens=1).finish_reason == "length"
+
+
+def test_ctrl_c_ends_a_batch(model: tabla.Model) -> None:
+    press_ctrl_c_in(0.2)
+    with pytest.raises(KeyboardInterrupt):
+        model.generate_many([PROMPT] * 3, **ENDLESS)
+    assert model.generate(PROMPT, max_tokens=1).finish_reason == "length"
+
+
+def test_ctrl_c_reaches_a_call_that_takes_long() -> None:
+    stopped = threading.Event()
+    calls: list[str] = []
+
+    def call() -> None:
+        stopped.wait(30)
+        calls.append("returned")
+
+    press_ctrl_c_in(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(call, stopped.set)
+    assert calls == ["returned"], "what was called is not left behind"
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 // 0, stopped.set)
+    assert interruptible(lambda: 5, stopped.set) == 5
+
+
+def test_threads_share_a_model(model: tabla.Model) -> None:
+    expected = [model.generate(PROMPT, max_tokens=3, seed=seed).tokens for seed in range(6)]
+    found: dict[int, list[int]] = {}
+
+    def work(seed: int) -> None:
+        found[seed] = model.generate(PROMPT, max_tokens=3, seed=seed).tokens
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[seed] for seed in range(6)] == expected
+
+
+def test_a_session_serves_one_call_at_a_time(model: tabla.Model) -> None:
+    session = model.session()
+    stream = session.stream(PROMPT, **ENDLESS)
+    next(stream)
+    errors: list[Exception] = []
+
+    def meddle() -> None:
+        try:
+            session.truncate(0)
+        except tabla.TablaError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    thread.join()
+    stream.close()
+    assert isinstance(errors[0], (tabla.StateError, tabla.BusyError))
+
+
+def test_a_batch_goes_on_where_one_answer_fails(model: tabla.Model) -> None:
+    with model.batch() as batch:
+        fine = batch.add("Once", max_tokens=3)
+        stopped = batch.add("Once", **ENDLESS)
+        pieces: dict[int, list[tabla.Piece]] = {fine: [], stopped: []}
+        for piece in batch:
+            pieces[piece.index].append(piece)
+            if len(pieces[stopped]) == 2:
+                batch.cancel(stopped)
+    assert pieces[fine][-1].finish_reason == "length"
+    assert pieces[stopped][-1].finish_reason == "cancelled"
+    assert list(model.batch()) == []
+
+
+def test_many_prompts_of_which_some_fail(model: tabla.Model) -> None:
+    prompts: list[tabla.Prompt] = ["Once", [9999], "The", [0] * 4000, "Once"]
+    with pytest.raises(tabla.ArgumentError, match="9999"):
+        model.generate_many(prompts, max_tokens=2)
+    answers = model.generate_many(prompts, max_tokens=2, return_exceptions=True)
+    assert isinstance(answers[1], tabla.ArgumentError)
+    assert isinstance(answers[3], tabla.TooLargeError)
+    assert [str(answers[n]) for n in (0, 4)] == [model.generate("Once", max_tokens=2).text] * 2
+
+
+def test_more_prompts_than_a_batch_holds(model: tabla.Model) -> None:
+    answers = model.generate_many([[0]] * 520, max_tokens=1)
+    assert len(answers) == 520
+    assert len({answer.text for answer in answers}) == 1

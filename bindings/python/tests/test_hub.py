@@ -1,0 +1,121 @@
+"""Models of the Hub: which files they are, and how they are had without a network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tabla
+from tabla import _hub
+
+from conftest import ROOT
+
+SPLIT = [f"m-Q8_0-0000{n}-of-00003.gguf" for n in (2, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("names", "pick", "opens"),
+    [
+        (["m-BF16.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"], None, "m-Q4_K_M.gguf"),
+        (["m-BF16.gguf", "m-Q8_0.gguf", "mmproj-a.gguf"], None, "m-Q8_0.gguf"),
+        (["m-F16.gguf", "m-BF16.gguf", "mmproj-a.gguf"], None, "m-BF16.gguf"),
+        (["m-IQ4_XS.gguf", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf"], "q4_k_s", "m-Q4_K_S.gguf"),
+        (["m_q8_0.gguf", "m-Q4_K_M.gguf"], "Q8_0", "m_q8_0.gguf"),
+        (["UD-Q2_K_XL/m-00001-of-00001.gguf"], "UD-Q2_K_XL", "UD-Q2_K_XL/m-00001-of-00001.gguf"),
+        (["m-IQ4_XS.gguf", "m-Q4_K_M.gguf"], "m-IQ4_XS.gguf", "m-IQ4_XS.gguf"),
+        (SPLIT, None, "m-Q8_0-00001-of-00003.gguf"),
+        (SPLIT, "q8_0", "m-Q8_0-00001-of-00003.gguf"),
+        (SPLIT, "m-Q8_0-00002-of-00003.gguf", "m-Q8_0-00001-of-00003.gguf"),
+        (["config.json", "model.safetensors", "model.safetensors.index.json"], None, "model.safetensors"),
+    ],
+)
+def test_files_are_chosen(names: list[str], pick: str | None, opens: str) -> None:
+    files = _hub.choose(names, pick, "org/repo")
+    assert files[0] == opens
+    if names is SPLIT:
+        assert files == sorted(SPLIT)
+
+
+@pytest.mark.parametrize(
+    ("names", "pick", "why"),
+    [
+        (["m-Q4_K_M.gguf"], "Q4_K", "no file or quantisation 'Q4_K'; it has m-Q4_K_M.gguf"),
+        (SPLIT[1:], None, "has no m-Q8_0-00002-of-00003.gguf"),
+        (["mmproj-a.gguf"], None, "neither GGUF files nor model.safetensors; it has mmproj-a.gguf"),
+        ([], None, "it has no files"),
+        ([f"{n}.txt" for n in range(20)], None, "8 others"),
+    ],
+)
+def test_what_is_not_there_is_said(names: list[str], pick: str | None, why: str) -> None:
+    with pytest.raises(tabla.IoError, match=why):
+        _hub.choose(names, pick, "org/repo")
+
+
+def test_safetensors_come_with_what_loading_reads() -> None:
+    names = ["README.md", "config.json", "model.safetensors", "onnx/tokenizer.json", "tokenizer.json"]
+    names += ["tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "config.json.bak"]
+    beside = {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}
+    assert set(_hub.choose(names, None, "org/repo")) == beside | {
+        "model.safetensors",
+        "chat_template.jinja",
+    }
+
+
+@pytest.mark.parametrize("name", ["hf:repo", "hf:", "hf:org/repo/more", "hf:org/repo:"])
+def test_a_name_has_its_form(name: str) -> None:
+    with pytest.raises(tabla.ArgumentError, match="hf:org/repo"):
+        tabla.Model.load(name)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Hub of which a folder holds what there is; `cache` beside it what was fetched."""
+    library = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    there, cache = tmp_path / "there", tmp_path / "cache"
+    there.mkdir()
+
+    def list_repo_files(repo: str) -> list[str]:
+        if not there.exists():
+            raise ConnectionError("no network")
+        return sorted(path.name for path in there.iterdir())
+
+    def snapshot_download(repo: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
+        cache.mkdir(exist_ok=local_files_only or True)
+        for name in allow_patterns if not local_files_only else []:
+            shutil.copy(there / name, cache)
+        return str(cache)
+
+    monkeypatch.setattr(library, "list_repo_files", list_repo_files)
+    monkeypatch.setattr(library, "snapshot_download", snapshot_download)
+    return there
+
+
+def test_a_model_is_fetched_and_then_found_without_a_network(hub: Path) -> None:
+    golden = ROOT / "tests/golden/llama.gguf"
+    for name in ("m-Q8_0.gguf", "m-F16.gguf"):
+        shutil.copy(golden, hub / name)
+    with tabla.Model.load("hf:org/repo", device="cpu") as model:
+        assert model.name == "hf:org/repo"
+    cache = hub.parent / "cache"
+    assert [path.name for path in cache.iterdir()] == ["m-Q8_0.gguf"]
+    shutil.rmtree(hub)
+    with tabla.Model.load("hf:org/repo:Q8_0", device="cpu") as model:
+        assert model.info.architecture == "llama"
+    with pytest.raises(tabla.IoError, match="F16"):
+        tabla.Model.load("hf:org/repo:F16")
+
+
+def test_shards_are_those_of_the_index(hub: Path) -> None:
+    index: dict[str, Any] = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (hub / _hub.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    for name in ("config.json", "model-1.safetensors", "model-2.safetensors", "other.safetensors"):
+        (hub / name).write_text("{}", encoding="utf-8")
+    folder = _hub.fetch("hf:org/repo")
+    names = {path.name for path in Path(folder).iterdir()}
+    assert names == {_hub.INDEX, "config.json", "model-1.safetensors", "model-2.safetensors"}
+    (hub / "model-2.safetensors").unlink()
+    with pytest.raises(tabla.IoError, match="model-2.safetensors"):
+        _hub.fetch("hf:org/repo")

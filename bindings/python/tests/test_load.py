@@ -1,0 +1,177 @@
+"""Loading: what is heard of it, what stops it, what it logs."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tabla
+
+from conftest import ROOT
+
+
+def test_progress_goes_from_nothing_to_all() -> None:
+    stages: list[tabla.LoadStage] = []
+    tabla.Model.load(device="cpu", max_context=64, progress=stages.append).close()
+    assert len({stage.stage for stage in stages}) == len(stages) > 10
+    done = [stage.done for stage in stages]
+    assert done == sorted(done) and done[-1] == pytest.approx(1)
+    assert all(stage.name and stage.milliseconds >= 0 for stage in stages)
+
+
+def test_a_bar_shows_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm", reason="tqdm is not installed: its bar was not tried")
+    tabla.Model.load(device="cpu", max_context=64, progress=True).close()
+    assert "100%" in capsys.readouterr().err
+
+    real = builtins.__import__
+
+    def without_tqdm(name: str, *rest: Any) -> Any:
+        if name.startswith("tqdm"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_tqdm)
+    with pytest.raises(ImportError, match=r"pip install 'tabla\[progress\]'"):
+        tabla.Model.load(device="cpu", progress=True)
+
+
+def test_an_error_of_progress_stops_the_load() -> None:
+    heard: list[int] = []
+
+    def refuse(stage: tabla.LoadStage) -> None:
+        heard.append(stage.stage)
+        raise ZeroDivisionError("enough")
+
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        tabla.Model.load(device="cpu", progress=refuse)
+    assert len(heard) == 1
+
+
+def test_a_name_of_a_file_need_not_be_utf8(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/m\xff.gguf"
+    try:
+        shutil.copy(os.fsencode(ROOT / "tests/golden/llama.gguf"), odd)
+    except OSError:
+        pytest.skip("this file system has UTF-8 alone")
+    with tabla.Model.load(os.fsdecode(odd), device="cpu") as model:
+        assert model.info.architecture == "llama"
+
+
+def test_ctrl_c_stops_the_load() -> None:
+    def press(stage: tabla.LoadStage) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tabla.Model.load(device="cpu", progress=press)
+
+
+def test_choices_of_loading_are_taken() -> None:
+    with tabla.Model.load(
+        device="cpu", precision="exact", cache_type="f32", threads=1, max_context=64, prefix_bytes=0,
+        weights="mapped", head_type="q8_0", sequences=2, samplers="top_k;temperature", adapter=None,
+    ) as model:
+        assert model.info.sequences == 2
+        assert model.info.context == 64
+        assert any("f32" in command["kernel"] for command in model.table().commands)
+    with pytest.raises(tabla.ArgumentError, match="lottery"):
+        tabla.Model.load(device="cpu", samplers="lottery")
+
+
+def test_the_library_logs_where_it_is_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tabla")
+    try:
+        tabla.set_log("debug")
+        tabla.Model.load(device="cpu", max_context=64).close()
+        assert {record.name for record in caplog.records} == {"tabla"}
+        tabla.set_log(None)
+        caplog.clear()
+        tabla.Model.load(device="cpu", max_context=64).close()
+        assert not caplog.records
+        with pytest.raises(tabla.ArgumentError, match="level is 'loud', none of error"):
+            tabla.set_log("loud")
+    finally:
+        tabla.set_log(None)
+
+
+def run(script: str) -> str:
+    """What a program prints that ends well."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_may_end_with_everything_open() -> None:
+    out = run(
+        """
+        import tabla
+        tabla.set_log("debug")
+        model = tabla.Model.load(device="cpu", max_context=64, sequences=2)
+        session = model.session()
+        stream = session.stream("Once", ignore_stops=True)
+        batch = model.batch()
+        batch.add("Once")
+        print(next(stream).text != "")
+        """
+    )
+    assert out == "True\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_says_so_and_the_parent_goes_on() -> None:
+    out = run(
+        """
+        import asyncio, os, threading, time, warnings
+        import tabla
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads and forks
+        model = tabla.Model.load(device="cpu", max_context=64, sequences=2)
+        session = model.session()
+        endless = dict(ignore_stops=True, context_shift=True)
+        stream = session.stream("Once", **endless)
+        next(stream)
+        busy = threading.Thread(target=lambda: list(stream))  # holds what a fork does not open
+        busy.start()
+        time.sleep(0.1)
+
+        def forked(call):
+            try:
+                call()
+            except tabla.ForkedError as error:
+                return "fork" in str(error)
+            return False
+
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            calls = [
+                lambda: model.generate("Once"), lambda: model.tokenize("a"), lambda: next(stream),
+                lambda: session.logits(), lambda: model.chat([]), lambda: tabla.Model.load(),
+                lambda: model.embed("a") if model.info.embedding_dim else model.session(),
+                lambda: asyncio.run(model.agenerate("Once")),
+                lambda: asyncio.run(model.achat([])),
+            ]
+            found = [forked(call) for call in calls]
+            stream.close(), session.close(), model.close()
+            os.write(write, repr(found).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(os.read(read, 1000).decode())
+        stream.cancel()
+        busy.join()
+        print(model.generate("Once", max_tokens=2).finish_reason)
+        """
+    )
+    assert out == f"{[True] * 9}\nlength\n"

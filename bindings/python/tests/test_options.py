@@ -1,0 +1,123 @@
+"""Keyword arguments: those of the library, OpenAI's, and typos."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_type_hints
+
+import pytest
+import tabla
+from tabla import _chat, _complete, _options
+from tabla._native import ffi
+
+SPELT_OTHERWISE = {"log_probs": {"logprobs", "top_logprobs"}}
+NOT_FOR_CALLERS = {"struct_size", "reserved"}
+
+
+def test_every_field_of_the_library_has_an_argument() -> None:
+    for ctype, arguments in (
+        ("TablaGenerateOptions", _options.GenerateOptions),
+        ("TablaLoadOptions", tabla.LoadOptions),
+        ("TablaEmbedOptions", tabla.EmbedOptions),
+    ):
+        names = set(arguments.__annotations__)
+        for field, _ in ffi.typeof(ctype).fields:
+            is_length = field.endswith("_count") and field[: -len("_count")] in names
+            if field in NOT_FOR_CALLERS or is_length or field in ("progress", "user_data"):
+                continue
+            assert SPELT_OTHERWISE.get(field, {field}) <= names, f"{ctype}.{field}"
+
+
+def test_arguments_arrive_in_their_fields(model: tabla.Model) -> None:
+    grammar = tabla.Grammar.json(model)
+    given: dict[str, Any] = {
+        "max_completion_tokens": 7,
+        "temperature": 0,
+        "seed": 2**64 - 1,
+        "stop": "\n",
+        "stop_tokens": [1, 2],
+        "logit_bias": {"5": -100, 6: float("-inf")},
+        "logprobs": True,
+        "top_logprobs": 3,
+        "dry_breakers": ["a", "b", "c"],
+        "speculate": "lookup",
+        "ignore_stops": True,
+        "grammar": grammar,
+        "top_k": None,
+    }
+    c = _options.generate_options(_options.known(given, "generate")).c
+    assert (c.max_tokens, c.temperature, c.seed, c.top_k) == (7, 0, 2**64 - 1, 40)
+    assert [ffi.string(c.stop[0]), c.stop_count] == [b"\n", 1]
+    assert list(c.stop_tokens[0 : c.stop_tokens_count]) == [1, 2]
+    biases = [(c.logit_bias[n].token, c.logit_bias[n].bias) for n in range(c.logit_bias_count)]
+    assert biases == [(5, -100), (6, float("-inf"))]
+    assert (c.log_probs, c.speculate, c.ignore_stops) == (3, 1, 1)
+    assert [ffi.string(c.dry_breakers[n]) for n in range(c.dry_breakers_count)] == [b"a", b"b", b"c"]
+    assert c.grammar == grammar._pointer
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "top", "expected"),
+    [(None, None, -1), (False, None, -1), (True, None, 0), (True, 5, 5), (0, None, 0), (4, None, 4)],
+)
+def test_log_probs_are_asked_for_in_both_of_openai_s_ways(
+    logprobs: Any, top: int | None, expected: int
+) -> None:
+    for names in (("logprobs", "top_logprobs"), ("top_logprobs", "logprobs")):
+        values = {"logprobs": logprobs, "top_logprobs": top}
+        known = _options.known({name: values[name] for name in names}, "chat", _chat.ChatRequest)
+        assert _options.generate_options(known).c.log_probs == expected
+
+
+def test_typos_are_type_errors(model: tabla.Model) -> None:
+    with pytest.raises(TypeError, match="generate.*'temprature'; did you mean 'temperature'?"):
+        model.generate("Once", temprature=0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="chat.*'mesages'"):
+        model.chat([], mesages=[])  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="embed.*'normalise'; did you mean 'normalize'?"):
+        model.embed("a", normalise=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="apply_chat_template.*'template'"):
+        model.apply_chat_template([], template="chatml")  # type: ignore[call-arg]
+
+
+def test_wrong_values_say_which(model: tabla.Model) -> None:
+    with pytest.raises(TypeError, match="temperature='hot'"):
+        model.generate("Once", temperature="hot")  # type: ignore[arg-type]
+    with pytest.raises(OverflowError, match="max_tokens=-1"):
+        model.generate("Once", max_tokens=-1)
+    with pytest.raises(TypeError, match="two values for max_tokens: 1, 2"):
+        model.generate("Once", max_tokens=1, max_completion_tokens=2)
+    with pytest.raises(tabla.ArgumentError, match="logit_bias"):
+        model.generate("Once", logit_bias={"the": 1.0})
+    with pytest.raises(tabla.ArgumentError, match="speculate is 'guess'"):
+        model.generate("Once", speculate="guess")
+    with pytest.raises(TypeError, match="grammar is of type str"):
+        model.generate("Once", grammar="root ::= x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"stop\[1\] is of type int"):
+        model.generate("Once", stop=["a", 1])  # type: ignore[list-item]
+
+
+def test_what_openai_has_and_we_do_not_is_a_warning(model: tabla.Model) -> None:
+    messages = [{"role": "user", "content": "Once"}]
+    with pytest.warns(UserWarning, match=r"chat\(\) ignores (user|store)") as warned:
+        model.chat(messages, chat_template="chatml", max_tokens=1, user="me", store=False)
+    assert len(warned) == 2
+    assert {warning.filename for warning in warned} == {__file__}
+    with pytest.warns(UserWarning, match=r"generate\(\) ignores service_tier") as warned:
+        model.generate("Once", max_tokens=1, service_tier="auto")
+    assert warned[0].filename == __file__
+    model.generate("Once", max_tokens=1, service_tier=None)  # says nothing, so nothing is ignored
+
+
+def test_every_argument_of_openai_is_known() -> None:
+    pytest.importorskip("openai", reason="openai is not installed: its arguments were not compared")
+    from openai.resources.chat.completions import Completions as Chat
+    from openai.resources.completions import Completions
+
+    of_the_client = {"self", "extra_headers", "extra_query", "extra_body", "timeout", "stream"}
+    for ours, theirs, positional in (
+        (_chat.ChatRequest, Chat.create, {"messages"}),
+        (_complete.CompleteRequest, Completions.create, {"prompt"}),
+    ):
+        names = set(inspect.signature(theirs).parameters) - of_the_client - positional
+        assert names <= set(ours.__annotations__)

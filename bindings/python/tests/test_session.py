@@ -1,0 +1,153 @@
+"""Sequences: what they hold, how they are copied, kept and read."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tabla
+
+PROMPT = "Once upon a time"
+
+
+def test_a_session_goes_on_from_what_it_has(model: tabla.Model) -> None:
+    whole = model.generate(PROMPT, max_tokens=6)
+    with model.session() as session:
+        session.prefill(PROMPT)
+        first = session.generate(max_tokens=4)
+        rest = session.generate(max_tokens=2, seed=0)
+        assert first.tokens == whole.tokens[:4]
+        assert session.tokens == [*model.tokenize(PROMPT), *first.tokens, *rest.tokens]
+
+        session.truncate(2)
+        assert session.tokens == model.tokenize(PROMPT)[:2]
+        session.truncate()
+        assert session.tokens == []
+
+
+def test_a_text_behind_others_begins_no_new_one(model: tabla.Model) -> None:
+    bos = model.info.bos_token
+    session = model.session()
+    session.prefill("Once")
+    session.prefill(" upon")
+    assert session.tokens[0] == bos and bos not in session.tokens[1:]
+    session.generate(" a time", max_tokens=1)
+    assert session.tokens[: len(model.tokenize(PROMPT))] == model.tokenize(PROMPT)
+
+
+def test_a_fork_goes_its_own_way(model: tabla.Model) -> None:
+    session = model.session()
+    session.prefill(PROMPT)
+    with session.fork() as fork:
+        assert fork.generate(max_tokens=3).text == session.generate(max_tokens=3).text
+        fork.truncate(1)
+    assert len(session.tokens) == len(model.tokenize(PROMPT)) + 3
+
+
+def test_a_step_is_a_token(model: tabla.Model) -> None:
+    session = model.session()
+    session.prefill(PROMPT)
+    likeliest = int(session.logits().argmax())
+    assert session.step(temperature=0) == likeliest
+    assert session.tokens[-1] == likeliest
+
+
+def test_logits_are_written_where_they_are_wanted(model: tabla.Model) -> None:
+    session = model.session()
+    session.prefill(PROMPT)
+    tokens, vocab = len(session.tokens), model.info.vocab
+
+    last = session.logits()
+    assert last.shape == (vocab,) and last.dtype == np.float32
+    everything = session.logits("all")
+    assert everything.shape == (tokens, vocab)
+    np.testing.assert_allclose(everything[-1], last, atol=1e-4)
+    np.testing.assert_array_equal(model.logits(PROMPT), last)
+
+    out = np.full((2, vocab), np.nan, np.float32)
+    row = session.logits(out=out[1])
+    assert np.shares_memory(row, out) and row.ctypes.data == out.ctypes.data + 4 * vocab
+    np.testing.assert_array_equal(out[1], last)
+    assert np.isnan(out[0]).all()
+
+
+def test_logits_are_those_of_the_reference() -> None:
+    golden = Path(__file__).parents[3] / "tests/golden"
+    tokens = json_tokens(golden / "llama.json")
+    with tabla.Model.load(golden / "llama.gguf", device="cpu", precision="exact") as model:
+        found = model.logits(tokens, "all")
+    expected = np.load(golden / "llama.npy")
+    np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-4)
+
+
+def json_tokens(path: Path) -> list[int]:
+    import json
+
+    tokens: list[int] = json.loads(path.read_text(encoding="utf-8"))["tokens"]
+    return tokens
+
+
+def test_scores_are_those_of_the_logits(model: tabla.Model) -> None:
+    tokens = model.tokenize(PROMPT)
+    logits = model.logits(tokens, "all").astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    expected = [logprobs[at, token] for at, token in enumerate(tokens[1:])]
+    np.testing.assert_allclose(model.score(tokens), expected, atol=1e-3)
+    np.testing.assert_array_equal(model.score(PROMPT, start=3), model.score(tokens)[2:])
+    with pytest.raises(tabla.ArgumentError):
+        model.score(tokens, start=0)
+
+
+def test_sessions_go_through_files(model: tabla.Model, tmp_path: Path) -> None:
+    file = tmp_path / "a.session"
+    with model.session() as session:
+        session.prefill(PROMPT)
+        session.save(file)
+        expected = session.generate(max_tokens=4).text
+    with tabla.Session.load(model, file) as again:
+        assert again.tokens == model.tokenize(PROMPT)
+        assert again.generate(max_tokens=4).text == expected
+    with pytest.raises(tabla.IoError):
+        tabla.Session.load(model, tmp_path / "none.session")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(tabla.FormatError):
+        tabla.Session.load(model, file)
+
+
+def test_tokens_and_texts(model: tabla.Model) -> None:
+    tokens = model.tokenize(PROMPT, add_special=False)
+    assert model.tokenize(PROMPT) == [model.info.bos_token, *tokens]
+    assert model.detokenize(tokens) == PROMPT
+    assert b"".join(model.token_bytes(token) for token in tokens) == PROMPT.encode()
+    assert model.tokenize("") == [model.info.bos_token]
+    assert model.stop_tokens() == [model.info.eos_token]
+    assert model.detokenize(model.tokenize("é🙂", add_special=False)) == "é🙂"
+    name = model.token_bytes(0).decode()
+    assert model.tokenize(name, add_special=False, parse_special=True) == [0]
+    assert model.tokenize(name, add_special=False) != [0]
+
+
+def test_a_model_is_pickled_as_what_it_was_loaded_from(model: tabla.Model) -> None:
+    with pickle.loads(pickle.dumps(model)) as again:
+        assert again.info == model.info
+        assert again.digest == model.digest
+        assert again.generate(PROMPT, max_tokens=3).text == model.generate(PROMPT, max_tokens=3).text
+
+
+def test_what_a_model_tells(model: tabla.Model) -> None:
+    info = model.info
+    assert (info.architecture, info.layers, info.vocab, info.sequences) == ("llama", 6, 1280, 4)
+    assert (info.bos_token, info.is_encoder, info.embedding_dim) == (0, False, 192)
+    assert repr(model) == f"<tabla.Model 'story' on {info.device}>"
+    assert len(model.digest) == 32
+    table = model.table("step")
+    assert str(table).startswith("; table step")
+    listed = [line for line in str(table).splitlines() if not line.startswith(";")]
+    assert len(table) == len([line for line in listed if line.split()[0].isdigit()]) > 100
+    assert table.commands[0]["op"].startswith("embed")
+    with pytest.raises(tabla.ArgumentError, match="stride"):
+        model.table("stride")
+    found = tabla.devices()
+    assert found["cpu"]["threads"] >= 1 and isinstance(found["gpus"], list)

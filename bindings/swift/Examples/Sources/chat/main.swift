@@ -1,0 +1,33 @@
+// A conversation: `chat [model]`, each line of standard input is a turn. Without a model it is the
+// built-in one, which has no chat template of its own.
+
+import Foundation
+import Tabla
+
+let path = CommandLine.arguments.dropFirst().first
+do {
+    let model = try await Model.load(path)
+    let session = try Session(model)
+    var chat = ChatOptions()
+    chat.template = path == nil ? "vicuna" : nil
+    var options = GenerateOptions()
+    options.maxTokens = 200
+
+    var messages: [Message] = []
+    while let line = readLine() {
+        messages.append(.user(line))
+        var answer = ""
+        // The whole conversation again: what the session knows of it is not computed again.
+        for try await part in session.streamResponse(to: messages, chat: chat, options: options) {
+            if case .content(let text) = part {
+                answer += text
+                FileHandle.standardOutput.write(Data(text.utf8))
+            }
+        }
+        print()
+        messages.append(.assistant(answer))
+    }
+} catch {
+    FileHandle.standardError.write(Data("\(error.localizedDescription)\n".utf8))
+    exit(1)
+}

@@ -1,0 +1,2 @@
+/* The header of the installed library: pkg-config, or the compiler, knows where it is. */
+#include <tabla.h>

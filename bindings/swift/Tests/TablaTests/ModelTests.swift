@@ -1,0 +1,106 @@
+// Loading, facts, the tokenizer, what the library says of itself.
+
+import XCTest
+
+@testable import Tabla
+
+final class ModelTests: XCTestCase {
+    func testProgressComesToItsEnd() async throws {
+        let heard = Locked<[LoadProgress]>([])
+        var options = LoadOptions()
+        options.device = .cpu
+        options.maxContext = 64
+        let model = try await Model.load(options: options) { progress in
+            heard.with { $0.append(progress) }
+        }
+        let stages = heard.with { $0 }
+        XCTAssertEqual(Set(stages.map(\.stage)).count, 18)
+        XCTAssertEqual(stages.map(\.done), stages.map(\.done).sorted())
+        XCTAssertEqual(stages.last?.done, 1)
+        XCTAssertTrue(stages.allSatisfy { !$0.name.isEmpty && $0.milliseconds >= 0 })
+        XCTAssertEqual(model.facts.context, 64)
+        XCTAssertEqual(model.facts.architecture, "llama")
+        XCTAssertFalse(model.facts.isEncoder)
+        XCTAssertFalse(model.facts.device.isEmpty)
+    }
+
+    func testCancellingTheTaskStopsALoad() async throws {
+        let (stages, cancelled) = (Locked(0), DispatchSemaphore(value: 0))
+        let load = Task {
+            try await Model.load { _ in
+                stages.with { $0 += 1 }
+                cancelled.wait()
+                cancelled.signal()
+            }
+        }
+        while stages.with({ $0 }) == 0 {
+            try await Task.sleep(for: .milliseconds(1))
+        }
+        load.cancel()
+        cancelled.signal()
+        await assertCancelled { _ = try await load.value }
+        XCTAssertEqual(stages.with { $0 }, 1)
+    }
+
+    func testALoadThatFailsSaysWhy() async throws {
+        await assertFails(.io, "missing.gguf") { _ = try await Model.load("missing.gguf") }
+        await assertFails(.argument, "NUL at byte 1") { _ = try await Model.load("a\0b") }
+        var options = LoadOptions()
+        options.device = .init(rawValue: 77)
+        await assertFails(.argument, "77") { [options] in _ = try await Model.load(options: options) }
+        do {
+            _ = try await Model.load("missing.gguf")
+        } catch {
+            XCTAssertTrue(error.localizedDescription.contains("missing.gguf"), error.localizedDescription)
+            XCTAssertEqual("\((error as! TablaError).code)", "TABLA_ERROR_IO")
+        }
+    }
+
+    func testTextBecomesTokensAndBack() async throws {
+        let model = try await storyModel()
+        let text = "The fox laughed: \u{e9}\u{1f642}\0!"
+        let tokens = try model.tokenize(text)
+        XCTAssertEqual(try model.detokenize(tokens), text)
+        XCTAssertEqual(try tokens.flatMap(model.bytes(of:)), Array(text.utf8))
+        XCTAssertEqual(try model.tokenize(""), [])
+        let whole = try model.tokenize(text, addSpecial: true)
+        XCTAssertEqual(whole, [try XCTUnwrap(model.facts.bosToken)] + tokens)
+        XCTAssertTrue(try model.stopTokens().contains(XCTUnwrap(model.facts.eosToken)))
+        await assertFails(.argument, "vocabulary") { _ = try model.bytes(of: .max) }
+    }
+
+    func testTablesCanBeRead() async throws {
+        let model = try await storyModel()
+        XCTAssertTrue(try model.table().contains("embed_q8_0"))
+        let json = try model.table("step", format: .json)
+        let commands = try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [[String: Any]]
+        XCTAssertGreaterThan(try XCTUnwrap(commands).count, 10)
+        await assertFails(.argument, "nowhere") { _ = try model.table("nowhere") }
+    }
+
+    func testADigestIsOfTheFiles() async throws {
+        let (one, again) = (try await storyModel(), try await storyModel(maxContext: 64))
+        let other = try await Model.load(golden("llama"))
+        let digests = try await (one.digest(), again.digest(), other.digest())
+        XCTAssertEqual(digests.0.count, 32)
+        XCTAssertEqual(digests.0, digests.1)
+        XCTAssertNotEqual(digests.0, digests.2)
+    }
+
+    func testTheLibrarySaysWhatItIs() async throws {
+        XCTAssertEqual(Library.version.split(separator: ".").count, 3)
+        let json = try await Library.devices()
+        let devices = try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: Any]
+        XCTAssertNotNil(try XCTUnwrap(devices)["cpu"])
+    }
+
+    func testTheLogIsHeard() async throws {
+        let lines = Locked<[String]>([])
+        try Library.setLog(.debug) { _, line in lines.with { $0.append(line) } }
+        _ = try await storyModel()
+        try Library.setLog(.off) { _, _ in XCTFail("nobody is to be told") }
+        let heard = lines.with { $0 }
+        _ = try await storyModel()
+        XCTAssertEqual(lines.with { $0 }, heard)
+    }
+}

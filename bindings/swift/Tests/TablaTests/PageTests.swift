@@ -1,0 +1,71 @@
+// The examples of docs/swift.md, which stand there as they stand here.
+
+import Foundation
+import Tabla
+import XCTest
+
+final class PageTests: XCTestCase {
+    func testChat() async throws {
+        let model = try await storyModel()
+        var chat = ChatOptions()
+        chat.template = "vicuna"
+        var options = GenerateOptions()
+        options.maxTokens = 16
+
+        let session = try Session(model)
+        var messages: [Message] = [.system("You are brief."), .user("Who laughed?")]
+        let answer = try await session.respond(to: messages, chat: chat, options: options)
+        messages += [answer, .user("Why?")]
+        for try await part in session.streamResponse(to: messages, chat: chat, options: options) {
+            switch part {
+            case .content(let text): print(text, terminator: "")
+            case .reasoning(let thought): print("(\(thought))", terminator: "")
+            case .toolCall(let call): print("\(call.name)(\(call.arguments))")
+            case .end(let finish): print(finish == .stop ? "." : "...")
+            }
+        }
+    }
+
+    func testGrammar() async throws {
+        let model = try await storyModel()
+        let session = try Session(model)
+
+        var options = GenerateOptions()
+        options.grammar = try await Grammar(model, .jsonSchema(#"{"enum": ["fox", "kite"]}"#))
+        let json = try await session.generate("It was a ", options: options)
+
+        XCTAssertTrue(["\"fox\"", "\"kite\""].contains(json), json)
+    }
+
+    func testEmbed() async throws {
+        let model = try await Model.load(golden("bert"))
+        var options = EmbedOptions()
+        options.pooling = .mean
+
+        let session = try Session(model)
+        let rows = try await session.embed(["the sun", "the river"], options: options)
+        let similarity = zip(rows[0], rows[1]).reduce(0) { $0 + $1.0 * $1.1 }
+
+        XCTAssertLessThan(similarity, 1)
+    }
+
+    func testErrors() async throws {
+        do {
+            _ = try await Model.load("missing.gguf")
+        } catch let error as TablaError where error.code == .io {
+            print("look at the file: \(error.localizedDescription)")
+        }
+    }
+
+    func testCancel() async throws {
+        let session = try Session(try await storyModel())
+        let options = endless
+
+        let task = Task {
+            try await session.generate("Once upon a time", options: options)
+        }
+        task.cancel()
+
+        await assertCancelled { _ = try await task.value }
+    }
+}
