@@ -12,6 +12,8 @@ fn two(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1]]
 }
 
+/// What unrolls into many instructions is called and not inlined: this level is for machines of before
+/// 2013, and took 5 MB of the library for its many kernels.
 impl Simd for Scalar {
     #[inline(never)]
     fn apart<T: Task<Self>>(self, task: T) {
@@ -130,11 +132,11 @@ impl Rows for Scalar {
     fn left(self, v: Word, by: u32) -> Word {
         pairs(v, |v| v << by)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn look_up(self, table: &[i8; 16], v: Word) -> Word {
         each(v, |v| table[usize::from(v & 15)].cast_unsigned())
     }
-    #[inline(always)]
+    #[inline(never)]
     fn thirds(self, v: Word) -> Word {
         each(v, |v| u8::from(v > 85) + u8::from(v > 170))
     }
@@ -147,7 +149,7 @@ impl Rows for Scalar {
         v
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn dot<const N: usize>(
         self,
         _: u8,
@@ -203,7 +205,7 @@ impl Rows for Scalar {
     fn put_column(self, column: &mut Column, v: Column) {
         *column = v;
     }
-    #[inline(always)]
+    #[inline(never)]
     fn halves(self, half: &Half) -> Column {
         let halves: [u16; ROWS] = bytemuck::cast(*half);
         each(halves, |h| f16::from_bits(h).to_f32_const())
