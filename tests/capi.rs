@@ -127,7 +127,10 @@ fn the_programs_of_the_pages_run_as_they_stand() {
                 return;
             };
             let out = run(&mut on_cpu(Command::new(&program)));
-            assert!(!out.stdout.is_empty() && out.stderr.is_empty(), "{page}, program {at}");
+            assert!(
+                !out.stdout.is_empty() && out.stderr.is_empty(),
+                "{page}, program {at}"
+            );
             programs += 1;
         }
     }

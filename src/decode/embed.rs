@@ -5,6 +5,7 @@ use super::session::room;
 use crate::error::{Context, Result, bail};
 use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
+use crate::op::table::Table;
 use crate::text::Encode;
 
 /// How texts become embeddings.
@@ -34,8 +35,10 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Argument` for more dimensions than the model has.
+    /// `State` for a model that was loaded without its table for embeddings, `Argument` for more
+    /// dimensions than it has.
     pub fn embedding_dim(&self, options: &Embed<'_>) -> Result<usize> {
+        self.embedding_table()?;
         let dim = self.model.facts().dim;
         match options.dimensions {
             0 => Ok(dim as usize),
@@ -43,6 +46,16 @@ impl Session {
             n => bail!(
                 Argument,
                 "{n} dimensions: embeddings of this model have {dim}"
+            ),
+        }
+    }
+
+    fn embedding_table(&self) -> Result<&Table> {
+        match self.model.table(TableId::Embed) {
+            Some(table) => Ok(table),
+            None => bail!(
+                State,
+                "the model was loaded without its table for embeddings"
             ),
         }
     }
@@ -97,13 +110,7 @@ impl Session {
         out: &mut [f32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        let Some(table) = self.model.table(TableId::Embed) else {
-            bail!(
-                State,
-                "the model was loaded without its table for embeddings"
-            );
-        };
-        let rows = table.tokens as usize;
+        let rows = self.embedding_table()?.tokens as usize;
         let dim = self.embedding_dim(options)?;
         if Some(out.len()) != texts.len().checked_mul(dim) {
             bail!(

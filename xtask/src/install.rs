@@ -51,10 +51,11 @@ pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
     let lib = prefix.join("lib");
     fs::create_dir_all(prefix.join("include"))?;
     fs::create_dir_all(&lib)?;
-    fs::copy(root.join("include/tabla.h"), prefix.join("include/tabla.h"))?;
-    fs::copy(archive, lib.join("libtabla.a"))?;
+    // What may fail comes first: without it nothing is installed.
     let soname = format!("libtabla.so.{abi}");
     link(archive, &lib.join(&soname), &abi)?;
+    fs::copy(root.join("include/tabla.h"), prefix.join("include/tabla.h"))?;
+    fs::copy(archive, lib.join("libtabla.a"))?;
     let short = lib.join("libtabla.so");
     let _ = fs::remove_file(&short);
     std::os::unix::fs::symlink(&soname, &short)?;

@@ -2,9 +2,9 @@
 
     python benches/stream.py [model.gguf]
 
-All ways draw the same tokens, in turns. Told are the medians over all rounds of how long a token takes, and of
-how much longer than in the one call of the same round; the share is of a token of a model that makes 500 a
-second. What log-probabilities cost the library itself is part of theirs.
+All ways draw the same tokens, in turns. Told are the medians over all rounds of how long a token takes, and
+of how much longer than in the one call of the same round; the share is of a token of a model that makes 500
+a second. What log-probabilities cost the library itself is part of theirs.
 """
 
 from __future__ import annotations

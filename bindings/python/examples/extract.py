@@ -1,6 +1,6 @@
 """Reads facts out of texts: each answer is JSON that a schema accepts, many at once.
 
-    python extract.py [model]
+python extract.py [model]
 """
 
 from __future__ import annotations

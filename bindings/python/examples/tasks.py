@@ -1,6 +1,6 @@
 """Many streams in one thread, of which each ends when it has had its time.
 
-    python tasks.py [model]
+python tasks.py [model]
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import AsyncIterator, Callable, Protocol, TypeVar
 
@@ -29,16 +30,29 @@ in_child(_Threads.start)
 
 async def run(call: Callable[[], T], cancel: Callable[[], object]) -> T:
     """Makes a call on a thread. It has returned when this does, cancelled or not."""
-    future = asyncio.get_running_loop().run_in_executor(_Threads.pool, call)
+    loop = asyncio.get_running_loop()
+    has_returned: asyncio.Future[None] = loop.create_future()
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            loop.call_soon_threadsafe(_settle, has_returned)
+
+    future = _Threads.pool.submit(call)
+    future.add_done_callback(tell)
     try:
-        return await asyncio.shield(future)
+        await has_returned
     except asyncio.CancelledError:
         # The library forgets what comes before a call begins.
         while not future.done():
             cancel()
-            await asyncio.wait([future], timeout=CANCEL_AGAIN_SECONDS)
-        future.exception()  # so that asyncio does not miss that somebody looks
+            await asyncio.sleep(CANCEL_AGAIN_SECONDS)
         raise
+    return future.result()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def begun(call: Callable[[], T]) -> T:

@@ -108,9 +108,7 @@ def whole(pieces: Iterable[Piece]) -> Answer:
     return Answer(text, tuple(pieces), end.finish_reason, end.stats)
 
 
-def next_piece(
-    handle: Handle, c: CData, take: Callable[..., int], stats: Callable[..., int]
-) -> Piece:
+def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callable[..., int]) -> Piece:
     """The next piece of a session or batch: `take` writes it to `c`, and `stats` what an answer took."""
     with handle._reading:
         pointer = handle._pointer

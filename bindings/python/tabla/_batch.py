@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from ._answer import Answer, Piece, next_piece, whole
 from ._c import Struct, numbers
@@ -70,9 +70,11 @@ class Batch(Handle, Iterator[Piece]):
 
 
 def answer_all(
-    model: Model, prompts: Sequence[Prompt], arguments: Mapping[str, Any]
+    model: Model, prompts: Iterable[Prompt], arguments: Mapping[str, Any]
 ) -> list[Answer | Exception]:
     """The answers in the order of their prompts; in the place of one that failed stands why."""
+    if isinstance(prompts, str):
+        raise TypeError("prompts is a str, not a list of them")
     options = generate_options(arguments)
     answers: dict[int, Answer | Exception] = {}
     waiting = deque(enumerate(prompts))

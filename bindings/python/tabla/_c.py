@@ -69,13 +69,20 @@ def numbers(ctype: str, values: Sequence[int], name: str) -> CData:
         raise ArgumentError(f"{name} has what is no {ctype}: {error}") from None
 
 
+def count(value: int, name: str, least: int = 0) -> int:
+    """A number of things."""
+    if not isinstance(value, int) or not least <= value < 2**32:
+        raise ArgumentError(f"{name} is {value!r}, no number from {least} on")
+    return value
+
+
 def taken(ctype: str, function: Callable[..., int], *arguments: object) -> CData:
     """The array that a function fills, which ends in room, capacity and count: it is asked for the count
     first."""
-    count = ffi.new("size_t *")
-    check(function(*arguments, ffi.NULL, 0, count))
-    room = ffi.new(f"{ctype}[]", count[0])
-    check(function(*arguments, room, count[0], count))
+    size = ffi.new("size_t *")
+    check(function(*arguments, ffi.NULL, 0, size))
+    room = ffi.new(f"{ctype}[]", size[0])
+    check(function(*arguments, room, size[0], size))
     return room
 
 

@@ -87,9 +87,7 @@ class ChatReply(Reply):
             {
                 "index": index,
                 "message": choice.message(),
-                "logprobs": {"content": choice.logprobs, "refusal": None}
-                if self.wants_logprobs
-                else None,
+                "logprobs": {"content": choice.logprobs, "refusal": None} if self.wants_logprobs else None,
                 "finish_reason": choice.finish_reason,
             }
             for index, choice in enumerate(self._choices)
@@ -151,9 +149,7 @@ class Parser(Handle):
     def __init__(self, model: Model, options: Struct, prompt: str) -> None:
         # Of the prompt only the marks around thoughts are looked at; C ends texts at a NUL.
         begun = text(prompt.replace("\0", ""), "prompt")
-        super().__init__(
-            lib.tabla_parser_new(model._pointer, options.c, begun), lib.tabla_parser_free
-        )
+        super().__init__(lib.tabla_parser_new(model._pointer, options.c, begun), lib.tabla_parser_free)
         self._parts = ffi.new("const char **")
 
     def push(self, piece: Piece) -> list[Object]:
@@ -205,6 +201,4 @@ def formatted(model: Model, response_format: Mapping[str, Any]) -> Grammar | Non
             return Grammar.json_schema(model, response_format["json_schema"]["schema"])
         except KeyError as missing:
             raise ArgumentError(f"response_format has no {missing}") from None
-    raise ArgumentError(
-        f"response_format is of type {kind!r}, none of text, json_object and json_schema"
-    )
+    raise ArgumentError(f"response_format is of type {kind!r}, none of text, json_object and json_schema")

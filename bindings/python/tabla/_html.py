@@ -15,10 +15,7 @@ def answer(shown: Answer) -> str:
     """An answer, its tokens as red as they were unlikely, with the likeliest ones as tooltips."""
     tokens = "".join(_token(piece) for piece in shown.pieces)
     note = f"{shown.stats.tokens} tokens, {shown.stats.tokens_per_second:.1f}/s, {shown.finish_reason}"
-    return (
-        f'<div style="white-space: pre-wrap">{tokens}</div>'
-        f'<div style="opacity: 0.6">{escape(note)}</div>'
-    )
+    return f'<div style="white-space: pre-wrap">{tokens}</div><div style="opacity: 0.6">{escape(note)}</div>'
 
 
 def _token(piece: Piece) -> str:

@@ -11,6 +11,7 @@ from ._c import path as c_path
 from ._errors import failure
 from ._native import ffi, lib
 
+
 @dataclass(frozen=True)
 class LoadStage:
     """A stage of loading that has ended. They do not end in the order of their numbers."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Sequence, overload
 
 from . import _aio, _html, _hub, _reply
 from ._answer import Answer
 from ._batch import Batch, answer_all
-from ._c import CData, Floats, Struct, json_text, numbers, taken, taken_bytes, utf8
+from ._c import CData, Floats, Struct, count, json_text, numbers, taken, taken_bytes, utf8
 from ._c import text as c_text
 from ._chat import ChatReply, ChatRequest, Messages
 from ._complete import CompleteReply, CompleteRequest, Prompts
@@ -147,7 +146,7 @@ class Model(Handle):
         The first that fails raises its error; with `return_exceptions` errors stand in the places of the
         answers instead.
         """
-        answers = answer_all(self, list(prompts), known(options, "generate_many"))
+        answers = answer_all(self, prompts, known(options, "generate_many"))
         if return_exceptions:
             return answers
         return [_raised(answer) for answer in answers]
@@ -253,9 +252,7 @@ class Model(Handle):
         with self.session() as session:
             return session.score(tokens, start)
 
-    def rerank(
-        self, query: str, documents: Sequence[str], instruction: str | None = None
-    ) -> Floats:
+    def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
         """How well each document answers a query, from 0 to 1, `[documents]`, for models that were trained
         to rank by "yes" and "no". `instruction` says what answers it; `None` takes the usual one."""
         with self.session() as session:
@@ -263,9 +260,7 @@ class Model(Handle):
 
     # Texts and tokens
 
-    def tokenize(
-        self, text: str, *, add_special: bool = True, parse_special: bool = False
-    ) -> list[int]:
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """The tokens of a text.
 
         `add_special` adds those that begin or end a text of this model; `parse_special` reads names of
@@ -285,7 +280,7 @@ class Model(Handle):
     def token_bytes(self, token: int) -> bytes:
         """One token as it stands in a text, which may be a part of a character; of a special token its
         name."""
-        return taken_bytes(lib.tabla_token_bytes, self._pointer, token)
+        return taken_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
 
     def stop_tokens(self) -> list[int]:
         """The tokens that end an answer."""
@@ -302,9 +297,7 @@ class Model(Handle):
         nobody can tell the template's special tokens from those that a message spells."""
         options = chat_options(known(chat, "apply_chat_template", ChatOptions), add_generation_prompt)
         given = json_text(messages, "messages")
-        return taken_bytes(
-            lib.tabla_apply_chat_template, self._pointer, given, options.c
-        ).decode()
+        return taken_bytes(lib.tabla_apply_chat_template, self._pointer, given, options.c).decode()
 
     def tokenize_chat(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, Mapping,
 from ._aio import AsyncStream
 from ._answer import Piece
 from ._batch import Batch
+from ._c import count
 from ._errors import ArgumentError, CancelledError
 from ._native import ffi, lib
 from ._options import generate_options
@@ -37,13 +38,9 @@ class Reply(ABC):
     """`object` of a chunk."""
     id_prefix: str
 
-    def __init__(
-        self, model: Model, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]
-    ) -> None:
+    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]) -> None:
         """Takes what is of the request alone out of the arguments, and begins to answer."""
-        n = arguments.pop("n", 1)
-        if not isinstance(n, int) or n < 1:
-            raise ArgumentError(f"n is {n!r}, no number from 1 on")
+        n = count(arguments.pop("n", 1), "n", least=1)
         options = arguments.pop("stream_options", {})
         if not isinstance(options, Mapping):
             raise ArgumentError(f"stream_options is {options!r}, no object")

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _aio
 from ._answer import Answer
-from ._c import CData, Floats, Struct, choice, floats, numbers, taken, text
+from ._c import CData, Floats, Struct, choice, count, floats, numbers, taken, text
 from ._c import path as c_path
 from ._c import texts as c_texts
 from ._errors import StateError, check
@@ -81,7 +81,7 @@ class Session(Handle):
 
     def truncate(self, keep: int = 0) -> None:
         """Forgets what stands behind the first `keep` tokens."""
-        check(lib.tabla_session_truncate(self._pointer, keep))
+        check(lib.tabla_session_truncate(self._pointer, count(keep, "keep")))
 
     def prefill(self, prompt: Prompt) -> None:
         """Appends a prompt to the sequence and runs it through the model. A text that begins the sequence
@@ -105,15 +105,11 @@ class Session(Handle):
         """The whole answer. Ctrl-C ends it, and what was picked stays in the sequence."""
         return gather(Stream(self, prompt, known(options, "generate")))
 
-    def astream(
-        self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]
-    ) -> AsyncStream:
+    def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """The async twin of `stream`."""
         return _aio.AsyncStream(Stream(self, prompt, known(options, "astream")))
 
-    async def agenerate(
-        self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]
-    ) -> Answer:
+    async def agenerate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
         """The async twin of `generate`."""
         return await _aio.gather(Stream(self, prompt, known(options, "agenerate")))
 
@@ -132,7 +128,7 @@ class Session(Handle):
         """The natural logarithm of how likely each token from `start` on is, given all in front of it:
         `[len(tokens) - start]`. The sequence stays as it is."""
         array = numbers("uint32_t", tokens, "tokens")
-        shape = (max(0, len(array) - start),)
+        shape = (max(0, len(array) - count(start, "start")),)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
@@ -141,13 +137,11 @@ class Session(Handle):
         if not self.model.info.embedding_dim:
             raise StateError("the model was loaded without embeddings=True")
         given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
-        dimensions = chosen.get("dimensions", self.model.info.embedding_dim)
+        dimensions = chosen.get("dimensions") or self.model.info.embedding_dim
         arguments = (ffi.new("const char *[]", given), len(given), embed_options(chosen).c)
         return self._floats(lib.tabla_session_embed, arguments, (len(given), dimensions))
 
-    def rerank(
-        self, query: str, documents: Sequence[str], instruction: str | None = None
-    ) -> Floats:
+    def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
         """As `Model.rerank`. The sequence stays as it is."""
         given = c_texts(documents, "documents")
         said = ffi.NULL if instruction is None else text(instruction, "instruction")
@@ -195,8 +189,10 @@ class Session(Handle):
     ) -> Floats:
         """What a function writes, into memory of numpy."""
         array = np.empty(shape, np.float32) if out is None else _checked(out, shape)
-        count = ffi.new("size_t *")
-        self._run(function, *arguments, floats(array), array.size, count)
+        written = ffi.new("size_t *")
+        self._run(function, *arguments, floats(array), array.size, written)
+        if written[0] != array.size:
+            raise StateError("another thread changed the sequence meanwhile")
         return array
 
 

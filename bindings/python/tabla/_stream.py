@@ -47,9 +47,7 @@ class Stream(Iterator[Piece]):
         try:
             if not self._has_begun:
                 interruptible(self._begin, self.cancel)
-            piece = next_piece(
-                self._session, self._piece, lib.tabla_session_next, lib.tabla_session_stats
-            )
+            piece = next_piece(self._session, self._piece, lib.tabla_session_next, lib.tabla_session_stats)
         except BaseException:
             self.close()
             raise

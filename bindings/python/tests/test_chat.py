@@ -118,9 +118,7 @@ def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
 
 
 def test_a_tool_is_called(model: tabla.Model) -> None:
-    answer = model.chat(
-        MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="required", max_tokens=60
-    )
+    answer = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="required", max_tokens=60)
     validated("chat", answer)
     message = answer["choices"][0]["message"]
     (call,) = message["tool_calls"]
@@ -192,8 +190,10 @@ def test_templates_render(model: tabla.Model) -> None:
     bare = model.apply_chat_template(MESSAGES, **CHATML, add_generation_prompt=False)
     assert text.startswith(bare) and not bare.endswith("assistant\n")
     said = model.apply_chat_template(
-        MESSAGES, chat_template="{{ mood }}{{ documents[0].text }}",
-        chat_template_kwargs={"mood": "glad "}, documents=[{"text": "a document"}],
+        MESSAGES,
+        chat_template="{{ mood }}{{ documents[0].text }}",
+        chat_template_kwargs={"mood": "glad "},
+        documents=[{"text": "a document"}],
     )
     assert said == "glad a document"
     special = [{"role": "user", "content": model.token_bytes(0).decode()}]

@@ -80,13 +80,17 @@ def test_a_text_for_c_has_no_nul(model: tabla.Model) -> None:
 
 def test_what_is_of_the_wrong_type_is_not_taken_for_another(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="prompt is of type bytes, not a list of numbers"):
-        model.generate(b"Once")  # type: ignore[arg-type]
+        model.generate(b"Once")
     with pytest.raises(TypeError, match="prompt is no list of numbers: 'float'"):
         model.generate([1.5])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="text is of type bytes, not str"):
         model.tokenize(b"Once")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="documents is a str, not a list"):
         model.rerank("query", "a document")
+    with pytest.raises(TypeError, match="prompts is a str, not a list"):
+        model.generate_many("Once")
+    with pytest.raises(tabla.ArgumentError, match="keep is -1, no number from 0 on"):
+        model.session().truncate(-1)
     messages = [{"role": "user", "content": "Once"}]
     with pytest.raises(tabla.ArgumentError, match="n is 'two', no number from 1 on"):
         model.chat(messages, chat_template="chatml", n="two")  # type: ignore[call-overload]

@@ -61,7 +61,10 @@ def test_no_text_becomes_a_tag(model: tabla.Model) -> None:
     pieces = tuple(tabla.Piece(EVIL, 5, logprob) for logprob in (None, -0.5))
     answer = tabla.Answer(EVIL * 2, pieces, "stop", stats)
     command = {
-        "index": 0, "kernel": EVIL, "bytes": 1, "flops": 1,
+        "index": 0,
+        "kernel": EVIL,
+        "bytes": 1,
+        "flops": 1,
         "slots": [{"name": EVIL, "place": "weight 0", "shape": [1, 1]}],
     }
     table = tabla.Table(EVIL, (command,))

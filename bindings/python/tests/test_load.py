@@ -28,9 +28,7 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert all(stage.name and stage.milliseconds >= 0 for stage in stages)
 
 
-def test_a_bar_shows_progress(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_shows_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tqdm", reason="tqdm is not installed: its bar was not tried")
     tabla.Model.load(device="cpu", max_context=64, progress=True).close()
     assert "100%" in capsys.readouterr().err
@@ -79,8 +77,17 @@ def test_ctrl_c_stops_the_load() -> None:
 
 def test_choices_of_loading_are_taken() -> None:
     with tabla.Model.load(
-        device="cpu", precision="exact", cache_type="f32", threads=1, max_context=64, prefix_bytes=0,
-        weights="mapped", head_type="q8_0", sequences=2, samplers="top_k;temperature", adapter=None,
+        device="cpu",
+        precision="exact",
+        cache_type="f32",
+        threads=1,
+        max_context=64,
+        prefix_bytes=0,
+        weights="mapped",
+        head_type="q8_0",
+        sequences=2,
+        samplers="top_k;temperature",
+        adapter=None,
     ) as model:
         assert model.info.sequences == 2
         assert model.info.context == 64

@@ -2,6 +2,8 @@
 
 internal import CTabla
 
+// A field is a line:
+// swift-format-ignore
 /// How tokens are picked, and how many. The defaults are the library's; docs/sampling.md has the formulas
 /// and their order. What is out of its range is an error of the call that takes the options.
 ///

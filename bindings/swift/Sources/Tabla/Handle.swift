@@ -33,7 +33,7 @@ func withCStrings<R>(
         }
     }
     let copies = texts.map { text in text.map { UnsafePointer(strdup($0)!) } }
-    defer { copies.forEach { free(UnsafeMutablePointer(mutating: $0)) } }
+    defer { for copy in copies { free(UnsafeMutablePointer(mutating: copy)) } }
     return try copies.withUnsafeBufferPointer(body)
 }
 

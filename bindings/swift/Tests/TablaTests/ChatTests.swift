@@ -28,7 +28,10 @@ final class ChatTests: XCTestCase {
             [
                 "role": "assistant", "content": "Up!",
                 "tool_calls": [
-                    ["id": "a", "type": "function", "function": ["name": "fly", "arguments": #"{"high":true}"#]]
+                    [
+                        "id": "a", "type": "function",
+                        "function": ["name": "fly", "arguments": #"{"high":true}"#],
+                    ]
                 ],
             ] as NSDictionary)
         XCTAssertEqual(try JSONDecoder().decode(Message.self, from: data), message)

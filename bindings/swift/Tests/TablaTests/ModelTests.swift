@@ -95,12 +95,17 @@ final class ModelTests: XCTestCase {
     }
 
     func testTheLogIsHeard() async throws {
+        let tooLong = UInt32(try await storyModel().facts.contextTrained + 1)
         let lines = Locked<[String]>([])
-        try Library.setLog(.debug) { _, line in lines.with { $0.append(line) } }
-        _ = try await storyModel()
+        try Library.setLog(.warn) { level, line in
+            XCTAssertEqual(level, .warn)
+            lines.with { $0.append(line) }
+        }
+        _ = try await storyModel(maxContext: tooLong)
         try Library.setLog(.off) { _, _ in XCTFail("nobody is to be told") }
         let heard = lines.with { $0 }
-        _ = try await storyModel()
+        XCTAssertTrue(heard.contains { $0.contains("trained for") }, "\(heard)")
+        _ = try await storyModel(maxContext: tooLong)
         XCTAssertEqual(lines.with { $0 }, heard)
     }
 }

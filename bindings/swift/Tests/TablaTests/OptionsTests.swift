@@ -44,8 +44,9 @@ final class OptionsTests: XCTestCase {
         XCTAssertTrue(plain.hasPrefix(stopped))
         XCTAssertFalse(stopped.contains(word))
 
-        let first = try XCTUnwrap(try model.tokenize(prompt + plain, addSpecial: true)
-            .dropFirst(try model.tokenize(prompt, addSpecial: true).count).first)
+        let first = try XCTUnwrap(
+            try model.tokenize(prompt + plain, addSpecial: true)
+                .dropFirst(try model.tokenize(prompt, addSpecial: true).count).first)
         options = greedy(1)
         options.logitBias = [first: -.infinity]
         let banned = try await Session(model).generate(prompt, options: options)
@@ -114,7 +115,8 @@ final class OptionsTests: XCTestCase {
         XCTAssertTrue(gbnf.hasPrefix("ab"), gbnf)
         let lark = try await answer(.lark("start: \"x\" \"y\""))
         XCTAssertEqual(lark, "xy")
-        let schema = try await answer(.jsonSchema(#"{"type": "array", "items": {"type": "boolean"}, "maxItems": 2}"#))
+        let schema = try await answer(
+            .jsonSchema(#"{"type": "array", "items": {"type": "boolean"}, "maxItems": 2}"#))
         XCTAssertNotNil(try JSONSerialization.jsonObject(with: Data(schema.utf8)) as? [Bool])
         let object = try await answer(.jsonObject)
         XCTAssertTrue(object.hasPrefix("{"), object)
@@ -130,7 +132,8 @@ final class OptionsTests: XCTestCase {
         options.pooling = .mean
         options.normalize = true
         let rows = try await session.embed(texts, options: options)
-        XCTAssertEqual(rows.map(\.count), [model.facts.embeddingDim, model.facts.embeddingDim, model.facts.embeddingDim])
+        XCTAssertEqual(
+            rows.map(\.count), [model.facts.embeddingDim, model.facts.embeddingDim, model.facts.embeddingDim])
         XCTAssertEqual(rows[0], rows[2])
         XCTAssertNotEqual(rows[0], rows[1])
         for row in rows {
