@@ -135,7 +135,10 @@ impl Room {
             text: self.text.as_ptr().cast(),
             text_bytes: piece.text.len(),
             log_prob: piece.log_prob.unwrap_or(f32::NAN),
-            likeliest: self.likeliest.as_ptr(),
+            likeliest: match self.likeliest.is_empty() {
+                true => std::ptr::null(),
+                false => self.likeliest.as_ptr(),
+            },
             likeliest_count: self.likeliest.len(),
             ..TablaPiece::END
         }

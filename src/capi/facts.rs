@@ -126,8 +126,8 @@ pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8)
     })
 }
 
-/// Writes a table of a model, as the device replays it. `name` is `step`, `batch`, ..., NULL for the first
-/// one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
+/// Writes a table of a model, as the device replays it. `name` is `step` (that of one sequence), `batch`,
+/// ..., NULL for the first one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
 /// written.
 ///
 /// # Safety
@@ -152,7 +152,8 @@ pub unsafe extern "C" fn tabla_table(
         let model = resolve(model)?;
         let tables = model.model().tables();
         let Some(table) = tables.iter().find(|t| name.is_empty() || t.name == name) else {
-            let names: Vec<_> = tables.iter().map(|table| table.name).collect();
+            let mut names: Vec<_> = tables.iter().map(|table| table.name).collect();
+            names.dedup();
             bail!(
                 Argument,
                 "name {name:?} is none of the model's tables: {}",

@@ -67,6 +67,9 @@ pub unsafe extern "C" fn tabla_session_rerank(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
+        if query.is_null() {
+            bail!(Argument, "query is NULL");
+        }
         // SAFETY: the caller's promise.
         let query = unsafe { text_of(query, "query") }?;
         // SAFETY: the caller's promise.

@@ -23,19 +23,19 @@ static void embeddings(void) {
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
     options.pooling = TABLA_POOLING_MEAN;
-    CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
-    rows = malloc(needed * sizeof *rows);
-    alone = malloc(needed * sizeof *alone);
-    if (rows == NULL || alone == NULL) {
-        exit(1);
-    }
-    FAILS(tabla_embed(model, texts, 3, &options, rows, needed, &sentinel), TABLA_ERROR_STATE);
+    FAILS(tabla_embed(model, texts, 3, &options, NULL, 0, &sentinel), TABLA_ERROR_STATE);
     CHECK(tabla_free_model(model) == TABLA_OK);
     loading.embeddings = 1;
     model = tabla_load_model_with(NULL, &loading);
     info.struct_size = sizeof info;
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
-    CHECK(needed == (size_t)3 * info.dim);
+    CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
+    CHECK(needed == (size_t)3 * info.dim && info.embedding_dim == info.dim);
+    rows = malloc(needed * sizeof *rows);
+    alone = malloc(needed * sizeof *alone);
+    if (rows == NULL || alone == NULL) {
+        exit(1);
+    }
 
     count = story(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);

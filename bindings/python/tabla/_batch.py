@@ -32,7 +32,7 @@ class Batch(Handle, Iterator[Piece]):
         super().__init__(lib.tabla_batch_new(model._pointer), lib.tabla_batch_free)
         self.model = model
         self._under_way: set[int] = set()
-        self._has_new = False
+        self._silent: set[int] = set()
         self._piece = Struct("TablaPiece").c
 
     def add(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> int:
@@ -46,15 +46,15 @@ class Batch(Handle, Iterator[Piece]):
         number = ffi.new("size_t *")
         check(lib.tabla_batch_add(self._pointer, array, len(array), options.c, number))
         self._under_way.add(number[0])
-        self._has_new = True
+        self._silent.add(number[0])
         return int(number[0])
 
     def __next__(self) -> Piece:
         if not self._under_way:
             raise StopIteration
         # The first piece of an answer waits for its prompt.
-        piece = interruptible(self._take, self.cancel) if self._has_new else self._take()
-        self._has_new = False
+        piece = interruptible(self._take, self.cancel) if self._silent else self._take()
+        self._silent.discard(piece.index)
         return piece
 
     def _take(self) -> Piece:

@@ -23,7 +23,10 @@ def utf8(value: str, name: str) -> bytes:
     """The bytes of a text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is of type {type(value).__name__}, not str")
-    return value.encode()
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"{name} is no text: {error}") from None
 
 
 def text(value: str, name: str) -> CData:
@@ -71,9 +74,13 @@ def numbers(ctype: str, values: Sequence[int], name: str) -> CData:
 
 def count(value: int, name: str, least: int = 0) -> int:
     """A number of things."""
-    if not isinstance(value, int) or not least <= value < 2**32:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is {value!r}, no whole number") from None
+    if not least <= whole < 2**32:
         raise ArgumentError(f"{name} is {value!r}, no number from {least} on")
-    return value
+    return whole
 
 
 def taken(ctype: str, function: Callable[..., int], *arguments: object) -> CData:
@@ -108,8 +115,10 @@ class Struct:
         """Sets a field; an error says which."""
         try:
             setattr(self.c, name, value)
-        except (TypeError, OverflowError) as error:
-            raise type(error)(f"{name}={value!r}: {error}") from None
+        except TypeError as error:
+            raise TypeError(f"{name}={value!r}: {error}") from None
+        except OverflowError as error:
+            raise ArgumentError(f"{name}={value!r}: {error}") from None
 
     def point(self, name: str, to: CData) -> None:
         """Has a field point to memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union, cast
 
 from ._answer import Piece
@@ -88,5 +89,5 @@ def choice(
 
 def several(prompts: Prompts) -> list[Prompt]:
     """The prompts, of which there may be one alone: a text, or a list of numbers."""
-    is_one = isinstance(prompts, str) or any(isinstance(token, int) for token in prompts)
+    is_one = isinstance(prompts, str) or any(isinstance(token, Integral) for token in prompts)
     return cast("list[Prompt]", [prompts] if is_one else list(prompts))

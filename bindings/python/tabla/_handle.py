@@ -60,6 +60,9 @@ class Handle:
             # That it was freed already, or belongs to the parent of this process, is as well.
             self._free(pointer)
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(f"a {type(self).__name__} is not to be copied or pickled")
+
     def __enter__(self: Self) -> Self:
         return self
 

@@ -6,7 +6,7 @@ import difflib
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict
 
-from ._c import Struct, choice, json_text, numbers, text
+from ._c import Struct, choice, count, json_text, numbers, text
 from ._errors import ArgumentError, check
 from ._handle import Handle
 from ._native import ffi, lib
@@ -139,8 +139,10 @@ def known(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) 
             warnings.warn(f"{caller}() ignores {name}", UserWarning, stacklevel=3)
             continue
         name = ALIASES.get(name, name)
-        if arguments.setdefault(name, value) != value:
+        # Of one name alone there is one value, which may be NaN.
+        if name in arguments and arguments[name] != value:
             raise TypeError(f"{caller}() got two values for {name}: {arguments[name]!r}, {value!r}")
+        arguments[name] = value
     return arguments
 
 
@@ -188,7 +190,7 @@ def _put_speculate(options: Struct, name: str, value: str) -> None:
 
 def _put_log_probs(options: Struct, name: str, value: bool | int) -> None:
     if value is not False:
-        wanted = 0 if value is True else value
+        wanted = 0 if value is True else count(value, name)
         # `logprobs=True` and `top_logprobs` come in any order.
         options.put("log_probs", max(options.c.log_probs, wanted))
 

@@ -115,8 +115,9 @@ class Output:
         else:
             with self._whole(f"{self.folder}/{SETTINGS}") as file:
                 file.write(json.dumps(settings, indent=1).encode())
+        # What `_whole` has left half written, and no other hidden file.
         for name, path in paths.items():
-            if name.startswith("."):
+            if name == f".{SETTINGS}" or (name.startswith(".") and _extension(name) == ".parquet"):
                 self.system.delete_file(path)
         return self._keys()
 

@@ -25,6 +25,9 @@ Object = Dict[str, Any]
 Chunks = Generator[Object, None, None]
 AsyncChunks = AsyncGenerator[Object, None]
 
+# As many as a batch has under way.
+CHOICES_MAX = 512
+
 FINISH_REASONS = {"stop": "stop", "length": "length", "context": "length"}
 """Why an answer ended, and what OpenAI's interface calls that."""
 
@@ -41,6 +44,8 @@ class Reply(ABC):
     def __init__(self, model: Model, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]) -> None:
         """Takes what is of the request alone out of the arguments, and begins to answer."""
         n = count(arguments.pop("n", 1), "n", least=1)
+        if n * len(prompts) > CHOICES_MAX:
+            raise ArgumentError(f"{n * len(prompts)} choices are over the limit of {CHOICES_MAX}")
         options = arguments.pop("stream_options", {})
         if not isinstance(options, Mapping):
             raise ArgumentError(f"stream_options is {options!r}, no object")

@@ -211,5 +211,5 @@ def embed_options(arguments: Mapping[str, Any]) -> Struct:
         elif name == "pooling":
             options.put(name, choice(name, value, "TABLA_POOLING", POOLINGS))
         else:
-            options.put(name, {True: 1, False: -1}[value] if name == "normalize" else value)
+            options.put(name, (1 if value else -1) if name == "normalize" else value)
     return options

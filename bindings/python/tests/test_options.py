@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import tabla
 from tabla import _chat, _complete, _options
@@ -121,3 +123,36 @@ def test_every_argument_of_openai_is_known() -> None:
     ):
         names = set(inspect.signature(theirs).parameters) - of_the_client - positional
         assert names <= set(ours.__annotations__)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_tokens": -1},
+        {"seed": 2**64},
+        {"temperature": float("nan")},
+        {"logprobs": -1},
+        {"stop": ["\ud800"]},
+    ],
+)
+def test_a_value_out_of_range_is_an_argument_error_that_names_it(
+    model: tabla.Model, options: dict[str, Any]
+) -> None:
+    with pytest.raises(tabla.ArgumentError, match=next(iter(options))):
+        model.generate("Once", **options)
+
+
+def test_numbers_of_numpy_are_numbers(model: tabla.Model) -> None:
+    tokens = np.array(model.tokenize("Once"))
+    assert model.token_bytes(tokens[-1]) == model.token_bytes(int(tokens[-1]))
+    assert model.complete(tokens, max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def test_more_choices_than_go_together_are_refused(model: tabla.Model) -> None:
+    with pytest.raises(tabla.ArgumentError, match="513"):
+        model.complete("Once", n=513, max_tokens=1)
+
+
+def test_a_handle_is_not_copied(model: tabla.Model) -> None:
+    with model.session() as session, pytest.raises(TypeError, match="Session"):
+        copy.copy(session)

@@ -57,7 +57,7 @@ func filled<T>(
 extension String {
     /// A text out of bytes of the library; what is no UTF-8 becomes U+FFFD.
     init(_ bytes: some Collection<CChar>) {
-        self.init(decoding: bytes.lazy.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        self.init(decoding: bytes.lazy.map { UInt8(truncatingIfNeeded: $0) }, as: UTF8.self)
     }
 
     /// A text out of a field of characters with a NUL at its end.

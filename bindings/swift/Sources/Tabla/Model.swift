@@ -97,7 +97,7 @@ public final class Model: Sendable {
     /// The bytes of one token, which may be a part of a character.
     public func bytes(of token: UInt32) throws -> [UInt8] {
         let bytes: [CChar] = try filled { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
-        return bytes.map { UInt8(bitPattern: $0) }
+        return bytes.map { UInt8(truncatingIfNeeded: $0) }
     }
 
     /// The tokens that end an answer.
