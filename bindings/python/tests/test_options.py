@@ -85,7 +85,7 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
 def test_wrong_values_say_which(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="temperature='hot'"):
         model.generate("Once", temperature="hot")  # type: ignore[arg-type]
-    with pytest.raises(OverflowError, match="max_tokens=-1"):
+    with pytest.raises(tabla.ArgumentError, match="max_tokens=-1"):
         model.generate("Once", max_tokens=-1)
     with pytest.raises(TypeError, match="two values for max_tokens: 1, 2"):
         model.generate("Once", max_tokens=1, max_completion_tokens=2)
