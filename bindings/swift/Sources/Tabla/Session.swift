@@ -1,6 +1,7 @@
 // A sequence on a model, and what can be done with it.
 
 internal import CTabla
+import Foundation
 
 /// A sequence of tokens on a model, with what was computed for it.
 ///
@@ -106,14 +107,29 @@ public actor Session {
         _ = tabla_session_cancel(handle.pointer)
     }
 
+    /// Stops a call again and again: the library forgets what comes before it has begun. Once the call is
+    /// done, nothing is stopped any more.
+    private nonisolated func cancel(until isDone: Locked<Bool>) {
+        let goesOn = isDone.with { done in
+            if !done { cancel() }
+            return !done
+        }
+        guard goesOn else { return }
+        DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(10)) {
+            self.cancel(until: isDone)
+        }
+    }
+
     /// A call on the session's pointer, which ends early when its task is cancelled.
     func cancellable<R: Sendable>(_ call: (OpaquePointer) throws -> R) async throws -> R {
         try Task.checkCancellation()
+        let isDone = Locked(false)
+        defer { isDone.with { $0 = true } }
         do {
             return try await withTaskCancellationHandler {
                 try call(handle.pointer)
             } onCancel: {
-                cancel()
+                cancel(until: isDone)
             }
         } catch let error as TablaError where error.code == .cancelled && Task.isCancelled {
             throw CancellationError()
