@@ -858,8 +858,8 @@ TablaStatus tabla_digest(const struct TablaModel *model,
                          uint8_t *digest);
 
 /**
- * Writes a table of a model, as the device replays it. `name` is `step`, `batch`, ..., NULL for the first
- * one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
+ * Writes a table of a model, as the device replays it. `name` is `step` (that of one sequence), `batch`,
+ * ..., NULL for the first one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
  * written.
  *
  * `name` is NULL or a C string; `text` is NULL or points to room for `capacity` bytes; `count` points to
