@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -10,6 +11,9 @@ import tabla
 
 ROOT = Path(__file__).parents[3]
 ARCH = ROOT / "tests/golden/arch"
+
+# Who runs the tests in the background has Python ignore Ctrl-C, which some of them press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENDLESS: dict[str, Any] = {"max_tokens": 0, "ignore_stops": True, "context_shift": True, "keep": 1}
 """Options of an answer that only somebody else ends."""
