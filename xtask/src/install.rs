@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Files with `@VERSION@` and `@ABI@` in them, and where they go.
+/// What build systems read, where it goes, and `@VERSION@` in it.
 const TEMPLATES: [(&str, &str); 3] = [
     ("bindings/c/tabla.pc", "lib/pkgconfig"),
     ("bindings/c/tabla-config.cmake", "lib/cmake/tabla"),
@@ -61,9 +61,7 @@ pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
     std::os::unix::fs::symlink(&soname, &short)?;
     for (template, folder) in TEMPLATES {
         let from = root.join(template);
-        let text = fs::read_to_string(&from)?
-            .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
-            .replace("@ABI@", &abi);
+        let text = fs::read_to_string(&from)?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
         let folder = prefix.join(folder);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(from.file_name().unwrap_or_default()), text)?;

@@ -5,8 +5,11 @@
 //! cargo-c takes minutes to install.
 #![cfg(target_os = "linux")]
 
+mod tools;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
+use tools::{has, run};
 
 const LISTS: &str = "cmake_minimum_required(VERSION 3.16)
 project(uses_tabla C)
@@ -117,25 +120,7 @@ fn check(program: &Path, prefix: &Path) {
     assert!(said.starts_with(" 1.000  "), "{program:?}: {said}");
 }
 
-fn has(tool: &str) -> bool {
-    let out = Command::new(tool).arg("--version").output();
-    out.is_ok_and(|out| out.status.success())
-}
-
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn skip(tool: &str) {
     eprintln!("SKIPPED: no {tool}: what cargo-c installs is not tried");
-}
-
-fn run(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let [out, err] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(status.success(), "{command:?}: {status}\n{out}{err}");
-    out
 }

@@ -5,8 +5,11 @@
 //! `TABLA_REQUIRE_PACKAGING=1` it fails there.
 #![cfg(target_os = "linux")]
 
+mod tools;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+use tools::{has, run};
 
 const LISTS: &str = "cmake_minimum_required(VERSION 3.16)
 project(uses_tabla C)
@@ -89,27 +92,9 @@ fn archive() -> PathBuf {
     beside
 }
 
-fn has(tool: &str) -> bool {
-    let out = Command::new(tool).arg("--version").output();
-    out.is_ok_and(|out| out.status.success())
-}
-
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn skip(tool: &str) {
     let required = std::env::var_os("TABLA_REQUIRE_PACKAGING").is_some_and(|v| v == "1");
     assert!(!required, "{tool} is required and not there");
     eprintln!("SKIPPED: no {tool}: the installed library is not tried");
-}
-
-fn run(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let [out, err] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(status.success(), "{command:?}: {status}\n{out}{err}");
-    out
 }

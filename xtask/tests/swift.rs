@@ -4,9 +4,12 @@
 //! Needs clang, and says so where it skips; with `TABLA_REQUIRE_PACKAGING=1` it fails there.
 #![cfg(unix)]
 
+mod tools;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+use tools::{has, outcome, run};
 
 /// Functions that the package does not call, and why no program misses them.
 const LEFT_OUT: &[(&[&str], &str)] = &[
@@ -339,11 +342,6 @@ fn arguments(text: &str) -> usize {
     panic!("a bracket is open: {text}");
 }
 
-fn has(tool: &str) -> bool {
-    let out = Command::new(tool).arg("--version").output();
-    out.is_ok_and(|out| out.status.success())
-}
-
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn skip(tool: &str) {
     let required = std::env::var_os("TABLA_REQUIRE_PACKAGING").is_some_and(|v| v == "1");
@@ -351,28 +349,9 @@ fn skip(tool: &str) {
     eprintln!("SKIPPED: no {tool}: the module maps for Swift are not read");
 }
 
-/// What a command says that succeeds.
-fn run(command: &mut Command) -> String {
-    let (succeeded, out, err) = outcome(command);
-    assert!(succeeded, "{command:?}\n{out}{err}");
-    out
-}
-
 /// What a command complains of that fails.
 fn fails(command: &mut Command) -> String {
     let (succeeded, out, err) = outcome(command);
     assert!(!succeeded, "{command:?} succeeds\n{out}{err}");
     err
-}
-
-fn outcome(command: &mut Command) -> (bool, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let [out, err] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    (status.success(), out, err)
 }

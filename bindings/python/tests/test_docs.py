@@ -1,4 +1,4 @@
-"""The page about Python and the examples: they run as they stand, and their types are right."""
+"""The pages about Python and the examples: they run as they stand, and their types are right."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ import tabla
 
 from conftest import ROOT
 
-PAGE = ROOT / "docs/python.md"
+PAGES = {"README.md": 1, "docs/python.md": 10}
+"""The pages, and how many blocks each has at least."""
 PYTHON = ROOT / "bindings/python"
 EXAMPLES = [path for path in sorted((PYTHON / "examples").glob("*.py")) if "ray" not in path.name]
 
 
-def blocks() -> list[str]:
-    """The page's blocks, each with so many lines in front that errors name those of the page."""
-    text = PAGE.read_text(encoding="utf-8")
+def blocks(page: str) -> list[str]:
+    """A page's blocks, each with so many lines in front that errors name those of the page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     found = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
 
 
+@pytest.mark.parametrize("page", PAGES)
 def test_the_page_is_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     try:
-        for block in blocks():
-            exec(compile(block, str(PAGE), "exec"), names)
+        for block in blocks(page):
+            exec(compile(block, page, "exec"), names)
             assert capsys.readouterr().out or "print" not in block
     finally:
         tabla.set_log(None)
         logging.getLogger().handlers.clear()
-    assert len(blocks()) > 10
+    assert len(blocks(page)) >= PAGES[page]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -52,9 +54,10 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
 
 def test_types_are_right(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed: no types were checked")
-    page = tmp_path / "page.py"
-    page.write_text("\n".join(block.lstrip("\n") for block in blocks()), encoding="utf-8")
-    files = [page, *EXAMPLES, *sorted((PYTHON / "benches").glob("*.py"))]
+    pages = [tmp_path / f"{Path(page).stem.lower()}_page.py" for page in PAGES]
+    for file, page in zip(pages, PAGES):
+        file.write_text("\n".join(block.lstrip("\n") for block in blocks(page)), encoding="utf-8")
+    files = [*pages, *EXAMPLES, *sorted((PYTHON / "benches").glob("*.py"))]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(PYTHON / "pyproject.toml")]
     for checked in (["-p", "tabla"], files):
         done = subprocess.run([*command, *checked], cwd=tmp_path, capture_output=True, text=True)
