@@ -858,15 +858,16 @@ TablaStatus tabla_digest(const struct TablaModel *model,
                          uint8_t *digest);
 
 /**
- * Writes a table of a model, as the device replays it. `name` is `step` (that of one sequence), `batch`,
- * ..., NULL for the first one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
- * written.
+ * Writes a table of a model, as the device replays it. `name` is `step`, `batch` or `embed`, NULL for
+ * the first one; of several of one name it is the narrowest through which `tokens` tokens go at once.
+ * `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is written.
  *
  * `name` is NULL or a C string; `text` is NULL or points to room for `capacity` bytes; `count` points to
  * a size.
  */
 TablaStatus tabla_table(const struct TablaModel *model,
                         const char *name,
+                        uint32_t tokens,
                         int32_t format,
                         char *text,
                         size_t capacity,

@@ -126,9 +126,9 @@ pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8)
     })
 }
 
-/// Writes a table of a model, as the device replays it. `name` is `step` (that of one sequence), `batch`,
-/// ..., NULL for the first one; `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is
-/// written.
+/// Writes a table of a model, as the device replays it. `name` is `step`, `batch` or `embed`, NULL for
+/// the first one; of several of one name it is the narrowest through which `tokens` tokens go at once.
+/// `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is written.
 ///
 /// # Safety
 ///
@@ -138,6 +138,7 @@ pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8)
 pub unsafe extern "C" fn tabla_table(
     model: *const TablaModel,
     name: *const c_char,
+    tokens: u32,
     format: i32,
     text: *mut c_char,
     capacity: usize,
@@ -150,14 +151,17 @@ pub unsafe extern "C" fn tabla_table(
         let name = unsafe { text_of(name, "name") }?;
         let write = choose("format", format, &FORMATS)?;
         let model = resolve(model)?;
-        let tables = model.model().tables();
-        let Some(table) = tables.iter().find(|t| name.is_empty() || t.name == name) else {
-            let mut names: Vec<_> = tables.iter().map(|table| table.name).collect();
-            names.dedup();
+        let mut tables = model.model().tables().iter();
+        let fits = |t: &&Table| (name.is_empty() || t.name == name) && t.tokens >= tokens;
+        let Some(table) = tables.find(fits) else {
+            let tables = model.model().tables().iter();
+            let listed: Vec<_> = tables
+                .map(|t| format!("{} of {}", t.name, t.tokens))
+                .collect();
             bail!(
                 Argument,
-                "name {name:?} is none of the model's tables: {}",
-                names.join(", ")
+                "no table {name:?} for {tokens} tokens at once; the model has {}",
+                listed.join(", ")
             );
         };
         let written = write(table);

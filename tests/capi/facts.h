@@ -42,16 +42,20 @@ static void facts(TablaModel *model) {
     CHECK(memcmp(digest, again, sizeof digest) == 0);
     FAILS(tabla_digest(model, NULL), TABLA_ERROR_ARGUMENT);
 
-    CHECK(tabla_table(model, NULL, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
+    CHECK(tabla_table(model, NULL, 0, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
     text[bytes] = '\0';
     CHECK(strncmp(text, "; table step, 1 token, ", 23) == 0 && strstr(text, "rms_norm") != NULL);
-    CHECK(tabla_table(model, "batch", TABLA_TABLE_JSON, NULL, 0, &count) == TABLA_OK);
-    CHECK(tabla_table(model, "batch", TABLA_TABLE_JSON, text, sizeof text - 1, &bytes) ==
+    CHECK(tabla_table(model, "batch", 0, TABLA_TABLE_JSON, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_table(model, "batch", 0, TABLA_TABLE_JSON, text, sizeof text - 1, &bytes) ==
           (count < sizeof text ? TABLA_OK : TABLA_ERROR_TOO_LARGE));
-    FAILS(tabla_table(model, "embed", TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
+    CHECK(tabla_table(model, "step", 5, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
+    CHECK(strncmp(text, "; table step, 8 tokens, ", 24) == 0);
+    FAILS(tabla_table(model, "embed", 0, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
-    CHECK(strstr(tabla_last_error(), "step") != NULL);
-    FAILS(tabla_table(model, NULL, 2, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "step of 8") != NULL);
+    FAILS(tabla_table(model, "step", 33, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
+          TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_table(model, NULL, 0, 2, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
 
     CHECK(tabla_devices(text, sizeof text - 1, &bytes) == TABLA_OK);

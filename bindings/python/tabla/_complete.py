@@ -25,7 +25,8 @@ class CompleteRequest(GenerateOptions, total=False):
     n: int | None
     """Choices for each prompt, drawn with `seed`, `seed + 1` and so on. Default 1."""
     echo: bool | None
-    """The prompt comes in front of each choice."""
+    """The prompt comes in front of each choice. `logprobs` are of the choice alone: those of a prompt are
+    `Session.score`."""
     stream_options: Mapping[str, Any] | None
     """`{"include_usage": True}`: a last chunk has the usage."""
 

@@ -163,6 +163,11 @@ class Model(Handle):
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
     ) -> Chunks: ...
 
+    @overload
+    def chat(
+        self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
+    ) -> Object | Chunks: ...
+
     def chat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
     ) -> Object | Chunks:
@@ -179,6 +184,11 @@ class Model(Handle):
     async def achat(
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
     ) -> AsyncChunks: ...
+
+    @overload
+    async def achat(
+        self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
+    ) -> Object | AsyncChunks: ...
 
     async def achat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
@@ -198,6 +208,11 @@ class Model(Handle):
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
     ) -> Chunks: ...
 
+    @overload
+    def complete(
+        self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
+    ) -> Object | Chunks: ...
+
     def complete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
     ) -> Object | Chunks:
@@ -214,6 +229,11 @@ class Model(Handle):
     async def acomplete(
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
     ) -> AsyncChunks: ...
+
+    @overload
+    async def acomplete(
+        self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
+    ) -> Object | AsyncChunks: ...
 
     async def acomplete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
@@ -320,11 +340,12 @@ class Model(Handle):
         check(lib.tabla_digest(self._pointer, digest))
         return bytes(digest)
 
-    def table(self, name: str | None = None) -> Table:
-        """A dispatch table: `"step"`, `"batch"`, ...; `None` is the first one."""
-        which = ffi.NULL if name is None else c_text(name, "name")
+    def table(self, name: str | None = None, tokens: int = 1) -> Table:
+        """A dispatch table: `"step"`, `"batch"` or `"embed"`; `None` is the first one. Of several of one
+        name it is the narrowest through which so many tokens go at once."""
+        which = (ffi.NULL if name is None else c_text(name, "name"), count(tokens, "tokens"))
         listing, commands = (
-            taken_bytes(lib.tabla_table, self._pointer, which, form).decode()
+            taken_bytes(lib.tabla_table, self._pointer, *which, form).decode()
             for form in (lib.TABLA_TABLE_TEXT, lib.TABLA_TABLE_JSON)
         )
         return Table(listing, tuple(json.loads(commands)))

@@ -80,8 +80,9 @@ def _chat(model: Model, values: Sequence[Any], options: Options) -> list[Outcome
             "finish_reason": choice["finish_reason"],
         }
 
-    # Each is a call of its own; the engine takes as many together as it has sequences.
-    with ThreadPoolExecutor(max(len(values), 1)) as threads:
+    # Each is a call of its own; the engine takes as many together as it has sequences, and as many
+    # again wait for the first that ends.
+    with ThreadPoolExecutor(2 * model.info.sequences) as threads:
         return list(threads.map(lambda value: attempt(answered, value), values))
 
 

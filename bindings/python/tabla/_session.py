@@ -162,6 +162,8 @@ class Session(Handle):
     def _begin(self, prompt: Prompt | None, options: Struct) -> None:
         """Begins an answer, or leaves the sequence as it was."""
         begin = lib.tabla_session_begin
+        if isinstance(prompt, str) and "\0" in prompt:  # where a text of C would end
+            prompt = self.model.tokenize(prompt, add_special=not self.tokens)
         if prompt is None:
             check(begin(self._pointer, ffi.NULL, options.c))
         elif isinstance(prompt, str):

@@ -70,12 +70,14 @@ def test_every_kind_of_failure_has_its_class(model: tabla.Model, bert: tabla.Mod
         model.generate([-1])
 
 
-def test_a_text_for_c_has_no_nul(model: tabla.Model) -> None:
+def test_a_text_for_c_has_no_nul_and_a_prompt_may_have_one(model: tabla.Model) -> None:
     with pytest.raises(tabla.ArgumentError, match=r"texts\[1\] has a NUL at byte 2"):
         model.embed(["a", "ab\0c"])
     with pytest.raises(TypeError, match="prompt"):
         model.session().generate(3)  # type: ignore[arg-type]
     assert model.detokenize(model.tokenize("a\0b", add_special=False)) == "a\0b"
+    [answer] = model.generate_many(["a\0b"], max_tokens=3)
+    assert model.generate("a\0b", max_tokens=3).tokens == answer.tokens
 
 
 def test_what_is_of_the_wrong_type_is_not_taken_for_another(model: tabla.Model) -> None:

@@ -143,7 +143,7 @@ def test_a_value_out_of_range_is_an_argument_error_that_names_it(
 
 
 def test_numbers_of_numpy_are_numbers(model: tabla.Model) -> None:
-    tokens = np.array(model.tokenize("Once"))
+    tokens: Any = np.array(model.tokenize("Once"))
     assert model.token_bytes(tokens[-1]) == model.token_bytes(int(tokens[-1]))
     assert model.complete(tokens, max_tokens=1)["usage"]["completion_tokens"] == 1
 

@@ -125,7 +125,7 @@ def test_calls_of_tools_are_a_column() -> None:
     done = lists(predictor(column("What is it like outside?")))
     assert done["error"] == [None]
     [call] = json.loads(done["tool_calls"][0])
-    assert call["function"]["name"] in [tool["function"]["name"] for tool in TOOLS]
+    assert call["function"]["name"] in ["weather", "time"]
     assert json.loads(call["function"]["arguments"])["city"] in ["Paris", "Rome"]
     assert (done["completion"], done["finish_reason"]) == ([None], ["tool_calls"])
 
@@ -218,7 +218,7 @@ def test_a_dataset_survives_the_death_of_an_actor(cluster: str, tmp_path: Path) 
     done = (
         ray.data.from_items(rows, override_num_blocks=8)
         .map_batches(
-            Marked,  # type: ignore[arg-type]  # Ray takes it for a function
+            Marked,
             fn_constructor_kwargs=SHORT,
             compute=ray.data.ActorPoolStrategy(size=2),
             batch_size=2,

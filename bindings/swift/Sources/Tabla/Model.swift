@@ -105,10 +105,14 @@ public final class Model: Sendable {
         try filled { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
     }
 
-    /// A table of kernel launches, as `tabla table` prints it; nil is the first one.
-    public func table(_ name: String? = nil, format: TableFormat = .text) throws -> String {
+    /// A table of kernel launches, as `tabla table` prints it: "step", "batch" or "embed"; nil is the
+    /// first one. Of several of one name it is the narrowest through which so many tokens go at once.
+    public func table(_ name: String? = nil, tokens: UInt32 = 1, format: TableFormat = .text) throws
+        -> String
+    {
         try withCString(name) { name in
-            try String(filled { tabla_table(handle.pointer, name, format.rawValue, $0, $1, $2) })
+            try String(
+                filled { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
         }
     }
 

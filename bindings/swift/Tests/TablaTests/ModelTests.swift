@@ -72,6 +72,7 @@ final class ModelTests: XCTestCase {
     func testTablesCanBeRead() async throws {
         let model = try await storyModel()
         XCTAssertTrue(try model.table().contains("embed_q8_0"))
+        XCTAssertTrue(try model.table("step", tokens: 5).hasPrefix("; table step, 8 tokens"))
         let json = try model.table("step", format: .json)
         let commands = try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [[String: Any]]
         XCTAssertGreaterThan(try XCTUnwrap(commands).count, 10)
