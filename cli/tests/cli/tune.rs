@@ -30,6 +30,12 @@ impl Drop for Caches {
     }
 }
 
+/// A small one, as a software GPU takes a minute for each measurement of the story model.
+const MODEL: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/golden/arch/llama_bias/model.gguf"
+);
+
 #[test]
 fn what_is_measured_is_kept_and_followed() {
     let found = tabla(&["devices", "--json"]).json();
@@ -39,7 +45,7 @@ fn what_is_measured_is_kept_and_followed() {
         return;
     }
     let caches = Caches::new();
-    let gpu = ["--device", "gpu", "-c", "32"];
+    let gpu = ["-m", MODEL, "--device", "gpu", "-c", "32"];
     let run = |command: &[&str], more: &[&str]| {
         let args: Vec<&str> = [command, &gpu, more]
             .into_iter()
@@ -50,11 +56,11 @@ fn what_is_measured_is_kept_and_followed() {
     };
     let nothing = run(&["tune"], &["--json", "--no-tuning"]).json();
     assert!(nothing["tuning"].is_null(), "{nothing}");
-    let story = &["-n", "4", "--temp", "0"][..];
+    let story = &["-p", "Once", "-n", "4", "--temp", "0"][..];
     assert!(run(&["run", "--json"], story).json()["tuning"].is_null());
 
     let tuned = run(&["tune"], &[]);
-    assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("gemv_q8_0"));
+    assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("gemv_bf16"));
     assert!(tuned.stderr.contains("kept in "), "{}", tuned.stderr);
     assert!(
         tuned.stderr.contains("the weights are few"),
@@ -74,7 +80,7 @@ fn what_is_measured_is_kept_and_followed() {
     assert!(left.json()["tuning"].is_null());
     assert!(!left.stderr.contains("tuned"), "{}", left.stderr);
     let bench = [
-        "bench", "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "-o", "json",
+        "bench", "-m", MODEL, "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "-o", "json",
     ];
     let bench = caches.tabla(&bench);
     assert_eq!(bench.json()[0]["tuning"], shown);
