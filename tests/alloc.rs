@@ -350,11 +350,11 @@ fn on_a_gpu(source: &Source, prompt: &[u32]) {
 }
 
 /// Tokens of a soak, and those behind which all that is made once has been made.
-const SOAK: u32 = 4_000;
-const WARM: u32 = 1_000;
+const SOAK: u32 = 10_000;
+const WARM: u32 = 2_000;
 /// Bytes by which the process may have grown between the two: less than a page for 10 tokens, so that
 /// a buffer lost for each would show.
-const GROWTH_MAX: u64 = 1 << 20;
+const GROWTH_MAX: u64 = 3 << 20;
 
 /// Many tokens, over the end of the context again and again, take no more memory than some.
 fn soak() {

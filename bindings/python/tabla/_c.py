@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -103,13 +104,16 @@ def floats(array: Floats) -> CData:
     return ffi.from_buffer("float[]", array, require_writable=True)
 
 
+_POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDictionary()
+
+
 class Struct:
-    """A struct of C that begins with its size, and what its pointers point to, which lives as long."""
+    """A struct of C that begins with its size. What its pointers point to lives as long as `c` does."""
 
     def __init__(self, ctype: str) -> None:
-        self.c = ffi.new(f"{ctype} *")
+        self.c: CData = ffi.new(f"{ctype} *")
         self.c.struct_size = ffi.sizeof(ctype)
-        self._kept: list[object] = []
+        self._kept = _POINTED_TO[self.c] = []
 
     def put(self, name: str, value: object) -> None:
         """Sets a field; an error says which."""

@@ -42,8 +42,12 @@ def test_they_answer_what_their_twins_answer(model: tabla.Model) -> None:
         assert alike(chunks) == alike(list(model.chat(MESSAGES, **CHATML, stream=True)))
         text = await model.acomplete(PROMPT, max_tokens=3)
         assert text["choices"] == model.complete(PROMPT, max_tokens=3)["choices"]
-        chunks = await collected(await model.acomplete(PROMPT, max_tokens=3, stream=True))
-        assert alike(chunks) == alike(list(model.complete(PROMPT, max_tokens=3, stream=True)))
+        usage = {"include_usage": True}
+        chunks = await collected(
+            await model.acomplete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
+        )
+        chunked = model.complete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
+        assert alike(chunks) == alike(list(chunked)) and chunks[-1]["usage"] == text["usage"]
 
     asyncio.run(check())
 

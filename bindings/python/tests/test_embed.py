@@ -44,6 +44,17 @@ def test_options_change_embeddings(bert: tabla.Model) -> None:
         bert.embed(TEXTS, dimensions=10_000)
 
 
+def test_prompts_of_the_model_stand_in_front() -> None:
+    folder = ARCH / "bert_cls"
+    golden = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+    text = golden["texts"][0]["text"]
+    with tabla.Model.load(folder / "hf", device="cpu", precision="exact", embeddings=True) as model:
+        for prompt, expected in golden["prompted"].items():
+            np.testing.assert_allclose(model.embed(text, prompt=prompt)[0], expected, atol=1e-5)
+        with pytest.raises(tabla.ArgumentError, match="nowhere"):
+            model.embed(text, prompt="nowhere")
+
+
 def test_long_texts_are_refused_or_cut(bert: tabla.Model) -> None:
     long = "the sun " * 2000
     with pytest.raises(tabla.TooLargeError):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 import tabla
-from tabla import _chat, _complete, _options
+from tabla import _c, _chat, _complete, _options
 from tabla._native import ffi
 
 SPELT_OTHERWISE = {"log_probs": {"logprobs", "top_logprobs"}}
@@ -28,6 +30,20 @@ def test_every_field_of_the_library_has_an_argument() -> None:
             if field in NOT_FOR_CALLERS or is_length or field in ("progress", "user_data"):
                 continue
             assert SPELT_OTHERWISE.get(field, {field}) <= names, f"{ctype}.{field}"
+
+
+def test_what_options_point_to_lives_as_long_as_they_do() -> None:
+    options = _c.Struct("TablaEmbedOptions")
+    prompt = _c.text("query", "prompt")
+    alive = weakref.ref(prompt)
+    options.point("prompt", prompt)
+    c = options.c
+    del options, prompt
+    gc.collect()
+    assert alive() is not None and ffi.string(c.prompt) == b"query"
+    del c
+    gc.collect()
+    assert alive() is None
 
 
 def test_arguments_arrive_in_their_fields(model: tabla.Model) -> None:

@@ -2,7 +2,7 @@
 
 use super::arena::Arena;
 use super::device::Device;
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -178,7 +178,13 @@ impl Staging {
             polled.map_err(|e| device.explain(e))?;
             device.check()?;
             if !matches!(poll, wgpu::PollType::Poll) {
-                bail!(Device, "gpu: the work ended but not the mapping");
+                // Who hears of a loss in another thread takes the mapping's outcome along and tells both;
+                // this waits for it.
+                let error = device.explain("the work ended but not the mapping");
+                return match self.outcome.load(Ordering::Acquire) {
+                    MAPPED => Ok(()),
+                    _ => Err(error),
+                };
             }
             let waited = begun.elapsed();
             if waited > SPIN {
