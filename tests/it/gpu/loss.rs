@@ -1,7 +1,7 @@
 //! A GPU that goes away in the middle of work: an error from then on, and a model that is loaded
 //! anew goes on.
 
-use crate::common::{greedy, replays};
+use crate::common::{golden, greedy, replays};
 use std::time::Duration;
 use tabla::exec::gpu::Device;
 use tabla::text::Encode;
@@ -19,6 +19,10 @@ const MEAN: Embed<'_> = Embed {
 
 /// The built-in model on a GPU of its own.
 fn load(options: &Options) -> (Model, Device) {
+    load_from(&Source::BuiltIn, options)
+}
+
+fn load_from(source: &Source, options: &Options) -> (Model, Device) {
     let options = Options {
         context: 128,
         sequences: 3,
@@ -26,7 +30,7 @@ fn load(options: &Options) -> (Model, Device) {
         embeddings: true,
         ..options.clone()
     };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).unwrap();
+    let model = tabla::load(source, &options, &mut |_| {}).unwrap();
     let gpu = model.gpu().unwrap();
     (model, gpu)
 }
@@ -102,6 +106,32 @@ fn a_generation_ends_with_the_loss_of_its_gpu() {
             let mut anew = begun(load(&options).0);
             anew.generate(&generate, &mut |_| Flow::Continue).unwrap();
             assert_eq!(anew.tokens(), sound.tokens(), "chains of {chain}");
+        }
+    }
+}
+
+/// Who destroys the device hears of the loss while the model's thread waits for a token: whichever of
+/// them is told first, it is a loss.
+#[test]
+fn a_loss_is_a_loss_in_whatever_order_threads_hear_of_it() {
+    let source = Source::Path(golden("arch/llama_bias/model.gguf"));
+    for options in replays() {
+        for round in 0..20 {
+            let (model, gpu) = load_from(&source, &options);
+            let mut session = begun(model);
+            let generate = Generate {
+                chain: 1 + 3 * (round % 2),
+                ignore_stops: true,
+                ..greedy(80)
+            };
+            let mut heard = 0;
+            lost(session.generate(&generate, &mut |_| {
+                heard += 1;
+                if heard == 2 {
+                    gpu.destroy();
+                }
+                Flow::Continue
+            }));
         }
     }
 }
