@@ -104,6 +104,7 @@ def floats(array: Floats) -> CData:
     return ffi.from_buffer("float[]", array, require_writable=True)
 
 
+# The memory of a struct knows nothing of what lies behind its pointers.
 _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDictionary()
 
 

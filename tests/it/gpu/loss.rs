@@ -51,6 +51,19 @@ fn lost<T>(result: Result<T>) {
     assert!(error.message().contains("load the model again"), "{error}");
 }
 
+/// Destroys the device when the second token comes, and says how many tokens came.
+fn lose_at_the_second(session: &mut Session, gpu: &Device, generate: &Generate) -> u32 {
+    let mut heard = 0;
+    lost(session.generate(generate, &mut |_| {
+        heard += 1;
+        if heard == 2 {
+            gpu.destroy();
+        }
+        Flow::Continue
+    }));
+    heard
+}
+
 /// Every call that asks the device for something.
 fn all_lost(session: &mut Session) {
     let (vocab, known) = (session.facts().vocab as usize, session.tokens().len());
@@ -86,14 +99,7 @@ fn a_generation_ends_with_the_loss_of_its_gpu() {
                 chain,
                 ..greedy(110)
             };
-            let mut heard = 0;
-            lost(session.generate(&generate, &mut |_| {
-                heard += 1;
-                if heard == 2 {
-                    gpu.destroy();
-                }
-                Flow::Continue
-            }));
+            let heard = lose_at_the_second(&mut session, &gpu, &generate);
             // What had come before it went stays.
             assert!(
                 (2..110).contains(&heard),
@@ -124,14 +130,7 @@ fn a_loss_is_a_loss_in_whatever_order_threads_hear_of_it() {
                 ignore_stops: true,
                 ..greedy(80)
             };
-            let mut heard = 0;
-            lost(session.generate(&generate, &mut |_| {
-                heard += 1;
-                if heard == 2 {
-                    gpu.destroy();
-                }
-                Flow::Continue
-            }));
+            lose_at_the_second(&mut session, &gpu, &generate);
         }
     }
 }
