@@ -385,7 +385,7 @@ fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
     let vocab = 150_000;
     let model = Model::default();
     let table = compile(&model, 1, &options, |b| tail(b, vocab));
-    let names: Vec<_> = table.cmds.iter().map(|c| c.op.name()).collect();
+    let names: Vec<_> = table.cmds.iter().map(|c| c.kernel.op.name()).collect();
     let mut executor = link(&Arc::new(model), table, &options);
     let logits: Vec<f32> = (0..vocab)
         .map(|i| (i * 7919 % vocab) as f32 * 1e-4)

@@ -44,7 +44,7 @@
 #ifndef TABLA_H
 #define TABLA_H
 
-/* Written by `cargo xtask bless` from src/capi: change it there. */
+/* Written by `cargo xtask bless` from crates/capi: change it there. */
 
 #include <stddef.h>
 #include <stdint.h>

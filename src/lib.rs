@@ -17,22 +17,20 @@
 //! ```
 
 pub mod arch;
-pub mod device;
-pub mod dtype;
-pub mod error;
 pub mod exec;
-pub mod format;
-pub mod op;
-pub mod plan;
-pub mod quant;
-pub mod text;
 
-mod capi;
 mod decode;
 mod load;
 mod model;
 mod output;
 
+pub use tabla_core::{device, dtype, error, op, plan};
+pub use tabla_format as format;
+pub use tabla_quant as quant;
+pub use tabla_text as text;
+
+#[doc(hidden)]
+pub use decode::AnswerState;
 pub use decode::{
     Answer, Batch, BatchEvent, BatchPiece, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb,
     Model, Overflow, Piece, Rerank, Sampling, Session, Speculate, Stats,

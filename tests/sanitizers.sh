@@ -11,8 +11,8 @@ host="$(rustc --print host-tuple)"
 target="$PWD/target/sanitizers"
 # The flag is one of nightly compilers; the runtime of it comes with every one. Naming the target keeps
 # build scripts and macros as they are.
-RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo rustc --quiet --lib --crate-type staticlib \
-    --no-default-features --config profile.dev.package.tabla.opt-level=0 \
+RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo rustc --quiet --package tabla-capi --lib --crate-type staticlib \
+    --no-default-features --config profile.dev.package.tabla-cpu.opt-level=1 \
     --target "$host" --target-dir "$target"
 library="$target/$host/debug/libtabla.a"
 if [ "$(nm "$library" 2>/dev/null | grep -c ' U __asan_init')" = 0 ]; then

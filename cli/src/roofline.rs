@@ -40,7 +40,7 @@ impl Arithmetic {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
         let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
         let fast = precision == Precision::Fast;
-        match (cmd.op, weights.next().map(|info| info.dtype)) {
+        match (cmd.kernel.op, weights.next().map(|info| info.dtype)) {
             (Op::BitMat | Op::BitMatAdd, _) => Self::Int8,
             (Op::Embed | Op::EmbedAdd, _) => Self::Float,
             (_, Some(DType::Bf16)) if fast => Self::Bf16,
@@ -70,7 +70,7 @@ impl Arithmetic {
 #[derive(Debug)]
 struct Group {
     table: &'static str,
-    kernel: &'static str,
+    kernel: String,
     /// The weight without its layer, or the operation.
     what: String,
     arithmetic: Arithmetic,
@@ -128,7 +128,7 @@ impl Commands {
     fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> usize {
         let what = without_layer(label(table, cmd));
         let kernel = cmd.kernel.name();
-        let same = |g: &Group| (g.table, g.kernel, &g.what) == (table.name, kernel, &what);
+        let same = |g: &Group| (g.table, &g.kernel, &g.what) == (table.name, &kernel, &what);
         self.groups.iter().position(same).unwrap_or_else(|| {
             self.groups.push(Group {
                 table: table.name,
@@ -252,7 +252,7 @@ fn percent(part: f64, whole: f64) -> String {
 /// What a command is for: the weight that it reads, or its operation.
 pub(crate) fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
     let label = table.labels.get(cmd.label as usize);
-    label.map_or(cmd.op.name(), String::as_str)
+    label.map_or(cmd.kernel.op.name(), String::as_str)
 }
 
 /// `blk.ffn_up` of `blk.7.ffn_up`.
@@ -277,7 +277,7 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
     let cached = || slots().filter(|s| matches!(s.place, Place::Keys(_) | Place::Values(_)));
     let cost = table.cost(cmd);
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
-    let bytes: f64 = match cmd.op {
+    let bytes: f64 = match cmd.kernel.op {
         Op::Attention | Op::AttendPart => cached()
             .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(table.window(cmd))))
             .sum(),
@@ -298,7 +298,7 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
     } else {
         1.0
     };
-    if matches!(cmd.op, Op::Attention | Op::AttendPart) {
+    if matches!(cmd.kernel.op, Op::Attention | Op::AttendPart) {
         let positions = f64::from(table.window(cmd));
         share *= seen.min(positions) / positions;
     }

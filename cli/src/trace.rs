@@ -211,7 +211,7 @@ impl Trace {
             });
             let span = (begun + lap.begun, lap.took);
             let name = roofline::label(table, cmd);
-            self.span((DEVICE, cmd.op.name()), name, span, &args);
+            self.span((DEVICE, cmd.kernel.op.name()), name, span, &args);
         }
     }
 

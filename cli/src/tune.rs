@@ -62,7 +62,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
 
 /// `plain`, or the form's name.
 fn form(kernel: KernelId) -> &'static str {
-    kernel.form().unwrap_or("plain")
+    kernel.form.map_or("plain", Form::name)
 }
 
 fn say(found: &Measured) -> Result<(), Failure> {
@@ -124,10 +124,10 @@ fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Resu
 }
 
 fn row(group: &Group, forms: &[&str]) -> Vec<String> {
-    let plain = group.times.first().map_or("", |(kernel, _)| kernel.name());
+    let plain = group.times.first().map(|(kernel, _)| kernel.name());
     let [rows, cols] = group.extent.shape;
     let mut row = vec![
-        plain.to_string(),
+        plain.unwrap_or_default(),
         format!("{rows}x{cols}"),
         if group.extent.many { "many" } else { "1" }.to_string(),
         group.commands.to_string(),

@@ -91,7 +91,7 @@ impl Drop for Answer<'_> {
 
 /// An answer apart from its session, which every call takes.
 #[derive(Debug)]
-pub(crate) struct AnswerState {
+pub struct AnswerState {
     options: Generate,
     steering: Steering,
     /// The token of the last piece, how likely it was, and the likeliest in its place.
@@ -124,7 +124,7 @@ impl AnswerState {
     /// # Errors
     ///
     /// As [`Session::generate`], but for the sequence.
-    pub(crate) fn prepare(session: &Session, options: &Generate) -> Result<Self> {
+    pub fn prepare(session: &Session, options: &Generate) -> Result<Self> {
         options.check()?;
         options.speculate.check(&session.model)?;
         let known = session.tokenizer().stops();
@@ -180,7 +180,7 @@ impl AnswerState {
     /// # Errors
     ///
     /// `State` where it is empty, or where the draft model has another part.
-    pub(crate) fn begin(&mut self, session: &mut Session) -> Result<()> {
+    pub fn begin(&mut self, session: &mut Session) -> Result<()> {
         session.check_sequence()?;
         self.options.speculate.take_roles(&session.model)?;
         self.begun = Instant::now();
@@ -226,7 +226,7 @@ impl AnswerState {
     /// # Errors
     ///
     /// `Device` and `DeviceLost`. The answer has ended then.
-    pub(crate) fn next(&mut self, session: &mut Session) -> Result<bool> {
+    pub fn next(&mut self, session: &mut Session) -> Result<bool> {
         while !self.is_over(session)? {
             let news = session.news(None);
             if self.hear(session, news)? {
@@ -295,7 +295,7 @@ impl AnswerState {
     }
 
     /// The last piece.
-    pub(crate) fn piece(&self) -> Piece<'_> {
+    pub fn piece(&self) -> Piece<'_> {
         Piece {
             token: self.token,
             text: self.strings.text(),
@@ -347,7 +347,7 @@ impl AnswerState {
     /// # Errors
     ///
     /// As [`Answer::next`].
-    pub(crate) fn stop(&mut self, session: &mut Session) -> Result<()> {
+    pub fn stop(&mut self, session: &mut Session) -> Result<()> {
         self.leave(session, Finish::Callback)
     }
 
@@ -368,12 +368,12 @@ impl AnswerState {
     }
 
     /// Whether the model is done with it.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.finish.is_some()
     }
 
     /// What was done so far.
-    pub(crate) fn stats(&self, session: &Session) -> Stats {
+    pub fn stats(&self, session: &Session) -> Stats {
         let done = self.has_ended();
         Stats {
             tokens: u32::try_from(self.picked).unwrap_or(u32::MAX),

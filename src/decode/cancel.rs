@@ -27,12 +27,12 @@ impl Cancel {
     }
 
     /// Asks the session to stop for good.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.0.fetch_max(CLOSED, Ordering::Relaxed);
     }
 
     /// Whether it was asked to stop for good.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == CLOSED
     }
 

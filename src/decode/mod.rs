@@ -31,7 +31,8 @@ mod steering;
 mod sync;
 
 pub use answer::Answer;
-pub(crate) use answer::AnswerState;
+#[doc(hidden)]
+pub use answer::AnswerState;
 pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use cancel::Cancel;
 pub use embed::Embed;

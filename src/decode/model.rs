@@ -67,7 +67,7 @@ impl Model {
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
             #[cfg(feature = "gpu")]
-            gpu: linked.executor.gpu().cloned(),
+            gpu: linked.gpu.clone(),
             sessions: AtomicU64::new(0),
             role: OnceLock::new(),
             grammars: Mutex::default(),

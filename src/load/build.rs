@@ -186,7 +186,7 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
                 continue;
             }
             let all = u64::from(catalog.rows_of(index).max(1));
-            let read = match (cmd.op, first) {
+            let read = match (cmd.kernel.op, first) {
                 (Op::Embed | Op::EmbedAdd, 0) => 1,
                 (Op::Experts | Op::GroupedGemm, 0) => {
                     u64::from(table.slot(cmd.slots()[3]).cols).min(all)

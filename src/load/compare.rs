@@ -254,7 +254,7 @@ impl Pair {
         self.cpu.run(id, (at..at + 1).into(), 1)?;
         self.gpu.run(id, (at..at + 1).into(), 1)?;
         comparison.commands += 1;
-        let operands = cmd.op.operands().iter().zip(cmd.slots());
+        let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         for (_, slot) in operands.filter(|(operand, _)| operand.access != Access::Read) {
             let info = table.slot(*slot);
             let bytes = live_bytes(info, live);

@@ -40,6 +40,15 @@ fn forms(precision: Precision) -> Option<Vec<Form>> {
 }
 
 impl Device {
+    /// The GPU, if it is one.
+    #[cfg(feature = "gpu")]
+    pub(super) fn gpu(&self) -> Option<&gpu::Device> {
+        match self {
+            Self::Cpu(..) => None,
+            Self::Gpu(device) => Some(device),
+        }
+    }
+
     /// Stage 1.
     pub(super) fn choose(options: &Options) -> Result<Self> {
         let weights = options.weights;

@@ -235,6 +235,8 @@ pub(crate) fn load(
         tables: tables.clone(),
         tensors: build.catalog,
     };
+    #[cfg(feature = "gpu")]
+    let gpu = device.gpu().cloned();
     let mut executor = s.run(Stage::Buffers, || {
         device.link(program, build.profile, &cache)
     })?;
@@ -245,6 +247,8 @@ pub(crate) fn load(
     facts.stages = s.took;
     Ok(Linked {
         executor,
+        #[cfg(feature = "gpu")]
+        gpu,
         tables,
         pages: cache.pages,
         embedding,

@@ -5,8 +5,8 @@ use super::Options;
 use super::build::Build;
 use crate::device::{DeviceKind, Precision};
 use crate::exec::Tensors;
+use crate::exec::shader_sources;
 use crate::model::Facts;
-use crate::op::shaders::SOURCES;
 use blake3::Hasher;
 
 /// A line for each thing.
@@ -31,7 +31,9 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &Options) -> String {
         // A CPU has the same bits in chunks of any size and steps of any width.
         let steps = if facts.speculates { "wide" } else { "lone" };
         let kernels = format!("{:?} {:?}", profile.forms, profile.choices);
-        let sources = SOURCES.iter().flat_map(|(name, text)| [*name, *text]);
+        let sources = shader_sources()
+            .iter()
+            .flat_map(|(name, text)| [*name, *text]);
         let sources = sources.chain([&*kernels]).map(str::as_bytes);
         lines.extend([
             format!("driver {}", profile.driver),

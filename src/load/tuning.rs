@@ -5,9 +5,9 @@ use super::catalog::Catalog;
 use crate::device::{Choice, DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
+use crate::exec::shader_sources;
 use crate::format;
 use crate::model::Tuned;
-use crate::op::shaders::SOURCES;
 use crate::output::Output;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,9 @@ impl Tuning {
     /// What is usual, where nothing was measured.
     pub(super) fn usual(profile: &Profile, catalog: &Catalog, precision: Precision) -> Self {
         let version = env!("CARGO_PKG_VERSION");
-        let sources = SOURCES.iter().flat_map(|(name, text)| [*name, *text]);
+        let sources = shader_sources()
+            .iter()
+            .flat_map(|(name, text)| [*name, *text]);
         let mut model = vec![format!("{precision:?}")];
         for weight in catalog.weights() {
             let shape = format!("{} {} {}", weight.dtype, weight.rows, weight.cols);

@@ -15,7 +15,7 @@ use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, Shape};
 use tabla::op::list::{Access, Op};
 use tabla::op::pages::Pages;
-use tabla::op::shaders::attention;
+use tabla::op::params::attention;
 use tabla::op::table::{Place, SlotInfo, Table};
 use tabla::quant::Scales;
 use tabla::{plan, quant};
@@ -227,12 +227,12 @@ pub(crate) fn run_case(
     set: &dyn Fn(&str, &mut Vec<u8>),
 ) -> Outcome {
     let table = table(case, device);
-    let at = table.cmds.iter().position(|c| c.op == op);
+    let at = table.cmds.iter().position(|c| c.kernel.op == op);
     let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
     // Tiles are not any numbers: what makes them of ids goes along.
     let first = at - usize::from(op == Op::GroupedGemm);
     let cmds = table.cmds[first..=at].iter();
-    let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.op.operands()));
+    let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.kernel.op.operands()));
     let operands: Vec<_> = operands
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();

@@ -3,7 +3,7 @@
     python templates.py TESTDATA [FOLDER OUT]
 
 TESTDATA is the folder of real models that TABLA_TESTDATA names; the fall-backs are those of
-src/text/chat/templates. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
+crates/text/src/chat/templates. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
 
 conversations.json has what is rendered, each with and without the beginning of an answer; the
 other files have, for each template, its source's place, the marks that it was given, and two texts
@@ -208,7 +208,7 @@ def main():
         return
     write(GOLDEN / "conversations.json", CONVERSATIONS)
     few = ("one", "system", "turns", "no_system")
-    fallbacks = sorted((ROOT / "src/text/chat/templates").glob("*.jinja"))
+    fallbacks = sorted((ROOT / "crates/text/src/chat/templates").glob("*.jinja"))
     write(
         GOLDEN / "fallbacks.json",
         {

@@ -3,14 +3,14 @@
 use crate::{Result, root};
 use cbindgen::{Builder, Config};
 
-/// The header. cbindgen follows the modules of `src/capi/mod.rs` in their order.
+/// The header. cbindgen follows the modules of `crates/capi/src/lib.rs` in their order.
 pub(crate) fn header() -> Result<String> {
     let root = root();
     let config = Config::from_file(root.join("cbindgen.toml"))?;
     let builder = Builder::new()
         .with_config(config)
-        .with_src(root.join("src/error.rs"))
-        .with_src(root.join("src/capi/mod.rs"));
+        .with_src(root.join("crates/core/src/error.rs"))
+        .with_src(root.join("crates/capi/src/lib.rs"));
     let mut bytes = Vec::new();
     builder.generate()?.write(&mut bytes);
     let text = String::from_utf8(bytes)?;

@@ -26,7 +26,7 @@ const NATIVE: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 /// Cargo or the linker fails, or a file cannot be written.
 pub fn install(prefix: &Path) -> Result<String> {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--lib"])
+        .args(["build", "--profile", "dist", "--package", "tabla-capi"])
         .current_dir(root())
         .status()?;
     if !built.success() {
@@ -34,7 +34,7 @@ pub fn install(prefix: &Path) -> Result<String> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root().join("target"), Into::into);
-    install_from(&target.join("release/libtabla.a"), prefix)
+    install_from(&target.join("dist/libtabla.a"), prefix)
 }
 
 /// Installs what a build has left.

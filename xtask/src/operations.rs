@@ -2,15 +2,16 @@
 
 use crate::Result;
 use std::fmt::Write as _;
-use tabla::op::list::{Access, Op};
-use tabla::op::shaders::SHADERS;
+use tabla_core::dtype::DType;
+use tabla_core::op::list::{Access, Op};
+use tabla_core::op::table::KernelId;
 
 const HEAD: &str = "\
-<!-- Written by `cargo xtask bless` from src/op/list.rs: change it there. -->
+<!-- Written by `cargo xtask bless` from crates/core/src/op/list.rs: change it there. -->
 # Operations
 
 A table is made of these operations and no others.
-The name of each is at once its shader `shaders/<name>.wgsl` and its CPU kernel `src/exec/cpu/kernel/<name>.rs`.
+The name of each is at once its shader `shaders/<name>.wgsl` and its CPU kernel `crates/cpu/src/kernel/<name>.rs`.
 Operands stand in the order of the shader's bindings: a plain one is read, `=` is written, `+` is read and written in place.
 `state` is the step state: how many rows live, their tokens and positions, how the next token is picked.
 Where storage types are named, there is one kernel for each.
@@ -32,11 +33,7 @@ pub(crate) fn operations() -> Result<String> {
             })
             .collect();
         writeln!(page, "Operands: {}.", operands.join(", "))?;
-        let variants: Vec<_> = SHADERS
-            .iter()
-            .filter(|s| s.stem == op.name() && s.form.is_none())
-            .filter_map(|s| s.variant)
-            .collect();
+        let variants: Vec<_> = KernelId::variants(op).map(DType::name).collect();
         if !variants.is_empty() {
             writeln!(page, "\nStorage types: {}.", variants.join(", "))?;
         }

@@ -67,13 +67,12 @@ fn cargo_c_installs_what_is_found_and_used() {
         .args([
             "cinstall",
             "-p",
-            "tabla",
+            "tabla-capi",
             "--profile",
             "dev",
             "--libdir",
             "lib",
         ])
-        .args(["--config", "profile.dev.package.tabla.opt-level=0"])
         .arg("--target-dir")
         .arg(scratch.join("target"))
         .arg("--prefix")

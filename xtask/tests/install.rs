@@ -5,9 +5,11 @@
 //! `TABLA_REQUIRE_PACKAGING=1` it fails there.
 #![cfg(target_os = "linux")]
 
+mod archive;
 mod tools;
 
-use std::path::{Path, PathBuf};
+use archive::archive;
+use std::path::Path;
 use std::process::Command;
 use tools::{has, run};
 
@@ -82,14 +84,6 @@ fn an_installed_library_is_found_and_used() {
 fn check(program: &Path) {
     let said = run(Command::new(program).env("VK_ICD_FILENAMES", "/dev/null"));
     assert!(said.starts_with(" 1.000  "), "{program:?}: {said}");
-}
-
-/// The static library: cargo makes it beside this test, as a part of what it depends on.
-fn archive() -> PathBuf {
-    let this = std::env::current_exe().expect("a test has a path");
-    let beside = this.with_file_name("libtabla.a");
-    assert!(beside.exists(), "{beside:?} is not there");
-    beside
 }
 
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]

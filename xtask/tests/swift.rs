@@ -4,8 +4,12 @@
 //! Needs clang, and says so where it skips; with `TABLA_REQUIRE_PACKAGING=1` it fails there.
 #![cfg(unix)]
 
+#[cfg(target_os = "linux")]
+mod archive;
 mod tools;
 
+#[cfg(target_os = "linux")]
+use archive::archive;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -258,15 +262,6 @@ fn scratch(name: &str) -> PathBuf {
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).expect("the target folder takes folders");
     path
-}
-
-/// The static library: cargo makes it beside this test, as a part of what it depends on.
-#[cfg(target_os = "linux")]
-fn archive() -> PathBuf {
-    let this = std::env::current_exe().expect("a test has a path");
-    let beside = this.with_file_name("libtabla.a");
-    assert!(beside.exists(), "{beside:?} is not there");
-    beside
 }
 
 /// The Swift files below a folder, but for what was built there.

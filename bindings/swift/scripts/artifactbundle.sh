@@ -29,8 +29,8 @@ if [ -e "$out" ] && [ ! -e "$out/info.json" ]; then
 fi
 if [ $# -eq 0 ]; then
     [ "$(uname -s)" = Linux ] || fail "name triples and libraries: without them this builds on Linux alone"
-    (cd "$root" && cargo build --release --lib)
-    set -- "$(uname -m)-unknown-linux-gnu=${CARGO_TARGET_DIR:-$root/target}/release/libtabla.a"
+    (cd "$root" && cargo build --profile dist --package tabla-capi)
+    set -- "$(uname -m)-unknown-linux-gnu=${CARGO_TARGET_DIR:-$root/target}/dist/libtabla.a"
 fi
 
 # The bundle is there when it is whole.

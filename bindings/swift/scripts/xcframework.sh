@@ -36,8 +36,8 @@ library() {
     mkdir "$work/$platform"
     slices=
     for triple in "$@"; do
-        (cd "$root" && cargo build --release --lib --target "$triple")
-        cp "$target/$triple/release/libtabla.a" "$work/$platform/$triple.a"
+        (cd "$root" && cargo build --profile dist --package tabla-capi --target "$triple")
+        cp "$target/$triple/dist/libtabla.a" "$work/$platform/$triple.a"
         slices="$slices $triple.a"
     done
     # shellcheck disable=SC2086 # names of targets have no blanks

@@ -33,17 +33,17 @@ impl Group {
 
     pub(super) fn choice(&self) -> Choice {
         Choice {
-            kernel: self.taken.name().to_string(),
+            kernel: self.taken.name(),
             extent: self.extent,
         }
     }
 }
 
 /// What commands of a group have in common: the plain kernel, and what they work on.
-type Key = (u16, Extent);
+type Key = (KernelId, Extent);
 
 /// Commands of a group by kernel: how many there are in a table, and what one took in each round.
-type Samples = BTreeMap<u16, (usize, Vec<Duration>)>;
+type Samples = BTreeMap<KernelId, (usize, Vec<Duration>)>;
 
 /// Puts together what the commands of the tables in each form took.
 pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
@@ -51,12 +51,12 @@ pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
     let mut usual = BTreeSet::new();
     for trial in trials {
         let table = &tables[trial.table];
-        let mut alike: BTreeMap<(Key, u16), Vec<usize>> = BTreeMap::new();
+        let mut alike: BTreeMap<(Key, KernelId), Vec<usize>> = BTreeMap::new();
         for (at, cmd) in table.cmds.iter().enumerate() {
-            let plain = KernelId::all(cmd.op, cmd.kernel.variant(), &[]).next();
-            let plain = plain.map_or(cmd.kernel.0, |kernel| kernel.0);
+            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.variant, &[]).next();
+            let plain = plain.unwrap_or(cmd.kernel);
             let key = (plain, table.extent(cmd.slots()));
-            alike.entry((key, cmd.kernel.0)).or_default().push(at);
+            alike.entry((key, cmd.kernel)).or_default().push(at);
         }
         for ((key, kernel), cmds) in alike {
             if trial.usual {
@@ -79,15 +79,15 @@ pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
     groups
 }
 
-fn group((_, extent): Key, samples: Samples) -> Group {
+fn group((plain, extent): Key, samples: Samples) -> Group {
     let counts = samples.values().map(|(count, _)| *count);
     let commands = u32::try_from(counts.max().unwrap_or(0)).expect("tables are small");
-    let time = |(kernel, (_, samples))| (KernelId(kernel), median(samples) * commands);
+    let time = |(kernel, (_, samples))| (kernel, median(samples) * commands);
     let times: Vec<_> = samples.into_iter().map(time).collect();
     Group {
         extent,
         commands,
-        taken: times.last().map_or(KernelId(0), |(kernel, _)| *kernel),
+        taken: times.last().map_or(plain, |(kernel, _)| *kernel),
         times,
     }
 }
@@ -96,8 +96,8 @@ fn group((_, extent): Key, samples: Samples) -> Group {
 /// tables as is usual.
 fn choose(groups: &mut [Group], usual: &BTreeSet<Key>) {
     let is_usual = |group: &&Group| {
-        let plain = group.times.first().map_or(0, |(kernel, _)| kernel.0);
-        usual.contains(&(plain, group.extent))
+        let plain = group.times.first();
+        plain.is_some_and(|(kernel, _)| usual.contains(&(*kernel, group.extent)))
     };
     let whole = |many: bool| -> Duration {
         let some = groups.iter().filter(|group| group.extent.many == many);

@@ -110,7 +110,7 @@ impl Rig {
         let all = |laps: &[Duration]| {
             let pairs = cmds.iter().zip(laps);
             pairs
-                .filter(|(cmd, _)| ops(cmd.op))
+                .filter(|(cmd, _)| ops(cmd.kernel.op))
                 .map(|(_, lap)| *lap)
                 .sum()
         };

@@ -18,7 +18,7 @@ use tabla::exec::case::Case;
 use tabla::exec::state::Row;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
-use tabla::op::shaders::{self, attention, rope, rope_kv, self_attention};
+use tabla::op::params::{self, attention, rope, rope_kv, self_attention};
 use tabla::quant;
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
@@ -40,12 +40,12 @@ pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32
         Op::BitMatAdd => vec![("y", bit_mat(case, o, live, 1.0))],
         Op::Route => route(o, live),
         Op::Experts => {
-            let p: shaders::experts::Params = o.params();
+            let p: params::experts::Params = o.params();
             vec![("y", experts(o, live, [p.experts, p.k, p.per_expert]))]
         }
         Op::GroupByExpert => vec![("tiles", group_by_expert(o, live))],
         Op::GroupedGemm => {
-            let p: shaders::grouped_gemm::Params = o.params();
+            let p: params::grouped_gemm::Params = o.params();
             vec![("y", experts(o, live, [p.experts, p.k, p.per_expert]))]
         }
         Op::Combine => vec![("y", combine(o, live))],
@@ -110,7 +110,7 @@ fn embed(o: &Outcome, live: usize) -> Vec<f32> {
 fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
     let (w, y) = (o.numbers("w"), o.numbers("y"));
     let cols = o.slots["w"].cols as usize;
-    let p: shaders::embed_add::Params = o.params();
+    let p: params::embed_add::Params = o.params();
     let tokens = o.rows();
     rows(o, live, |t, i| {
         let row = (p.stride * tokens[t].position + p.offset) as usize;
@@ -121,7 +121,7 @@ fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
 
 fn unit_norm(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
-    let p: shaders::unit_norm::Params = o.params();
+    let p: params::unit_norm::Params = o.params();
     let (cols, dim) = (o.slots["x"].cols as usize, p.dim as usize);
     rows(o, live, |t, i| {
         let group = &x[t * cols + i / dim * dim..][..dim];
@@ -132,7 +132,7 @@ fn unit_norm(o: &Outcome, live: usize) -> Vec<f32> {
 
 fn layer_norm(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, w) = (o.numbers("x"), o.numbers("w"));
-    let p: shaders::layer_norm::Params = o.params();
+    let p: params::layer_norm::Params = o.params();
     let dim = w.len();
     rows(o, live, |t, i| {
         let row = &x[t * dim..][..dim];
@@ -196,7 +196,7 @@ fn erf(x: f64) -> f64 {
 
 fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     let (gate, up) = (o.numbers("gate"), o.numbers("up"));
-    let p: shaders::glu::Params = o.params();
+    let p: params::glu::Params = o.params();
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
         activation(p.activation, wide(gate[t * cols + i])) * wide(up[t * cols + i])
@@ -211,23 +211,23 @@ fn each(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
 }
 
 fn activate(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::activate::Params = o.params();
+    let p: params::activate::Params = o.params();
     each(o, live, |y| activation(p.activation, y))
 }
 
 fn scale(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::scale::Params = o.params();
+    let p: params::scale::Params = o.params();
     each(o, live, |y| y * wide(p.factor))
 }
 
 fn soft_cap(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::soft_cap::Params = o.params();
+    let p: params::soft_cap::Params = o.params();
     each(o, live, |y| wide(p.cap) * (y / wide(p.cap)).tanh())
 }
 
 fn add(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, y) = (o.numbers("x"), o.numbers("y"));
-    let p: shaders::add::Params = o.params();
+    let p: params::add::Params = o.params();
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
         let at = t * cols + i;
@@ -243,7 +243,7 @@ fn mul(o: &Outcome, live: usize) -> Vec<f32> {
 
 fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
-    let p: shaders::columns::Params = o.params();
+    let p: params::columns::Params = o.params();
     let [width, offset] = [p.width, p.offset].map(|n| n as usize);
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
@@ -288,7 +288,7 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
 
 /// What is behind the parts that are there stays.
 fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::attend_part::Params = o.params();
+    let p: params::attend_part::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
     let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
     let mut y = o.numbers("y");
@@ -331,7 +331,7 @@ fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 fn attend_join(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::attend_join::Params = o.params();
+    let p: params::attend_join::Params = o.params();
     let x = o.numbers("x");
     let [head, heads, parts] = [p.head_dim, p.heads, p.parts].map(|n| n as usize);
     let size = head + 2;

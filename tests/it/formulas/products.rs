@@ -3,7 +3,7 @@
 use super::{activation, rows, wide};
 use crate::kernels::Outcome;
 use tabla::exec::case::Case;
-use tabla::op::shaders;
+use tabla::op::params;
 
 pub(super) fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
     let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
@@ -12,7 +12,7 @@ pub(super) fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
 
 pub(super) fn gemv_norm(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, n) = (o.numbers("x"), o.numbers("n"));
-    let p: shaders::gemv_norm::Params = o.params();
+    let p: params::gemv_norm::Params = o.params();
     let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
     let root = (mean + wide(p.eps)).sqrt();
     let pairs = x.iter().zip(&n);
@@ -22,7 +22,7 @@ pub(super) fn gemv_norm(o: &Outcome, live: usize) -> Vec<f32> {
 
 pub(super) fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
     let (gate, up) = (o.numbers("gate"), o.numbers("up"));
-    let p: shaders::gemv_glu::Params = o.params();
+    let p: params::gemv_glu::Params = o.params();
     let pairs = gate.iter().zip(&up);
     let x: Vec<f64> = pairs
         .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
@@ -80,7 +80,7 @@ pub(super) fn bit_mat(case: &Case, o: &Outcome, live: usize, old: f64) -> Vec<f3
 }
 
 pub(super) fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
-    let p: shaders::route::Params = o.params();
+    let p: params::route::Params = o.params();
     let (x, mut ids, mut y) = (o.numbers("x"), o.numbers("ids"), o.numbers("y"));
     let (experts, k) = (p.experts as usize, p.k as usize);
     for t in 0..live {
@@ -116,7 +116,7 @@ pub(super) fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
 }
 
 pub(super) fn group_by_expert(o: &Outcome, live: usize) -> Vec<f32> {
-    let p: shaders::group_by_expert::Params = o.params();
+    let p: params::group_by_expert::Params = o.params();
     let (ids, all) = (o.numbers("ids"), o.slots["tiles"].rows as usize);
     let mut tiles = Vec::new();
     let row = 2 + p.tile as usize;

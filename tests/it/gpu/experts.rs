@@ -193,7 +193,7 @@ pub(super) fn company(device: &Device) -> f64 {
             let (op, least) = if on.name == "gpu" {
                 let mut cmds = table(&many, &on).cmds.into_iter();
                 let kernel = cmds
-                    .find(|cmd| cmd.op == op)
+                    .find(|cmd| cmd.kernel.op == op)
                     .expect("the case has it")
                     .kernel;
                 let halved = kernel.name().contains("matrix");

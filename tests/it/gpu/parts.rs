@@ -7,7 +7,7 @@ use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::{Activation, Builder};
 use tabla::op::list::Op;
-use tabla::op::shaders::SHADERS;
+use tabla::op::table::KernelId;
 
 const ROWS: u32 = 200;
 const COLS: u32 = 512;
@@ -20,8 +20,7 @@ fn weights_in_parts_give_the_same_bits() {
     let Some(device) = super::device(1) else {
         return;
     };
-    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
-    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
+    let dtypes = KernelId::variants(Op::Embed);
     for dtype in dtypes {
         for tokens in [1, 70] {
             let weights = ["w", "experts"].map(|name| matrix(name, dtype, ROWS, COLS).weight);
@@ -71,7 +70,13 @@ fn fused_products_in_parts_give_the_same_bits() {
         let results = |profile: &Profile, parts: usize| {
             let weights = vec![w.clone(), n.clone()];
             let mut rig = Rig::with(&device, profile, shape(1), weights, emit_fused);
-            let of = |op| rig.table.cmds.iter().filter(|cmd| cmd.op == op).count();
+            let of = |op| {
+                rig.table
+                    .cmds
+                    .iter()
+                    .filter(|cmd| cmd.kernel.op == op)
+                    .count()
+            };
             let ops = [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd];
             assert_eq!(ops.map(of), [parts; 3], "{dtype}");
             let mut results = Vec::new();
@@ -144,7 +149,7 @@ fn results(
                 rig.run_op(Op::GroupByExpert);
             }
         }
-        let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].op == op);
+        let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].kernel.op == op);
         let cmds: Vec<usize> = cmds.collect();
         let (first, count) = (cmds[0], cmds.len());
         assert_eq!(

@@ -204,7 +204,12 @@ impl Rig {
     }
 
     pub(super) fn run_op(&mut self, op: Op) {
-        let at = self.table.cmds.iter().position(|c| c.op == op).unwrap();
+        let at = self
+            .table
+            .cmds
+            .iter()
+            .position(|c| c.kernel.op == op)
+            .unwrap();
         self.executor.run(0, (at..at + 1).into(), 1).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
-use tabla::op::shaders::SHADERS;
+use tabla::op::table::KernelId;
 
 /// Matrices: name, rows, and how many of 512 tokens each is tried with.
 const SHAPES: [(&str, u32, u32); 5] = [
@@ -37,8 +37,7 @@ pub(super) fn types_shortly(device: &Device) -> f64 {
 }
 
 fn types_with(device: &Device, tokens: u32) -> f64 {
-    let variants = SHADERS.iter().filter(|s| s.stem == Op::Embed.name());
-    let dtypes = variants.filter_map(|s| DType::from_name(s.variant?));
+    let dtypes = KernelId::variants(Op::Embed);
     dtypes
         .map(|d| of_type(device, d, tokens))
         .fold(0.0, f64::max)
@@ -114,7 +113,7 @@ fn product(
 ) -> f64 {
     let [rows, cols] = [m.weight.rows, m.weight.cols].map(|n| n as usize);
     let tokens = rig.table.tokens as usize;
-    let adds = matches!(rig.table.cmds[at].op, Op::GemvAdd | Op::GemmAdd);
+    let adds = matches!(rig.table.cmds[at].kernel.op, Op::GemvAdd | Op::GemmAdd);
     let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
     let x = wholes(at as u64, cols, tokens);
     rig.state(live(alive), &[]);
@@ -233,7 +232,7 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
         let sum = b.input("sum", rows);
         b.mat_add(w, gated, sum);
     });
-    let ops: Vec<Op> = rig.table.cmds.iter().map(|cmd| cmd.op).collect();
+    let ops: Vec<Op> = rig.table.cmds.iter().map(|cmd| cmd.kernel.op).collect();
     assert_eq!(ops, [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd]);
 
     let x = wholes(5, cols as usize, 1);

@@ -1,0 +1,134 @@
+//! Grammars that answers follow.
+#![expect(unsafe_code, reason = "exported symbols take pointers from C")]
+
+use super::chat::{Chat, TablaChatOptions};
+use super::guard::{TablaStatus, guard, guard_value};
+use super::handles::{self, Handled, Object, resolve};
+use super::model::TablaModel;
+use super::pointers::text_of;
+use std::ffi::c_char;
+use std::sync::Arc;
+use tabla::error::{Error, ErrorKind, Result, bail};
+use tabla::text::{CompiledGrammar, Grammar};
+
+/// Any JSON object: `tabla_grammar_new`.
+pub const TABLA_GRAMMAR_JSON_OBJECT: i32 = 0;
+/// JSON that a JSON schema accepts.
+pub const TABLA_GRAMMAR_JSON_SCHEMA: i32 = 1;
+/// A text that a regular expression matches from its start to its end.
+pub const TABLA_GRAMMAR_REGEX: i32 = 2;
+/// A text of a grammar in Lark's syntax.
+pub const TABLA_GRAMMAR_LARK: i32 = 3;
+/// A text of a grammar in GBNF, the syntax of llama.cpp.
+pub const TABLA_GRAMMAR_GBNF: i32 = 4;
+
+/// A compiled grammar. Opaque.
+pub struct TablaGrammar(Arc<CompiledGrammar>);
+
+impl TablaGrammar {
+    pub(super) fn compiled(&self) -> Arc<CompiledGrammar> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Handled for TablaGrammar {
+    const NAME: &'static str = "grammar";
+
+    fn object(this: Arc<Self>) -> Object {
+        Object::Grammar(this)
+    }
+
+    fn of(object: &Object) -> Option<&Arc<Self>> {
+        match object {
+            Object::Grammar(this) => Some(this),
+            _ => None,
+        }
+    }
+}
+
+/// Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
+/// `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
+/// Any number of answers follow it at once: `TablaGenerateOptions.grammar`. Texts over 64 KiB, schemas over
+/// 256 KiB, and what takes longer than some seconds are `TABLA_ERROR_TOO_LARGE`.
+///
+/// # Safety
+///
+/// `text` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_grammar_new(
+    model: *const TablaModel,
+    kind: i32,
+    text: *const c_char,
+) -> *mut TablaGrammar {
+    guard_value(|| {
+        // SAFETY: the caller's promise.
+        let grammar = grammar_of(kind, unsafe { text_of(text, "text") }?)?;
+        let compiled = resolve(model)?.model().compile_grammar(&grammar)?;
+        handles::insert(TablaGrammar(compiled))
+    })
+    .unwrap_or(std::ptr::null_mut())
+}
+
+/// Compiles the grammar of answers that are a call of one of `TablaChatOptions.tools`, as the model's chat
+/// template has calls written, or returns NULL and leaves the reason in `tabla_last_error`. `function` is
+/// the name of the tool, NULL for any. It is `TABLA_ERROR_UNSUPPORTED` where no grammar describes how
+/// calls are written.
+///
+/// # Safety
+///
+/// `chat` points to a struct that begins with its size and whose pointers are NULL or C strings;
+/// `function` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_grammar_new_call(
+    model: *const TablaModel,
+    chat: *const TablaChatOptions,
+    function: *const c_char,
+) -> *mut TablaGrammar {
+    guard_value(|| {
+        // SAFETY: the caller's promise.
+        let chat = unsafe { Chat::read(chat) }?;
+        // SAFETY: the caller's promise.
+        let function = unsafe { text_of(function, "function") }?;
+        let function = Some(function).filter(|name| !name.is_empty());
+        let model = resolve(model)?;
+        let model = model.model();
+        let format = chat.format(model)?;
+        let Some(grammar) = format.forced_call(function, model.tokenizer())? else {
+            bail!(
+                Unsupported,
+                "the chat template has no tools, or calls in a form that no grammar describes"
+            );
+        };
+        handles::insert(TablaGrammar(model.compile_grammar(&grammar)?))
+    })
+    .unwrap_or(std::ptr::null_mut())
+}
+
+fn grammar_of(kind: i32, text: &str) -> Result<Grammar> {
+    if text.is_empty() && kind != TABLA_GRAMMAR_JSON_OBJECT {
+        bail!(Argument, "the grammar has no text");
+    }
+    let text = text.to_string();
+    Ok(match kind {
+        TABLA_GRAMMAR_JSON_OBJECT => Grammar::JsonObject,
+        TABLA_GRAMMAR_JSON_SCHEMA => Grammar::JsonSchema(schema_of(&text)?),
+        TABLA_GRAMMAR_REGEX => Grammar::Regex(text),
+        TABLA_GRAMMAR_LARK => Grammar::Lark(text),
+        TABLA_GRAMMAR_GBNF => Grammar::Gbnf(text),
+        other => bail!(
+            Argument,
+            "kind {other} is none of 0 (any JSON object), 1 (JSON schema), 2 (regex), 3 (Lark), 4 (GBNF)"
+        ),
+    })
+}
+
+fn schema_of(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text)
+        .map_err(|e| Error::new(ErrorKind::Grammar, "the schema is no JSON").caused_by(e))
+}
+
+/// Frees a grammar. Answers that follow it go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_grammar_free(grammar: *mut TablaGrammar) -> TablaStatus {
+    guard(|| handles::remove(grammar))
+}

@@ -1,0 +1,203 @@
+//! The guard: what stands between a C caller and the library.
+#![expect(unsafe_code, reason = "exported symbols and a libc call")]
+
+use super::log::is_calling;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tabla::error::{Error, ErrorKind, Result, bail};
+
+/// What a call returns: 0, or one of the `TablaError` codes.
+pub type TablaStatus = i32;
+
+/// The call did what it says.
+pub const TABLA_OK: i32 = 0;
+
+/// The last error of a thread.
+#[derive(Default)]
+struct Last {
+    code: TablaStatus,
+    text: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::default();
+    /// Whether a guard of this thread will catch a panic, which then prints nothing.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Set in a child of a process that had loaded a model: its threads and devices are not there.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs a call. An error becomes its code, a panic becomes `TABLA_ERROR_PANIC`; both leave their
+/// text for `tabla_last_error`.
+pub(super) fn guard(call: impl FnOnce() -> Result<()>) -> TablaStatus {
+    match run(call) {
+        Ok(()) => TABLA_OK,
+        Err(code) => code,
+    }
+}
+
+/// As [`guard`], for calls that return something else than a status: `None` on failure.
+pub(super) fn guard_value<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
+    run(call).ok()
+}
+
+fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
+    let outer = GUARDED.replace(true);
+    let out = catch_unwind(AssertUnwindSafe(|| {
+        if FORKED.load(Ordering::Relaxed) {
+            bail!(
+                Forked,
+                "this process is a fork of one that loaded a model; only a process started anew can load one"
+            );
+        }
+        if is_calling() {
+            bail!(Reentrant, "a log callback calls the library");
+        }
+        call()
+    }));
+    GUARDED.set(outer);
+    let error = match out {
+        Ok(Ok(value)) => {
+            with_last(|last| last.code = TABLA_OK);
+            return Ok(value);
+        }
+        Ok(Err(error)) => error,
+        Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
+    };
+    let code = error.kind() as TablaStatus;
+    keep(&error);
+    Err(code)
+}
+
+/// The last error of this thread; `None` once the thread ends and it is gone: destructors of
+/// thread-local objects may still free a model.
+fn with_last<T>(with: impl FnOnce(&mut Last) -> T) -> Option<T> {
+    LAST.try_with(|last| with(&mut last.borrow_mut())).ok()
+}
+
+/// Keeps an error for `tabla_last_error`: its message and the chain of its causes.
+fn keep(error: &Error) {
+    let mut text = error.message().to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        // Some messages have their cause in them.
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = inner.source();
+    }
+    text.retain(|c| c != '\0');
+    let text = CString::new(text).unwrap_or_default();
+    with_last(|last| {
+        *last = Last {
+            code: error.kind() as TablaStatus,
+            text,
+        }
+    });
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the library panicked: {}", text.unwrap_or_default())
+}
+
+/// Once a process: keeps guarded panics from printing, and marks children of a fork.
+pub(super) fn prepare_process() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let outer = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            // A worker's panic is caught by its pool, and comes out of the call as an error.
+            let thread = std::thread::current();
+            let worker = thread.name().is_some_and(|name| name.starts_with("tabla-"));
+            if !GUARDED.get() && !worker {
+                outer(info);
+            }
+        }));
+        #[cfg(unix)]
+        {
+            extern "C" fn in_child() {
+                FORKED.store(true, Ordering::Relaxed);
+            }
+            // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+    });
+}
+
+/// The text of the last error of this thread, valid until its next call that returns a handle or a status.
+/// Empty if there was none; behind a call that did what it says it is that of an earlier one.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_last_error() -> *const c_char {
+    with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The code of the last call of this thread that returns a handle or a status; 0 after success.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_last_error_code() -> TablaStatus {
+    with_last(|last| last.code).unwrap_or(TABLA_OK)
+}
+
+/// What a status is called: `TABLA_ERROR_BUSY`. One that this library does not know is `unknown`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_status_name(status: TablaStatus) -> *const c_char {
+    let known = NAMES.iter().find(|(code, _)| *code == status);
+    known.map_or(c"unknown", |(_, name)| name).as_ptr()
+}
+
+/// Every status and its name.
+const NAMES: [(TablaStatus, &CStr); 20] = [
+    (TABLA_OK, c"TABLA_OK"),
+    (ErrorKind::Argument as i32, c"TABLA_ERROR_ARGUMENT"),
+    (ErrorKind::Io as i32, c"TABLA_ERROR_IO"),
+    (ErrorKind::Format as i32, c"TABLA_ERROR_FORMAT"),
+    (ErrorKind::Unsupported as i32, c"TABLA_ERROR_UNSUPPORTED"),
+    (ErrorKind::TooLarge as i32, c"TABLA_ERROR_TOO_LARGE"),
+    (ErrorKind::Tokenizer as i32, c"TABLA_ERROR_TOKENIZER"),
+    (ErrorKind::Grammar as i32, c"TABLA_ERROR_GRAMMAR"),
+    (ErrorKind::Memory as i32, c"TABLA_ERROR_MEMORY"),
+    (ErrorKind::Device as i32, c"TABLA_ERROR_DEVICE"),
+    (ErrorKind::DeviceLost as i32, c"TABLA_ERROR_DEVICE_LOST"),
+    (ErrorKind::Cancelled as i32, c"TABLA_ERROR_CANCELLED"),
+    (ErrorKind::State as i32, c"TABLA_ERROR_STATE"),
+    (ErrorKind::Internal as i32, c"TABLA_ERROR_INTERNAL"),
+    (ErrorKind::Panic as i32, c"TABLA_ERROR_PANIC"),
+    (ErrorKind::Handle as i32, c"TABLA_ERROR_HANDLE"),
+    (ErrorKind::Busy as i32, c"TABLA_ERROR_BUSY"),
+    (ErrorKind::Reentrant as i32, c"TABLA_ERROR_REENTRANT"),
+    (ErrorKind::Poisoned as i32, c"TABLA_ERROR_POISONED"),
+    (ErrorKind::Forked as i32, c"TABLA_ERROR_FORKED"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: the pointer is of a C string that this thread keeps until its next call.
+        let text = unsafe { CStr::from_ptr(tabla_last_error()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn errors_and_panics_become_codes_with_text() {
+        prepare_process();
+        assert_eq!(
+            guard(|| Err(Error::new(ErrorKind::Io, "no\0 file"))),
+            ErrorKind::Io as i32
+        );
+        assert_eq!(last(), "no file");
+        assert_eq!(guard(|| panic!("at {}", "once")), ErrorKind::Panic as i32);
+        assert_eq!(last(), "the library panicked: at once");
+        assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
+        assert_eq!(guard(|| Ok(())), TABLA_OK);
+        assert_eq!(tabla_last_error_code(), TABLA_OK);
+    }
+}

@@ -1,0 +1,308 @@
+//! Lookups, norms, and what is done to each number.
+
+use super::{Builder, W, X};
+use crate::op::list::Op;
+use crate::op::params;
+use bytemuck::Pod;
+
+/// The function between the two matrices of a feed-forward layer, by its number in the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Activation {
+    /// `x sigmoid(x)`.
+    Silu = 0,
+    /// `x (1 + erf(x / sqrt(2))) / 2`.
+    Gelu = 1,
+    /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, which comes near GELU.
+    GeluTanh = 2,
+    /// `max(x, 0)^2`.
+    Relu2 = 3,
+    /// `max(x, 0)`.
+    Relu = 4,
+}
+
+impl Activation {
+    /// Every activation, in the order of their numbers.
+    pub const ALL: &'static [Self] = &[
+        Self::Silu,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::Relu2,
+        Self::Relu,
+    ];
+}
+
+impl Builder<'_> {
+    /// `y[t, :] = W[token[t], :]`, `[tokens, dim]`.
+    pub fn embed(&mut self, w: W) -> X {
+        let tokens = self.shape.tokens;
+        let y = self.scratch("h", tokens, w.cols);
+        let params = params::embed::Params {
+            tokens,
+            rows: w.rows,
+            cols: w.cols,
+            first: 0,
+        };
+        let slots = [w.slot, y.slot, self.state];
+        self.emit(
+            (Op::Embed, Some(w.dtype)),
+            &slots,
+            &params,
+            [w.cols, tokens],
+        );
+        y
+    }
+
+    /// `y[t, :] += W[stride * position[t] + offset, :]`: learned positions have a stride of 1, what
+    /// is the same for all tokens one of 0. A row that `W` lacks adds nothing.
+    pub fn embed_add(&mut self, w: W, y: X, stride: u32, offset: u32) {
+        let params = params::embed_add::Params {
+            tokens: y.tokens,
+            rows: w.rows,
+            cols: w.cols,
+            stride,
+            offset,
+            first: 0,
+        };
+        let slots = [w.slot, y.slot, self.state];
+        let work = [w.cols, y.tokens];
+        self.emit((Op::EmbedAdd, Some(w.dtype)), &slots, &params, work);
+    }
+
+    /// Each row of `x` over its root mean square, times `w`. Where `w` is shorter than a row,
+    /// the row is `cols / dim` groups (heads) that are normed apart.
+    pub fn rms_norm(&mut self, x: X, w: W, eps: f32) -> X {
+        let y = self.scratch("n", x.tokens, x.cols);
+        let groups = x.cols / w.cols.max(1);
+        let params = params::rms_norm::Params {
+            tokens: x.tokens,
+            groups,
+            dim: w.cols,
+            eps,
+        };
+        let slots = [x.slot, w.slot, y.slot, self.state];
+        self.emit((Op::RmsNorm, None), &slots, &params, [groups, x.tokens]);
+        y
+    }
+
+    /// Each group of `dim` numbers of `x` over its root mean square.
+    pub fn unit_norm(&mut self, x: X, dim: u32, eps: f32) -> X {
+        let y = self.scratch("n", x.tokens, x.cols);
+        let groups = x.cols / dim.max(1);
+        let params = params::unit_norm::Params {
+            tokens: x.tokens,
+            groups,
+            dim,
+            eps,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::UnitNorm, None), &slots, &params, [groups, x.tokens]);
+        y
+    }
+
+    /// Each row of `x` less its mean, over its standard deviation, times `w`.
+    pub fn layer_norm(&mut self, x: X, w: W, eps: f32) -> X {
+        let y = self.scratch("n", x.tokens, x.cols);
+        let params = params::layer_norm::Params {
+            tokens: x.tokens,
+            dim: x.cols,
+            eps,
+        };
+        let slots = [x.slot, w.slot, y.slot, self.state];
+        self.emit((Op::LayerNorm, None), &slots, &params, [1, x.tokens]);
+        y
+    }
+
+    /// `y += b` for every token.
+    pub fn add_bias(&mut self, b: W, y: X) {
+        let params = params::add_bias::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+        };
+        let slots = [b.slot, y.slot, self.state];
+        self.emit((Op::AddBias, None), &slots, &params, [y.cols, y.tokens]);
+    }
+
+    /// `act(gate) * up`, `[tokens, ffn]`.
+    pub fn glu(&mut self, act: Activation, gate: X, up: X) -> X {
+        self.alike(gate, up);
+        let y = self.scratch("f", gate.tokens, gate.cols);
+        let params = params::glu::Params {
+            tokens: gate.tokens,
+            dim: gate.cols,
+            activation: act as u32,
+        };
+        let slots = [gate.slot, up.slot, y.slot, self.state];
+        self.emit((Op::Glu, None), &slots, &params, [gate.cols, gate.tokens]);
+        y
+    }
+
+    /// `y = act(y)`.
+    pub fn activate(&mut self, act: Activation, y: X) {
+        let params = params::activate::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            activation: act as u32,
+        };
+        self.emit_in_place(Op::Activate, y, &params);
+    }
+
+    /// `y += scale * x`.
+    pub fn add(&mut self, x: X, y: X, scale: f32) {
+        self.alike(x, y);
+        let params = params::add::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            scale,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::Add, None), &slots, &params, [y.cols, y.tokens]);
+    }
+
+    /// `y *= factor`.
+    pub fn scale(&mut self, y: X, factor: f32) {
+        let params = params::scale::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            factor,
+        };
+        self.emit_in_place(Op::Scale, y, &params);
+    }
+
+    /// `y *= w` for every token; a shorter `w` goes on from its beginning.
+    pub fn mul(&mut self, w: W, y: X) {
+        if !y.cols.is_multiple_of(w.cols) {
+            self.fail(format!(
+                "a vector of {} numbers does not divide rows of {}",
+                w.cols, y.cols
+            ));
+        }
+        let params = params::mul::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            len: w.cols,
+        };
+        let slots = [w.slot, y.slot, self.state];
+        self.emit((Op::Mul, None), &slots, &params, [y.cols, y.tokens]);
+    }
+
+    /// `y = cap * tanh(y / cap)`: small numbers stay, none comes beyond `cap`.
+    pub fn soft_cap(&mut self, y: X, cap: f32) {
+        let params = params::soft_cap::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            cap,
+        };
+        self.emit_in_place(Op::SoftCap, y, &params);
+    }
+
+    /// Columns `offset..offset + dim` of `x`, `[tokens, dim]`.
+    pub fn columns(&mut self, x: X, offset: u32, dim: u32) -> X {
+        if u64::from(offset) + u64::from(dim) > u64::from(x.cols) {
+            self.fail(format!(
+                "{dim} columns from {offset} on are more than rows of {} have",
+                x.cols
+            ));
+        }
+        let y = self.scratch("c", x.tokens, dim);
+        let params = params::columns::Params {
+            tokens: x.tokens,
+            width: x.cols,
+            offset,
+            dim,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::Columns, None), &slots, &params, [dim, x.tokens]);
+        y
+    }
+
+    /// An operation on each number of `y` alone.
+    fn emit_in_place<P: Pod>(&mut self, op: Op, y: X, params: &P) {
+        let slots = [y.slot, self.state];
+        self.emit((op, None), &slots, params, [y.cols, y.tokens]);
+    }
+
+    /// Two activations that meet number by number must have one shape.
+    fn alike(&mut self, a: X, b: X) {
+        if [a.tokens, a.cols] != [b.tokens, b.cols] {
+            self.fail(format!(
+                "activations of [{}, {}] meet some of [{}, {}]",
+                a.tokens, a.cols, b.tokens, b.cols
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+
+    struct One;
+    impl Weights for One {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::F32,
+                rows: 1,
+                cols: 5,
+                scale: None,
+            })
+        }
+    }
+
+    fn refused(emit: impl Fn(&mut Builder<'_>), words: &str) {
+        let shape = Shape {
+            name: "test",
+            tokens: 2,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            pages: Pages::new(1, 8, &[], 2),
+            cache: DType::F32,
+            part: 0,
+        };
+        let mut b = Builder::new(&One, shape);
+        emit(&mut b);
+        let error = b.finish().expect_err(words);
+        assert!(error.message().contains(words), "{error}");
+    }
+
+    #[test]
+    fn activations_stand_at_their_numbers() {
+        for (number, act) in (0u32..).zip(Activation::ALL) {
+            assert_eq!(*act as u32, number);
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_meet_are_refused() {
+        let words = "[2, 3] meet some of [2, 4]";
+        refused(
+            |b| {
+                let (x, y) = (b.input("x", 3), b.input("y", 4));
+                b.add(x, y, 1.0);
+            },
+            words,
+        );
+        refused(
+            |b| {
+                let (x, y) = (b.input("x", 3), b.input("y", 4));
+                b.glu(Activation::Silu, x, y);
+            },
+            words,
+        );
+        let mul = |b: &mut Builder<'_>| {
+            let (w, y) = (b.vector("w", 5), b.input("y", 12));
+            b.mul(w, y);
+        };
+        refused(mul, "5 numbers does not divide rows of 12");
+        let columns = |b: &mut Builder<'_>| {
+            let x = b.input("x", 12);
+            b.columns(x, u32::MAX, 10);
+        };
+        refused(columns, "more than rows of 12 have");
+    }
+}

@@ -1,0 +1,52 @@
+//! Products of a matrix and activations.
+
+use super::{Builder, W, X};
+use crate::op::list::Op;
+use crate::op::params;
+use crate::op::table::Slot;
+
+impl Builder<'_> {
+    /// `W x` for every token, `[tokens, rows]`.
+    pub fn mat(&mut self, name: &str, w: W, x: X) -> X {
+        let y = self.scratch(name, x.tokens, w.rows);
+        self.mat_into(w, x, y.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
+        y
+    }
+
+    /// `y += W x` for every token.
+    pub fn mat_add(&mut self, w: W, x: X, y: X) {
+        self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd, Op::BitMatAdd]);
+    }
+
+    /// A mat-vec for one token, a mat-mat for more; ternary digits have one product for both.
+    pub(super) fn mat_into(&mut self, w: W, x: X, y: Slot, [one, many, digits]: [Op; 3]) {
+        if w.cols != x.cols {
+            self.fail(format!(
+                "a matrix of {} columns meets rows of {}",
+                w.cols, x.cols
+            ));
+        }
+        if let Some(scale) = w.scale {
+            return self.bit_mat((digits, scale), w, x, y);
+        }
+        let slots = [w.slot, x.slot, y, self.state];
+        let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);
+        if tokens == 1 {
+            let params = params::gemv::Params {
+                rows,
+                cols,
+                first: 0,
+            };
+            self.emit((one, Some(w.dtype)), &slots, &params, [rows, 1]);
+        } else {
+            let params = params::gemm::Params {
+                tokens,
+                rows,
+                cols,
+                first: 0,
+                width: rows,
+            };
+            self.emit((many, Some(w.dtype)), &slots, &params, [rows, tokens]);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Products of ternary digits and activations in int8, as `BitNet` was trained with.
+
+use super::{Builder, W, X};
+use crate::dtype::DType;
+use crate::op::list::Op;
+use crate::op::params;
+use crate::op::table::Slot;
+
+/// Bytes that a row of int8 activations is a multiple of: the widest vector.
+const ROW_ALIGN: u32 = 64;
+
+/// The rows that were quantised last; the products that read them one after another share them.
+#[derive(Clone, Copy)]
+pub(super) struct Quantised {
+    /// What was quantised.
+    pub(super) x: Slot,
+    q: Slot,
+    d: Slot,
+}
+
+impl Builder<'_> {
+    /// `y = W x`, stored or added, with the digits of `w` times `scale`, and `x` in int8.
+    pub(super) fn bit_mat(&mut self, (op, scale): (Op, f32), w: W, x: X, y: Slot) {
+        let Quantised { q, d, .. } = self.bit_quantize(x);
+        let params = params::bit_mat::Params {
+            tokens: x.tokens,
+            rows: w.rows,
+            cols: w.cols,
+            scale,
+        };
+        let slots = [w.slot, q, d, y, self.state];
+        let work = [w.rows, x.tokens];
+        self.emit((op, Some(w.dtype)), &slots, &params, work);
+    }
+
+    /// The rows of `x` in int8, a scale each.
+    fn bit_quantize(&mut self, x: X) -> Quantised {
+        if let Some(made) = self.quantised.filter(|made| made.x == x.slot) {
+            return made;
+        }
+        let padded = x.cols.next_multiple_of(ROW_ALIGN);
+        let made = Quantised {
+            x: x.slot,
+            q: self.scratch_of(DType::I8, "q8", [x.tokens, padded]),
+            d: self.scratch("d8", x.tokens, 1).slot,
+        };
+        let params = params::bit_quantize::Params {
+            tokens: x.tokens,
+            cols: x.cols,
+        };
+        let slots = [made.x, made.q, made.d, self.state];
+        self.emit((Op::BitQuantize, None), &slots, &params, [1, x.tokens]);
+        self.quantised = Some(made);
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+
+    struct Digits;
+    impl Weights for Digits {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::I2S,
+                rows: 96,
+                cols: 96,
+                scale: Some(0.5),
+            })
+        }
+    }
+
+    #[test]
+    fn rows_are_quantised_once_and_anew_when_they_change() {
+        let shape = Shape {
+            name: "ternary",
+            tokens: 1,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            pages: Pages::new(1, 8, &[], 1),
+            cache: DType::F32,
+            part: 0,
+        };
+        let mut b = Builder::new(&Digits, shape);
+        let w = b.weight("w", 96, 96);
+        let x = b.input("x", 96);
+        let q = b.mat("q", w, x);
+        b.mat("k", w, x);
+        b.mat_add(w, q, x);
+        b.mat("v", w, x);
+        let draft = b.finish().expect("the weights fit");
+        let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
+        let (quantise, product) = (Op::BitQuantize, Op::BitMat);
+        let wanted: [&[Op]; 3] = [
+            &[quantise, product, product],
+            &[quantise, Op::BitMatAdd],
+            &[quantise, product],
+        ];
+        assert_eq!(ops, wanted.concat());
+    }
+}

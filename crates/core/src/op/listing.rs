@@ -1,0 +1,277 @@
+//! The listing: a table as text, the main window into the system, and what each command costs.
+
+use super::list::{Access, Op};
+use super::params::{attend_part, attention};
+use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
+use serde_json::{Value as Json, json};
+use std::fmt;
+
+/// What one replay of a command moves and computes, with all its tokens live and the context full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes read and written, each operand once.
+    pub bytes: u64,
+    /// Floating-point operations; a multiply-add counts as two.
+    pub flops: u64,
+}
+
+/// Operations that multiply each row of W by each row of their second operand.
+const PRODUCTS: [Op; 9] = [
+    Op::Gemv,
+    Op::GemvAdd,
+    Op::GemvNorm,
+    Op::GemvGlu,
+    Op::GemvGluAdd,
+    Op::Gemm,
+    Op::GemmAdd,
+    Op::BitMat,
+    Op::BitMatAdd,
+];
+
+impl Table {
+    /// The cost of a command.
+    pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
+        let size = |slot: Slot| self.slot(slot).bytes();
+        let state = |slot: &Slot| self.slot(*slot).place == Place::State;
+        let counted = cmd.slots().iter().filter(|s| !state(s));
+        let all: u64 = counted.map(|&s| size(s)).sum();
+        let elements = |slot: usize| {
+            let info = self.slot(cmd.slots[slot]);
+            u64::from(info.rows) * u64::from(info.cols)
+        };
+        let row = |slot: usize| {
+            let info = self.slot(cmd.slots[slot]);
+            info.bytes() / u64::from(info.rows.max(1))
+        };
+        let tokens = u64::from(self.tokens);
+        match cmd.kernel.op {
+            // A row per token, not the whole matrix.
+            Op::Embed | Op::EmbedAdd => Cost {
+                bytes: tokens * row(0) + size(cmd.slots[1]),
+                flops: if cmd.kernel.op == Op::Embed {
+                    0
+                } else {
+                    elements(1)
+                },
+            },
+            Op::Combine => Cost {
+                bytes: all,
+                flops: 2 * elements(0),
+            },
+            op if PRODUCTS.contains(&op) => {
+                let x = self.slot(cmd.slots[1]);
+                Cost {
+                    bytes: all,
+                    flops: 2 * elements(0) * u64::from(x.rows),
+                }
+            }
+            // One vector for all tokens.
+            Op::AddBias | Op::Mul => Cost {
+                bytes: all,
+                flops: elements(1),
+            },
+            // The experts that a token takes, each once at most.
+            Op::Experts | Op::GroupedGemm => {
+                let w = self.slot(cmd.slots[0]);
+                let rows = elements(3).min(u64::from(w.rows));
+                Cost {
+                    bytes: all - w.bytes() + rows * row(0),
+                    flops: 2 * elements(3) * u64::from(w.cols),
+                }
+            }
+            // A row of the cache per token is written, the rest untouched.
+            Op::RopeKv => {
+                let activations: u64 = [0, 1, 2, 4].map(|i| size(cmd.slots[i])).iter().sum();
+                Cost {
+                    bytes: activations + 2 * tokens * row(5),
+                    flops: 6 * elements(4),
+                }
+            }
+            Op::Rope => Cost {
+                bytes: all,
+                flops: 3 * elements(1),
+            },
+            Op::Attention | Op::AttendPart => self.attention_cost(cmd),
+            // Every query element meets every position twice: once as a score, once as a sum.
+            Op::SelfAttention => {
+                let positions = u64::from(self.slot(cmd.slots[1]).rows);
+                Cost {
+                    bytes: all,
+                    flops: 4 * elements(0) * positions,
+                }
+            }
+            _ => Cost {
+                bytes: all,
+                flops: elements(0),
+            },
+        }
+    }
+
+    /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
+    fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
+        let [q, keys, pages, y] = [0, 1, 3, 4].map(|i| self.slot(cmd.slots[i]));
+        let positions = u64::from(self.window(cmd));
+        let row = keys.bytes() / u64::from(keys.rows.max(1));
+        let looked_at = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
+        Cost {
+            bytes: q.bytes() + y.bytes() + looked_at,
+            flops: 4 * u64::from(q.rows) * u64::from(q.cols) * positions,
+        }
+    }
+
+    /// The positions that a query of an attention command sees at most.
+    pub fn window(&self, cmd: &DispatchCmd) -> u32 {
+        let params = self.params(cmd);
+        match cmd.kernel.op {
+            Op::AttendPart => bytemuck::pod_read_unaligned::<attend_part::Params>(params).window,
+            _ => bytemuck::pod_read_unaligned::<attention::Params>(params).window,
+        }
+    }
+
+    /// The cost of the whole table.
+    pub fn total(&self) -> Cost {
+        self.cmds
+            .iter()
+            .map(|cmd| self.cost(cmd))
+            .fold(Cost::default(), |a, b| Cost {
+                bytes: a.bytes + b.bytes,
+                flops: a.flops + b.flops,
+            })
+    }
+
+    /// A command's line of the listing.
+    pub fn line(&self, at: usize) -> String {
+        let cmd = &self.cmds[at];
+        let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
+        let weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
+        let shapes: Vec<String> = weights
+            .map(|info| format!("{}x{}", info.rows, info.cols))
+            .collect();
+        let Cost { bytes, flops } = self.cost(cmd);
+        let line = format!(
+            "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
+            cmd.kernel.name(),
+            self.written(cmd),
+            self.read(cmd),
+            shapes.join(" "),
+        );
+        line.trim_end().to_string()
+    }
+
+    /// Every command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `label`, `slots` (`operand`,
+    /// `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in hexadecimal, `grid`, `bytes` and
+    /// `flops`.
+    pub fn commands_json(&self) -> impl Iterator<Item = Json> {
+        let object = |(at, cmd)| self.command_json(at, cmd);
+        self.cmds.iter().enumerate().map(object)
+    }
+
+    fn command_json(&self, at: usize, cmd: &DispatchCmd) -> Json {
+        let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
+        let slots = operands.map(|(operand, slot)| {
+            let info = self.slot(*slot);
+            json!({
+                "operand": operand.name,
+                "access": format!("{:?}", operand.access).to_lowercase(),
+                "name": info.name,
+                "dtype": info.dtype.name(),
+                "shape": [info.rows, info.cols],
+                "place": place(info.place),
+                "bytes": info.bytes(),
+            })
+        });
+        let Cost { bytes, flops } = self.cost(cmd);
+        let params = self.params(cmd).iter();
+        json!({
+            "table": self.name,
+            "index": at,
+            "tail": self.tail_of(at).map(Tail::name),
+            "op": cmd.kernel.op.name(),
+            "kernel": cmd.kernel.name(),
+            "label": self.labels.get(cmd.label as usize),
+            "slots": slots.collect::<Vec<_>>(),
+            "params": params.map(|byte| format!("{byte:02x}")).collect::<String>(),
+            "grid": cmd.grid,
+            "bytes": bytes,
+            "flops": flops,
+        })
+    }
+
+    /// What a command reads and nothing else, by name. The step state goes without saying.
+    fn read(&self, cmd: &DispatchCmd) -> String {
+        let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
+        let read = operands.filter(|(o, _)| o.access == Access::Read);
+        let names = read.map(|(_, slot)| self.slot(*slot));
+        let names = names.filter(|info| info.place != Place::State).map(name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a command writes, by name; `+` marks what it updates in place.
+    fn written(&self, cmd: &DispatchCmd) -> String {
+        let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
+        let written = operands.filter(|(o, _)| o.access != Access::Read);
+        let names = written.map(|(o, slot)| match o.access {
+            Access::Update => format!("{}+", name(self.slot(*slot))),
+            _ => name(self.slot(*slot)),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `scratch 2`: where the bytes of a slot live.
+fn place(place: Place) -> String {
+    match place {
+        Place::Weight(n, 0) => format!("weight {n}"),
+        Place::Weight(n, first) => format!("weight {n} from row {first}"),
+        Place::Constant(n) => format!("constant {n}"),
+        Place::Keys(n) => format!("keys {n}"),
+        Place::Values(n) => format!("values {n}"),
+        Place::Scratch(n) => format!("scratch {n}"),
+        Place::Pages => "pages".to_string(),
+        Place::State => "state".to_string(),
+        Place::History => "history".to_string(),
+        Place::Samplers => "samplers".to_string(),
+        Place::Biases => "biases".to_string(),
+        Place::Masks => "masks".to_string(),
+        Place::Breakers => "breakers".to_string(),
+        Place::LogProbs => "log_probs".to_string(),
+        Place::Logits => "logits".to_string(),
+        Place::Scores => "scores".to_string(),
+        Place::Hidden => "hidden".to_string(),
+    }
+}
+
+/// The name of a slot; one of the arena with its place.
+fn name(info: &SlotInfo) -> String {
+    match info.place {
+        Place::Scratch(n) => format!("{}@{n}", info.name),
+        _ => info.name.clone(),
+    }
+}
+
+/// One line per command: number, kernel, what it writes, what it reads, sizes and cost.
+///
+/// `n@2` is the scratch slot `n` in place 2 of the arena; `h@0+` is updated in place.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "; table {}, {} token{}, {} commands, arena {} bytes",
+            self.name,
+            self.tokens,
+            if self.tokens == 1 { "" } else { "s" },
+            self.cmds.len(),
+            self.arena_bytes()
+        )?;
+        for at in 0..self.cmds.len() {
+            for (tail, range) in Tail::ALL.iter().zip(&self.tails) {
+                if range.start == at && !range.is_empty() {
+                    writeln!(f, "; {}", tail.name())?;
+                }
+            }
+            writeln!(f, "{}", self.line(at))?;
+        }
+        let Cost { bytes, flops } = self.total();
+        writeln!(f, "; total {bytes} B, {flops} flop")
+    }
+}

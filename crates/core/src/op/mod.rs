@@ -1,0 +1,13 @@
+//! The table: the list of operations, the commands made of them, and their listing.
+
+pub mod builder;
+pub mod kernel;
+pub mod list;
+pub mod listing;
+pub mod pages;
+#[expect(missing_docs, reason = "fields are named as in the shaders, which describe them")]
+#[rustfmt::skip]
+pub mod params;
+pub mod sampler;
+pub mod table;
+pub mod verify;

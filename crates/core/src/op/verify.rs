@@ -1,0 +1,203 @@
+//! The checks that every table passes before it is linked.
+
+use super::list::Access;
+use super::params;
+use super::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
+use crate::device::Profile;
+use crate::error::{Context, Result, bail};
+use std::collections::HashSet;
+
+/// Checks a table: what is read was written, no command reads a place that it writes, and the
+/// limits of the device hold.
+///
+/// # Errors
+///
+/// `Internal` where planning is wrong, `TooLarge` where the device is too small. The message
+/// names the table, the command and the slot.
+pub fn check(table: &Table, profile: &Profile) -> Result<()> {
+    let mut written: HashSet<Place> = HashSet::new();
+    for (at, cmd) in table.cmds.iter().enumerate() {
+        check_command(table, cmd, profile, &mut written).context(format!(
+            "table {}: command {at} {}",
+            table.name,
+            cmd.kernel.name()
+        ))?;
+    }
+    let mut end = table.body().end;
+    for tail in &table.tails {
+        if tail.start != end || tail.end < tail.start {
+            bail!(Internal, "table {}: a tail is {tail:?}", table.name);
+        }
+        end = tail.end;
+    }
+    if end != table.cmds.len() {
+        bail!(Internal, "table {}: its tails end at {end}", table.name);
+    }
+    Ok(())
+}
+
+fn check_command(
+    table: &Table,
+    cmd: &DispatchCmd,
+    profile: &Profile,
+    written: &mut HashSet<Place>,
+) -> Result<()> {
+    let operands = cmd.kernel.op.operands();
+    if operands.len() != cmd.slots().len() || operands.len() > SLOTS_MAX {
+        bail!(
+            Internal,
+            "{} operands, the list has {}",
+            cmd.slots().len(),
+            operands.len()
+        );
+    }
+    let wanted = params::bytes(cmd.kernel.op);
+    if cmd.params_bytes as usize != wanted || wanted > PARAMS_BYTES_MAX {
+        bail!(Internal, "{} bytes of parameters", cmd.params_bytes);
+    }
+    if operands.len() > profile.bindings_max as usize {
+        bail!(
+            TooLarge,
+            "{} bindings, the device has {}",
+            operands.len(),
+            profile.bindings_max
+        );
+    }
+    if cmd.grid.iter().any(|&n| n == 0 || n > profile.grid_max) {
+        bail!(
+            TooLarge,
+            "grid {:?}, the device has {} a side",
+            cmd.grid,
+            profile.grid_max
+        );
+    }
+    for (operand, slot) in operands.iter().zip(cmd.slots()) {
+        let info = table.slot(*slot);
+        if info.bytes() > profile.binding_bytes_max {
+            bail!(
+                TooLarge,
+                "{} is {} bytes, the device binds {} at most",
+                info.name,
+                info.bytes(),
+                profile.binding_bytes_max
+            );
+        }
+        let scratch = matches!(info.place, Place::Scratch(_));
+        if scratch && operand.access != Access::Write && !written.contains(&info.place) {
+            bail!(Internal, "{} is read before it is written", info.name);
+        }
+        let twice = operands.iter().zip(cmd.slots()).filter(|(other, s)| {
+            table.slot(**s).place == info.place
+                && (other.access != Access::Read || operand.access != Access::Read)
+        });
+        if twice.count() > 1 {
+            bail!(Internal, "{} is bound twice and written", info.name);
+        }
+        if matches!(info.place, Place::Weight(..) | Place::Constant(_))
+            && operand.access != Access::Read
+        {
+            bail!(Internal, "{} is a tensor and written", info.name);
+        }
+    }
+    for (operand, slot) in operands.iter().zip(cmd.slots()) {
+        if operand.access != Access::Read {
+            written.insert(table.slot(*slot).place);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::error::ErrorKind;
+    use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+    use crate::op::sampler::SamplerKind;
+    use crate::op::table::Slot;
+
+    struct Square;
+    impl Weights for Square {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::F32,
+                rows: 8,
+                cols: 8,
+                scale: None,
+            })
+        }
+    }
+
+    fn table() -> Table {
+        let shape = Shape {
+            name: "test",
+            tokens: 1,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            pages: Pages::new(1, 8, &[], 1),
+            cache: DType::F32,
+            part: 0,
+        };
+        let mut b = Builder::new(&Square, shape);
+        let w = b.weight("w", 8, 8);
+        let h = b.embed(w);
+        let y = b.mat("y", w, h);
+        b.mat_add(w, y, h);
+        b.logits(w, h, LogitMap::default());
+        b.pick_sampled(8, SamplerKind::DEFAULT);
+        crate::plan::compile(b.finish().expect("fits"), &Profile::plain()).expect("compiles")
+    }
+
+    #[test]
+    fn a_sound_table_passes() {
+        check(&table(), &Profile::plain()).expect("sound");
+    }
+
+    fn refused(change: impl FnOnce(&mut Table, &mut Profile), kind: ErrorKind, words: &str) {
+        let (mut table, mut profile) = (table(), Profile::plain());
+        change(&mut table, &mut profile);
+        let error = check(&table, &profile).expect_err(words);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains(words), "{error}");
+    }
+
+    #[test]
+    fn bad_tables_are_refused() {
+        refused(
+            |t, _| t.cmds.rotate_left(1),
+            ErrorKind::Internal,
+            "read before it is written",
+        );
+        refused(
+            |t, _| t.cmds[1].slots[2] = t.cmds[1].slots[1],
+            ErrorKind::Internal,
+            "bound twice",
+        );
+        refused(
+            |t, _| t.cmds[1].slots[2] = Slot(1),
+            ErrorKind::Internal,
+            "bound twice",
+        );
+        refused(
+            |t, _| t.cmds[1].params_bytes = 4,
+            ErrorKind::Internal,
+            "parameters",
+        );
+        refused(
+            |t, _| t.cmds[0].n_slots = 2,
+            ErrorKind::Internal,
+            "operands",
+        );
+        refused(|t, _| t.tails[0].end = 99, ErrorKind::Internal, "tail");
+        refused(|_, p| p.grid_max = 0, ErrorKind::TooLarge, "grid");
+        refused(
+            |_, p| p.binding_bytes_max = 16,
+            ErrorKind::TooLarge,
+            "binds",
+        );
+        refused(|_, p| p.bindings_max = 2, ErrorKind::TooLarge, "bindings");
+    }
+}

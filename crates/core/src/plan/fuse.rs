@@ -1,0 +1,328 @@
+//! Norms and gated activations of one token, computed by the products that read them.
+//!
+//! Each workgroup of a product reads all of its activations, so it can as well make them of what
+//! another command would have made them of: that command falls away, and the wait for it.
+
+use crate::device::Fusion;
+use crate::error::Result;
+use crate::op::builder::{Draft, Node};
+use crate::op::list::{Access, Op};
+use crate::op::params::{gemv, gemv_glu, gemv_norm, glu, rms_norm};
+use crate::op::table::{Place, Slot};
+use bytemuck::Pod;
+
+/// What falls away, a product that reads it, and the product that does both.
+const FUSED: [(Op, Op, Op); 3] = [
+    (Op::RmsNorm, Op::Gemv, Op::GemvNorm),
+    (Op::Glu, Op::Gemv, Op::GemvGlu),
+    (Op::Glu, Op::GemvAdd, Op::GemvGluAdd),
+];
+
+/// The products read rows in vectors of so many.
+const WIDTH: u32 = 4;
+
+pub(super) fn fuse(draft: &mut Draft, fusion: Fusion) -> Result<()> {
+    let mut stays = Vec::with_capacity(draft.nodes.len());
+    for at in 0..draft.nodes.len() {
+        let wanted = match draft.nodes[at].op {
+            Op::RmsNorm => fusion.norms(),
+            _ => fusion.gates(),
+        };
+        let readers = wanted.then(|| readers(draft, at)).flatten();
+        stays.push(readers.is_none());
+        for (reader, op) in readers.into_iter().flatten() {
+            draft.nodes[reader] = both(&draft.nodes[at], &draft.nodes[reader], op);
+        }
+    }
+    let mut stays = stays.into_iter();
+    draft.replace(|node, nodes| {
+        nodes.extend(stays.next().filter(|stays| *stays).map(|_| node));
+        Ok(())
+    })
+}
+
+/// The products that read what a node writes, and what stands in for each; none unless these can
+/// do its work: nobody else reads it, and what the node reads is the same until the last of them
+/// has read it.
+fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
+    let node = &draft.nodes[at];
+    if !is_one_row(node) {
+        return None;
+    }
+    let [a, b, to] = [0, 1, 2].map(|i| node.slots[i]);
+    let place = draft.slots[usize::from(to.0)].place;
+    if !matches!(place, Place::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to) {
+        return None;
+    }
+    let mut changed = false;
+    let mut readers = Vec::new();
+    for (i, other) in draft.nodes.iter().enumerate().skip(at + 1) {
+        changed |= writes(other, a) || writes(other, b);
+        if other.slots.contains(&to) {
+            let op = fused(node.op, other.op).filter(|_| !changed && other.slots[1] == to)?;
+            readers.push((i, op));
+        }
+    }
+    (!readers.is_empty()).then_some(readers)
+}
+
+/// Whether a node makes one row, in whole vectors, of two things that it reads.
+fn is_one_row(node: &Node) -> bool {
+    match node.op {
+        Op::RmsNorm => {
+            let p: rms_norm::Params = params(node);
+            [p.tokens, p.groups, p.dim % WIDTH] == [1, 1, 0]
+        }
+        Op::Glu => {
+            let p: glu::Params = params(node);
+            [p.tokens, p.dim % WIDTH] == [1, 0]
+        }
+        _ => false,
+    }
+}
+
+fn fused(small: Op, product: Op) -> Option<Op> {
+    let mut rows = FUSED.iter();
+    let row = rows.find(|row| (row.0, row.1) == (small, product));
+    row.map(|row| row.2)
+}
+
+fn writes(node: &Node, slot: Slot) -> bool {
+    let mut operands = node.slots.iter().zip(node.op.operands());
+    operands.any(|(s, operand)| *s == slot && operand.access != Access::Read)
+}
+
+/// The product that does the work of a small node too.
+fn both(small: &Node, product: &Node, op: Op) -> Node {
+    let gemv::Params { rows, cols, first } = params(product);
+    let params = match op {
+        Op::GemvNorm => {
+            let rms_norm::Params { eps, .. } = params(small);
+            bytemuck::bytes_of(&gemv_norm::Params {
+                rows,
+                cols,
+                first,
+                eps,
+            })
+            .to_vec()
+        }
+        _ => {
+            let glu::Params { activation, .. } = params(small);
+            bytemuck::bytes_of(&gemv_glu::Params {
+                rows,
+                cols,
+                first,
+                activation,
+            })
+            .to_vec()
+        }
+    };
+    let (made, from) = (&product.slots, &small.slots);
+    Node {
+        op,
+        slots: vec![made[0], from[0], from[1], made[2], made[3]],
+        params,
+        ..product.clone()
+    }
+}
+
+fn params<P: Pod>(node: &Node) -> P {
+    bytemuck::pod_read_unaligned(&node.params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::op::builder::{Activation, Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+
+    /// Square matrices; a vector `n`.
+    struct Square(u32);
+    impl Weights for Square {
+        fn find(&self, name: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: u32::from(name == "n"),
+                dtype: DType::F32,
+                rows: if name == "n" { 1 } else { self.0 },
+                cols: self.0,
+                scale: None,
+            })
+        }
+    }
+
+    type Emit = fn(&mut Builder<'_>, u32);
+
+    /// The operations of a draft of rows of this width, before and after.
+    fn ops(dim: u32, tokens: u32, emit: Emit) -> [Vec<&'static str>; 2] {
+        ops_with(Fusion::Fused, [dim, tokens], emit)
+    }
+
+    fn ops_with(fusion: Fusion, [dim, tokens]: [u32; 2], emit: Emit) -> [Vec<&'static str>; 2] {
+        let weights = Square(dim);
+        let mut b = Builder::new(&weights, shape(tokens));
+        emit(&mut b, dim);
+        let mut draft = b.finish().expect("the weights fit");
+        let before = names(&draft);
+        fuse(&mut draft, fusion).expect("nothing is refused");
+        [before, names(&draft)]
+    }
+
+    /// The operations of a draft of one token with all fused that can be.
+    fn names_of(weights: &dyn Weights, emit: impl Fn(&mut Builder<'_>)) -> Vec<&'static str> {
+        let mut b = Builder::new(weights, shape(1));
+        emit(&mut b);
+        let mut draft = b.finish().expect("the weights fit");
+        fuse(&mut draft, Fusion::Fused).expect("nothing is refused");
+        names(&draft)
+    }
+
+    fn names(draft: &Draft) -> Vec<&'static str> {
+        draft.nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    fn shape(tokens: u32) -> Shape {
+        Shape {
+            name: "fuse",
+            tokens,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            pages: Pages::new(1, 8, &[], tokens),
+            cache: DType::F32,
+            part: 0,
+        }
+    }
+
+    /// A feed-forward layer.
+    fn layer(b: &mut Builder<'_>, dim: u32) {
+        let (w, n, h) = (
+            b.weight("w", dim, dim),
+            b.vector("n", dim),
+            b.input("h", dim),
+        );
+        let x = b.rms_norm(h, n, 1e-5);
+        let gate = b.mat("gate", w, x);
+        let up = b.mat("up", w, x);
+        let f = b.glu(Activation::Silu, gate, up);
+        b.mat_add(w, f, h);
+        b.end_of_layer(h);
+    }
+
+    #[test]
+    fn a_layer_of_one_token_is_its_products() {
+        let [before, after] = ops(8, 1, layer);
+        assert_eq!(before, ["rms_norm", "gemv", "gemv", "glu", "gemv_add"]);
+        assert_eq!(after, ["gemv_norm", "gemv_norm", "gemv_glu_add"]);
+        let some = |fusion| ops_with(fusion, [8, 1], layer)[1].clone();
+        assert_eq!(some(Fusion::Apart), before);
+        let norms = ["gemv_norm", "gemv_norm", "glu", "gemv_add"];
+        assert_eq!(some(Fusion::Norms), norms);
+        let gates = ["rms_norm", "gemv", "gemv", "gemv_glu_add"];
+        assert_eq!(some(Fusion::Gates), gates);
+    }
+
+    #[test]
+    fn rows_of_many_tokens_and_of_no_whole_vectors_stay() {
+        for (dim, tokens) in [(8, 2), (7, 1)] {
+            let [before, after] = ops(dim, tokens, layer);
+            assert_eq!(before, after);
+        }
+    }
+
+    #[test]
+    fn what_others_read_stays() {
+        let [before, after] = ops(8, 1, |b, dim| {
+            let (w, n, h) = (
+                b.weight("w", dim, dim),
+                b.vector("n", dim),
+                b.input("h", dim),
+            );
+            let x = b.rms_norm(h, n, 1e-5);
+            let y = b.mat("y", w, x);
+            b.add(x, y, 1.0);
+        });
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn what_changes_between_norm_and_product_is_normed_before() {
+        let [before, after] = ops(8, 1, |b, dim| {
+            let (w, n, h) = (
+                b.weight("w", dim, dim),
+                b.vector("n", dim),
+                b.input("h", dim),
+            );
+            let x = b.rms_norm(h, n, 1e-5);
+            b.scale(h, 2.0);
+            b.mat("y", w, x);
+        });
+        assert_eq!(before, after);
+        // A product that adds to what the norm has read.
+        let [before, after] = ops(8, 1, |b, dim| {
+            let (w, gate, up) = (
+                b.weight("w", dim, dim),
+                b.input("g", dim),
+                b.input("u", dim),
+            );
+            let f = b.glu(Activation::Gelu, gate, up);
+            b.mat_add(w, f, up);
+        });
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn heads_are_normed_apart() {
+        // Two heads of half a row.
+        struct Heads;
+        impl Weights for Heads {
+            fn find(&self, name: &str) -> Option<WeightInfo> {
+                let half = WeightInfo {
+                    cols: 8,
+                    ..Square(16).find(name)?
+                };
+                if name == "n" {
+                    Some(half)
+                } else {
+                    Square(16).find(name)
+                }
+            }
+        }
+        let norm = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 16, 16), b.vector("n", 8), b.input("h", 16));
+            let x = b.rms_norm(h, n, 1e-5);
+            b.mat("y", w, x);
+        };
+        assert_eq!(names_of(&Heads, norm), ["rms_norm", "gemv"]);
+    }
+
+    #[test]
+    fn what_is_the_result_of_a_layer_or_of_the_table_stays() {
+        let layer = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
+            let x = b.rms_norm(h, n, 1e-5);
+            b.end_of_layer(x);
+            b.mat("y", w, x);
+        };
+        assert_eq!(names_of(&Square(8), layer), ["rms_norm", "gemv"]);
+        // Nothing reads it.
+        let last = |b: &mut Builder<'_>| {
+            let (n, h) = (b.vector("n", 8), b.input("h", 8));
+            b.rms_norm(h, n, 1e-5);
+        };
+        assert_eq!(names_of(&Square(8), last), ["rms_norm"]);
+    }
+
+    #[test]
+    fn what_changes_between_two_products_is_normed_before() {
+        let between = |b: &mut Builder<'_>| {
+            let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
+            let x = b.rms_norm(h, n, 1e-5);
+            b.mat("y", w, x);
+            b.scale(h, 2.0);
+            b.mat("z", w, x);
+        };
+        let names = names_of(&Square(8), between);
+        assert_eq!(names, ["rms_norm", "gemv", "scale", "gemv"]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Operation and storage type become a kernel; its tile and the work become a grid.
+
+use crate::device::{Choice, Form, Profile};
+use crate::error::{Result, bail};
+use crate::op::builder::{Draft, FEW_TOKENS, Node};
+use crate::op::list::Op;
+use crate::op::params::attention;
+use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table, Tail};
+use std::ops::Range;
+
+/// Parameters begin at multiples of this many bytes.
+const PARAMS_ALIGN: usize = 16;
+
+pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
+    let mut table = Table {
+        name: draft.name,
+        tokens: draft.tokens,
+        cmds: Vec::with_capacity(draft.nodes.len()),
+        params: Vec::new(),
+        slots: draft.slots,
+        labels: Vec::with_capacity(draft.nodes.len()),
+        layers: draft.layers,
+        head: draft.head,
+        tails: tails(&draft.tails, draft.nodes.len()),
+    };
+    for node in draft.nodes {
+        let cmd = command(&node, &mut table, profile)?;
+        table.cmds.push(cmd);
+        table.labels.push(node.label);
+    }
+    Ok(table)
+}
+
+/// A tail ends where the next one begins.
+fn tails(starts: &[Option<usize>; Tail::COUNT], end: usize) -> [Range<usize>; Tail::COUNT] {
+    let mut tails = std::array::from_fn(|_| end..end);
+    let mut next = end;
+    for (tail, start) in tails.iter_mut().zip(starts).rev() {
+        let start = start.unwrap_or(next);
+        *tail = start..next;
+        next = start;
+    }
+    tails
+}
+
+/// Whether a form is made for the shape of a command.
+fn suits(form: Form, node: &Node) -> bool {
+    match (form, node.op) {
+        (Form::Tile, Op::Attention) => {
+            let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
+        }
+        (Form::Matrix8 | Form::Matrix16, _) => node.work[1] > FEW_TOKENS,
+        _ => true,
+    }
+}
+
+/// The kernel that was measured to be the best for commands of this extent, where the device has it
+/// and it is made for them, or else that of the best form.
+fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
+    let forms = profile.forms.iter().filter(|form| suits(**form, node));
+    let forms: Vec<Form> = forms.copied().collect();
+    let all = || KernelId::all(node.op, node.variant, &forms);
+    let extent = table.extent(&node.slots);
+    // Nothing is measured with few tokens, and they keep to what suits one.
+    let measured = table.tokens == 1 || table.tokens > FEW_TOKENS;
+    let choices = profile
+        .choices
+        .iter()
+        .filter(|choice| measured && choice.extent == extent);
+    let choices: Vec<&Choice> = choices.collect();
+    let chosen = |kernel: &KernelId| choices.iter().any(|c| c.kernel == kernel.name());
+    all().find(chosen).or_else(|| all().next_back())
+}
+
+fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<DispatchCmd> {
+    let Some(kernel) = kernel(node, table, profile) else {
+        let variant = node.variant.map_or("", |v| v.name());
+        bail!(
+            Unsupported,
+            "{}: no kernel {} for {variant}",
+            node.label,
+            node.op.name()
+        );
+    };
+    let [units, tokens] = kernel.tile();
+    let units = node.work[0].div_ceil(units);
+    let tokens = node.work[1].div_ceil(tokens);
+    let x = units.min(profile.grid_max);
+    let grid = [x, tokens, units.div_ceil(x.max(1))];
+    if grid.iter().any(|&n| n > profile.grid_max) {
+        bail!(
+            TooLarge,
+            "{}: a grid of {grid:?} is over {}",
+            node.label,
+            profile.grid_max
+        );
+    }
+    let mut slots = [Slot(0); SLOTS_MAX];
+    slots[..node.slots.len()].copy_from_slice(&node.slots);
+    let params = table.params.len().next_multiple_of(PARAMS_ALIGN);
+    table.params.resize(params, 0);
+    table.params.extend_from_slice(&node.params);
+    let small = |n: usize| u32::try_from(n).expect("tables are small");
+    Ok(DispatchCmd {
+        kernel,
+        n_slots: u8::try_from(node.slots.len()).expect("at most SLOTS_MAX"),
+        slots,
+        params: small(params),
+        params_bytes: small(node.params.len()),
+        grid,
+        label: small(table.labels.len()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Extent;
+    use crate::dtype::DType;
+    use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+
+    /// A matrix of 64 rows and 32 columns.
+    struct Matrix;
+    impl Weights for Matrix {
+        fn find(&self, _: &str) -> Option<WeightInfo> {
+            Some(WeightInfo {
+                index: 0,
+                dtype: DType::Q8_0,
+                rows: 64,
+                cols: 32,
+                scale: None,
+            })
+        }
+    }
+
+    /// The kernels of a product and of attention with heads of so many elements.
+    fn kernels(tokens: u32, head_dim: u32, profile: &Profile) -> [String; 2] {
+        let shape = Shape {
+            name: "test",
+            tokens,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 64,
+            pages: Pages::new(1, 64, &[], tokens),
+            cache: DType::F16,
+            part: 0,
+        };
+        let mut b = Builder::new(&Matrix, shape);
+        let w = b.weight("w", 64, 32);
+        let x = b.input("x", 32);
+        b.mat("y", w, x);
+        let q = b.input("q", 2 * head_dim);
+        let heads = Heads {
+            layer: 0,
+            heads: 2,
+            kv_heads: 1,
+            head_dim,
+            window: 0,
+        };
+        b.attention(heads, q, 1.0, 0.0);
+        let table = select(b.finish().expect("it fits"), profile).expect("there are kernels");
+        [0, 1].map(|at| table.cmds[at].kernel.name())
+    }
+
+    /// A device of these forms, for which this was measured.
+    fn tuned(forms: &[Form], choices: &[(&str, [u32; 2], bool)]) -> Profile {
+        let choice = |&(kernel, shape, many): &(&str, _, _)| Choice {
+            kernel: kernel.to_string(),
+            extent: Extent { shape, many },
+        };
+        Profile {
+            forms: forms.to_vec(),
+            choices: choices.iter().map(choice).collect(),
+            ..Profile::plain()
+        }
+    }
+
+    #[test]
+    fn commands_take_what_was_measured_where_the_device_has_it() {
+        let usual = ["gemv_q8_0.subgroup+int8", "attention_f16.subgroup"];
+        let all = Form::ALL;
+        assert_eq!(kernels(1, 16, &tuned(all, &[])), usual);
+        let one = |kernel, shape| kernels(1, 16, &tuned(all, &[(kernel, shape, false)]));
+        for (kernel, name) in [
+            ("gemv_q8_0", "gemv_q8_0"),
+            ("gemv_q8_0.subgroup", "gemv_q8_0.subgroup"),
+        ] {
+            assert_eq!(one(kernel, [64, 32]), [name, usual[1]]);
+            assert_eq!(one(kernel, [32, 64]), usual, "another shape");
+            let many = tuned(all, &[(kernel, [64, 32], true)]);
+            assert_eq!(kernels(1, 16, &many), usual, "for many tokens");
+        }
+        for foreign in ["gemv_q4_0", "gemm_q8_0", "gemv_q8_0.unheard", ""] {
+            assert_eq!(one(foreign, [64, 32]), usual, "{foreign}");
+        }
+        assert_eq!(one("attention_f16", [1, 32]), [usual[0], "attention_f16"]);
+    }
+
+    #[test]
+    fn what_the_device_lacks_or_does_not_suit_is_not_taken() {
+        // As with exact precision, where no form rounds activations.
+        let exact: Vec<Form> = Form::ALL.iter().copied().filter(|f| f.exact()).collect();
+        let int8 = [("gemv_q8_0.subgroup+int8", [64, 32], false)];
+        assert_eq!(
+            kernels(1, 16, &tuned(&exact, &int8))[0],
+            "gemv_q8_0.subgroup"
+        );
+        assert_eq!(kernels(1, 16, &tuned(&[], &int8))[0], "gemv_q8_0");
+        // Tiles are made for many tokens, and heads of 512 elements at most.
+        let tile = |many| {
+            [
+                ("attention_f16.tile", [1, 2 * 16], many),
+                ("attention_f16.tile", [1, 2 * 520], many),
+            ]
+        };
+        let all = Form::ALL;
+        assert_eq!(
+            kernels(3, 16, &tuned(all, &tile(true)))[1],
+            "attention_f16.tile"
+        );
+        assert_eq!(
+            kernels(3, 520, &tuned(all, &tile(true)))[1],
+            "attention_f16.subgroup"
+        );
+        assert_eq!(
+            kernels(1, 16, &tuned(all, &tile(false)))[1],
+            "attention_f16.subgroup"
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! Weights that a device does not bind whole: parts of their rows, and a command for each.
+
+use crate::device::Profile;
+use crate::error::{Result, bail};
+use crate::op::builder::{Draft, Node};
+use crate::op::list::Op;
+use crate::op::params::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm};
+use crate::op::table::{Place, Slot, SlotInfo};
+use bytemuck::Pod;
+use std::collections::BTreeMap;
+
+/// Parts are whole tiles of every kernel that multiplies them.
+const ROWS: u32 = 64;
+
+/// A slot with some of a weight's rows.
+struct Part {
+    slot: Slot,
+    first: u32,
+    rows: u32,
+}
+
+pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
+    let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+    for at in 0..draft.nodes.len() {
+        if let Some((slot, rows)) = over(draft, &draft.nodes[at], profile)
+            && !parts.contains_key(&slot.0)
+        {
+            parts.insert(slot.0, parts_of(draft, slot, rows)?);
+        }
+    }
+    draft.replace(|node, nodes| {
+        let split = |at: &usize| parts.contains_key(&node.slots[*at].0);
+        match (0..node.slots.len()).find(split) {
+            Some(at) => {
+                for part in &parts[&node.slots[at].0] {
+                    nodes.push(narrow(&node, at, part)?);
+                }
+            }
+            None => nodes.push(node),
+        }
+        Ok(())
+    })
+}
+
+/// The weight of a node that has to be split, and how many of its rows a part has.
+fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
+    // Tiles of rows, so that all operations have the same parts; experts whole.
+    let unit = match node.op {
+        Op::Embed | Op::EmbedAdd | Op::Gemm | Op::GemmAdd => ROWS,
+        Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd => ROWS,
+        Op::Experts => {
+            let p: experts::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.rows / p.experts.max(1)
+        }
+        Op::GroupedGemm => {
+            let p: grouped_gemm::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.rows / p.experts.max(1)
+        }
+        _ => return None,
+    };
+    let info = |slot: &Slot| &draft.slots[usize::from(slot.0)];
+    let weight = |slot: &Slot| matches!(info(slot).place, Place::Weight(..));
+    let slot = *node.slots.iter().find(|slot| weight(slot))?;
+    let w = info(&slot);
+    let fits = |rows| (profile.weight_bytes)(w.dtype, rows, w.cols) <= profile.binding_bytes_max;
+    if fits(w.rows) || unit == 0 {
+        return None;
+    }
+    // The largest number of units that fits; a weight takes the more bytes the more rows it has.
+    let (mut least, mut most) = (0, w.rows / unit);
+    while least < most {
+        let middle = most - (most - least) / 2;
+        if fits(middle * unit) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    (least > 0).then_some((slot, least * unit))
+}
+
+/// Cuts a slot into parts of so many rows; it is the first of them itself from then on.
+fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
+    let whole = draft.slots[usize::from(slot.0)].clone();
+    let Place::Weight(index, _) = whole.place else {
+        bail!(Internal, "{}: no weight", whole.name);
+    };
+    let mut parts = Vec::new();
+    for first in (0..whole.rows).step_by(rows as usize) {
+        let rows = rows.min(whole.rows - first);
+        let info = SlotInfo {
+            name: format!("{}[{first}..{}]", whole.name, first + rows),
+            rows,
+            place: Place::Weight(index, first),
+            ..whole.clone()
+        };
+        let slot = if first == 0 {
+            draft.slots[usize::from(slot.0)] = info;
+            slot
+        } else {
+            let Ok(last) = u16::try_from(draft.slots.len()) else {
+                bail!(TooLarge, "more than {} slots", u16::MAX);
+            };
+            draft.slots.push(info);
+            Slot(last)
+        };
+        parts.push(Part { slot, first, rows });
+    }
+    Ok(parts)
+}
+
+/// The node for a part of its operand `at`.
+fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
+    let mut node = node.clone();
+    node.slots[at] = part.slot;
+    let &Part { first, rows, .. } = part;
+    match node.op {
+        Op::Embed => edit(&mut node, |p: &mut embed::Params| {
+            (p.first, p.rows) = (first, rows);
+        }),
+        Op::EmbedAdd => edit(&mut node, |p: &mut embed_add::Params| {
+            (p.first, p.rows) = (first, rows);
+        }),
+        Op::Experts => edit(&mut node, |p: &mut experts::Params| {
+            let each = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+        }),
+        Op::GroupedGemm => edit(&mut node, |p: &mut grouped_gemm::Params| {
+            let each = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+        }),
+        Op::Gemm | Op::GemmAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemm::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::Gemv | Op::GemvAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::GemvNorm => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv_norm::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        Op::GemvGlu | Op::GemvGluAdd => {
+            node.work[0] = rows;
+            edit(&mut node, |p: &mut gemv_glu::Params| {
+                (p.first, p.rows) = (first, rows);
+            });
+        }
+        other => bail!(
+            TooLarge,
+            "{}: {} does not take a weight in parts",
+            node.label,
+            other.name()
+        ),
+    }
+    Ok(node)
+}
+
+fn edit<P: Pod>(node: &mut Node, change: impl FnOnce(&mut P)) {
+    let mut params = bytemuck::pod_read_unaligned(&node.params);
+    change(&mut params);
+    node.params.copy_from_slice(bytemuck::bytes_of(&params));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::pages::Pages;
+
+    /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
+    struct Tied;
+    impl Weights for Tied {
+        fn find(&self, name: &str) -> Option<WeightInfo> {
+            let (index, rows) = if name == "embd" { (0, 200) } else { (1, 8) };
+            Some(WeightInfo {
+                index,
+                dtype: DType::F32,
+                rows,
+                cols: 8,
+                scale: None,
+            })
+        }
+    }
+
+    #[test]
+    fn what_points_at_commands_points_at_the_same_ones_behind_a_split() {
+        let shape = Shape {
+            name: "tied",
+            tokens: 1,
+            logits: LogitRows::Last,
+            sequences: 1,
+            context: 8,
+            pages: Pages::new(1, 8, &[], 1),
+            cache: DType::F32,
+            part: 0,
+        };
+        let mut b = Builder::new(&Tied, shape);
+        let embd = b.weight("embd", 200, 8);
+        let mut h = b.embed(embd);
+        for _ in 0..3 {
+            let w = b.weight("w", 8, 8);
+            h = b.mat("h", w, h);
+            b.end_of_layer(h);
+        }
+        b.mat("logits", embd, h);
+        let mut draft = b.finish().expect("the weights fit");
+        draft.head = 4;
+        draft.tails = [Some(4), Some(5), None];
+        let mut profile = Profile::plain();
+        profile.binding_bytes_max = 100 * 8 * 4;
+        split(&mut draft, &profile).expect("it can be split");
+
+        let rows = |node: &Node| match node.op {
+            Op::Embed => {
+                let p: embed::Params = bytemuck::pod_read_unaligned(&node.params);
+                (node.slots[0], p.first, p.rows)
+            }
+            _ => {
+                let p: gemv::Params = bytemuck::pod_read_unaligned(&node.params);
+                assert_eq!(node.work[0], p.rows);
+                (node.slots[0], p.first, p.rows)
+            }
+        };
+        let found: Vec<_> = draft.nodes.iter().map(rows).collect();
+        let parts = |nodes: &[(Slot, u32, u32)]| {
+            let parts = nodes.iter().map(|&(_, first, rows)| (first, rows));
+            parts.collect::<Vec<_>>()
+        };
+        let wanted = [(0, 64), (64, 64), (128, 64), (192, 8)];
+        assert_eq!(parts(&found[..4]), wanted);
+        assert_eq!(parts(&found[4..7]), [(0, 8); 3]);
+        assert_eq!(found[..4], found[7..], "the head has the same parts");
+        let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
+        assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
+        assert_eq!(draft.tails, [Some(7), Some(11), None]);
+    }
+}

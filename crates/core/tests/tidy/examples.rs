@@ -1,0 +1,205 @@
+//! Each rule finds its bad examples, at the right line, and nothing in the good ones.
+
+use super::*;
+
+fn check(rule: fn(&[File]) -> Vec<String>, files: &[(&str, &str)], wanted: &[&str]) {
+    let files: Vec<_> = files
+        .iter()
+        .map(|(path, text)| File::new(path, text))
+        .collect();
+    let found = rule(&files);
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(
+            found.starts_with(wanted),
+            "{found} does not begin with {wanted}"
+        );
+    }
+}
+
+#[test]
+fn comments_and_literals_become_blanks() {
+    let text = "a // b\n/* c */ \"d \\\" // e\" f r#\"g\"h\"# 'i' '\\'' '\"' &'static j";
+    let code = blank(text, Keep::Code);
+    assert_eq!(code.len(), text.len());
+    assert_eq!(code.split_whitespace().collect::<String>(), "afr#&staticj");
+    assert!(
+        blank(text, Keep::Literals).contains("// e"),
+        "literals may stay"
+    );
+}
+
+#[test]
+fn floor_plan_finds_imports() {
+    let page = "\n| room | may import | must not know |\n|---|---|---|\n| `op` | dtype | x |\n\
+                | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n";
+    let arch = "//! A.\nuse crate::{op::list, error::Result, format::{Metadata, Kind}};\n\
+                fn f() { crate::exec::run(); } // crate::load\n";
+    let op = "use super::super::exec;\nuse super::list;\nuse super::super::super::x;\n\
+              #[cfg(test)]\nmod tests { use crate::plan::x; }";
+    check(
+        floor_plan,
+        &[
+            ("ARCHITECTURE.md", page),
+            ("src/arch/llama.rs", arch),
+            ("src/dtype.rs", "use super::error;\nuse crate::dtype::x;"),
+            (
+                "crates/core/src/op/list.rs",
+                "use crate::dtype::DType;\nfor_each_op!(crate::for_each_op);",
+            ),
+            ("crates/core/src/op/a.rs", op),
+            ("src/extra.rs", ""),
+        ],
+        &[
+            "src/arch/llama.rs:2: arch may not import format::Kind",
+            "src/arch/llama.rs:3: arch may not import exec::run",
+            "src/dtype.rs:1: dtype may not import the root",
+            "crates/core/src/op/a.rs:1: op may not import the root",
+            "crates/core/src/op/a.rs:3: op may not import the root",
+            "src/extra.rs:1: extra is no room",
+        ],
+    );
+}
+
+#[test]
+fn crates_finds_dependencies() {
+    let page = "\n| crate | depends on | must not know |\n|---|---|---|\n| `tabla-core` | nothing | x |\n\
+                | `tabla-cpu` | tabla-core | x |\n";
+    let cpu = "[package]\nname = \"tabla-cpu\"\n\n[dependencies]\ntabla-core.workspace = true\n\
+               tabla-text = \"1\"\n\n[dev-dependencies]\ntabla = \"1\"\n";
+    check(
+        crates,
+        &[
+            ("ARCHITECTURE.md", page),
+            (
+                "crates/core/Cargo.toml",
+                "[package]\nname = \"tabla-core\"\n",
+            ),
+            ("crates/cpu/Cargo.toml", cpu),
+            ("crates/new/Cargo.toml", "[package]\nname = \"tabla-new\"\n"),
+            ("Cargo.toml", "[workspace]\n"),
+        ],
+        &[
+            "crates/cpu/Cargo.toml:1: tabla-cpu may not depend on tabla-text",
+            "crates/new/Cargo.toml:1: tabla-new is no crate",
+        ],
+    );
+}
+
+#[test]
+fn operations_finds_missing_and_extra_files() {
+    let list = "Add = add(x: read, y: write);\n/// not = this(one);\nMul = mul(x: read);\nlet a = b.c(d);\n";
+    check(
+        operations,
+        &[
+            ("crates/core/src/op/list.rs", list),
+            ("shaders/add.wgsl", "// y = x"),
+            ("shaders/old.wgsl", "// y = x"),
+            ("shaders/lib/x.wgsl", "// x"),
+            ("crates/cpu/src/kernel/mod.rs", "mod shared;"),
+            ("crates/cpu/src/kernel/shared.rs", ""),
+            ("crates/cpu/src/kernel/add.rs", ""),
+            ("crates/cpu/src/kernel/mul.rs", ""),
+            ("crates/cpu/src/kernel/stray.rs", ""),
+        ],
+        &[
+            "crates/core/src/op/list.rs:1: mul has no shaders/mul.wgsl",
+            "shaders/old.wgsl:1: old is not in",
+            "crates/cpu/src/kernel/stray.rs:1: stray is not in",
+        ],
+    );
+}
+
+#[test]
+fn places_finds_words() {
+    let text = "#![expect(unsafe_code)]\n// unsafe\nlet a = \"println!\";\nunsafe {}\nprintln!();";
+    check(
+        places,
+        &[
+            ("src/a.rs", text),
+            ("cli/src/a.rs", "println!()"),
+            ("crates/capi/src/a.rs", "unsafe {}"),
+        ],
+        &["src/a.rs:4: `unsafe`", "src/a.rs:5: `println!`"],
+    );
+    check(
+        places,
+        &[
+            ("src/load/a.rs", "use wgpu::Device;"),
+            ("crates/gpu/src/a.rs", "wgpu::x()"),
+        ],
+        &["src/load/a.rs:1: `wgpu::`"],
+    );
+}
+
+#[test]
+fn guards_finds_bare_functions() {
+    let text = "#[unsafe(no_mangle)]\npub extern \"C\" fn a() -> i32 {\n    guard(|| x)\n}\n\
+                #[unsafe(no_mangle)]\npub unsafe extern \"C\" fn b() {\n    let x = 1;\n}\n\
+                pub extern \"C\" fn c() {}\n\
+                #[unsafe(no_mangle)]\npub extern \"C\" fn tabla_version() {}\n\
+                extern \"C\" fn inner() {}\ntype F = unsafe extern \"C\" fn(u32);\n";
+    check(
+        guards,
+        &[("crates/capi/src/a.rs", text)],
+        &[
+            "crates/capi/src/a.rs:6: b does not begin",
+            "crates/capi/src/a.rs:9: c is either public",
+        ],
+    );
+}
+
+#[test]
+fn names_finds_architectures() {
+    let text = "// llama\nlet a = \"llama.cpp\";\nlet b = \"llama.block_count\";\n\
+                #[cfg(test)]\nmod tests { \"llama\" }";
+    check(
+        names,
+        &[
+            ("src/arch/mod.rs", "name: \"llama\","),
+            ("src/load/a.rs", text),
+            ("src/load/b.rs", "fn is_llama() {}"),
+            ("crates/text/src/a.rs", "\"llama\""),
+        ],
+        &[
+            "src/load/a.rs:3: architectures",
+            "src/load/b.rs:1: architectures",
+        ],
+    );
+}
+
+#[test]
+fn first_lines_finds_silent_files() {
+    check(
+        first_lines,
+        &[
+            ("src/a.rs", "use x;"),
+            ("src/b.rs", "//! B.\n"),
+            ("shaders/a.wgsl", "// adds"),
+            ("shaders/b.wgsl", "// y = x"),
+            ("shaders/lib/c.wgsl", "fn c() {}"),
+        ],
+        &[
+            "src/a.rs:1: ",
+            "shaders/a.wgsl:1: ",
+            "shaders/lib/c.wgsl:1: ",
+        ],
+    );
+}
+
+#[test]
+fn manners_finds_length_promises_and_machines() {
+    let long = "\n".repeat(LINES_MAX + 1);
+    let promise = format!("a\n// {} b", PROMISES[0]);
+    let machine = format!("see {}x", MACHINES[0]);
+    check(
+        manners,
+        &[
+            ("src/a.rs", &long),
+            ("crates/core/src/op/list.rs", &long),
+            ("docs/a.md", &promise),
+            ("README.md", &machine),
+        ],
+        &["src/a.rs:601: ", "docs/a.md:2: ", "README.md:1: "],
+    );
+}

@@ -1,0 +1,56 @@
+//! `y[t, i] += scale * x[t, i]`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::params::add::Params;
+
+struct Add;
+
+impl Kernel for Add {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let x = &args.f32s(0)[args.range()];
+        for (y, x) in args.open::<f32>(1).units(1).iter_mut().zip(x) {
+            *y += p.scale * x;
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let dim = p.dim as usize;
+    let launch = request.launch::<Add>(Split::Rows(dim), p.tokens);
+    Ok(launch.of_elements(p.tokens as usize * dim))
+}
+
+macro_rules! case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $dim);
+                let y = b.input("y", $dim);
+                b.add(x, y, 0.3);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1, 1, 1),
+    case!("primes", 37, 5, 3),
+    case!("past a vector", 257, 2, 2),
+    case!("wide", 8191, 1, 1),
+    case!("many", 131, 67, 61),
+];

@@ -1,0 +1,118 @@
+//! `y[t, h, p, :]` = the weighted values of part p of what query head h of token t sees, the greatest
+//! score in it, and the sum of the weights
+//!
+//! A unit is a token and a head. Tables for a CPU have [`attention`](super::attention) instead, which
+//! is made to be fast; this is for tables that were planned for a GPU.
+
+use super::pages::Pages;
+use super::tiles::{F16, F32, Q8_0, Stored};
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use crate::step::Split;
+use tabla_core::op::builder::Heads;
+use tabla_core::op::params::attend_part::Params;
+use std::marker::PhantomData;
+
+struct AttendPart<C>(PhantomData<C>);
+
+impl<C: Stored> Kernel for AttendPart<C> {
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
+        let size = head + 2;
+        let (q, keys, values) = (args.f32s(0), args.bytes(1), args.bytes(2));
+        let last = args.state(5).context.saturating_sub(1);
+        let mut y = args.open::<f32>(4);
+        for unit in args.units() {
+            let row = args.rows(5)[unit / heads];
+            let end = row.position.min(last) + 1;
+            let seen = end.saturating_sub(p.window)..end;
+            let y = y.unit(unit, p.parts as usize * size);
+            let kv_head = unit % heads / (heads / kv_heads);
+            let pages = Pages::of(args.bytes(3), row.sequence, [p.stride, p.first, p.ring]);
+            let dim = kv_heads * head;
+            let number = |cache: &[u8], position: u32, i: usize| {
+                let row = &cache[pages.row(position as usize) * C::row_bytes(dim)..];
+                C::number(row, dim, kv_head * head + i)
+            };
+            let score = |position: u32| {
+                let q = q[unit * head..][..head].iter().enumerate();
+                let dots = q.map(|(i, q)| p.scale * q * number(keys, position, i));
+                match (dots.sum::<f32>(), p.softcap) {
+                    (score, 0.0) => score,
+                    (score, cap) => cap * math::tanh(score / cap),
+                }
+            };
+            let parts = seen.clone().step_by(p.part as usize);
+            for (first, y) in parts.zip(y.chunks_exact_mut(size)) {
+                let part = first..seen.end.min(first + p.part);
+                let peak = part.clone().map(score).fold(-3.0e38, f32::max);
+                y.fill(0.0);
+                for position in part {
+                    let weight = math::exp(score(position) - peak);
+                    for (i, y) in y[..head].iter_mut().enumerate() {
+                        *y += weight * number(values, position, i);
+                    }
+                    y[head + 1] += weight;
+                }
+                y[head] = peak;
+            }
+        }
+    }
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let split = Split::Rows(p.heads as usize);
+    match request.variant {
+        Some(DType::F32) => Ok(request.launch::<AttendPart<F32>>(split, p.tokens)),
+        Some(DType::F16) => Ok(request.launch::<AttendPart<F16>>(split, p.tokens)),
+        Some(DType::Q8_0) => Ok(request.launch::<AttendPart<Q8_0>>(split, p.tokens)),
+        other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
+    }
+}
+
+macro_rules! case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
+     part $part:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: $context,
+            window: $window,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.attention_in_parts(at, q, 0.3, $cap, $part);
+            },
+            tolerance: 1e-5,
+            ..PLAIN
+        }
+    };
+}
+
+/// Groups of 1 to 7, parts that are no whole tiles, one part and many, rings that begin anew within
+/// a part, contexts that are no whole pages.
+pub(super) const CASES: &[Case] = &[
+    case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
+    case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
+    case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
+    case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
+    case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
+    case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
+    case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
+];

@@ -1,0 +1,96 @@
+//! Products of digits and many tokens by tiles of 16 tokens, 16 rows and 64 columns.
+//!
+//! The digits of some panels become bytes once and stay near while all tokens pass by. Sums are
+//! the integers of `bit_mat`, in registers along all columns: the same bits.
+
+use super::Request;
+use super::bit_mat::{BitPanels, put};
+use crate::memory::Args;
+use crate::panel::digits;
+use crate::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE, TileKernel};
+use crate::simd::avx512::Avx512;
+use crate::simd::rows::{ROWS, Rows};
+use crate::simd::{Entry, Kernel};
+use tabla_core::op::params::bit_mat::Params;
+
+/// Pairs of panels that tokens pass by together, at most, and bytes that their digits may take:
+/// they stay in a core's second-level cache beside the tokens.
+const PAIRS: usize = 4;
+const DIGITS_BYTES: usize = 1 << 20;
+
+/// So many tokens go by faster past digits as they are packed.
+pub(super) const FEW: u32 = 8;
+
+/// Panels that tokens pass by together.
+fn together(cols: usize) -> usize {
+    2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
+}
+
+struct BitTiles<const ADD: bool>;
+
+impl<const ADD: bool> TileKernel for BitTiles<ADD> {
+    #[inline(always)]
+    fn run(s: Amx, mut args: Args<'_>) {
+        let live = args.live();
+        let vectors = Avx512::from(s);
+        if live <= FEW as usize {
+            return BitPanels::<ADD>::run(vectors, args);
+        }
+        let p: Params = args.params();
+        let (rows, cols) = (p.rows as usize, p.cols as usize);
+        let padded = cols.next_multiple_of(ROW_BYTES);
+        let (w, q, d) = (args.bytes(0), args.bytes(1), args.f32s(2));
+        let (packed_bytes, bytes) = (digits::panel_bytes(cols), digits::unpacked_bytes(cols));
+        let range = args.range();
+        let mut y = args.open::<f32>(3);
+        let mut scratch = args.open::<u8>(5);
+        let scratch = scratch.whole();
+        let mut sums = [Ints::ZERO; 4];
+        let together = together(cols);
+        for panel in range.clone().step_by(together) {
+            let panels = panel..range.end.min(panel + together);
+            for (panel, digits) in panels.clone().zip(scratch.chunks_exact_mut(bytes)) {
+                let packed = &w[panel * packed_bytes..][..packed_bytes];
+                digits::unpack(vectors, packed, digits);
+            }
+            for first in (0..live).step_by(2 * TILE) {
+                let tokens = first..live.min(first + 2 * TILE);
+                let pairs = panels.clone().step_by(2);
+                for (panel, digits) in pairs.zip(scratch.chunks(2 * bytes)) {
+                    let pair = panel..panels.end.min(panel + 2);
+                    let shape = Shape {
+                        rows: tokens.len(),
+                        lanes: TILE,
+                        wide: pair.len() > 1,
+                    };
+                    let tiles = (digits.split_at(bytes).into(), shape.lane_bytes());
+                    let steps = padded / ROW_BYTES;
+                    let tokens_of = (&q[first * padded..], Apart::rows(padded));
+                    s.bytes(&[shape.stretch(tokens_of, tiles, steps)], &mut sums);
+                    for (i, t) in tokens.clone().enumerate() {
+                        let scale = vectors.splat_float(d[t] * p.scale);
+                        let y = y.panels(t, rows, pair.clone(), ROWS);
+                        let sums = &sums[i / TILE * 2..];
+                        for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
+                            let sums = vectors.ints(vectors.bytes(&sums.0[i % TILE]));
+                            let mut column = [0.0; ROWS];
+                            vectors.put_column(
+                                &mut column,
+                                vectors.times(vectors.floats(sums), scale),
+                            );
+                            for (y, sum) in y.iter_mut().zip(column) {
+                                put::<ADD>(y, sum);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The kernel of many tokens where there are tiles, and bytes of its scratch.
+pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
+    let entry = request.isa.tiles::<BitTiles<ADD>>()?;
+    Some((entry, together(cols) * digits::unpacked_bytes(cols)))
+}

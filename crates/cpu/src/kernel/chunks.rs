@@ -1,0 +1,159 @@
+//! Products and lookups with weights of any storage type, a chunk at a time: the kernels of the
+//! types that have none of their own.
+//!
+//! A function of the storage type and the level turns a chunk of a row into small integers with
+//! scales, or into floats; link picks it once. It costs as much for one token as for many, so a
+//! chunk passes by all tokens of a tile before the next one is read.
+
+use super::codes::{self, Wanted};
+use super::product::{Sizes, Sums};
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::panel::{Layout, STRETCH};
+use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
+use crate::step::Split;
+use std::marker::PhantomData;
+use tabla_core::device::Precision;
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_quant::{CHUNK, Floats, Ints};
+
+/// How a step reads its weights; link chooses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Read {
+    /// As integers.
+    Ints(Unpack),
+    /// As floats.
+    Floats(Decode),
+    /// As floats, row by row: out of panels where a product has them packed.
+    Rows(Decode, Option<&'static Layout>),
+}
+
+/// The ways in which a storage type can be read at a level.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// As integers, and whether they have minima.
+    ints: Option<(Unpack, bool)>,
+    floats: Decode,
+}
+
+impl Ways {
+    fn of(isa: Isa, dtype: Option<DType>) -> Result<Self> {
+        struct At(Isa);
+        impl tabla_quant::Visit for At {
+            type Out = Ways;
+            fn ints<T: Ints>(self) -> Ways {
+                Ways {
+                    ints: Some((self.0.unpack::<T>(), T::MIN)),
+                    floats: self.0.decode::<T>(),
+                }
+            }
+            fn floats<T: Floats>(self) -> Ways {
+                Ways {
+                    ints: None,
+                    floats: self.0.decode::<T>(),
+                }
+            }
+        }
+        match dtype.and_then(|dtype| tabla_quant::visit(dtype, At(isa))) {
+            Some(ways) => Ok(ways),
+            None => bail!(Unsupported, "no kernel for weights of {dtype:?}"),
+        }
+    }
+}
+
+/// How rows of this type are decoded.
+pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
+    Ok(Ways::of(isa, dtype)?.floats)
+}
+
+/// How rows of this type, which are integers, are unpacked.
+pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
+    match Ways::of(isa, dtype)?.ints {
+        Some((unpack, _)) => Ok(unpack),
+        None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
+    }
+}
+
+/// Tokens that a chunk passes by before the next one is read.
+const TOKENS: usize = 16;
+
+/// Numbers of the widest vector.
+const LANES_MAX: usize = 16;
+
+/// `acc + w . x`, for as many numbers as `x` has.
+#[inline(always)]
+pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S::V) -> S::V {
+    let count = x.len();
+    let whole = count / S::LANES * S::LANES;
+    for (w, x) in w.chunks_exact(S::LANES).zip(x.chunks_exact(S::LANES)) {
+        acc = s.fma(s.load(w), s.load(x), acc);
+    }
+    if whole < count {
+        // Zeros stand behind the end of the row.
+        let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
+        last_w[..count - whole].copy_from_slice(&w[whole..count]);
+        last_x[..count - whole].copy_from_slice(&x[whole..]);
+        acc = s.fma(s.load(&last_w), s.load(&last_x), acc);
+    }
+    acc
+}
+
+/// Floats, by activations as they are.
+struct Product<N, const ADD: bool>(PhantomData<N>);
+
+impl<N: Sizes, const ADD: bool> Kernel for Product<N, ADD> {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let range = args.range();
+        let mut out = Sums::open::<ADD>(&mut args, rows);
+        let x = args.f32s(1);
+        let m = args.matrix(rows, cols);
+        let decode = args.decode();
+        let mut chunk = [0.0; CHUNK];
+        for start in (0..args.live()).step_by(TOKENS) {
+            let tokens = TOKENS.min(args.live() - start);
+            for r in range.clone() {
+                let mut acc = [s.splat(0.0); TOKENS];
+                for first in (0..cols).step_by(CHUNK) {
+                    decode(&m, r, first, &mut chunk);
+                    let count = CHUNK.min(cols - first);
+                    for (t, acc) in acc[..tokens].iter_mut().enumerate() {
+                        let x = &x[(start + t) * cols + first..][..count];
+                        *acc = dot_floats(s, &chunk, x, *acc);
+                    }
+                }
+                for (t, acc) in acc[..tokens].iter().enumerate() {
+                    out.put::<1, 1>(r, start + t, [[s.sum(*acc)]]);
+                }
+            }
+        }
+    }
+}
+
+/// The kernel of a product of this shape: `[tokens, rows, cols]`.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    shape: [u32; 3],
+) -> Result<Launch> {
+    let ways = Ways::of(request.isa, request.variant)?;
+    let [tokens, rows, cols] = shape;
+    // Activations go to int8 in whole stretches.
+    let whole = (cols as usize).is_multiple_of(STRETCH);
+    match ways.ints {
+        Some(ints) if request.precision == Precision::Fast && whole => {
+            let wanted = Wanted {
+                tokens,
+                rows,
+                cols,
+                add: ADD,
+            };
+            Ok(codes::link_chunks(request, ints, wanted))
+        }
+        _ => Ok(Launch {
+            read: Some(Read::Floats(ways.floats)),
+            ..request.launch::<Product<N, ADD>>(Split::Units(rows as usize), tokens)
+        }),
+    }
+}

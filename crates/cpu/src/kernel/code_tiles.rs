@@ -1,0 +1,103 @@
+//! Products of codes and int8 activations by tiles of 16 rows, 16 tokens and a stretch.
+//!
+//! The integers are those of `codes`, and their scales go the same way: the same bits.
+
+use super::codes::{Piece, carried};
+use super::quantise::{Block, Tiles};
+use crate::panel::{Codes, STRETCH};
+use crate::simd::Task;
+use crate::simd::amx::{ByteTiles, Ints, TILE};
+use crate::simd::avx512::Avx512;
+use crate::simd::rows::{Column, Rows, unroll};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Takes the offset from stored codes, which become signed bytes.
+pub(super) struct Lower<'a> {
+    pub(super) piece: &'a mut Piece,
+    /// Modulo 256.
+    pub(super) by: u8,
+}
+
+impl<S> Task<S> for Lower<'_> {
+    #[inline(always)]
+    fn run(self, _: S) {
+        for code in self.piece.codes.as_flattened_mut().as_flattened_mut() {
+            *code = code.wrapping_sub(self.by);
+        }
+    }
+}
+
+/// Columns of a stretch that are multiplied at once.
+pub(super) const fn columns<C: Codes>() -> usize {
+    STRETCH / (1 + C::HALVES as usize)
+}
+
+/// Adds the products of stored stretches and all tokens, by tiles of [`columns`].
+pub(super) struct Add<'a, C> {
+    /// Of panels.
+    pub(super) pieces: &'a [Piece],
+    pub(super) blocks: Range<usize>,
+    pub(super) x: Tiles<'a>,
+    /// Of whole tiles, of one panel behind the other.
+    pub(super) sums: &'a mut [Column],
+    /// How many of a panel.
+    pub(super) room: usize,
+    pub(super) kind: PhantomData<C>,
+}
+
+impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
+    #[inline(always)]
+    fn run(self, tiles: ByteTiles) {
+        for tile in 0..self.room / TILE {
+            let sums = self.sums.chunks_exact_mut(self.room);
+            for (piece, sums) in self.pieces.iter().zip(sums) {
+                let x = self.x.blocks(tile, self.blocks.clone());
+                let sums = &mut sums.as_chunks_mut().0[tile];
+                add::<C>(&tiles, piece, x, sums, self.blocks.start);
+            }
+        }
+    }
+}
+
+/// The same for a panel and a tile of tokens, from block `first` on.
+#[inline(always)]
+fn add<'x, C: Codes>(
+    tiles: &ByteTiles,
+    piece: &Piece,
+    x: impl Iterator<Item = Block<'x, TILE>>,
+    to: &mut [Column; TILE],
+    first: usize,
+) {
+    let s = Avx512::from(tiles);
+    let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
+    let mut sums = carried::<_, TILE>(s, to, first);
+    let Piece {
+        codes,
+        scales,
+        mins,
+    } = piece;
+    let numbers = scales.iter().zip(mins);
+    let mut ints = [Ints::ZERO; 2];
+    for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
+        for h in 0..halves {
+            // In turns, so that a product need not wait until the last one is read.
+            let ints = &mut ints[(block + h) % 2];
+            tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
+            let scale = s.column(&scale[h]);
+            unroll!(t < TILE => {
+                let scale = s.times(scale, s.splat_float(x.d()[t]));
+                sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
+            });
+        }
+        if C::MIN {
+            for h in 0..halves {
+                let min = s.column(&min[h]);
+                unroll!(t < TILE => {
+                    sums[t] = s.times_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
+                });
+            }
+        }
+    }
+    unroll!(t < TILE => { s.put_column(&mut to[t], sums[t]); });
+}

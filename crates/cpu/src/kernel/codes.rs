@@ -1,0 +1,542 @@
+//! Products of codes and int8 activations, sixteen rows of weights side by side.
+//!
+//! The sum of a row and a token runs over stretches of 32 columns: exact integers within one,
+//! then `sum = ints * (scale d) + sum`, in the order of the columns. Nothing else touches it, so
+//! a token's result is the same bits alone, in a batch of any size, on any number of threads,
+//! and from packed weights as from mapped ones.
+
+#[cfg(target_arch = "x86_64")]
+use super::code_tiles;
+use super::quantise::{self, Block, Number, Shape, Tiles};
+use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::panel::affine::{Eight, Four, Groups, Width};
+use crate::panel::{
+    self, Codes, Format, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
+};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::amx::Amx;
+use crate::simd::rows::{Column, ROWS, Rows, unroll};
+use crate::simd::{Kernel, Simd, Task, Unpack};
+use crate::step::Split;
+use bytemuck::{Pod, Zeroable};
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::dtype::DType;
+
+/// [`COLUMNS`] as stretches.
+const STRETCHES: usize = COLUMNS / STRETCH;
+
+/// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
+/// may come from further away, is brought near once for all of them.
+const PANELS: usize = 8;
+
+/// Adds the products of a stretch and `T` tokens of a block of `N`, from token `F` on.
+#[inline(always)]
+fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
+    s: S,
+    stretch: &Stretch<S>,
+    x: Block<'_, N>,
+    sums: &mut [S::Floats; T],
+) {
+    // Several tokens at a time, as far as registers go: one's products wait for each other.
+    if const { S::TOKENS > 4 && T >= 4 } {
+        unroll!(i < T / 4 => { some::<S, C, T, N, F, 4>(s, stretch, x, sums, 4 * i); });
+    } else {
+        unroll!(t < T => { some::<S, C, T, N, F, 1>(s, stretch, x, sums, t); });
+    }
+}
+
+/// The same for `J` of the tokens.
+#[inline(always)]
+fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const J: usize>(
+    s: S,
+    stretch: &Stretch<S>,
+    x: Block<'_, N>,
+    sums: &mut [S::Floats; T],
+    first: usize,
+) {
+    const HALF: usize = WORDS / 2;
+    let halves = const { 1 + C::HALVES as usize };
+    for h in 0..halves {
+        let mut q = [&x.q()[first][..]; J];
+        let mut starts = [s.splat_int(0); J];
+        unroll!(j < J => {
+            q[j] = &x.q()[F + first + j][h * STRETCH / halves..];
+            starts[j] = s.splat_int(x.start(h)[F + first + j]);
+        });
+        let ints = if C::HALVES {
+            let codes = stretch.codes[h * HALF..].first_chunk().expect("two halves");
+            s.dots::<HALF, J>(C::MAX, starts, codes, q)
+        } else {
+            s.dots::<WORDS, J>(C::MAX, starts, &stretch.codes, q)
+        };
+        unroll!(j < J => {
+            let scale = s.times(stretch.scale[h], s.splat_float(x.d()[F + first + j]));
+            sums[first + j] = s.times_add(s.floats(ints[j]), scale, sums[first + j]);
+        });
+    }
+    if C::MIN {
+        for h in 0..halves {
+            unroll!(j < J => {
+                let sum = s.splat_float(x.sum(h)[F + first + j]);
+                sums[first + j] = s.times_add(stretch.min[h], sum, sums[first + j]);
+            });
+        }
+    }
+}
+
+/// What a product's kernel is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// Whether sums are added to what is there.
+    add: bool,
+    quantised: Shape,
+    /// Of affine codes that are packed.
+    pub(super) groups: Option<Groups>,
+    /// Panels that many tokens pass by together.
+    together: usize,
+    /// Whether they do so by tiles.
+    #[cfg(target_arch = "x86_64")]
+    amx: Option<Amx>,
+}
+
+/// Sums so far: before the first block of columns there are none.
+#[inline(always)]
+pub(super) fn carried<S: Rows, const T: usize>(
+    s: S,
+    sums: &[Column],
+    first: usize,
+) -> [S::Floats; T] {
+    let mut carried = [s.splat_float(0.0); T];
+    if first > 0 {
+        unroll!(t < T => { carried[t] = s.column(&sums[t]); });
+    }
+    carried
+}
+
+/// The products of stretches and `T` tokens of a tile of `N`, as they come.
+struct Few<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
+    s: S,
+    x: X,
+    sums: [S::Floats; T],
+    to: &'a mut [Column; T],
+    codes: PhantomData<C>,
+}
+
+impl<'x, S, C, X, const T: usize, const N: usize, const F: usize> Sink<S>
+    for Few<'_, S, C, X, T, N, F>
+where
+    S: Rows,
+    C: Codes,
+    X: Iterator<Item = Block<'x, N>>,
+{
+    #[inline(always)]
+    fn take(&mut self, stretch: Stretch<S>) {
+        let Some(x) = self.x.next() else {
+            unreachable!("a block of activations for every stretch");
+        };
+        multiply::<S, C, T, N, F>(self.s, &stretch, x, &mut self.sums);
+    }
+
+    #[inline(always)]
+    fn end(self) {
+        unroll!(t < T => { self.s.put_column(&mut self.to[t], self.sums[t]); });
+    }
+}
+
+/// Stretches in memory, for many tokens.
+struct Store<'a, S, C> {
+    s: S,
+    codes: std::slice::IterMut<'a, StoredCodes>,
+    scales: std::slice::IterMut<'a, StoredNumbers>,
+    mins: std::slice::IterMut<'a, StoredNumbers>,
+    kind: PhantomData<C>,
+}
+
+impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
+    #[inline(always)]
+    fn take(&mut self, stretch: Stretch<S>) {
+        let s = self.s;
+        let (Some(codes), Some(scale), Some(min)) =
+            (self.codes.next(), self.scales.next(), self.mins.next())
+        else {
+            unreachable!("columns are read as many as there is room for");
+        };
+        for (word, code) in codes.iter_mut().zip(stretch.codes) {
+            s.put_bytes(word, code);
+        }
+        for h in 0..1 + usize::from(C::HALVES) {
+            s.put_column(&mut scale[h], stretch.scale[h]);
+            if C::MIN {
+                s.put_column(&mut min[h], stretch.min[h]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn end(self) {}
+}
+
+/// Stored stretches of some columns of a panel.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Piece {
+    pub(super) codes: [StoredCodes; STRETCHES],
+    pub(super) scales: [StoredNumbers; STRETCHES],
+    pub(super) mins: [StoredNumbers; STRETCHES],
+}
+
+/// What a thread needs beside its operands.
+struct Scratch<'a> {
+    /// Of the panels that tokens pass by together.
+    pieces: &'a mut [Piece],
+    /// The sums of all tokens while the columns are read piece by piece: of one panel behind the
+    /// other.
+    sums: &'a mut [Column],
+    buffer: &'a mut [u8],
+}
+
+impl<'a> Scratch<'a> {
+    fn bytes(tokens: usize, panels: usize, buffer: usize) -> usize {
+        panels * (size_of::<Piece>() + tokens * size_of::<Column>()) + buffer
+    }
+
+    fn open(bytes: &'a mut [u8], panels: usize, buffer: usize) -> Self {
+        let (bytes, buffer) = bytes.split_at_mut(bytes.len() - buffer);
+        let (pieces, sums) = bytes.split_at_mut(panels * size_of::<Piece>());
+        let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
+        Self {
+            pieces: bytemuck::cast_slice_mut(pieces),
+            sums: sums.as_chunks_mut().0,
+            buffer,
+        }
+    }
+}
+
+/// Adds the products of stored stretches and the first `T` tokens of a tile of `N`.
+struct Tile<'a, C, const T: usize, const N: usize> {
+    piece: &'a Piece,
+    blocks: Range<usize>,
+    x: Tiles<'a>,
+    tile: usize,
+    sums: &'a mut [Column],
+    kind: PhantomData<C>,
+}
+
+impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, T, N> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let mut sums = carried::<S, T>(s, self.sums, self.blocks.start);
+        let Piece {
+            codes,
+            scales,
+            mins,
+        } = self.piece;
+        let stretches = codes.iter().zip(scales.iter().zip(mins));
+        for ((codes, (scale, min)), x) in stretches.zip(self.x.blocks(self.tile, self.blocks)) {
+            let stretch = stored::<S, C>(s, codes, scale, min);
+            multiply::<S, C, T, N, 0>(s, &stretch, x, &mut sums);
+        }
+        for (carry, sum) in self.sums.iter_mut().zip(sums) {
+            s.put_column(carry, sum);
+        }
+    }
+}
+
+struct Products<W>(PhantomData<W>);
+
+impl<W: Source> Kernel for Products<W> {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let Product {
+            rows,
+            add,
+            quantised,
+            together,
+            ..
+        } = args.product();
+        let live = args.live();
+        let x = Tiles::new(args.bytes(5), quantised);
+        let mut scratch = args.open::<u8>(4);
+        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
+        let mut y = args.open::<f32>(2);
+        // A tile is near as it is, and panels are read through.
+        let together = if live > S::TOKENS { together } else { 1 };
+        #[cfg(target_arch = "x86_64")]
+        let reads_twice = args.product().amx.is_none();
+        #[cfg(not(target_arch = "x86_64"))]
+        let reads_twice = true;
+        let range = args.range();
+        for first in range.clone().step_by(together) {
+            let panels = first..range.end.min(first + together);
+            match quantise::width(live, S::TOKENS) {
+                _ if live > S::TOKENS => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
+                1 => few::<S, W, 1, 1, 0>(s, &args, first, x, &mut scratch),
+                2 => few::<S, W, 2, 2, 0>(s, &args, first, x, &mut scratch),
+                4 => few::<S, W, 4, 4, 0>(s, &args, first, x, &mut scratch),
+                // The conditions on a level are decided where the function is instantiated.
+                8 if const { S::TOKENS >= 8 } => {
+                    few::<S, W, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                }
+                // Their sums and the codes are more than there are registers: the panel, which is near
+                // then, is read twice.
+                16 if const { S::TOKENS >= 16 } && reads_twice => {
+                    few::<S, W, 8, 16, 0>(s, &args, first, x, &mut scratch);
+                    match live {
+                        ..=12 => few::<S, W, 4, 16, 8>(s, &args, first, x, &mut scratch),
+                        _ => few::<S, W, 8, 16, 8>(s, &args, first, x, &mut scratch),
+                    }
+                }
+                _ => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
+            }
+            // Token by token: what a token has of these panels lies side by side.
+            for t in 0..live {
+                let y = y.panels(t, rows, panels.clone(), ROWS);
+                let sums = scratch.sums[t..].iter().step_by(room::<S>(live));
+                for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
+                    for (y, sum) in y.iter_mut().zip(sums) {
+                        *y = if add { *y + sum } else { *sum };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sums of a panel: of whole tiles.
+fn room<S: Rows>(live: usize) -> usize {
+    live.next_multiple_of(S::TOKENS)
+}
+
+/// The columns of a row, some at a time.
+fn pieces(cols: usize) -> impl Iterator<Item = Range<usize>> {
+    let piece = move |first| first..cols.min(first + COLUMNS);
+    (0..cols).step_by(COLUMNS).map(piece)
+}
+
+/// The sums of a panel for `T` tokens of the only tile, which has `N`, from token `F` on.
+#[inline(always)]
+fn few<S: Simd, W: Source, const T: usize, const N: usize, const F: usize>(
+    s: S,
+    args: &Args<'_>,
+    panel: usize,
+    x: Tiles<'_>,
+    scratch: &mut Scratch<'_>,
+) {
+    let sums = scratch.sums[F..].first_chunk_mut();
+    let sums = sums.expect("one for each token");
+    for columns in pieces(args.product().cols) {
+        let blocks = columns.start / STRETCH..columns.end / STRETCH;
+        let sink = Few::<S, W::Codes, _, T, N, F> {
+            s,
+            sums: carried::<S, T>(s, &*sums, blocks.start),
+            x: x.blocks::<N>(0, blocks),
+            to: sums,
+            codes: PhantomData,
+        };
+        W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
+    }
+}
+
+/// The sums of some panels for all tokens.
+#[inline(always)]
+fn many<S: Simd, W: Source>(
+    s: S,
+    args: &Args<'_>,
+    panels: Range<usize>,
+    x: Tiles<'_>,
+    scratch: &mut Scratch<'_>,
+) {
+    let (live, product) = (args.live(), args.product());
+    #[cfg(target_arch = "x86_64")]
+    let amx = product.amx;
+    for columns in pieces(product.cols) {
+        for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
+            let sink = Store::<S, W::Codes> {
+                s,
+                codes: piece.codes.iter_mut(),
+                scales: piece.scales.iter_mut(),
+                mins: piece.mins.iter_mut(),
+                kind: PhantomData,
+            };
+            let columns = columns.clone();
+            W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
+            #[cfg(target_arch = "x86_64")]
+            if amx.is_some() {
+                let by = product.quantised.offset.to_le_bytes()[0];
+                s.apart(code_tiles::Lower { piece, by });
+            }
+        }
+        let blocks = columns.start / STRETCH..columns.end / STRETCH;
+        let pieces = &scratch.pieces[..panels.len()];
+        #[cfg(target_arch = "x86_64")]
+        if let Some(amx) = amx {
+            let add = code_tiles::Add::<W::Codes> {
+                pieces,
+                blocks,
+                x,
+                sums: scratch.sums,
+                room: room::<S>(live),
+                kind: PhantomData,
+            };
+            amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
+            continue;
+        }
+        for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
+            let sums = scratch.sums.chunks_exact_mut(room::<S>(live));
+            for (piece, sums) in pieces.iter().zip(sums) {
+                macro_rules! tile {
+                    ($tokens:literal of $all:literal) => {
+                        s.apart(Tile::<W::Codes, $tokens, $all> {
+                            piece,
+                            blocks: blocks.clone(),
+                            x,
+                            tile,
+                            sums: &mut sums[first..],
+                            kind: PhantomData,
+                        })
+                    };
+                }
+                let tokens = live - first;
+                // The conditions on a level are decided where the function is instantiated.
+                if const { S::TOKENS == 16 } {
+                    match tokens {
+                        ..=4 => tile!(4 of 16),
+                        5..=8 => tile!(8 of 16),
+                        _ => tile!(16 of 16),
+                    }
+                } else if const { S::TOKENS == 8 } {
+                    match tokens {
+                        ..=4 => tile!(4 of 8),
+                        _ => tile!(8 of 8),
+                    }
+                } else {
+                    const { assert!(S::TOKENS == 4 || S::TOKENS == 8 || S::TOKENS == 16) };
+                    tile!(4 of 4);
+                }
+            }
+        }
+    }
+}
+
+/// A product that wants a kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Rows of activations at most.
+    pub(super) tokens: u32,
+    /// Rows of the matrix.
+    pub(super) rows: u32,
+    /// Columns: whole stretches.
+    pub(super) cols: u32,
+    /// Whether the sums are added to what is there.
+    pub(super) add: bool,
+}
+
+/// The kernel of a product where the type of its weights has panels.
+pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
+    struct Found<'a>(&'a Request<'a>, Wanted);
+    impl panel::Visit for Found<'_> {
+        type Out = Launch;
+        fn format<F: Format>(self) -> Launch {
+            let Self(request, wanted) = self;
+            if request.packed {
+                let launch = launch::<Packed<F>>(request, F::OFFSET, wanted);
+                return Launch {
+                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
+                    ..launch
+                };
+            }
+            launch::<Mapped<F>>(request, F::OFFSET, wanted)
+        }
+    }
+    panel::visit(request.variant?, Found(request, wanted))
+}
+
+/// The same for a type that has none and can be read as integers.
+pub(super) fn link_chunks(
+    request: &Request<'_>,
+    (unpack, min): (Unpack, bool),
+    wanted: Wanted,
+) -> Launch {
+    let packed = match request.variant {
+        Some(DType::Affine4) => link_groups::<Four>(request, unpack, wanted),
+        Some(DType::Affine8) => link_groups::<Eight>(request, unpack, wanted),
+        _ => None,
+    };
+    if let Some(launch) = packed {
+        return launch;
+    }
+    // Scales of their own may have groups of whole stretches.
+    let halves = request
+        .scales
+        .is_none_or(|s| !s.group[1].is_multiple_of(STRETCH));
+    let launch = match (halves, min) {
+        (true, true) => launch::<Chunks<true, true>>,
+        (true, false) => launch::<Chunks<true, false>>,
+        (false, true) => launch::<Chunks<false, true>>,
+        (false, false) => launch::<Chunks<false, false>>,
+    };
+    Launch {
+        read: Some(super::chunks::Read::Ints(unpack)),
+        ..launch(request, 0, wanted)
+    }
+}
+
+/// The same for affine codes that are packed.
+fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) -> Option<Launch> {
+    let scales = request.scales.filter(|_| request.packed)?;
+    let groups = Groups::of::<W>(&scales, wanted.cols as usize)?;
+    let launch = launch::<Affine<W>>(request, 0, wanted);
+    Some(Launch {
+        pack: Some(Pack::Affine(unpack, groups)),
+        product: launch.product.map(|product| Product {
+            groups: Some(groups),
+            ..product
+        }),
+        ..launch
+    })
+}
+
+fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
+    let Wanted {
+        tokens,
+        rows,
+        cols,
+        add,
+    } = wanted;
+    let isa = request.isa;
+    let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
+    let quantised = Shape {
+        tokens,
+        cols,
+        tile,
+        offset: match W::Codes::MAX {
+            128 => isa.raised(),
+            _ => offset,
+        },
+        halves: u32::from(W::Codes::HALVES),
+        number: Number::Int8 as u32,
+    };
+    let [rows, cols] = [rows, cols].map(|n| n as usize);
+    let room = tokens.next_multiple_of(tile) as usize;
+    let together = if tokens > tile { PANELS } else { 1 };
+    Launch {
+        scratch: Scratch::bytes(room, together, W::buffer_bytes()),
+        quantise: Some(quantised),
+        product: Some(Product {
+            rows,
+            cols,
+            add,
+            quantised,
+            groups: None,
+            together,
+            #[cfg(target_arch = "x86_64")]
+            amx: isa.amx(),
+        }),
+        ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
+    }
+}

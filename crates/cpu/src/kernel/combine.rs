@@ -1,0 +1,68 @@
+//! `y[t, i] += sum_s w[t, s] x[t, s, i]`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::params::combine::Params;
+
+struct Combine;
+
+impl Kernel for Combine {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let (k, dim) = (p.k as usize, p.dim as usize);
+        let (x, w) = (args.f32s(0), args.f32s(1));
+        let range = args.range();
+        let mut y = args.open::<f32>(2);
+        let mut y = y.units(1);
+        let mut at = range.start;
+        while at < range.end {
+            let (t, i) = (at / dim, at % dim);
+            let count = (dim - i).min(range.end - at);
+            let (part, rest) = y.split_at_mut(count);
+            for s in t * k..(t + 1) * k {
+                for (y, x) in part.iter_mut().zip(&x[s * dim + i..]) {
+                    *y += w[s] * x;
+                }
+            }
+            (y, at) = (rest, at + count);
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let dim = p.dim as usize;
+    let launch = request.launch::<Combine>(Split::Rows(dim), p.tokens);
+    Ok(launch.of_elements(p.tokens as usize * dim * p.k as usize))
+}
+
+macro_rules! case {
+    ($name:literal, $k:literal x $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let (x, w) = (b.input("x", $k * $dim), b.input("w", $k));
+                let y = b.input("y", $dim);
+                b.combine(x, w, y);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1 x 1, 1, 1),
+    case!("primes", 3 x 37, 5, 3),
+    case!("past a vector", 8 x 257, 2, 2),
+    case!("wide", 4 x 4099, 1, 1),
+    case!("many", 2 x 131, 67, 61),
+];

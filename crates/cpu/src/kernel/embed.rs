@@ -1,0 +1,94 @@
+//! `y[t, :] = W[token[t], :]`
+
+use super::chunks::{self, Read};
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::panel::CHUNK_BYTES;
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::params::embed::Params;
+use tabla_quant::{CHUNK, Matrix};
+
+struct Embed;
+
+impl Kernel for Embed {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
+        let Some(Read::Rows(decode, layout)) = args.read() else {
+            unreachable!("link chose {:?}", args.read());
+        };
+        let mut y = args.open::<f32>(1);
+        let mut chunk = [0.0; CHUNK];
+        for t in args.units() {
+            let y = y.unit(t, matrix.cols);
+            let token = rows[t].token;
+            // Zeros for an id that the model does not have.
+            if token >= p.rows {
+                y.fill(0.0);
+                continue;
+            }
+            for (first, y) in (0..).step_by(CHUNK).zip(y.chunks_mut(CHUNK)) {
+                match layout {
+                    None => decode(&matrix, token as usize, first, &mut chunk),
+                    Some(layout) => {
+                        let columns = first..first + y.len();
+                        let mut bytes = [0; CHUNK_BYTES];
+                        let row = Matrix {
+                            bytes: layout.unpack(&matrix, token as usize, columns, &mut bytes),
+                            rows: 1,
+                            cols: y.len(),
+                            ..matrix
+                        };
+                        decode(&row, 0, 0, &mut chunk);
+                    }
+                }
+                y.copy_from_slice(&chunk[..y.len()]);
+            }
+        }
+    }
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let elements = p.tokens as usize * p.cols as usize;
+    let launch = Launch {
+        // Where a product has the weights packed, link fills in how.
+        read: Some(Read::Rows(chunks::decoder(request.isa, request.variant)?, None)),
+        ..request.launch::<Embed>(Split::Rows(1), p.tokens)
+    };
+    Ok(launch.of_elements(elements))
+}
+
+macro_rules! case {
+    ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::$dtype, $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $rows, $cols);
+                b.embed(w);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Tokens beyond the last row give zeros: runners draw ids up to twice the rows.
+pub(super) const CASES: &[Case] = &[
+    case!("one", F32, 1, 1, 1, 1),
+    case!("primes", F32, 5, 37, 3, 2),
+    case!("primes", F16, 11, 67, 5, 4),
+    case!("past a block", Bf16, 7, 33, 2, 2),
+    case!("odd blocks", Q8_0, 9, 96, 4, 3),
+    case!("odd blocks", Q4_0, 9, 96, 4, 4),
+    case!("odd blocks", Q4_1, 9, 96, 4, 2),
+    case!("many", Q4_0, 50, 256, 67, 61),
+];

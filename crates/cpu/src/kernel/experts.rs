@@ -1,0 +1,169 @@
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
+//!
+//! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
+//! its own order whatever the company, so a token's result is the same bits alone and in a batch.
+
+use super::chunks::{self, Read, dot_floats};
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::{Args, Out};
+use crate::simd::{Decode, Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::params::experts::Params;
+use tabla_quant::{CHUNK, Matrix};
+use std::ops::Range;
+
+/// Rows of activations that a chunk of weights passes by before the next one is read.
+const TILE: usize = 16;
+
+struct Experts;
+
+impl Kernel for Experts {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(2));
+        let ids = &ids[..args.live() * p.k as usize];
+        let mut y = args.open::<f32>(3);
+        let mut scratch = args.open::<u32>(5);
+        let order = &mut scratch.whole()[..ids.len()];
+        sort(ids, p.experts, order);
+        for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
+            products.of_expert(s, ids[group[0] as usize], group, &mut y);
+        }
+    }
+}
+
+/// The products of pairs of a token and an expert: the operands, and the rows that are a thread's.
+pub(super) struct Products<'a> {
+    w: Matrix<'a>,
+    decode: Decode,
+    x: &'a [f32],
+    range: Range<usize>,
+    experts: usize,
+    /// Pairs that have a row of x in common.
+    share: usize,
+}
+
+impl<'a> Products<'a> {
+    #[inline(always)]
+    pub(super) fn of(
+        args: &Args<'a>,
+        [rows, cols, experts]: [u32; 3],
+        [k, per_expert]: [u32; 2],
+    ) -> Self {
+        Self {
+            w: args.matrix(rows as usize, cols as usize),
+            decode: args.decode(),
+            x: args.f32s(1),
+            range: args.range(),
+            experts: experts as usize,
+            share: if per_expert != 0 { 1 } else { k as usize },
+        }
+    }
+
+    /// The rows of an expert times those of the pairs that take it.
+    #[inline(always)]
+    pub(super) fn of_expert<S: Simd>(&self, s: S, id: u32, pairs: &[u32], y: &mut Out<'_, f32>) {
+        let (id, cols) = (id as usize, self.w.cols);
+        let each = self.w.rows / self.experts;
+        if id >= self.experts {
+            for &pair in pairs {
+                y.columns(pair as usize, each, 1).fill(0.0);
+            }
+            return;
+        }
+        let mut chunk = [0.0; CHUNK];
+        for tile in pairs.chunks(TILE) {
+            let mut rows = [0; TILE];
+            for (row, pair) in rows.iter_mut().zip(tile) {
+                *row = *pair as usize / self.share * cols;
+            }
+            let rows = &rows[..tile.len()];
+            for r in self.range.clone() {
+                let mut acc = [s.splat(0.0); TILE];
+                for first in (0..cols).step_by(CHUNK) {
+                    (self.decode)(&self.w, id * each + r, first, &mut chunk);
+                    let count = CHUNK.min(cols - first);
+                    for (row, acc) in rows.iter().zip(&mut acc) {
+                        let x = &self.x[row + first..][..count];
+                        *acc = dot_floats(s, &chunk, x, *acc);
+                    }
+                }
+                for (&pair, acc) in tile.iter().zip(&acc) {
+                    y.columns(pair as usize, each, 1)[r - self.range.start] = s.sum(*acc);
+                }
+            }
+        }
+    }
+}
+
+/// The places of the ids, those of each expert side by side; last those of experts that are not
+/// there.
+#[inline(always)]
+pub(super) fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
+    for (place, at) in order.iter_mut().zip(0..) {
+        *place = at;
+    }
+    // Places are unique, so that one order is the right one.
+    order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let rows = p.rows as usize / p.experts as usize;
+    Ok(Launch {
+        scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
+        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
+        ..request.launch::<Experts>(Split::Units(rows), p.tokens)
+    })
+}
+
+macro_rules! experts_case {
+    ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $experts * $rows, $cols);
+                let router = b.input("router", $experts);
+                let x = b.input("x", $x);
+                let (routes, _) = b.route(router, $k, false);
+                b.experts("y", w, x, routes);
+            },
+            ..PLAIN
+        }
+    };
+}
+pub(super) use experts_case;
+
+/// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
+/// where there are fewer experts.
+pub(super) const CASES: &[Case] = &[
+    experts_case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
+    experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
+    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
+    experts_case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
+    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
+    experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
+    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
+    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_an_expert_lie_side_by_side() {
+        let mut order = [0; 6];
+        sort(&[2, 0, 9, 2, 7, 0], 3, &mut order);
+        assert_eq!(order, [1, 5, 0, 3, 2, 4]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Samplers that look at whole rows of logits: what they have in common.
+
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use bytemuck::{Pod, Zeroable};
+use std::marker::PhantomData;
+use tabla_core::exec::state::{Row, Sampler};
+
+/// The shape of the rows, as every sampler's `Params` begins.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Rows {
+    tokens: u32,
+    vocab: u32,
+}
+
+/// A row, and how its sequence picks tokens.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) row: Row,
+    pub(super) sampler: &'a Sampler,
+}
+
+/// What a sampler does to a row.
+pub(super) trait Filter {
+    /// Floats to work in, beside as many as a row has; `None` where it needs none.
+    const SCRATCH: Option<usize>;
+
+    /// Takes away what is not to be picked: it becomes -inf.
+    fn filter<S: Simd>(s: S, how: How<'_>, y: &mut [f32], scratch: &mut [f32]);
+}
+
+/// A filter over rows, operand 0, each with the sampler of its sequence.
+struct Filters<F>(PhantomData<F>);
+
+impl<F: Filter> Kernel for Filters<F> {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let Rows { vocab, .. } = args.params();
+        let vocab = vocab as usize;
+        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let mut y = args.open::<f32>(0);
+        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(3));
+        for t in args.units() {
+            let row = rows[t];
+            let sampler = &samplers[row.sequence as usize];
+            let scratch = scratch
+                .as_mut()
+                .map_or(&mut [][..], |scratch| scratch.whole());
+            F::filter(s, How { row, sampler }, y.unit(t, vocab), scratch);
+        }
+    }
+}
+
+pub(super) fn link<F: Filter>(request: &Request<'_>) -> Launch {
+    let Rows { tokens, vocab } = request.params();
+    let scratch = F::SCRATCH.map_or(0, |more| more + vocab as usize);
+    Launch {
+        scratch: scratch * size_of::<f32>(),
+        ..request.by_row::<Filters<F>>(tokens, vocab)
+    }
+}
+
+/// Takes away what is smaller.
+#[inline(always)]
+pub(super) fn keep_from(y: &mut [f32], threshold: f32) {
+    for y in y {
+        *y = if *y < threshold {
+            f32::NEG_INFINITY
+        } else {
+            *y
+        };
+    }
+}
+
+/// Takes away what is larger.
+#[inline(always)]
+pub(super) fn keep_to(y: &mut [f32], threshold: f32) {
+    for y in y {
+        *y = if *y > threshold {
+            f32::NEG_INFINITY
+        } else {
+            *y
+        };
+    }
+}
+
+/// Bins by distance from the best, and how many of them make a unit of logits.
+pub(super) const BINS: usize = 2048;
+const BINS_PER_UNIT: f32 = 64.0;
+
+/// An order of the numbers of a row.
+pub(super) struct Ranking<R, W> {
+    /// The rank that none is over.
+    pub(super) best: f32,
+    /// The rank of a number.
+    pub(super) rank: R,
+    /// How much it weighs.
+    pub(super) weight: W,
+}
+
+impl<R: Fn(f32) -> f32, W: Fn(f32) -> f32> Ranking<R, W> {
+    /// The lowest rank of the smallest set of the best that has this share of the weight. Weights are
+    /// summed per bin first, and only the bin in which the sum reaches it is sorted.
+    #[inline(always)]
+    pub(super) fn least(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
+        let (bins, members) = scratch.split_at_mut(BINS);
+        let numbers = || y.iter().copied().filter(|y| *y > f32::NEG_INFINITY);
+        bins.fill(0.0);
+        for y in numbers() {
+            bins[bin(self.best - (self.rank)(y))] += (self.weight)(y);
+        }
+        let target = share * bins.iter().sum::<f32>();
+        let mut mass = 0.0;
+        let crossing = bins.iter().position(|bin| {
+            let reached = mass + bin >= target && *bin > 0.0;
+            if !reached {
+                mass += bin;
+            }
+            reached
+        })?;
+        let mut count = 0;
+        for y in numbers() {
+            if bin(self.best - (self.rank)(y)) == crossing {
+                members[count] = y;
+                count += 1;
+            }
+        }
+        let members = &mut members[..count];
+        members.sort_unstable_by(|a, b| (self.rank)(*b).total_cmp(&(self.rank)(*a)));
+        for y in members.iter() {
+            mass += (self.weight)(*y);
+            if mass >= target {
+                return Some((self.rank)(*y));
+            }
+        }
+        // The bin reached the target when it was summed in another order.
+        members.last().map(|y| (self.rank)(*y))
+    }
+}
+
+#[inline(always)]
+fn bin(distance: f32) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from f32 saturates"
+    )]
+    let bin = (distance * BINS_PER_UNIT) as usize;
+    bin.min(BINS - 1)
+}
+
+/// The ranking of top-p: the larger a number, the better.
+#[inline(always)]
+pub(super) fn by_size(max: f32) -> Ranking<impl Fn(f32) -> f32, impl Fn(f32) -> f32> {
+    Ranking {
+        best: max,
+        rank: |y| y,
+        weight: move |y| math::exp(y - max),
+    }
+}
+
+/// A case of a sampler over rows of `$vocab` numbers.
+macro_rules! filter_case {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $sampler:expr) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: 1,
+            logits: LogitRows::All,
+            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            sampler: $sampler,
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+    ($name:literal, $vocab:literal, $sampler:expr) => {
+        Case {
+            name: $name,
+            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            sampler: $sampler,
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+pub(super) use filter_case;

@@ -1,0 +1,170 @@
+//! Products of packed BF16 weights by tiles of 16 tokens, 16 rows and 32 columns.
+//!
+//! Weights come in the order that tiles take. Sums are those of `float_tiles`, which reads weights
+//! as the file has them: the same chains of products, and so the same bits. One token goes by
+//! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
+
+use super::float_tiles::{STEP, rounded};
+use super::product::Sizes;
+use super::quantise::Number;
+use super::{Launch, Request};
+use crate::memory::{Args, Out};
+use crate::panel::{FLOATS, Pack};
+use crate::simd::Simd;
+use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE, TileKernel};
+use crate::simd::avx512::Avx512;
+use crate::step::Split;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Tokens that are multiplied at once.
+const PAIR: usize = 2 * TILE;
+
+/// Steps after which sums rest in the output, and tokens that panels pass by: these columns of
+/// them stay in a core's second-level cache.
+const STEPS: usize = 64;
+const TOKENS: usize = 256;
+
+/// Steps of two panels that stay in the first-level cache beside those that follow.
+const NEAR: usize = 12;
+
+/// Bytes of a step of a panel.
+const STEP_BYTES: usize = TILE * ROW_BYTES;
+
+struct Product<N, const ADD: bool>(PhantomData<N>);
+
+impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
+    #[inline(always)]
+    fn run(s: Amx, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let (live, range) = (args.live(), args.range());
+        let (w, x) = (args.bytes(0), args.bytes(4));
+        let panel_bytes = FLOATS.panel_bytes(cols);
+        let mut y = Sums {
+            y: args.open(2),
+            rows,
+        };
+        if args.tokens() == 1 {
+            for panel in range {
+                let w = &w[panel * panel_bytes..];
+                y.alone::<ADD>(s, panel, (w, &x[..cols / STEP * ROW_BYTES]));
+            }
+            return;
+        }
+        let all = cols / STEP;
+        let tile_bytes = all * STEP_BYTES;
+        // Few tokens, which stay near, go along all columns while weights come.
+        let few = live <= PAIR;
+        let (together, at_once) = if few { (all, NEAR) } else { (STEPS, STEPS) };
+        for first in (0..live).step_by(TOKENS) {
+            let tokens = first..live.min(first + TOKENS);
+            for from in (0..all).step_by(together) {
+                let to = all.min(from + together);
+                for panel in range.clone().step_by(2) {
+                    let panels = panel..range.end.min(panel + 2);
+                    for t in tokens.clone().step_by(PAIR) {
+                        let tokens = t..tokens.end.min(t + PAIR);
+                        let shape = amx::Shape {
+                            rows: tokens.len(),
+                            lanes: TILE,
+                            wide: panels.len() > 1,
+                        };
+                        let mut sums = [Block::ZERO; 4];
+                        if ADD || from > 0 {
+                            y.load(&panels, &tokens, &mut sums);
+                        }
+                        for step in (from..to).step_by(at_once) {
+                            let steps = at_once.min(to - step);
+                            let w = [panels.start, panels.end - 1]
+                                .map(|panel| &w[panel * panel_bytes + step * STEP_BYTES..]);
+                            if few {
+                                let (bytes, next) = match at_once.min(to - step - steps) {
+                                    0 => ((to - step) * STEP_BYTES + panel_bytes, at_once),
+                                    next => (steps * STEP_BYTES, next),
+                                };
+                                ahead(s, &w[..panels.len()], bytes..bytes + next * STEP_BYTES);
+                            }
+                            let x = &x[t / TILE * tile_bytes + step * STEP_BYTES..];
+                            let x = (x, Apart::tiles(tile_bytes, TILE));
+                            s.bf16(&[shape.stretch(x, (w, STEP_BYTES), steps)], &mut sums);
+                        }
+                        y.store(&panels, &tokens, &sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks for the weights that come next: these bytes of each panel, or of the pair behind it.
+#[inline(always)]
+fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
+    for w in w {
+        for line in bytes.clone().step_by(ROW_BYTES) {
+            Avx512::from(s).prefetch(w, line);
+        }
+    }
+}
+
+/// The output, `[tokens, rows]`, from and to sums.
+struct Sums<'a> {
+    y: Out<'a, f32>,
+    rows: usize,
+}
+
+impl Sums<'_> {
+    /// A panel beside one token.
+    #[inline(always)]
+    fn alone<const ADD: bool>(&mut self, s: Amx, panel: usize, (w, x): (&[u8], &[u8])) {
+        let vectors = Avx512::from(s);
+        let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
+        let mut sums = [0.0; TILE];
+        if ADD {
+            sums[..y.len()].copy_from_slice(y);
+        }
+        let mut sum = vectors.load(&sums);
+        let steps = w.as_chunks().0.as_chunks::<TILE>().0;
+        for (w, x) in steps.iter().zip(x.as_chunks().0) {
+            sum = s.bf16_alone(w, x, sum);
+        }
+        vectors.store(&mut sums, sum);
+        y.copy_from_slice(&sums[..y.len()]);
+    }
+
+    #[inline(always)]
+    fn load(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &mut [Block; 4]) {
+        for (at, t) in tokens.clone().enumerate() {
+            let y = self.y.panels(t, self.rows, panels.clone(), TILE);
+            for (y, sums) in y.chunks(TILE).zip(&mut sums[at / TILE * 2..]) {
+                sums.0[at % TILE][..y.len()].copy_from_slice(y);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &[Block; 4]) {
+        for (at, t) in tokens.clone().enumerate() {
+            let y = self.y.panels(t, self.rows, panels.clone(), TILE);
+            for (y, sums) in y.chunks_mut(TILE).zip(&sums[at / TILE * 2..]) {
+                y.copy_from_slice(&sums.0[at % TILE][..y.len()]);
+            }
+        }
+    }
+}
+
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, of BF16 weights that are packed.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+) -> Option<Launch> {
+    if !request.packed || !(cols as usize).is_multiple_of(FLOATS.columns) {
+        return None;
+    }
+    let entry = request.isa.tiles::<Product<N, ADD>>()?;
+    let panels = Split::Units((rows as usize).div_ceil(TILE));
+    Some(Launch {
+        quantise: Some(rounded(tokens, cols, Number::Bf16Rows)),
+        pack: Some(Pack::Blocks(&FLOATS)),
+        ..request.of(entry, panels, tokens)
+    })
+}

@@ -1,0 +1,276 @@
+//! Products of BF16 weights by tiles of 16 rows, 16 tokens and 32 columns.
+//!
+//! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
+//! one chain of products along the columns, in an order that depends on nothing but their number.
+
+use super::float_panels;
+use super::product::Sizes;
+use super::quantise::{Number, Shape};
+use super::{Launch, Request};
+use crate::memory::{Args, Out};
+use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE, TileKernel};
+use crate::step::Split;
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::dtype::DType;
+
+/// Columns of a step.
+pub(super) const STEP: usize = ROW_BYTES / 2;
+
+/// Rows that are multiplied at once: two tiles.
+const PAIR: usize = 2 * TILE;
+
+/// Tokens of a tile.
+const LANES: u32 = 16;
+const _: () = assert!(LANES as usize == TILE);
+
+/// Bytes of a tile of tokens in a step.
+const BLOCK_BYTES: usize = TILE * ROW_BYTES;
+
+/// Steps after which sums rest in the output, and bytes of activations that a panel passes by:
+/// both stay in a core's second-level cache.
+const STEPS: usize = 64;
+const ACTIVATIONS_BYTES: usize = 1 << 20;
+
+/// Activations that become bf16.
+pub(super) fn rounded(tokens: u32, cols: u32, number: Number) -> Shape {
+    Shape {
+        tokens,
+        cols,
+        tile: if tokens == 1 { 1 } else { LANES },
+        offset: 0,
+        halves: 0,
+        number: number as u32,
+    }
+}
+
+/// Brings activations into the order that tiles take: operand 0 into 1.
+///
+/// `[tokens / 16][columns / 2][16][2]` or, in rows, `[tokens / 16][columns / 32][16][32]`;
+/// `[columns]` for one token.
+pub(crate) struct Arrange;
+
+impl TileKernel for Arrange {
+    #[inline(always)]
+    fn run(s: Amx, mut args: Args<'_>) {
+        let shape: Shape = args.params();
+        let cols = shape.cols as usize;
+        let x = args.f32s(0);
+        let mut padded = [0.0; STEP];
+        let mut rounded = |t: usize, step: usize| {
+            let rest = &x[t * cols..][step * STEP..cols];
+            s.round(rest.first_chunk().unwrap_or_else(|| {
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded
+            }))
+        };
+        let mut out = args.open::<u8>(1);
+        for unit in args.units() {
+            let tile = out.unit(unit, shape.tile_bytes());
+            let first = unit * shape.tile as usize;
+            let tokens = first..args.live().min(first + shape.tile as usize);
+            if shape.tile == 1 || shape.number == Number::Bf16Rows as u32 {
+                let lanes = shape.tile as usize;
+                for (lane, t) in tokens.enumerate() {
+                    let lines = tile.as_chunks_mut().0.chunks_exact_mut(lanes);
+                    for (step, lines) in lines.enumerate() {
+                        lines[lane] = rounded(t, step);
+                    }
+                }
+                continue;
+            }
+            for (step, bytes) in tile.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+                let mut block = Block::ZERO;
+                for (t, row) in tokens.clone().zip(&mut block.0) {
+                    bytemuck::bytes_of_mut(row).copy_from_slice(&rounded(t, step));
+                }
+                s.transpose(&mut block);
+                bytes.copy_from_slice(bytemuck::bytes_of(&block.0));
+            }
+        }
+    }
+}
+
+/// A product, and where its operands lie.
+#[derive(Clone, Copy)]
+struct Matrices<'a> {
+    w: &'a [u8],
+    x: &'a [u8],
+    cols: usize,
+    /// Tokens side by side.
+    lanes: usize,
+}
+
+/// Some rows beside some tokens.
+#[derive(Clone)]
+struct At {
+    rows: Range<usize>,
+    tokens: Range<usize>,
+}
+
+impl<'a> Matrices<'a> {
+    fn steps(self) -> usize {
+        self.cols.div_ceil(STEP)
+    }
+
+    /// The columns of a panel that are no whole step; zeros stand behind them.
+    #[inline(always)]
+    fn rest(self, rows: Range<usize>, to: &mut [[u8; ROW_BYTES]; PAIR]) {
+        let bytes = 2 * self.cols;
+        for (r, to) in rows.zip(to) {
+            let rest = &self.w[r * bytes..][bytes / ROW_BYTES * ROW_BYTES..bytes];
+            to[..rest.len()].copy_from_slice(rest);
+        }
+    }
+
+    /// What is multiplied in these steps, as one or two stretches; `rest` has the last step where
+    /// it is no whole one.
+    #[inline(always)]
+    fn stretches(
+        self,
+        at: &At,
+        steps: Range<usize>,
+        rest: &'a [[u8; ROW_BYTES]; PAIR],
+    ) -> ([Stretch<'a>; 2], usize) {
+        let shape = amx::Shape {
+            rows: at.rows.len(),
+            lanes: self.lanes,
+            wide: at.tokens.len() > TILE,
+        };
+        let whole = steps.start..steps.end.min(self.cols / STEP);
+        let stretch = |rows: &'a [u8], stride: usize, steps: Range<usize>| {
+            let tile = |t: usize| {
+                let first = t * self.steps() * ROW_BYTES + steps.start * shape.lane_bytes();
+                self.x.get(first..).unwrap_or_default()
+            };
+            let tiles = [tile(at.tokens.start), tile(at.tokens.start + TILE)];
+            shape.stretch(
+                (rows, Apart::rows(stride)),
+                (tiles, shape.lane_bytes()),
+                steps.len(),
+            )
+        };
+        let of_rest = || stretch(rest.as_flattened(), ROW_BYTES, whole.end..steps.end);
+        if whole.is_empty() {
+            return ([of_rest(); 2], 1);
+        }
+        let rows = &self.w[2 * at.rows.start * self.cols + steps.start * ROW_BYTES..];
+        let of_whole = stretch(rows, 2 * self.cols, whole.clone());
+        if whole.end == steps.end {
+            ([of_whole; 2], 1)
+        } else {
+            ([of_whole, of_rest()], 2)
+        }
+    }
+}
+
+struct Product<N, const ADD: bool>(PhantomData<N>);
+
+impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
+    #[inline(always)]
+    fn run(s: Amx, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let range = args.range();
+        let mut y = Sums {
+            y: args.open(2),
+            first: range.start,
+            rows,
+        };
+        let m = Matrices {
+            w: args.bytes(0),
+            x: args.bytes(4),
+            cols,
+            lanes: if args.tokens() == 1 { 1 } else { TILE },
+        };
+        // Few tokens, which stay near, go along all columns at once.
+        let few = args.live() <= PAIR;
+        let together = if few { m.steps() } else { STEPS.min(m.steps()) };
+        let block = (ACTIVATIONS_BYTES / (together * BLOCK_BYTES * 2)).max(1) * PAIR;
+        let mut rest = [[0; ROW_BYTES]; PAIR];
+        for first in (0..args.live()).step_by(block) {
+            let tokens = first..args.live().min(first + block);
+            for step in (0..m.steps()).step_by(together) {
+                let steps = step..m.steps().min(step + together);
+                for r in range.clone().step_by(PAIR) {
+                    let rows = r..range.end.min(r + PAIR);
+                    if steps.end * STEP > cols {
+                        m.rest(rows.clone(), &mut rest);
+                    }
+                    for t in tokens.clone().step_by(PAIR) {
+                        let at = At {
+                            rows: rows.clone(),
+                            tokens: t..tokens.end.min(t + PAIR),
+                        };
+                        let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
+                        let mut sums = [Block::ZERO; 4];
+                        if ADD || step > 0 {
+                            y.load(s, &at, &mut sums);
+                        }
+                        s.bf16(&stretches[..n], &mut sums);
+                        y.store(s, &at, &mut sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The output, `[tokens, rows]`, from and to sums.
+struct Sums<'a> {
+    y: Out<'a, f32>,
+    first: usize,
+    rows: usize,
+}
+
+impl Sums<'_> {
+    /// The numbers of a token and tile `tile` of these rows.
+    #[inline(always)]
+    fn row(&mut self, rows: &Range<usize>, tile: usize, t: usize) -> &mut [f32] {
+        let first = (rows.start + tile * TILE).min(rows.end);
+        let count = (rows.end - first).min(TILE);
+        &mut self.y.columns(t, self.rows, 1)[first - self.first..][..count]
+    }
+
+    #[inline(always)]
+    fn load(&mut self, s: Amx, at: &At, sums: &mut [Block; 4]) {
+        for (i, block) in sums.iter_mut().enumerate() {
+            for (t, to) in at.tokens.clone().skip(i % 2 * TILE).zip(&mut block.0) {
+                let from = self.row(&at.rows, i / 2, t);
+                to[..from.len()].copy_from_slice(from);
+            }
+            s.transpose(block);
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, s: Amx, at: &At, sums: &mut [Block; 4]) {
+        for (i, block) in sums.iter_mut().enumerate() {
+            if at.tokens.len() > i % 2 * TILE && at.rows.len() > i / 2 * TILE {
+                s.transpose(block);
+                for (t, from) in at.tokens.clone().skip(i % 2 * TILE).zip(&block.0) {
+                    let to = self.row(&at.rows, i / 2, t);
+                    to.copy_from_slice(&from[..to.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights go by tiles here.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+) -> Option<Launch> {
+    if request.variant != Some(DType::Bf16) {
+        return None;
+    }
+    let packed = float_panels::link::<N, ADD>(request, [tokens, rows, cols]);
+    if packed.is_some() {
+        return packed;
+    }
+    let entry = request.isa.tiles::<Product<N, ADD>>()?;
+    Some(Launch {
+        quantise: Some(rounded(tokens, cols, Number::Bf16)),
+        ..request.of(entry, Split::Units(rows as usize), tokens)
+    })
+}

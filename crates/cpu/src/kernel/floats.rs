@@ -1,0 +1,434 @@
+//! Products with weights that are floats, as f32.
+//!
+//! Few tokens meet the weights where they lie. For many, a panel of weights and a block of
+//! activations are brought near first: a number is decoded once for all of them. Either way a sum
+//! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
+
+#[cfg(target_arch = "x86_64")]
+use super::float_tiles;
+use super::product::{Sizes, Sums};
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::device::Precision;
+use tabla_core::dtype::DType;
+
+/// Columns that a row is read by.
+const BLOCK: usize = 32;
+
+/// A storage type of weights that are floats.
+trait Weight {
+    /// Bytes of [`BLOCK`] elements.
+    const BYTES: usize;
+
+    /// Elements `i..i + LANES` of a block.
+    fn load<S: Simd>(s: S, block: &[u8], i: usize) -> S::V;
+}
+
+macro_rules! float {
+    ($name:ident, $bytes:literal, $load:ident) => {
+        struct $name;
+
+        impl Weight for $name {
+            const BYTES: usize = $bytes * BLOCK;
+
+            #[inline(always)]
+            fn load<S: Simd>(s: S, block: &[u8], i: usize) -> S::V {
+                s.$load(&block[i * $bytes..])
+            }
+        }
+    };
+}
+float!(F32, 4, load_f32);
+float!(F16, 2, load_f16);
+float!(Bf16, 2, load_bf16);
+
+/// Columns after which the lanes of a sum are added up. The activations of a tile's tokens in
+/// them stay in the first-level cache.
+const SPAN: usize = 1024;
+
+/// Rows of a panel and tokens of a block: with [`SPAN`] columns each, what is brought near takes
+/// 1.3 MB, which stays in a second-level cache of 2 MB. Smaller ones hold the panel.
+const PANEL: usize = 64;
+const TOKENS: usize = 256;
+
+/// Tokens up to which weights are taken where they lie.
+const FEW: usize = 8;
+
+/// Rows of a tile.
+const ROWS: usize = 4;
+
+/// `ROUND`: activations are rounded to bf16.
+struct Product<W, N, const ADD: bool, const ROUND: bool>(PhantomData<(W, N)>);
+
+impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product<W, N, ADD, ROUND> {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let [rows, cols] = N::sizes(&args);
+        let mut sums = Sums::open::<ADD>(&mut args, rows);
+        let mut scratch = args.open::<f32>(4);
+        let scratch = scratch.whole();
+        let w = Weights::<W> {
+            bytes: args.bytes(0),
+            cols,
+            of: PhantomData,
+        };
+        let (x, range, live) = (args.f32s(1), args.range(), args.live());
+        if live <= FEW {
+            let x = near::<ROUND>(&x[..live * cols], scratch);
+            few(s, (&w, range), (x, live), &mut sums);
+            return;
+        }
+        let (near_x, near_w) = scratch.split_at_mut(TOKENS * SPAN);
+        for first in (0..live).step_by(TOKENS) {
+            let tokens = first..live.min(first + TOKENS);
+            for col in (0..cols).step_by(SPAN) {
+                let count = SPAN.min(cols - col);
+                let wide = count.next_multiple_of(BLOCK);
+                for group in groups(tokens.clone(), together::<S>()) {
+                    for (i, t) in group.clone().enumerate() {
+                        let x = x[t * cols + col..][..count].chunks(BLOCK);
+                        let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
+                        for (x, to) in x.zip(blocks) {
+                            near::<ROUND>(x, to);
+                            to[x.len()..].fill(0.0);
+                        }
+                    }
+                }
+                sums.add = ADD || col > 0;
+                for r in range.clone().step_by(PANEL) {
+                    let panel = r..range.end.min(r + PANEL);
+                    for group in groups(panel.clone(), &ROWS_TOGETHER) {
+                        for (i, row) in group.clone().enumerate() {
+                            let blocks = blocks(near_w, (row - i - r) * wide, (i, group.len()));
+                            decode::<S, W>(s, w.row(row, col..col + count), blocks);
+                        }
+                    }
+                    let x = (&*near_x, tokens.clone());
+                    many(s, (near_w, panel), x, wide, &mut sums);
+                }
+            }
+        }
+    }
+}
+
+/// Rows that go together: blocks of their columns stand side by side.
+const ROWS_TOGETHER: [usize; 2] = [ROWS, 1];
+
+/// Tokens that do, with [`ROWS`]: as many sums as there are registers for. [`many`] has an arm for
+/// each.
+fn together<S: Simd>() -> &'static [usize] {
+    if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
+}
+
+/// Cuts a range into groups of these sizes, the first ones first; the last size is 1.
+fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let size = sizes.iter().find(|&&size| size <= rest.len())?;
+        let group = rest.start..rest.start + size;
+        rest.start = group.end;
+        Some(group)
+    })
+}
+
+/// The blocks of row `i` of `n` in a group that begins at `first`.
+fn blocks(
+    near: &mut [f32],
+    first: usize,
+    (i, n): (usize, usize),
+) -> impl Iterator<Item = &mut [f32; BLOCK]> {
+    let blocks = near[first..].as_chunks_mut().0;
+    blocks.iter_mut().skip(i).step_by(n)
+}
+
+/// Activations as they are multiplied.
+#[inline(always)]
+fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = if ROUND { rounded(*x) } else { *x };
+    }
+    to
+}
+
+/// The nearest bf16, halves to even.
+#[inline(always)]
+fn rounded(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    if x.is_nan() { x } else { f32::from_bits(even) }
+}
+
+/// The weights, row by row.
+struct Weights<'a, W> {
+    bytes: &'a [u8],
+    cols: usize,
+    of: PhantomData<W>,
+}
+
+impl<'a, W: Weight> Weights<'a, W> {
+    /// These columns of a row.
+    #[inline(always)]
+    fn row(&self, r: usize, cols: Range<usize>) -> &'a [u8] {
+        let bytes = |n: usize| n * W::BYTES / BLOCK;
+        &self.bytes[bytes(r * self.cols + cols.start)..][..bytes(cols.len())]
+    }
+}
+
+/// A row as blocks of f32; zeros stand behind its end.
+#[inline(always)]
+fn decode<'a, S: Simd, W: Weight>(
+    s: S,
+    row: &[u8],
+    to: impl Iterator<Item = &'a mut [f32; BLOCK]>,
+) {
+    for (block, to) in row.chunks(W::BYTES).zip(to) {
+        let mut padded = [0u8; 4 * BLOCK];
+        let block = if block.len() < W::BYTES {
+            padded[..block.len()].copy_from_slice(block);
+            &padded[..W::BYTES]
+        } else {
+            block
+        };
+        for i in (0..BLOCK).step_by(S::LANES) {
+            s.store(&mut to[i..], W::load(s, block, i));
+        }
+    }
+}
+
+/// All rows with tokens that stand one behind the other.
+#[inline(always)]
+fn few<S: Simd, W: Weight>(
+    s: S,
+    (w, range): (&Weights<'_, W>, Range<usize>),
+    (x, live): (&[f32], usize),
+    sums: &mut Sums<'_>,
+) {
+    let whole = range.start + range.len() / ROWS * ROWS;
+    for r in (range.start..whole).step_by(ROWS) {
+        let mut t = 0;
+        while t + 4 <= live && S::LANES > 8 {
+            along::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
+            t += 4;
+        }
+        while t + 2 <= live {
+            along::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
+            t += 2;
+        }
+        if t < live {
+            along::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
+        }
+    }
+    for r in whole..range.end {
+        for t in 0..live {
+            along::<S, W, 1, 1>(s, (w, r), (x, t), sums);
+        }
+    }
+}
+
+/// A tile along all columns.
+#[inline(always)]
+fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
+    s: S,
+    (w, r): (&Weights<'_, W>, usize),
+    (x, t): (&[f32], usize),
+    sums: &mut Sums<'_>,
+) {
+    let add = sums.add;
+    for col in (0..w.cols).step_by(SPAN) {
+        let cols = col..w.cols.min(col + SPAN);
+        let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
+        let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
+        // What is read next: more of these rows, or the rows behind them.
+        let next = if cols.end < w.cols {
+            W::BYTES * SPAN / BLOCK
+        } else {
+            W::BYTES * (R * w.cols - col) / BLOCK
+        };
+        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens, next));
+        sums.add = true;
+    }
+    sums.add = add;
+}
+
+/// A panel and a block of tokens, both near, `wide` columns of each.
+#[inline(always)]
+fn many<S: Simd>(
+    s: S,
+    (w, rows): (&[f32], Range<usize>),
+    (x, tokens): (&[f32], Range<usize>),
+    wide: usize,
+    sums: &mut Sums<'_>,
+) {
+    for t in groups(tokens.clone(), together::<S>()) {
+        let x = &x[(t.start - tokens.start) * wide..][..t.len() * wide];
+        let (w, rows) = ((w, wide), rows.clone());
+        match t.len() {
+            6 if S::LANES > 8 => past::<S, 6>(s, (w, rows), (x, t.start), sums),
+            3 => past::<S, 3>(s, (w, rows), (x, t.start), sums),
+            _ => past::<S, 1>(s, (w, rows), (x, t.start), sums),
+        }
+    }
+}
+
+/// Some tokens, the first of which is `t`, past all rows of a panel.
+#[inline(always)]
+fn past<S: Simd, const T: usize>(
+    s: S,
+    ((w, wide), rows): ((&[f32], usize), Range<usize>),
+    (x, t): (&[f32], usize),
+    sums: &mut Sums<'_>,
+) {
+    for r in groups(rows.clone(), &ROWS_TOGETHER) {
+        let w = &w[(r.start - rows.start) * wide..][..r.len() * wide];
+        if r.len() == ROWS {
+            sums.put(r.start, t, beside::<S, ROWS, T>(s, w, x));
+        } else {
+            sums.put(r.start, t, beside::<S, 1, T>(s, w, x));
+        }
+    }
+}
+
+/// The products of a tile whose rows and tokens stand side by side.
+#[inline(always)]
+fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
+    let mut acc = [[s.splat(0.0); T]; R];
+    for b in 0..w.len() / (R * BLOCK) {
+        // Slices of a known length, whose ends nobody looks for inside.
+        let w = &w[b * R * BLOCK..][..R * BLOCK];
+        let x = &x[b * T * BLOCK..][..T * BLOCK];
+        for i in (0..BLOCK).step_by(S::LANES) {
+            let mut v = [s.splat(0.0); R];
+            for r in 0..R {
+                v[r] = s.load(&w[r * BLOCK + i..]);
+            }
+            for t in 0..T {
+                let x = s.load(&x[t * BLOCK + i..]);
+                for r in 0..R {
+                    acc[r][t] = s.fma(v[r], x, acc[r][t]);
+                }
+            }
+        }
+    }
+    summed(s, acc)
+}
+
+/// The products of a tile along a span; what is read next lies `next` bytes behind it.
+#[inline(always)]
+fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
+    s: S,
+    w: [&[u8]; R],
+    x: [&[f32]; T],
+    next: usize,
+) -> [[f32; T]; R] {
+    let cols = x[0].len();
+    let mut acc = [[s.splat(0.0); T]; R];
+    for b in 0..cols / BLOCK {
+        let mut block_w = w;
+        for w in &mut block_w {
+            *w = &w[b * W::BYTES..][..W::BYTES];
+        }
+        let mut block_x = x;
+        for x in &mut block_x {
+            *x = &x[b * BLOCK..][..BLOCK];
+        }
+        ahead(s, block_w, next);
+        acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
+    }
+    let rest = cols % BLOCK;
+    if rest > 0 {
+        // Zeros stand behind the end of the rows.
+        let mut wide = [[0u8; 4 * BLOCK]; R];
+        for (wide, w) in wide.iter_mut().zip(w) {
+            let w = &w[cols / BLOCK * W::BYTES..];
+            wide[..w.len()].copy_from_slice(w);
+        }
+        let mut long = [[0.0; BLOCK]; T];
+        for (long, x) in long.iter_mut().zip(x) {
+            long[..rest].copy_from_slice(&x[cols - rest..]);
+        }
+        let w = wide.each_ref().map(|w| &w[..W::BYTES]);
+        acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
+    }
+    summed(s, acc)
+}
+
+/// The lanes of each sum added up.
+#[inline(always)]
+fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
+    let mut sums = [[0.0; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = s.sum(acc[r][t]);
+        }
+    }
+    sums
+}
+
+/// Asks for the blocks so many bytes behind these.
+#[inline(always)]
+fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
+    for w in w {
+        for line in (0..w.len()).step_by(64) {
+            s.prefetch(w, next + line);
+        }
+    }
+}
+
+/// Adds the products of one block of columns.
+#[inline(always)]
+fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
+    s: S,
+    w: [&[u8]; R],
+    x: [&[f32]; T],
+    mut acc: [[S::V; T]; R],
+) -> [[S::V; T]; R] {
+    // Loops, not `map`: a closure is its own function, which lacks the level's instructions
+    // where it is not inlined.
+    for i in (0..BLOCK).step_by(S::LANES) {
+        let mut v = [s.splat(0.0); R];
+        for r in 0..R {
+            v[r] = W::load(s, w[r], i);
+        }
+        for t in 0..T {
+            let x = s.load(&x[t][i..]);
+            for r in 0..R {
+                acc[r][t] = s.fma(v[r], x, acc[r][t]);
+            }
+        }
+    }
+    acc
+}
+
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights are floats.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    shape: [u32; 3],
+) -> Option<Launch> {
+    let fast = request.precision == Precision::Fast;
+    #[cfg(target_arch = "x86_64")]
+    if fast && let Some(launch) = float_tiles::link::<N, ADD>(request, shape) {
+        return Some(launch);
+    }
+    let [tokens, rows, cols] = shape;
+    let split = Split::Units(rows as usize);
+    let launch = match (request.variant?, fast) {
+        (DType::F32, _) => request.launch::<Product<F32, N, ADD, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<Product<F16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<Product<Bf16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<Product<Bf16, N, ADD, true>>(split, tokens),
+        _ => return None,
+    };
+    let [tokens, cols] = [tokens, cols].map(|n| n as usize);
+    let many = if tokens > FEW {
+        (TOKENS + PANEL) * SPAN
+    } else {
+        0
+    };
+    Some(Launch {
+        scratch: many.max(tokens.min(FEW) * cols) * size_of::<f32>(),
+        ..launch
+    })
+}

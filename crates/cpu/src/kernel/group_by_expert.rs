@@ -1,0 +1,73 @@
+//! `tiles[i, :]` = an expert, how many pairs `k t + s` with this `ids[t, s]`, and these pairs
+
+use super::experts::sort;
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::op::params::group_by_expert::Params;
+
+struct GroupByExpert;
+
+impl Kernel for GroupByExpert {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(0));
+        let ids = &ids[..args.live() * p.k as usize];
+        let mut tiles = args.open::<u32>(1);
+        let mut scratch = args.open::<u32>(3);
+        let order = &mut scratch.whole()[..ids.len()];
+        sort(ids, p.experts, order);
+        let expert = |pair: u32| ids[pair as usize].min(p.experts);
+        let runs = order.chunk_by(|a, b| expert(*a) == expert(*b));
+        let full = runs.flat_map(|run| run.chunks(p.tile as usize));
+        let full = full.map(|pairs| (expert(pairs[0]), pairs));
+        // Behind the last pair tiles have none.
+        let all = full.chain(std::iter::repeat((p.experts, &[][..])));
+        let rows = tiles.whole().chunks_exact_mut(2 + p.tile as usize);
+        for (row, (expert, pairs)) in rows.zip(all) {
+            let count = u32::try_from(pairs.len()).expect("a tile at most");
+            let (head, places) = row.split_at_mut(2);
+            head.copy_from_slice(&[expert, count]);
+            let (full, rest) = places.split_at_mut(pairs.len());
+            full.copy_from_slice(pairs);
+            rest.fill(0);
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(Launch {
+        tokens: p.tokens as usize,
+        scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
+        ..request.alone::<GroupByExpert>()
+    })
+}
+
+macro_rules! case {
+    ($name:literal, $experts:literal, $k:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $experts);
+                b.route(x, $k, false);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// All pairs to one expert, a few to each, and most to experts that are not there: ids are below 50.
+pub(super) const CASES: &[Case] = &[
+    case!("one expert", 1, 1, 33, 33),
+    case!("some outside", 31, 3, 43, 42),
+    case!("full tiles", 50, 50, 67, 61),
+    case!("most without pairs", 2500, 8, 35, 34),
+    case!("one token of many", 64, 7, 34, 1),
+];

@@ -1,0 +1,108 @@
+//! `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use tabla_core::exec::philox::{LANES, chance, philox};
+use tabla_core::op::builder::LogitRows;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::params::gumbel::Params;
+
+/// Counters whose numbers are drawn at once, so that the rounds become vector code.
+const DRAWS: usize = 16;
+
+/// Ids that have their numbers from them.
+const AT_ONCE: usize = DRAWS * LANES;
+
+struct Gumbel;
+
+impl Kernel for Gumbel {
+    /// A unit is so many ids of a row as are drawn at once.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let vocab = p.vocab as usize;
+        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let each = vocab.div_ceil(AT_ONCE);
+        let mut out = args.open::<f32>(0);
+        for unit in args.units() {
+            let (t, start) = (unit / each, unit % each * AT_ONCE);
+            let row = rows[t];
+            let sampler = &samplers[row.sequence as usize];
+            if sampler.temperature <= 0.0 {
+                continue;
+            }
+            let y = out.pieces(unit, [vocab, AT_ONCE]);
+            if y.iter().any(|y| *y > f32::NEG_INFINITY) {
+                let key = [sampler.seed_lo, sampler.seed_hi];
+                let noise = noise(key, row.position.wrapping_add(1), start);
+                for (y, noise) in y.iter_mut().zip(&noise) {
+                    // What a filter took away stays away: -inf plus anything finite.
+                    *y += noise;
+                }
+            }
+        }
+    }
+}
+
+/// The noise of ids `start..`, with `start` a multiple of what is drawn at once.
+#[inline(always)]
+fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
+    let first = u32::try_from(start / LANES).expect("ids have 32 bits");
+    let mut words = [[0; DRAWS]; LANES];
+    for (draw, block) in (0..DRAWS).zip(first..) {
+        let counter = [block, position, 0, 0];
+        for (lane, word) in philox(key, counter).into_iter().enumerate() {
+            words[lane][draw] = word;
+        }
+    }
+    let mut noise = [0.0; AT_ONCE];
+    for (lane, words) in words.iter().enumerate() {
+        for (draw, word) in words.iter().enumerate() {
+            noise[draw * LANES + lane] = gumbel(*word);
+        }
+    }
+    noise
+}
+
+/// `-ln(-ln(u))`
+#[inline(always)]
+fn gumbel(word: u32) -> f32 {
+    -math::ln(-math::ln(chance(word)))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE))
+}
+
+macro_rules! case {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $seed:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: 1,
+            position: $position,
+            logits: LogitRows::All,
+            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
+            sampler: |s| {
+                s.seed_lo = $seed;
+                s.seed_hi = 7;
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Ids that end within a draw, a far position, rows.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1, 1/1 at 0, 0),
+    case!("a part of a draw", 37, 1/1 at 3, 0x1234_5678),
+    case!("past a draw", 65, 1/1 at 15, 1),
+    case!("many", 50_021, 1/1 at 4, 99),
+    case!("rows", 131, 5/4 at 9, 3),
+];

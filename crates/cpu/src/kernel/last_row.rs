@@ -1,0 +1,52 @@
+//! `y[0, :] = x[live - 1, :]`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::op::params::last_row::Params;
+
+struct LastRow;
+
+impl Kernel for LastRow {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let dim = p.dim as usize;
+        let x = &args.f32s(0)[(args.live() - 1) * dim..][..dim];
+        args.open::<f32>(1).whole()[..dim].copy_from_slice(x);
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(Launch {
+        tokens: p.tokens as usize,
+        ..request.alone::<LastRow>()
+    })
+}
+
+macro_rules! case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $dim);
+                b.logit_rows(x);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// The first, a middle and the last row.
+pub(super) const CASES: &[Case] = &[
+    case!("first", 1, 2, 1),
+    case!("middle", 37, 5, 3),
+    case!("last", 257, 4, 4),
+];

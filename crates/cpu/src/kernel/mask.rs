@@ -1,0 +1,61 @@
+//! `y[t, i] = -inf` where bit `i` of the sequence's mask is 0
+
+use super::filter::filter_case;
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::op::builder::LogitRows;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::params::mask::Params;
+
+/// Logits of a row that go together, which are whole words of a mask.
+const PIECE: usize = 4096;
+const WORD: usize = u32::BITS as usize;
+
+struct Mask;
+
+impl Kernel for Mask {
+    /// A unit is a piece of a row.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let [vocab, words] = [p.vocab, p.words].map(|n| n as usize);
+        let masks: &[u32] = bytemuck::cast_slice(args.bytes(0));
+        let (samplers, rows) = (args.samplers(2), args.rows(3));
+        let each = vocab.div_ceil(PIECE);
+        let mut y = args.open::<f32>(1);
+        for unit in args.units() {
+            let (t, start) = (unit / each, unit % each * PIECE);
+            let sequence = rows[t].sequence as usize;
+            if samplers[sequence].masked == 0 {
+                continue;
+            }
+            let mask = &masks[sequence * words..][start / WORD..];
+            let y = y.pieces(unit, [vocab, PIECE]).chunks_mut(WORD);
+            for (y, word) in y.zip(mask) {
+                for (bit, y) in y.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *y = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(request.by_pieces::<Mask>(p.tokens, p.vocab, PIECE))
+}
+
+/// Off, small, large, rows.
+pub(super) const CASES: &[Case] = &[
+    filter_case!("one", 1, |s| s.masked = 1),
+    filter_case!("off", 37, |_| {}),
+    filter_case!("word", 64, |s| s.masked = 1),
+    filter_case!("large", 9003, |s| s.masked = 1),
+    filter_case!("rows", 131, 5/4, |s| s.masked = 1),
+];

@@ -1,0 +1,73 @@
+//! `mu[sequence[t]] -= eta * (-log2(softmax(x[t, :])[ids[t]]) - tau)`
+
+use super::softmax::Softmax;
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::exec::state::Sampler;
+use tabla_core::op::builder::LogitRows;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::params::mirostat_mu::Params;
+use std::f32::consts::LN_2;
+
+struct MirostatMu;
+
+impl Kernel for MirostatMu {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let x = args.f32s(0);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(1));
+        let (rows, live) = (args.rows(3), args.live());
+        let mut samplers = args.open::<Sampler>(2);
+        let samplers = samplers.whole();
+        let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);
+        for ((x, id), row) in picked.take(live) {
+            let sampler = &mut samplers[row.sequence as usize];
+            if sampler.mirostat_tau <= 0.0 {
+                continue;
+            }
+            if let Some(softmax) = Softmax::of(x) {
+                let surprise = (softmax.log_sum() - x[*id as usize]) / LN_2;
+                let error = surprise - sampler.mirostat_tau;
+                sampler.mirostat_mu -= sampler.mirostat_eta * error;
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(Launch {
+        tokens: p.tokens as usize,
+        ..request.alone::<MirostatMu>()
+    })
+}
+
+macro_rules! case {
+    ($name:literal, $tokens:literal/$live:literal, $tau:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: 1,
+            logits: LogitRows::All,
+            emit: |b| b.pick_full(101, SamplerKind::DEFAULT),
+            sampler: |s| {
+                (s.mirostat_tau, s.mirostat_eta) = ($tau, 0.1);
+                s.mirostat_mu = 2.0 * $tau;
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Off, one row, rows; runners draw ids below 50.
+pub(super) const CASES: &[Case] = &[
+    case!("off", 1/1, 0.0),
+    case!("one", 1/1, 5.0),
+    case!("rows", 5/4, 3.0),
+];

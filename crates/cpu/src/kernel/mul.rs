@@ -1,0 +1,69 @@
+//! `y[t, i] *= w[i mod len]`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::params::mul::Params;
+
+struct Mul;
+
+impl Kernel for Mul {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let (dim, len) = (p.dim as usize, p.len as usize);
+        let w = &args.f32s(0)[..len];
+        let mut y = args.open::<f32>(1);
+        for t in args.range() {
+            let y = y.unit(t, dim);
+            if let [factor] = w {
+                y.iter_mut().for_each(|y| *y *= factor);
+                continue;
+            }
+            for y in y.chunks_exact_mut(len) {
+                for (y, w) in y.iter_mut().zip(w) {
+                    *y *= w;
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let launch = request.launch::<Mul>(Split::Rows(1), p.tokens);
+    Ok(launch.of_elements(p.tokens as usize * p.dim as usize))
+}
+
+macro_rules! case {
+    ($name:literal, $len:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::F32, 1, $len)],
+            emit: |b| {
+                let w = b.vector("w", $len);
+                let y = b.input("y", $dim);
+                b.mul(w, y);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// A number, a group, a row.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1, 1, 1, 1),
+    case!("a number", 1, 37, 5, 3),
+    case!("primes", 37, 37, 5, 3),
+    case!("groups", 24, 96, 3, 2),
+    case!("past a vector", 257, 257, 2, 2),
+    case!("many", 131, 131, 67, 61),
+];

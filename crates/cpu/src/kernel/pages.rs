@@ -1,0 +1,27 @@
+//! Which rows of the cache a sequence has its positions in.
+
+use tabla_core::op::pages::PAGE;
+
+/// Positions of a page.
+const POSITIONS: usize = PAGE as usize;
+
+/// The pages of a sequence in a layer.
+#[derive(Clone, Copy)]
+pub(super) struct Pages<'a>(&'a [u32]);
+
+impl<'a> Pages<'a> {
+    /// Those of a row of the table, which has `stride` entries: `ring` of them from `first` on.
+    #[inline(always)]
+    pub(super) fn of(table: &'a [u8], sequence: u32, [stride, first, ring]: [u32; 3]) -> Self {
+        let table: &[u32] = bytemuck::cast_slice(table);
+        let row = &table[sequence as usize * stride as usize..][..stride as usize];
+        Self(&row[first as usize..][..ring as usize])
+    }
+
+    /// The row of a position.
+    #[inline(always)]
+    pub(super) fn row(self, position: usize) -> usize {
+        let page = self.0[position / POSITIONS % self.0.len()] as usize;
+        page * POSITIONS + position % POSITIONS
+    }
+}

@@ -1,0 +1,272 @@
+//! `x[32 b + i] = d[b] q[32 b + i]`: activations to int8, before products with codes of weights.
+//!
+//! No operation of the list but a step of its own: rows that several products read (q, k, v;
+//! gate, up) are quantised once.
+//!
+//! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block has
+//! the bytes of each of its tokens, then the scales of all, then each of the other numbers of all.
+
+#[cfg(target_arch = "x86_64")]
+use super::float_tiles::Arrange;
+use crate::memory::{ALIGN, Args};
+use crate::panel::STRETCH;
+use crate::simd::{Entry, Isa, Kernel, Simd};
+use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
+
+/// Rows of activations, and what products want to know of them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Shape {
+    /// Rows at most.
+    pub(crate) tokens: u32,
+    /// Elements of a row: whole blocks.
+    pub(crate) cols: u32,
+    /// Rows of a tile.
+    pub(crate) tile: u32,
+    /// What is taken from each code of the weights.
+    pub(crate) offset: i32,
+    /// Whether the two halves of a block are summed apart: 0 or 1.
+    pub(crate) halves: u32,
+    /// What they become: a [`Number`].
+    pub(crate) number: u32,
+}
+
+/// What activations become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// Blocks of int8.
+    Int8,
+    /// Pairs of columns of bf16, tokens side by side.
+    #[cfg(target_arch = "x86_64")]
+    Bf16,
+    /// Columns of bf16 by tiles of tokens: 32 of each token in turn.
+    #[cfg(target_arch = "x86_64")]
+    Bf16Rows,
+}
+
+/// Words that a token has of a block: the numbers, their scale, two starts, two sums.
+const TOKEN_WORDS: usize = STRETCH / 4 + 5;
+
+/// Bytes of them.
+const TOKEN_BYTES: usize = 4 * TOKEN_WORDS;
+
+impl Shape {
+    /// Bytes of a tile.
+    pub(crate) fn tile_bytes(self) -> usize {
+        if self.number != Number::Int8 as u32 {
+            let blocks = (self.cols as usize).div_ceil(STRETCH);
+            return 2 * STRETCH * blocks * self.tile as usize;
+        }
+        let blocks = self.cols as usize / STRETCH;
+        (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
+    }
+
+    /// The kernel that makes them.
+    pub(crate) fn entry(self, isa: Isa) -> Entry {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tiles) = (self.number != Number::Int8 as u32)
+            .then(|| isa.tiles::<Arrange>())
+            .flatten()
+        {
+            return tiles;
+        }
+        isa.entry::<Quantise>()
+    }
+
+    /// Tiles of as many rows as there are at most.
+    pub(crate) fn tiles(self) -> usize {
+        self.tokens.div_ceil(self.tile) as usize
+    }
+}
+
+/// A block of a tile of `N` tokens: first the bytes of each, then a number of each in turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block<'a, const N: usize>(&'a [[u32; N]; TOKEN_WORDS]);
+
+impl<'a, const N: usize> Block<'a, N> {
+    /// The numbers of each token, signed bytes.
+    #[inline(always)]
+    pub(super) fn q(self) -> &'a [[u8; STRETCH]; N] {
+        let bytes: &[u8] = bytemuck::cast_slice(self.0.as_flattened());
+        bytes
+            .as_chunks()
+            .0
+            .first_chunk()
+            .expect("the first of a token's words")
+    }
+
+    /// Scales.
+    #[inline(always)]
+    pub(super) fn d(self) -> &'a [f32; N] {
+        self.numbers(0)
+    }
+
+    /// What a sum of products with codes starts from, so that their offset is gone; of either
+    /// half, or of the block.
+    #[inline(always)]
+    pub(super) fn start(self, half: usize) -> &'a [i32; N] {
+        self.numbers(1 + half)
+    }
+
+    /// The sum of the numbers times their scale: what minima of weights are multiplied by.
+    #[inline(always)]
+    pub(super) fn sum(self, half: usize) -> &'a [f32; N] {
+        self.numbers(3 + half)
+    }
+
+    #[inline(always)]
+    fn numbers<T: Pod>(self, i: usize) -> &'a [T; N] {
+        let numbers = bytemuck::cast_slice(&self.0[STRETCH / 4 + i]);
+        numbers.first_chunk().expect("one for each token")
+    }
+}
+
+/// Quantised activations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiles<'a> {
+    words: &'a [u32],
+    tile_words: usize,
+}
+
+impl<'a> Tiles<'a> {
+    pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
+        Self {
+            words: bytemuck::cast_slice(bytes),
+            tile_words: shape.tile_bytes() / 4,
+        }
+    }
+
+    /// The blocks of a tile, which is `N` tokens [`wide`](width).
+    #[inline(always)]
+    pub(super) fn blocks<const N: usize>(
+        self,
+        tile: usize,
+        blocks: Range<usize>,
+    ) -> impl Iterator<Item = Block<'a, N>> {
+        let tokens = self.words[tile * self.tile_words..].as_chunks::<N>().0;
+        let all = tokens.as_chunks::<TOKEN_WORDS>().0;
+        all[blocks].iter().map(Block)
+    }
+}
+
+/// Tokens of a tile where so many rows are live: where one is enough for them, as few as there are
+/// kernels for.
+pub(super) const fn width(live: usize, tile: usize) -> usize {
+    let enough = match live {
+        ..=1 => 1,
+        2 => 2,
+        3..=4 => 4,
+        5..=8 => 8,
+        _ => 16,
+    };
+    if enough < tile { enough } else { tile }
+}
+
+/// Quantises the tiles of its units: operand 0 into operand 1.
+struct Quantise;
+
+impl Kernel for Quantise {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let shape: Shape = args.params();
+        let (cols, n) = (shape.cols as usize, shape.tile as usize);
+        let width = width(args.live(), n);
+        let x = args.f32s(0);
+        let mut out = args.open::<u8>(1);
+        for tile in args.units() {
+            let tokens = tile * n..args.live().min((tile + 1) * n);
+            let tile = out.unit(tile, shape.tile_bytes());
+            // Tokens that are not there are multiplied too, and numbers next to nothing take long.
+            for out in tile.chunks_exact_mut(width * TOKEN_BYTES) {
+                for number in out[width * STRETCH..]
+                    .as_chunks_mut()
+                    .0
+                    .chunks_exact_mut(width)
+                {
+                    number[width.min(tokens.len())..].fill([0u8; 4]);
+                }
+            }
+            for (t, token) in tokens.enumerate() {
+                let x = x[token * cols..][..cols].as_chunks::<STRETCH>().0;
+                for (x, out) in x.iter().zip(tile.chunks_exact_mut(width * TOKEN_BYTES)) {
+                    let (q, numbers) = out.split_at_mut(width * STRETCH);
+                    let (d, sums) = block(s, x, &mut q.as_chunks_mut().0[t]);
+                    let sums = match shape.halves {
+                        0 => [sums[0] + sums[1], 0],
+                        _ => sums,
+                    };
+                    let starts = sums.map(|sum| -shape.offset * sum);
+                    let numbers: &mut [[u8; 4]] = numbers.as_chunks_mut().0;
+                    numbers[t] = d.to_ne_bytes();
+                    for (half, start) in starts.iter().enumerate() {
+                        numbers[(1 + half) * width + t] = start.to_ne_bytes();
+                        numbers[(3 + half) * width + t] = (d * sums[half] as f32).to_ne_bytes();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `d = max |x| / 127`, `q = round(x / d)`, halves to even; also the sums of both halves of `q`.
+///
+/// Every level gets the same: each step is exact or rounded once.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "whole numbers below 2032")]
+fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
+    /// Adding it leaves the nearest whole number in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    // Magnitudes order as their bits do.
+    let largest = x.iter().fold(0, |m, x| m.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest);
+    let inverse = 127.0 / largest;
+    // Zeros, and blocks so small that their inverse is none.
+    let inverse = if inverse < f32::INFINITY {
+        inverse
+    } else {
+        0.0
+    };
+    let (one, inverse) = (s.splat(1.0), s.splat(inverse));
+    let halves = q
+        .chunks_exact_mut(STRETCH / 2)
+        .zip(x.chunks_exact(STRETCH / 2));
+    let mut sums = [0; 2];
+    for ((q, x), sum) in halves.zip(&mut sums) {
+        let mut total = s.splat(0.0);
+        for (q, x) in q.chunks_exact_mut(S::LANES).zip(x.chunks_exact(S::LANES)) {
+            let rounded = s.fma(s.load(x), inverse, s.splat(ROUND));
+            s.store_bytes(q, rounded);
+            let whole = s.fma(one, rounded, s.splat(-ROUND));
+            total = s.fma(one, whole, total);
+        }
+        *sum = s.sum(total) as i32;
+    }
+    (largest / 127.0, sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Scalar;
+
+    #[test]
+    fn a_block_worked_by_hand() {
+        let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
+        let mut q = [0; STRETCH];
+        let (d, sums) = block(Scalar, &x, &mut q);
+        assert_eq!(d, 1.0);
+        assert_eq!(q[0].cast_signed(), -127);
+        assert_eq!(q[31].cast_signed(), 121);
+        assert_eq!(sums, [-1072, 976]);
+    }
+
+    #[test]
+    fn nothing_and_next_to_nothing_are_zeros() {
+        for x in [0.0, 1e-42] {
+            let mut q = [7; STRETCH];
+            let (_, sums) = block(Scalar, &[x; STRETCH], &mut q);
+            assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use crate::step::Split;
+use tabla_core::op::params::rms_norm::Params;
+
+struct RmsNorm;
+
+impl Kernel for RmsNorm {
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let dim = p.dim as usize;
+        let (x, w) = (args.f32s(0), &args.f32s(1)[..dim]);
+        let mut y = args.open::<f32>(2);
+        for unit in args.range() {
+            let x = &x[unit * dim..][..dim];
+            let mean = math::sum(x, |x| x * x) / dim as f32;
+            let scale = 1.0 / (mean + p.eps).sqrt();
+            for ((y, x), w) in y.unit(unit, dim).iter_mut().zip(x).zip(w) {
+                *y = x * scale * w;
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let elements = p.tokens as usize * p.groups as usize * p.dim as usize;
+    let split = Split::Rows(p.groups as usize);
+    let launch = request.launch::<RmsNorm>(split, p.tokens);
+    Ok(launch.of_elements(elements))
+}
+
+macro_rules! case {
+    ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::F32, 1, $dim)],
+            emit: |b| {
+                let w = b.vector("w", $dim);
+                let x = b.input("x", $cols);
+                b.rms_norm(x, w, 1e-5);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Rows and groups.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1, 1, 1, 1),
+    case!("primes", 37, 37, 5, 3),
+    case!("past a vector", 129, 129, 2, 2),
+    case!("groups", 96, 24, 3, 2),
+    case!("wide", 2048, 2048, 1, 1),
+    case!("many", 512, 64, 67, 61),
+];

@@ -1,0 +1,281 @@
+//! `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`
+
+use super::pages::Pages;
+use super::tiles::{Q8_0, Stored as _};
+use super::turns::{PAIRS, Turns};
+use super::{Launch, PLAIN, Request};
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_core::exec::case::Case;
+use crate::memory::{Args, Out};
+use crate::simd::{Kernel, Simd};
+use crate::step::Split;
+use tabla_core::op::builder::{Heads, Rope};
+use tabla_core::op::params::rope_kv::Params;
+use tabla_quant::q8_0;
+use bytemuck::Pod;
+use half::f16;
+use std::array::from_fn;
+use std::marker::PhantomData;
+
+/// How the cache stores numbers.
+trait Stored: Pod {
+    fn of(x: f32) -> Self;
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V);
+}
+
+impl Stored for f32 {
+    fn of(x: f32) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V) {
+        s.store(to, v);
+    }
+}
+
+/// The bits of an f16, rounded to nearest even.
+impl Stored for u16 {
+    fn of(x: f32) -> Self {
+        f16::from_f32_const(x).to_bits()
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(s: S, to: &mut [Self], v: S::V) {
+        s.store_f16(to, v);
+    }
+}
+
+/// `to = x`, as many as both have.
+#[inline(always)]
+fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
+    let mut to = to.chunks_exact_mut(S::LANES);
+    let mut x = x.chunks_exact(S::LANES);
+    for (to, x) in to.by_ref().zip(x.by_ref()) {
+        C::store(s, to, s.load(x));
+    }
+    for (to, x) in to.into_remainder().iter_mut().zip(x.remainder()) {
+        *to = C::of(*x);
+    }
+}
+
+struct RopeKv<C>(PhantomData<C>);
+
+impl<C: Stored> Kernel for RopeKv<C> {
+    /// A unit is a head of keys and values with its group of query heads: units write apart even
+    /// where two rows have one position.
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let head = p.head_dim as usize;
+        let group = (p.heads / p.kv_heads) as usize * head;
+        let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
+        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(7));
+        let table = args.bytes(3);
+        let mut q = args.open::<f32>(4);
+        let mut keys = args.open::<C>(5);
+        let mut values = args.open::<C>(6);
+        let mine = args.range().start * head..args.range().end * head;
+        let context = args.state(7).context;
+        let turns = Turns {
+            head,
+            freqs: &freqs[..p.rope_dim as usize / 2],
+            half_split: p.half_split != 0,
+            magnitude: p.magnitude,
+        };
+        for (t, row) in rows[..args.live()].iter().enumerate() {
+            if row.position >= context {
+                continue;
+            }
+            let q = q.columns(t, width, group);
+            let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
+            let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
+            let pages = Pages::of(table, row.sequence, [p.stride, p.first, p.ring]);
+            let at = pages.row(row.position as usize);
+            store(s, values.columns(at, kv_width, head), v);
+            let keys = keys.columns(at, kv_width, head);
+            store(s, keys, k);
+            for angles in turns.angles(row.position) {
+                turns.turn(&angles, q);
+                for (key, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
+                    for (at, turned) in turns.turned(&angles, k).runs() {
+                        store(s, &mut key[at], turned);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same where codes are stored, which whole heads must be turned for first.
+struct RopeKvCodes;
+
+/// Elements of a head whose codes are stored, at most.
+const HEAD_MAX: usize = 512;
+
+impl Kernel for RopeKvCodes {
+    /// A unit as of [`RopeKv`].
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let head = p.head_dim as usize;
+        let group = (p.heads / p.kv_heads) as usize * head;
+        let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
+        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(7));
+        let table = args.bytes(3);
+        let mut q = args.open::<f32>(4);
+        let mut keys = args.open::<u8>(5);
+        let mut values = args.open::<u8>(6);
+        let mine = args.range();
+        let context = args.state(7).context;
+        let turns = Turns {
+            head,
+            freqs: &freqs[..p.rope_dim as usize / 2],
+            half_split: p.half_split != 0,
+            magnitude: p.magnitude,
+        };
+        let mut turned = [0.0; HEAD_MAX];
+        for (t, row) in rows[..args.live()].iter().enumerate() {
+            if row.position >= context {
+                continue;
+            }
+            let q = q.columns(t, width, group);
+            let mut angles = turns.angles(row.position);
+            let angles: [_; HEAD_MAX / (2 * PAIRS)] = from_fn(|_| angles.next());
+            for angles in angles.iter().flatten() {
+                turns.turn(angles, q);
+            }
+            let pages = Pages::of(table, row.sequence, [p.stride, p.first, p.ring]);
+            let row = Codes {
+                row: pages.row(row.position as usize),
+                dim: kv_width,
+                head,
+            };
+            for (at, unit) in mine.clone().enumerate() {
+                let own = t * kv_width + unit * head..t * kv_width + (unit + 1) * head;
+                row.store(&mut values, at, &v[own.clone()]);
+                let turned = &mut turned[..head];
+                turned.copy_from_slice(&k[own]);
+                for angles in angles.iter().flatten() {
+                    turns.turn(angles, turned);
+                }
+                row.store(&mut keys, at, turned);
+            }
+        }
+    }
+}
+
+/// A row of the cache as [`Q8_0`](super::tiles::Q8_0) reads it.
+struct Codes {
+    row: usize,
+    /// Its elements.
+    dim: usize,
+    /// Those of a head.
+    head: usize,
+}
+
+impl Codes {
+    /// Stores a head, the `at`-th of the part.
+    #[inline(always)]
+    fn store(&self, to: &mut Out<'_, u8>, at: usize, x: &[f32]) {
+        let row_bytes = Q8_0::row_bytes(self.dim);
+        let blocks = self.head / q8_0::ELEMENTS;
+        let encoded = x.as_chunks().0.iter().map(|x| q8_0::encode(x, None));
+        let codes = to.columns_behind(0, [self.row, row_bytes], self.head);
+        let codes = codes[at * self.head..].chunks_exact_mut(q8_0::ELEMENTS);
+        let mut scales = [[0; 2]; HEAD_MAX / q8_0::ELEMENTS];
+        for ((codes, scale), block) in codes.zip(&mut scales).zip(encoded) {
+            let (d, q) = block.split_at(2);
+            scale.copy_from_slice(d);
+            codes.copy_from_slice(q);
+        }
+        let own = to.columns_behind(self.dim, [self.row, row_bytes], 2 * blocks);
+        let own = &mut own[2 * blocks * at..][..2 * blocks];
+        own.copy_from_slice(scales[..blocks].as_flattened());
+    }
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let elements = (p.heads + 2 * p.kv_heads) as usize * p.head_dim as usize;
+    let split = Split::Units(p.kv_heads as usize);
+    let launch = match request.variant {
+        Some(DType::F32) => request.launch::<RopeKv<f32>>(split, p.tokens),
+        Some(DType::F16) => request.launch::<RopeKv<u16>>(split, p.tokens),
+        Some(DType::Q8_0) if p.head_dim as usize <= HEAD_MAX => {
+            request.launch::<RopeKvCodes>(split, p.tokens)
+        }
+        other => bail!(
+            Unsupported,
+            "no kernel for a cache of {other:?} and heads of {} elements",
+            p.head_dim
+        ),
+    };
+    Ok(launch.of_elements(p.tokens as usize * elements))
+}
+
+macro_rules! case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
+     $(, window $window:literal)? $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: $context,
+            window: 0 $(+ $window)?,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let v = b.input("v", $kv_heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: 0 $(+ $window)?,
+                };
+                let rope = Rope {
+                    index: 0,
+                    dim: $rope_dim,
+                    half_split: $half_split,
+                    magnitude: 1.25,
+                };
+                b.rope_kv(at, rope, q, k, v);
+            },
+            // A rounding of the cache may fall the other way: of codes by 1 of 127.
+            tolerance: match DType::$cache {
+                DType::Q8_0 => 8.5e-3,
+                _ => 1e-3,
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Both pairings, parts of heads, the edge of the context, passes over the end of a page and of a
+/// ring of pages, sequences.
+pub(super) const CASES: &[Case] = &[
+    case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
+    case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
+    case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
+    case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
+    case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
+    case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
+    case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
+    case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
+    case!("over pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
+    case!("over the end of the ring", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
+    case!("a long way round", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
+    case!("past the context of a ring", F16, 4/4 at 198 of 200, 4/2 x 8, 4, false, window 3),
+    case!("a window without a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
+    case!("codes", Q8_0, 5/4 at 62 of 128, 4/2 x 64, 64, true),
+    case!("codes of long heads", Q8_0, 3/3 at 7 of 16, 6/3 x 320, 300, false),
+    case!("codes in a ring", Q8_0, 9/8 at 124 of 200, 5/1 x 64, 0, true, window 8),
+    case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
+    case!("sequences of rings", F32, 7/6 at 191 of 200, 2/1 x 6, 4, false, window 3, by 3),
+];

@@ -1,0 +1,105 @@
+//! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first; `y[t, s] = softmax(x[t, :])[ids[t, s]]`, over their sum if `normalise`
+
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use crate::step::Split;
+use tabla_core::op::params::route::Params;
+
+struct Route;
+
+impl Kernel for Route {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let (experts, k) = (p.experts as usize, p.k as usize);
+        let x = args.f32s(0);
+        let mut ids = args.open::<u32>(1);
+        let mut y = args.open::<f32>(2);
+        for t in args.range() {
+            let x = &x[t * experts..][..experts];
+            let (ids, y) = (ids.unit(t, k), y.unit(t, k));
+            largest(x, ids);
+            let best = x[ids[0] as usize];
+            for (y, id) in y.iter_mut().zip(&*ids) {
+                *y = math::exp(x[*id as usize] - best);
+            }
+            let sum = if p.normalise != 0 {
+                math::sum(y, |y| y)
+            } else {
+                math::sum(x, |x| math::exp(x - best))
+            };
+            y.iter_mut().for_each(|y| *y /= sum);
+        }
+    }
+}
+
+/// The ids of the largest numbers, the largest first, the lowest of equals first, NaN last.
+#[inline(always)]
+fn largest(x: &[f32], ids: &mut [u32]) {
+    let ranks = || x.iter().zip(0u32..).map(|(x, id)| rank(*x, id));
+    let mut last = u64::MAX;
+    for id in ids {
+        last = ranks().filter(|rank| *rank < last).max().unwrap_or(0);
+        let [low, ..] = bytemuck::cast::<u64, [u32; 2]>(last.to_le());
+        *id = !low;
+    }
+}
+
+/// A number that orders as the pair does; no two ids share one.
+#[inline(always)]
+fn rank(x: f32, id: u32) -> u64 {
+    // -0 is 0.
+    let bits = (x + 0.0).to_bits();
+    let key = match bits >> 31 {
+        _ if x.is_nan() => 0,
+        0 => bits | 0x8000_0000,
+        _ => !bits,
+    };
+    u64::from(key) << 32 | u64::from(!id)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
+    Ok(launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize))
+}
+
+macro_rules! case {
+    ($name:literal, $experts:literal, $k:literal, $normalise:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $experts);
+                b.route(x, $k, $normalise);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// One of one, all, and some of few and of many.
+pub(super) const CASES: &[Case] = &[
+    case!("one", 1, 1, false, 1, 1),
+    case!("all", 7, 7, false, 3, 2),
+    case!("some", 37, 5, true, 5, 5),
+    case!("the first", 64, 1, true, 2, 1),
+    case!("many", 131, 8, false, 67, 61),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_of_equals_comes_first_and_nan_last() {
+        let mut ids = [9; 6];
+        largest(&[-0.0, 2.0, f32::NAN, 0.0, 2.0, f32::NEG_INFINITY], &mut ids);
+        assert_eq!(ids, [1, 4, 0, 3, 5, 2]);
+    }
+}

@@ -1,0 +1,135 @@
+//! `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]`
+//!
+//! A unit is a tile of tokens and a head of keys.
+
+use super::attend::{self, Group, Queries, TOKENS};
+use super::tiles::{Cache, F32};
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::exec::state::Row;
+use tabla_core::op::params::self_attention::Params;
+use std::ops::Range;
+
+struct SelfAttention;
+
+impl Kernel for SelfAttention {
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
+        let heads = p.heads as usize / kv_heads;
+        let width = heads * head;
+        let tile = attend::tile_tokens(heads);
+        let q = args.f32s(0);
+        let [k, v] = [args.bytes(1), args.bytes(2)];
+        let rows = &args.rows(4)[..args.live()];
+        let mut y = args.open::<f32>(3);
+        let mut floats = args.open::<f32>(5);
+        for unit in args.units() {
+            let (mut first, at) = (unit / kv_heads * tile, unit % kv_heads);
+            let end = rows.len().min(first + tile);
+            while first < end {
+                let tokens = first..first + in_sequence(&rows[first..end]);
+                // The row of position 0: what a sequence yields is the same wherever it lies.
+                let origin = first - before(rows, first);
+                let mut ranges = [const { 0..0 }; TOKENS];
+                for (seen_by, token) in ranges.iter_mut().zip(tokens.clone()) {
+                    let Range { start, end } = seen(rows, token, p.reach as usize);
+                    *seen_by = start - origin..end - origin;
+                }
+                let [keys, values] = [k, v].map(|all| {
+                    let bytes = &all[origin * kv_heads * head * size_of::<f32>()..];
+                    Cache::<F32>::of(bytes, at..at + 1, [kv_heads, head])
+                });
+                let group = Group {
+                    head,
+                    sharing: 1,
+                    heads,
+                    scale: p.scale,
+                    softcap: 0.0,
+                    keys,
+                    values,
+                    pages: None,
+                };
+                let queries = Queries {
+                    q: &q[(first * kv_heads + at) * width..],
+                    stride: kv_heads * width,
+                    seen: &ranges[..tokens.len()],
+                };
+                first = tokens.end;
+                let positions = attend::hull(queries.seen);
+                let records = group.attend(s, queries, &positions, floats.whole());
+                let size = heads * attend::record(head);
+                for (token, records) in tokens.zip(records.chunks_exact(size)) {
+                    attend::divide(records, head, y.tiled(token, at, [tile, kv_heads], width));
+                }
+            }
+        }
+    }
+}
+
+/// Rows of the sequence of row `t` before it. Positions count from the first row of a sequence.
+#[inline(always)]
+fn before(rows: &[Row], t: usize) -> usize {
+    t.min(rows[t].position as usize)
+}
+
+/// How many of the rows belong to the sequence of the first.
+#[inline(always)]
+fn in_sequence(rows: &[Row]) -> usize {
+    let next = rows[1..].iter().position(|row| row.position == 0);
+    next.map_or(rows.len(), |next| next + 1)
+}
+
+/// The rows of the sequence of row `t` from `reach` before it to `reach` behind it.
+#[inline(always)]
+fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
+    let behind = reach.min(rows.len() - t - 1);
+    t - before(rows, t).min(reach)..t + in_sequence(&rows[t..=t + behind])
+}
+
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    let request = &attend::whole_vectors(request, p.head_dim)?;
+    let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
+    let launch = attend::launch::<SelfAttention>(request, shape, 1);
+    let elements = p.heads * p.head_dim / p.kv_heads;
+    Ok(launch.of_elements(elements as usize * (p.tokens as usize).pow(2)))
+}
+
+macro_rules! case {
+    ($name:literal, $tokens:literal/$live:literal by $sequence:expr,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, reach $reach:expr) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: $sequence,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let v = b.input("v", $kv_heads * $head_dim);
+                let heads = [$heads, $kv_heads, $head_dim];
+                b.self_attention(heads, [q, k, v], 0.3, $reach);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// One sequence and several, the last cut short, single rows, reaches within and over them.
+pub(super) const CASES: &[Case] = &[
+    case!("one row", 1/1 by 9, 2/1 x 2, reach u32::MAX),
+    case!("one sequence", 67/61 by 100, 4/4 x 16, reach u32::MAX),
+    case!("sequences", 40/37 by 13, 6/2 x 10, reach u32::MAX),
+    case!("tiles", 160/160 by 150, 5/1 x 32, reach u32::MAX),
+    case!("blocks", 300/290 by 280, 2/2 x 16, reach u32::MAX),
+    case!("window over blocks", 300/300 by 290, 2/1 x 16, reach 40),
+    case!("single rows", 5/4 by 1, 3/3 x 16, reach u32::MAX),
+    case!("near rows", 50/49 by 20, 6/3 x 16, reach 4),
+    case!("itself alone", 5/5 by 3, 2/2 x 6, reach 0),
+    case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
+];

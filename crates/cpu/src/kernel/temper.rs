@@ -1,0 +1,53 @@
+//! `y[t, i] /= temperature`
+
+use super::filter::filter_case;
+use super::{Launch, PLAIN, Request};
+use tabla_core::error::Result;
+use tabla_core::exec::case::Case;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd};
+use tabla_core::op::builder::LogitRows;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::params::temper::Params;
+
+/// Logits of a row that go together.
+const PIECE: usize = 1024;
+
+struct Temper;
+
+impl Kernel for Temper {
+    /// A unit is a piece of a row.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let vocab = p.vocab as usize;
+        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let mut y = args.open::<f32>(0);
+        for unit in args.units() {
+            let row = rows[unit / vocab.div_ceil(PIECE)];
+            let sampler = &samplers[row.sequence as usize];
+            let temperature = sampler.temperature;
+            // One that depends on the row is left to the command behind.
+            if temperature > 0.0 && sampler.dynatemp_range <= 0.0 {
+                for y in y.pieces(unit, [vocab, PIECE]) {
+                    *y /= temperature;
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
+pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    let p: Params = request.params();
+    Ok(request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE))
+}
+
+/// Cold, off, hot, by the row, rows.
+pub(super) const CASES: &[Case] = &[
+    filter_case!("one", 1, |s| s.temperature = 0.5),
+    filter_case!("off", 37, |s| s.temperature = 0.0),
+    filter_case!("hot", 5003, |s| s.temperature = 2.5),
+    filter_case!("by the row", 37, |s| (s.temperature, s.dynatemp_range) = (0.7, 0.5)),
+    filter_case!("rows", 131, 5/4, |s| s.temperature = 0.7),
+];

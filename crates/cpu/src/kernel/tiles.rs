@@ -1,0 +1,379 @@
+//! The products of attention in tiles of registers: several query rows against several vectors.
+//!
+//! Every sum is one chain of fused products, over a head's elements for a score and over rows of
+//! the cache for a weighted value, so that no tile's shape shows in the bits.
+
+use crate::simd::{Simd, math};
+use half::f16;
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::op::pages::PAGE;
+use tabla_quant::q8_0;
+
+/// How rows of keys and values are stored.
+pub(super) trait Stored {
+    /// Bytes of an element; scales lie behind all of them.
+    const BYTES: usize;
+
+    /// Bytes of a row of so many elements.
+    #[inline(always)]
+    fn row_bytes(dim: usize) -> usize {
+        dim * Self::BYTES
+    }
+
+    /// Elements from `i` on of the row of `dim` elements that `row` begins with.
+    fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
+
+    /// Element `i` of it.
+    fn number(row: &[u8], dim: usize, i: usize) -> f32;
+}
+
+pub(super) struct F32;
+
+impl Stored for F32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
+        s.load_f32(&row[4 * i..])
+    }
+
+    fn number(row: &[u8], _: usize, i: usize) -> f32 {
+        let bytes = row[4 * i..].first_chunk().expect("it is in the row");
+        f32::from_le_bytes(*bytes)
+    }
+}
+
+pub(super) struct F16;
+
+impl Stored for F16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
+        s.load_f16(&row[2 * i..])
+    }
+
+    fn number(row: &[u8], _: usize, i: usize) -> f32 {
+        let bytes = row[2 * i..].first_chunk().expect("it is in the row");
+        f16::from_le_bytes(*bytes).to_f32()
+    }
+}
+
+/// Signed bytes, then an f16 scale for each [`q8_0::ELEMENTS`] of them.
+pub(super) struct Q8_0;
+
+impl Q8_0 {
+    #[inline(always)]
+    fn scale(row: &[u8], dim: usize, i: usize) -> f32 {
+        let at = dim + i / q8_0::ELEMENTS * size_of::<f16>();
+        let bytes = row[at..].first_chunk().expect("scales end the row");
+        f16::from_le_bytes(*bytes).to_f32_const()
+    }
+}
+
+impl Stored for Q8_0 {
+    const BYTES: usize = 1;
+
+    #[inline(always)]
+    fn row_bytes(dim: usize) -> usize {
+        dim / q8_0::ELEMENTS * q8_0::BYTES
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V {
+        let scale = Self::scale(row, dim, i);
+        let mut x = [0.0; LANES_MAX];
+        for (x, q) in x.iter_mut().zip(&row[i..][..S::LANES]) {
+            *x = scale * f32::from(q.cast_signed());
+        }
+        s.load(&x)
+    }
+
+    fn number(row: &[u8], dim: usize, i: usize) -> f32 {
+        Self::scale(row, dim, i) * f32::from(row[i].cast_signed())
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Rows of the cache that are read together, within a page.
+pub(super) struct Panel {
+    pub(super) rows: Range<usize>,
+    /// Where the panel that comes next begins.
+    pub(super) next: usize,
+}
+
+/// Keys or values of some heads side by side, which are read together.
+#[derive(Clone, Copy)]
+pub(super) struct Cache<'a, C> {
+    bytes: &'a [u8],
+    /// Elements of a row.
+    dim: usize,
+    /// The first that belongs to these heads.
+    first: usize,
+    /// Elements of a head.
+    head: usize,
+    /// How many heads.
+    heads: usize,
+    stored: PhantomData<C>,
+}
+
+impl<'a, C: Stored> Cache<'a, C> {
+    /// Heads `heads` of `[rows, all, head]`.
+    #[inline(always)]
+    pub(super) fn of(bytes: &'a [u8], heads: Range<usize>, [all, head]: [usize; 2]) -> Self {
+        Self {
+            bytes,
+            dim: all * head,
+            first: heads.start * head,
+            head,
+            heads: heads.len(),
+            stored: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(&self, s: S, at: usize, row: usize, i: usize) -> S::V {
+        let row = &self.bytes[row * C::row_bytes(self.dim)..];
+        C::load(s, row, self.dim, self.first + at * self.head + i)
+    }
+
+    /// Asks for a part of the next panel, all heads of a row together, as memory likes to be
+    /// read: what belongs to the rows `part` of head `at` of this one.
+    #[inline(always)]
+    fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
+        let row = |r: usize| next + (at * PANEL + r) / self.heads;
+        for row in row(part.start)..row(part.end) {
+            let first = row * C::row_bytes(self.dim) + self.first * C::BYTES;
+            for byte in (0..self.heads * self.head * C::BYTES).step_by(LINE) {
+                s.prefetch(self.bytes, first + byte);
+            }
+        }
+    }
+
+    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. Behind
+    /// the last row, up to whole vectors, that row is repeated.
+    #[inline(always)]
+    pub(super) fn turn<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+        let rows = &panel.rows;
+        for first in (0..rows.len()).step_by(S::LANES) {
+            self.ask(s, at, panel.next, first..first + S::LANES);
+            for i in (0..self.head).step_by(S::LANES) {
+                let mut v = [s.splat(0.0); LANES_MAX];
+                let v = &mut v[..S::LANES];
+                for (j, v) in v.iter_mut().enumerate() {
+                    *v = self.load(s, at, (rows.start + first + j).min(rows.end - 1), i);
+                }
+                s.transpose(v);
+                for (j, v) in v.iter().enumerate() {
+                    s.store(&mut to[(i + j) * PANEL + first..], *v);
+                }
+            }
+        }
+    }
+
+    /// `to[r, :] = self[rows.start + r, :]` of head `at`.
+    #[inline(always)]
+    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+        let rows = &panel.rows;
+        for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
+            self.ask(s, at, panel.next, r..r + 1);
+            for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
+                s.store(to, self.load(s, at, rows.start + r, v * S::LANES));
+            }
+        }
+    }
+}
+
+/// Keys, or values, that stay in the nearest cache while all query rows read them.
+pub(super) const PANEL: usize = 64;
+
+const _: () = assert!(
+    (PAGE as usize).is_multiple_of(PANEL),
+    "panels lie within pages"
+);
+
+/// Lanes of the widest vector.
+pub(super) const LANES_MAX: usize = 16;
+
+/// Runs the body for tiles of query rows: `N` of them from `r` on.
+macro_rules! for_tiles {
+    ($rows:expr, $n:ident, $r:ident => $body:block) => {{
+        let mut $r = 0;
+        while $r + 4 <= $rows {
+            const $n: usize = 4;
+            $body
+            $r += 4;
+        }
+        while $r + 2 <= $rows {
+            const $n: usize = 2;
+            $body
+            $r += 2;
+        }
+        while $r < $rows {
+            const $n: usize = 1;
+            $body
+            $r += 1;
+        }
+    }};
+}
+pub(super) use for_tiles;
+
+/// `scores[n, r] = q[n, :] . keys[:, r]` for `r` in a range of whole vectors, where `keys` has
+/// rows of `PANEL` and `scores` has a row each `stride`.
+#[inline(always)]
+pub(super) fn scores<S: Simd, const N: usize>(
+    s: S,
+    q: [&[f32]; N],
+    keys: &[f32],
+    columns: Range<usize>,
+    (scores, stride): (&mut [f32], usize),
+) {
+    let mut at = columns.start;
+    if S::LANES == LANES_MAX {
+        while at + 4 * S::LANES <= columns.end {
+            score::<S, N, 4>(s, q, keys, at, (scores, stride));
+            at += 4 * S::LANES;
+        }
+    }
+    while at + 2 * S::LANES <= columns.end {
+        score::<S, N, 2>(s, q, keys, at, (scores, stride));
+        at += 2 * S::LANES;
+    }
+    while at < columns.end {
+        score::<S, N, 1>(s, q, keys, at, (scores, stride));
+        at += S::LANES;
+    }
+}
+
+/// The same for `J` vectors from `at` on.
+#[inline(always)]
+fn score<S: Simd, const N: usize, const J: usize>(
+    s: S,
+    q: [&[f32]; N],
+    keys: &[f32],
+    at: usize,
+    (scores, stride): (&mut [f32], usize),
+) {
+    let mut acc = [[s.splat(0.0); J]; N];
+    let keys = &keys.as_chunks::<PANEL>().0[..q[0].len()];
+    for (i, keys) in keys.iter().enumerate() {
+        let keys = &keys[at..][..J * S::LANES];
+        let mut k = [s.splat(0.0); J];
+        for (k, keys) in k.iter_mut().zip(keys.chunks_exact(S::LANES)) {
+            *k = s.load(keys);
+        }
+        for n in 0..N {
+            let q = s.splat(q[n][i]);
+            for j in 0..J {
+                acc[n][j] = s.fma(q, k[j], acc[n][j]);
+            }
+        }
+    }
+    for n in 0..N {
+        for j in 0..J {
+            s.store(&mut scores[n * stride + at + j * S::LANES..], acc[n][j]);
+        }
+    }
+}
+
+/// `x = e^(scale x - max)`, as many as make whole vectors of every level; the largest `scale x`
+/// and the sum.
+#[inline(always)]
+pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
+    let zero = s.splat(0.0);
+    let mut max = s.splat(f32::NEG_INFINITY);
+    for x in x.chunks_exact_mut(S::LANES) {
+        let v = s.fma(s.load(x), s.splat(scale), zero);
+        s.store(x, v);
+        max = s.max(v, max);
+    }
+    let mut lanes = [f32::NEG_INFINITY; LANES_MAX];
+    s.store(&mut lanes, max);
+    for width in [8, 4, 2, 1] {
+        for i in 0..width {
+            lanes[i] = if lanes[i] > lanes[i + width] {
+                lanes[i]
+            } else {
+                lanes[i + width]
+            };
+        }
+    }
+    let max = lanes[0];
+    let mut sum = zero;
+    for x in x.chunks_exact_mut(S::LANES) {
+        let v = math::exp_lanes(s, s.fma(s.splat(-1.0), s.splat(max), s.load(x)));
+        s.store(x, v);
+        sum = s.fma(v, s.splat(1.0), sum);
+    }
+    [max, s.sum(sum)]
+}
+
+/// `y[n, ..head] += sum_r weights[n][r] values[r, :]`, where `values` has rows of `head`.
+#[inline(always)]
+pub(super) fn mix<S: Simd, const N: usize>(
+    s: S,
+    weights: [&[f32]; N],
+    (values, head): (&[f32], usize),
+    y: &mut [f32],
+) {
+    let mut i = 0;
+    if S::LANES == LANES_MAX {
+        while i + 4 * S::LANES <= head {
+            columns::<S, N, 4>(s, weights, (values, head), i, y);
+            i += 4 * S::LANES;
+        }
+    }
+    while i + 2 * S::LANES <= head {
+        columns::<S, N, 2>(s, weights, (values, head), i, y);
+        i += 2 * S::LANES;
+    }
+    while i < head {
+        columns::<S, N, 1>(s, weights, (values, head), i, y);
+        i += S::LANES;
+    }
+}
+
+/// The same for `J` vectors of columns from `i` on.
+#[inline(always)]
+fn columns<S: Simd, const N: usize, const J: usize>(
+    s: S,
+    weights: [&[f32]; N],
+    (values, head): (&[f32], usize),
+    i: usize,
+    y: &mut [f32],
+) {
+    let stride = y.len() / N;
+    let at = |n: usize, j: usize| n * stride + i + j * S::LANES;
+    let mut acc = [[s.splat(0.0); J]; N];
+    for n in 0..N {
+        for j in 0..J {
+            acc[n][j] = s.load(&y[at(n, j)..]);
+        }
+    }
+    let count = weights[0].len();
+    let mut w = weights;
+    for w in &mut w {
+        *w = &w[..count];
+    }
+    for (r, values) in values.chunks_exact(head).enumerate().take(count) {
+        let values = &values[i..][..J * S::LANES];
+        let mut v = [s.splat(0.0); J];
+        for (v, values) in v.iter_mut().zip(values.chunks_exact(S::LANES)) {
+            *v = s.load(values);
+        }
+        for n in 0..N {
+            let weight = s.splat(w[n][r]);
+            for j in 0..J {
+                acc[n][j] = s.fma(weight, v[j], acc[n][j]);
+            }
+        }
+    }
+    for n in 0..N {
+        for j in 0..J {
+            s.store(&mut y[at(n, j)..], acc[n][j]);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Panels of affine codes whose scales and biases lie in tensors of their own: those of MLX.
+//!
+//! A panel is its groups one behind the other, and a group is the codes of its stretches, its
+//! scales, its biases. Codes of four bits lie as those of `Q4_1` do, codes of eight are the
+//! signed bytes that [`Unpack`] makes of them; scales and biases stay as the file has them.
+
+use super::blocks::{nibbles, whole};
+use super::{AHEAD, Codes, Kind, STRETCH, Sink, Stretch, WORDS};
+use crate::simd::rows::{Column, ROWS, Rows, Word};
+use crate::simd::{Simd, Task, Unpack};
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::dtype::DType;
+use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
+
+/// How wide codes are.
+pub(crate) trait Width {
+    /// What they are like.
+    type Codes: Codes;
+    /// Words of a stretch.
+    const WORDS: usize;
+
+    /// The codes of a stretch, which has [`Width::WORDS`].
+    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS];
+    /// The minimum of a group.
+    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats;
+}
+
+/// Four bits: nibbles, columns 0 to 15 in the low ones and 16 to 31 in the high ones.
+pub(crate) struct Four;
+
+impl Width for Four {
+    type Codes = Kind<15, false, true>;
+    const WORDS: usize = WORDS / 2;
+
+    #[inline(always)]
+    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
+        nibbles(s, words.first_chunk().expect("the words of a stretch"))
+    }
+
+    #[inline(always)]
+    fn min<S: Rows>(_: S, _: S::Floats, bias: S::Floats) -> S::Floats {
+        bias
+    }
+}
+
+/// Eight bits, less 128.
+pub(crate) struct Eight;
+
+impl Width for Eight {
+    type Codes = Kind<128, false, true>;
+    const WORDS: usize = WORDS;
+
+    #[inline(always)]
+    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
+        whole(s, words.first_chunk().expect("the words of a stretch"))
+    }
+
+    #[inline(always)]
+    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats {
+        // The product is exact, so that it does not matter where it is rounded.
+        s.times_add(scale, s.splat_float(128.0), bias)
+    }
+}
+
+/// The groups of a matrix: what shares a scale and a bias.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups {
+    /// Words of a stretch.
+    words: usize,
+    /// How scales and biases are stored: `F32`, `F16` or `Bf16`.
+    float: DType,
+    /// Columns: whole stretches, and whole groups in a chunk.
+    columns: usize,
+}
+
+impl Groups {
+    /// Those of a matrix of this many columns; `None` where they have no panels.
+    pub(crate) fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
+        let (float, [rows, columns]) = (scales.float, scales.group);
+        let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
+            && rows == 1
+            && matches!(columns, 32 | 64 | 128)
+            && cols.is_multiple_of(columns)
+            && !scales.biases.is_empty();
+        fits.then_some(Self {
+            words: W::WORDS,
+            float,
+            columns,
+        })
+    }
+
+    /// Bytes that a group of a panel has of codes.
+    fn code_bytes(self) -> usize {
+        self.columns / STRETCH * self.words * size_of::<Word>()
+    }
+
+    /// Bytes that it has of scales, and of biases.
+    fn number_bytes(self) -> usize {
+        ROWS * self.float.facts().bytes
+    }
+
+    /// Bytes of a group of a panel: whole lines of a cache.
+    fn bytes(self) -> usize {
+        self.code_bytes() + 2 * self.number_bytes()
+    }
+
+    /// Bytes of a panel of rows of this many columns.
+    pub(crate) fn panel_bytes(self, columns: usize) -> usize {
+        columns / self.columns * self.bytes()
+    }
+
+    /// Packs rows of a matrix, `ROWS` of them at most.
+    pub(super) fn pack(
+        self,
+        unpack: Unpack,
+        matrix: &Matrix<'_>,
+        rows: Range<usize>,
+        panel: &mut [u8],
+    ) {
+        let Some(scales) = &matrix.scales else {
+            unreachable!("link saw scales");
+        };
+        let (unit, per_row) = (self.float.facts().bytes, matrix.cols / self.columns);
+        let per_chunk = CHUNK / self.columns;
+        let mut chunk = Chunk::ZERO;
+        let chunks = panel.chunks_mut(per_chunk * self.bytes());
+        for (i, groups) in chunks.enumerate() {
+            for (lane, row) in rows.clone().enumerate() {
+                unpack(matrix, row, i * CHUNK, &mut chunk);
+                let codes: &[[u8; 4]] = bytemuck::cast_slice(&chunk.q);
+                let stretches = codes.as_chunks::<WORDS>().0.chunks(self.columns / STRETCH);
+                let groups = groups.chunks_exact_mut(self.bytes()).zip(stretches);
+                for (g, (group, stretches)) in groups.enumerate() {
+                    let (codes, numbers) = group.split_at_mut(self.code_bytes());
+                    let words = codes.as_chunks_mut().0.chunks_exact_mut(self.words);
+                    for (words, codes) in words.zip(stretches) {
+                        put(codes, words, lane);
+                    }
+                    let at = (row * per_row + i * per_chunk + g) * unit;
+                    let numbers = numbers.chunks_exact_mut(self.number_bytes());
+                    for (numbers, list) in numbers.zip([scales.bytes, scales.biases]) {
+                        numbers[lane * unit..][..unit].copy_from_slice(&list[at..][..unit]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A number of each row.
+    #[inline(always)]
+    fn column<S: Rows>(self, s: S, bytes: &[u8]) -> S::Floats {
+        const THERE: &str = "a number of each row";
+        if self.float == DType::F16 {
+            return s.halves(bytes.first_chunk().expect(THERE));
+        }
+        let column: Column = if self.float == DType::Bf16 {
+            let halves: &[[u8; 2]; ROWS] = bytes.as_chunks().0.first_chunk().expect(THERE);
+            halves.map(|[a, b]| f32::from_le_bytes([0, 0, a, b]))
+        } else {
+            let floats: &[[u8; 4]; ROWS] = bytes.as_chunks().0.first_chunk().expect(THERE);
+            floats.map(f32::from_le_bytes)
+        };
+        s.column(&column)
+    }
+}
+
+/// Puts the codes of a stretch of one row into a panel's words; where these are half as many,
+/// two codes into each byte.
+fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
+    let half = words.len() < WORDS;
+    let (low, high) = codes.split_at(words.len());
+    for (i, (word, low)) in words.iter_mut().zip(low).enumerate() {
+        let mut four = u32::from_le_bytes(*low);
+        if half {
+            four |= u32::from_le_bytes(high[i]) << 4;
+        }
+        word.as_chunks_mut().0[lane] = four.to_le_bytes();
+    }
+}
+
+/// Gives the stretches of some columns of a panel, which are whole groups.
+pub(crate) struct Read<'a, W, K> {
+    pub(crate) groups: Groups,
+    pub(crate) panel: &'a [u8],
+    pub(crate) columns: Range<usize>,
+    pub(crate) sink: K,
+    pub(crate) width: PhantomData<W>,
+}
+
+impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self {
+            groups,
+            panel,
+            columns,
+            mut sink,
+            ..
+        } = self;
+        let bytes = groups.bytes();
+        let part = groups.panel_bytes(columns.start)..groups.panel_bytes(columns.end);
+        for group in panel[part].chunks_exact(bytes) {
+            for line in (0..bytes).step_by(64) {
+                s.prefetch(group, AHEAD + line);
+            }
+            let (codes, numbers) = group.split_at(groups.code_bytes());
+            let (scales, biases) = numbers.split_at(groups.number_bytes());
+            let scale = groups.column(s, scales);
+            let min = W::min(s, scale, groups.column(s, biases));
+            for words in codes.as_chunks().0.chunks_exact(W::WORDS) {
+                sink.take(Stretch {
+                    codes: W::codes(s, words),
+                    scale: [scale; 2],
+                    min: [min; 2],
+                });
+            }
+        }
+        sink.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two rows with two groups of 32 columns.
+    const SCALES: Scales<'_> = Scales {
+        float: DType::Bf16,
+        bytes: &[0, 1, 2, 3, 4, 5, 6, 7],
+        biases: &[10, 11, 12, 13, 14, 15, 16, 17],
+        group: [1, 32],
+    };
+
+    #[test]
+    fn a_panel_worked_by_hand() {
+        // Columns 0 to 15 of a row count up, and all others have the row's number.
+        let unpack: Unpack = |_, row, _, out| {
+            let row = i8::try_from(row).expect("two rows");
+            out.q =
+                std::array::from_fn(|i| i8::try_from(i).ok().filter(|i| *i < 16).unwrap_or(row));
+        };
+        let matrix = Matrix {
+            bytes: &[],
+            scales: Some(SCALES),
+            rows: 2,
+            cols: 64,
+        };
+        let groups = Groups::of::<Four>(&SCALES, 64).expect("these have panels");
+        assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
+        let mut panel = vec![0; groups.panel_bytes(64)];
+        groups.pack(unpack, &matrix, 0..2, &mut panel);
+        let (first, second) = panel.split_at(groups.bytes());
+        // The words of columns 0 to 3 and 12 to 15, each with those 16 further on.
+        assert_eq!(
+            first[..9],
+            [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0]
+        );
+        assert_eq!(
+            first[192..][..8],
+            [0x0c, 0x0d, 0x0e, 0x0f, 0x1c, 0x1d, 0x1e, 0x1f]
+        );
+        assert_eq!(
+            second[64..][..8],
+            [0x00, 0x00, 0x00, 0x00, 0x11, 0x11, 0x11, 0x11]
+        );
+        assert_eq!(first[256..][..5], [0, 1, 4, 5, 0]);
+        assert_eq!(second[256..][..4], [2, 3, 6, 7]);
+        assert_eq!(first[288..][..4], [10, 11, 14, 15]);
+        assert_eq!(second[288..][..4], [12, 13, 16, 17]);
+    }
+
+    #[test]
+    fn other_scales_have_no_panels() {
+        let of = |scales: Scales<'_>, cols| Groups::of::<Eight>(&scales, cols);
+        assert!(of(SCALES, 64).is_some());
+        assert!(of(SCALES, 48).is_none());
+        let float = DType::E8m0;
+        assert!(of(Scales { float, ..SCALES }, 64).is_none());
+        for group in [[2, 32], [1, 16]] {
+            assert!(of(Scales { group, ..SCALES }, 64).is_none());
+        }
+        assert!(
+            of(
+                Scales {
+                    biases: &[],
+                    ..SCALES
+                },
+                64
+            )
+            .is_none()
+        );
+    }
+}

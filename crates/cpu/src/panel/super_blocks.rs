@@ -1,0 +1,305 @@
+//! Formats whose block is eight stretches: 256 columns.
+
+use super::blocks::looked_up;
+use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS, bits};
+use crate::simd::Simd;
+use crate::simd::rows::{Rows, Word};
+use tabla_quant::{CHUNK, iq4_nl, iq4_xs, q4_k, q5_k, q6_k, tq1_0, tq2_0};
+
+const fn layout(bytes: usize, fields: &'static [Field]) -> Layout {
+    Layout {
+        columns: CHUNK,
+        bytes,
+        fields,
+    }
+}
+
+/// The body for each number, so that shifts by it are constants.
+macro_rules! eight {
+    ($j:ident => $body:block) => {
+        eight!(@each $j, $body, 0 1 2 3 4 5 6 7)
+    };
+    (@each $j:ident, $body:block, $($n:literal)+) => {
+        $({
+            const $j: u32 = $n;
+            $body
+        })+
+    };
+}
+
+/// Eight words of a field from word `first` on.
+#[inline(always)]
+fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS] {
+    words[first..]
+        .first_chunk()
+        .expect("a stretch inside the block")
+}
+
+/// Bits of each word.
+#[inline(always)]
+fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes; WORDS] {
+    let mut codes = [s.bytes(&words[0]); WORDS];
+    for (code, word) in codes.iter_mut().zip(words) {
+        *code = bits(s, s.bytes(word), from, 0, mask);
+    }
+    codes
+}
+
+/// Scales and minima of six bits, as `Q4_K` and `Q5_K` pack them.
+struct Affine<S: Rows> {
+    packed: [S::Ints; 3],
+    d: S::Floats,
+    /// Negative, as minima apply.
+    min: S::Floats,
+}
+
+impl<S: Rows> Affine<S> {
+    #[inline(always)]
+    fn open(s: S, packed: &[Word; 3], d: S::Floats, min: S::Floats) -> Self {
+        let [a, b, c] = packed;
+        Self {
+            packed: [a, b, c].map(|word| s.ints(s.bytes(word))),
+            d,
+            min: s.times(min, s.splat_float(-1.0)),
+        }
+    }
+
+    /// Scale and minimum of stretch `j`.
+    #[inline(always)]
+    fn at(&self, s: S, j: u32) -> [S::Floats; 2] {
+        let [low, mid, high] = self.packed;
+        let [scale, min] = if j < 4 {
+            [s.bits(low, 8 * j, 63), s.bits(mid, 8 * j, 63)]
+        } else {
+            let by = 8 * (j - 4);
+            let (low, mid) = (s.bits(low, by + 6, 3), s.bits(mid, by + 6, 3));
+            [
+                s.add_shifted(s.bits(high, by, 15), low, 4),
+                s.add_shifted(s.bits(high, by + 4, 15), mid, 4),
+            ]
+        };
+        [
+            s.times(self.d, s.floats(scale)),
+            s.times(self.min, s.floats(min)),
+        ]
+    }
+}
+
+/// Nibbles, scales and minima of six bits.
+pub(super) struct Q4K;
+
+impl Format for Q4K {
+    type Codes = Kind<15, false, true>;
+    const OFFSET: i32 = 0;
+    const LAYOUT: Layout = layout(
+        q4_k::BYTES,
+        &[
+            Field::new(4, 16, 32),
+            Field::new(4, 4, 3),
+            Field::new(2, 0, 1),
+            Field::new(2, 2, 1),
+        ],
+    );
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let nibbles: &[Word; 32] = panel.words(0, block);
+        let [d, min] = [panel.half(2, block), panel.half(3, block)];
+        let scales = Affine::open(s, panel.words(1, block), s.halves(d), s.halves(min));
+        eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
+            let words = eight_words(nibbles, J as usize / 2 * WORDS);
+            let codes = part(s, words, 4 * (J % 2), 15);
+            let [scale, min] = scales.at(s, J);
+            sink.take(Stretch { codes, scale: [scale; 2], min: [min; 2] });
+        });
+    }
+}
+
+/// Five bits, scales and minima of six.
+pub(super) struct Q5K;
+
+impl Format for Q5K {
+    type Codes = Kind<63, false, true>;
+    const OFFSET: i32 = 0;
+    const LAYOUT: Layout = layout(
+        q5_k::BYTES,
+        &[
+            Field::new(4, 48, 32),
+            Field::new(4, 16, 8),
+            Field::new(4, 4, 3),
+            Field::new(2, 0, 1),
+            Field::new(2, 2, 1),
+        ],
+    );
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let nibbles: &[Word; 32] = panel.words(0, block);
+        let tops: &[Word; WORDS] = panel.words(1, block);
+        let [d, min] = [panel.half(3, block), panel.half(4, block)];
+        let scales = Affine::open(s, panel.words(2, block), s.halves(d), s.halves(min));
+        eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
+            let words = eight_words(nibbles, J as usize / 2 * WORDS);
+            let mut codes = part(s, words, 4 * (J % 2), 15);
+            for (code, top) in codes.iter_mut().zip(tops) {
+                *code = s.or(*code, bits(s, s.bytes(top), J, 4, 1));
+            }
+            let [scale, min] = scales.at(s, J);
+            sink.take(Stretch { codes, scale: [scale; 2], min: [min; 2] });
+        });
+    }
+}
+
+/// Six bits, offset 32, with 8-bit scales for every 16 columns.
+pub(super) struct Q6K;
+
+impl Format for Q6K {
+    type Codes = Kind<63, true, false>;
+    const OFFSET: i32 = 32;
+    const LAYOUT: Layout = layout(
+        q6_k::BYTES,
+        &[
+            Field::new(4, 0, 32),
+            Field::new(4, 128, 16),
+            Field::new(4, 192, 4),
+            Field::new(2, 208, 1),
+        ],
+    );
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let nibbles: &[Word; 32] = panel.words(0, block);
+        let tops: &[Word; 16] = panel.words(1, block);
+        let scales: &[Word; 4] = panel.words(2, block);
+        let d = s.halves(panel.half(3, block));
+        let none = s.splat_float(0.0);
+        eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
+            // Half a block is four stretches: the first two in low nibbles, the others in high.
+            let (half, j) = (J as usize / 4, J % 4);
+            let words = eight_words(nibbles, half * 2 * WORDS + j as usize % 2 * WORDS);
+            let mut codes = part(s, words, 4 * (j / 2), 15);
+            for (code, top) in codes.iter_mut().zip(eight_words(tops, half * WORDS)) {
+                *code = s.or(*code, bits(s, s.bytes(top), 2 * j, 4, 3));
+            }
+            let four = s.ints(s.bytes(&scales[J as usize / 2]));
+            let first = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2)));
+            let second = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2 + 1)));
+            sink.take(Stretch { codes, scale: [first, second], min: [none; 2] });
+        });
+    }
+}
+
+/// Nibbles that point into a table, with scales of six bits.
+pub(super) struct Iq4Xs;
+
+impl Format for Iq4Xs {
+    type Codes = Kind<128, false, false>;
+    const OFFSET: i32 = 0;
+    const LAYOUT: Layout = layout(
+        iq4_xs::BYTES,
+        &[
+            Field::new(4, 8, 32),
+            Field::new(4, 4, 1),
+            Field::new(2, 2, 1),
+            Field::new(2, 0, 1),
+        ],
+    );
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let nibbles: &[Word; 32] = panel.words(0, block);
+        let low = s.ints(s.bytes(&panel.words::<1>(1, block)[0]));
+        let top = s.ints_of_halves(panel.half(2, block));
+        let d = s.halves(panel.half(3, block));
+        let none = s.splat_float(0.0);
+        eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
+            let words = nibbles[J as usize * 4..].first_chunk().expect("inside the block");
+            let codes = looked_up(s, &iq4_nl::VALUES, words);
+            let scale = s.add_shifted(s.bits(low, 4 * J, 15), s.bits(top, 2 * J, 3), 4);
+            let scale = s.add_shifted(scale, s.splat_int(-32), 0);
+            let scale = s.times(d, s.floats(scale));
+            sink.take(Stretch { codes, scale: [scale; 2], min: [none; 2] });
+        });
+    }
+}
+
+/// Ternary digits of two bits, one scale.
+pub(super) struct Tq2_0;
+
+impl Format for Tq2_0 {
+    type Codes = Kind<15, false, false>;
+    const OFFSET: i32 = 1;
+    const LAYOUT: Layout = layout(tq2_0::BYTES, &[Field::new(4, 0, 16), Field::new(2, 64, 1)]);
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let digits: &[Word; 16] = panel.words(0, block);
+        let scale = [s.halves(panel.half(1, block)); 2];
+        let min = [s.splat_float(0.0); 2];
+        eight!(J => {
+            panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
+            let words = eight_words(digits, J as usize / 4 * WORDS);
+            let codes = part(s, words, 2 * (J % 4), 3);
+            sink.take(Stretch { codes, scale, min });
+        });
+    }
+}
+
+/// Ternary digits, five to a byte, one scale.
+pub(super) struct Tq1_0;
+
+impl Format for Tq1_0 {
+    type Codes = Kind<15, false, false>;
+    const OFFSET: i32 = 1;
+    const LAYOUT: Layout = layout(
+        tq1_0::BYTES,
+        &[
+            Field::new(4, 0, 8),
+            Field::new(4, 32, 4),
+            Field::new(4, 48, 1),
+            Field::new(2, 52, 1),
+        ],
+    );
+
+    /// A byte is a fraction of 256: each digit stands in front of the next one's fraction.
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+        let scale = [s.halves(panel.half(3, block)); 2];
+        let min = [s.splat_float(0.0); 2];
+        // 32 bytes hold five stretches, 16 bytes five halves of one, 4 bytes four eighths.
+        panel.prefetch(s, const { &Self::LAYOUT }, block, [0, 1]);
+        let words: &[Word; WORDS] = panel.words(0, block);
+        let mut fractions = part(s, words, 0, 255);
+        for _ in 0..5 {
+            let mut codes = fractions;
+            for (code, fraction) in codes.iter_mut().zip(&mut fractions) {
+                *code = s.thirds(*fraction);
+                *fraction = s.triple(*fraction);
+            }
+            sink.take(Stretch { codes, scale, min });
+        }
+        let words: &[Word; 4] = panel.words(1, block);
+        let mut last = s.bytes(&panel.words::<1>(2, block)[0]);
+        let mut fractions = [s.bytes(&words[0]); 4];
+        for (fraction, word) in fractions.iter_mut().zip(words) {
+            *fraction = s.bytes(word);
+        }
+        for third in 0..3 {
+            let mut codes = [last; WORDS];
+            for (i, code) in codes.iter_mut().enumerate() {
+                let fraction = if third == 2 && i >= 4 {
+                    &mut last
+                } else {
+                    &mut fractions[i % 4]
+                };
+                *code = s.thirds(*fraction);
+                *fraction = s.triple(*fraction);
+            }
+            sink.take(Stretch { codes, scale, min });
+        }
+    }
+}

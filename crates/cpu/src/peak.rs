@@ -1,0 +1,184 @@
+//! What this machine delivers: multiply-adds that nothing has to be read for, and bytes that nothing
+//! is done with.
+
+use super::panel::AHEAD;
+use super::simd::rows::{ROWS, Word, unroll};
+use super::simd::{Isa, Probe, Simd};
+use super::{Level, Options};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use tabla_core::error::Result;
+
+/// Operations per second of all threads together; a multiply-add counts as two. They are measured:
+/// a machine that is busy elsewhere gives less.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peak {
+    /// Products of int8 in sums of i32, by the instructions that packed weights meet at the level.
+    pub int8: f64,
+    /// Fused multiply-adds of f32.
+    pub float: f64,
+    /// Products of bf16 in sums of f32: by tiles where the level has them, and by f32 elsewhere.
+    pub bf16: f64,
+}
+
+/// How long each kind is measured.
+const MEASURED: Duration = Duration::from_millis(5);
+/// Rounds between two looks at the clock: some microseconds.
+const ROUNDS: u32 = 2048;
+/// Sums that do not wait for each other: enough for two units with a latency of five, and few
+/// enough for 16 registers.
+const SUMS: usize = 12;
+
+/// Measures for some milliseconds, with the threads and the level of the options.
+///
+/// # Errors
+///
+/// As [`profile`](super::profile).
+pub fn peak(options: &Options) -> Result<Peak> {
+    let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
+    let float = rate(|| isa.probe(Float), threads);
+    let tiles = isa.probe_tiles();
+    Ok(Peak {
+        int8: rate(|| isa.probe(Int8), threads),
+        float,
+        bf16: tiles.map_or(float, |probe| rate(|| probe(ROUNDS), threads)),
+    })
+}
+
+/// The bits of all words of a buffer together, which are read as the level's kernels read weights:
+/// how long it takes is what memory delivers. Bytes behind the last whole line are not read.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`](tabla_core::error::ErrorKind) for a level that this machine lacks.
+pub fn read(level: Level, bytes: &[u8]) -> Result<u64> {
+    Ok(Isa::of(level)?.probe(Read(bytes)))
+}
+
+/// Operations per second of all threads.
+fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
+    let alone = &|| {
+        let start = Instant::now();
+        let mut operations = 0;
+        while start.elapsed() < MEASURED {
+            operations += probe();
+        }
+        operations as f64 / start.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
+        let rates = threads.into_iter().map(|thread| thread.join());
+        rates
+            .map(|rate| rate.expect("a probe does not panic"))
+            .sum()
+    })
+}
+
+struct Float;
+
+impl Probe for Float {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> u64 {
+        let [w, x] = black_box([s.splat(1.0), s.splat(0.5)]);
+        let mut sums = black_box([x; SUMS]);
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = s.fma(w, x, *sum);
+            }
+        }
+        black_box(sums);
+        operations(SUMS * S::LANES)
+    }
+}
+
+struct Int8;
+
+impl Probe for Int8 {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> u64 {
+        // As many sums as there are registers for.
+        if const { S::TOKENS >= SUMS } {
+            dots::<S, SUMS>(s)
+        } else {
+            dots::<S, 4>(s)
+        }
+    }
+}
+
+#[inline(always)]
+fn dots<S: Simd, const N: usize>(s: S) -> u64 {
+    let mut sums = [s.splat_int(0); N];
+    for _ in 0..ROUNDS {
+        // Read anew, or products that a level adds up later would be taken out of the loop.
+        let w = [s.bytes(black_box(&[3; _]))];
+        unroll!(i < N => { sums[i] = s.dot(127, sums[i], &w, &[1; 4]); });
+    }
+    black_box(sums);
+    operations(N * 4 * ROWS)
+}
+
+/// Operations of all rounds with so many products each.
+fn operations(products: usize) -> u64 {
+    u64::from(ROUNDS) * 2 * products as u64
+}
+
+struct Read<'a>(&'a [u8]);
+
+const ZEROS: Word = [0; 4 * ROWS];
+
+impl Probe for Read<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> u64 {
+        let words: &[Word] = self.0.as_chunks().0;
+        let (fours, rest) = words.as_chunks::<4>();
+        let mut all = [s.bytes(&ZEROS); 4];
+        for four in fours.iter().map(|four| &four[..]).chain([rest]) {
+            for (all, word) in all.iter_mut().zip(four) {
+                s.prefetch(word, AHEAD);
+                *all = s.or(*all, s.bytes(word));
+            }
+        }
+        let mut together = ZEROS;
+        let [a, b, c, d] = all;
+        s.put_bytes(&mut together, s.or(s.or(a, b), s.or(c, d)));
+        let numbers = together.as_chunks().0;
+        numbers
+            .iter()
+            .fold(0, |all, number| all | u64::from_ne_bytes(*number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_read() {
+        let mut bytes = [0; 11 * 64];
+        for level in Level::available() {
+            assert_eq!(read(level, &bytes).expect("an available level"), 0);
+            for at in 0..bytes.len() {
+                bytes[at] = 1;
+                let found = read(level, &bytes).expect("an available level");
+                assert_eq!(found.to_ne_bytes()[at % 8], 1, "{level:?}, byte {at}");
+                bytes[at] = 0;
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_has_a_peak() {
+        for level in Level::available() {
+            let options = Options {
+                threads: 2,
+                level: Some(level),
+                ..Options::default()
+            };
+            let peak = peak(&options).expect("an available level");
+            assert!(
+                peak.int8 > 0.0 && peak.float > 0.0 && peak.bf16 > 0.0,
+                "{level:?}: {peak:?}"
+            );
+        }
+    }
+}

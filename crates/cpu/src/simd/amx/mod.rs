@@ -1,0 +1,513 @@
+//! AMX: products of 16 rows, 16 tokens and 64 bytes of columns by one instruction.
+//!
+//! Every instruction here is reached through a value of [`Amx`], which only [`enter`] makes.
+//! The compiler knows nothing of tiles: each product of stretches configures them, uses them and
+//! leaves them in one piece of assembler, so that nothing of them is expected to last between two.
+//! Small products are the exception ([`ByteTiles`]): one configuration serves all of a task.
+
+mod vectors;
+
+use super::{Args, Task};
+use std::arch::asm;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::sync::OnceLock;
+
+/// Rows of a tile, and numbers of a row of sums.
+pub(crate) const TILE: usize = 16;
+
+/// Bytes of a tile's row.
+pub(crate) const ROW_BYTES: usize = 64;
+
+/// Proof that the processor has AMX with int8 and bf16, that the system lets this process use it,
+/// and that it has the level of AVX-512 and bf16.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amx(());
+
+/// A kernel that multiplies tiles.
+pub(crate) trait TileKernel {
+    /// Does one thread's part of the operation.
+    fn run(s: Amx, args: Args<'_>);
+}
+
+/// The proof that tiles may be used, on a processor that is known to have the level of AVX-512:
+/// asks the system for their registers, once.
+#[cfg(target_os = "linux")]
+pub(super) fn detect() -> Option<Amx> {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    /// `ARCH_REQ_XCOMP_PERM` and `XFEATURE_XTILEDATA` of Linux, Documentation/arch/x86/xstate.rst.
+    const REQUEST: [libc::c_long; 2] = [0x1023, 18];
+    /// Bits of EDX, leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
+    const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    let found = FOUND.get_or_init(|| {
+        let leaf = std::arch::x86_64::__cpuid_count(7, 0);
+        leaf.edx & TILES == TILES && is_x86_feature_detected!("avx512bf16") && {
+            // SAFETY: the call takes two numbers and touches no memory of this process.
+            unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST[0], REQUEST[1]) == 0 }
+        }
+    });
+    found.then_some(Amx(()))
+}
+
+/// Elsewhere nobody has tried.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn detect() -> Option<Amx> {
+    None
+}
+
+/// Tiles in use make every switch of threads dearer; a panic gives them back as well.
+struct Release;
+impl Drop for Release {
+    fn drop(&mut self) {
+        // SAFETY: only made where there are tiles; no product expects what they hold.
+        unsafe {
+            asm!("tilerelease", out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nomem, nostack, preserves_flags));
+        }
+    }
+}
+
+/// Runs a kernel, and gives the tiles back.
+///
+/// # Safety
+///
+/// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
+pub(super) unsafe fn enter<K: TileKernel>(args: Args<'_>) {
+    let _release = Release;
+    K::run(Amx(()), args);
+}
+
+/// Multiplies what is near in bf16 so many times; yields the operations that it took.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+pub(super) unsafe fn probe(rounds: u32) -> u64 {
+    const STEPS: usize = 8;
+    let _release = Release;
+    let shape = Shape {
+        rows: 2 * TILE,
+        lanes: TILE,
+        wide: true,
+    };
+    let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let rows = (&bytes[..], Apart::rows(STEPS * ROW_BYTES));
+    let stretch = shape.stretch(rows, ([first, second], shape.lane_bytes()), STEPS);
+    let mut sums = [Block::ZERO; 4];
+    for _ in 0..rounds / 64 {
+        Amx(()).bf16(&[stretch; 8], &mut sums);
+    }
+    std::hint::black_box(sums);
+    let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
+    u64::from(rounds / 64) * 2 * products as u64
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Config {
+    /// Tiles of so many rows and bytes of a row.
+    fn new(tiles: [(usize, usize); 8]) -> Self {
+        let mut config = Self {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        for (i, (rows, bytes)) in tiles.into_iter().enumerate() {
+            assert!(
+                rows <= TILE && bytes <= ROW_BYTES,
+                "{rows} rows of {bytes} bytes"
+            );
+            config.rows[i] = u8::try_from(rows).expect("at most 16");
+            config.row_bytes[i] = u16::try_from(bytes).expect("at most 64");
+        }
+        config
+    }
+}
+
+/// The sums of 16 rows and 16 tokens.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block(pub(crate) [[f32; TILE]; TILE]);
+
+impl Block {
+    /// Nothing.
+    pub(crate) const ZERO: Self = Self([[0.0; TILE]; TILE]);
+}
+
+/// Columns of some rows and lanes whose products are added up, one step after the other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch<'a> {
+    rows: [*const u8; 2],
+    row_stride: usize,
+    lanes: [*const u8; 2],
+    step_bytes: usize,
+    steps: usize,
+    row_step: usize,
+    shape: Shape,
+    life: PhantomData<&'a [u8]>,
+}
+
+/// How many rows of one matrix and lanes of the other a product is of, up to two tiles of each.
+/// Rows lie as they are; lanes lie side by side, four bytes of columns of each in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Rows: 1 to 32.
+    pub(crate) rows: usize,
+    /// Lanes of a tile: 1 or 16.
+    pub(crate) lanes: usize,
+    /// Whether there is a second tile of lanes.
+    pub(crate) wide: bool,
+}
+
+/// How many bytes lie between rows, between tiles of rows and between steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
+    stride: usize,
+    tile: usize,
+    step: usize,
+}
+
+impl Apart {
+    /// Rows of a matrix that has so many bytes in each.
+    pub(crate) fn rows(bytes: usize) -> Self {
+        Self {
+            stride: bytes,
+            tile: TILE * bytes,
+            step: ROW_BYTES,
+        }
+    }
+
+    /// Tiles of so many rows one behind the other along the columns, and the tiles of the next
+    /// rows `bytes` behind these.
+    pub(crate) fn tiles(bytes: usize, rows: usize) -> Self {
+        Self {
+            stride: ROW_BYTES,
+            tile: bytes,
+            step: rows * ROW_BYTES,
+        }
+    }
+}
+
+impl Shape {
+    /// Bytes of a step's tile of lanes.
+    pub(crate) fn lane_bytes(self) -> usize {
+        self.lanes * ROW_BYTES
+    }
+
+    /// `steps` steps of 64 bytes of columns.
+    ///
+    /// `rows` begins with the first row; rows lie `stride` bytes apart, the second tile of them
+    /// `tile`, and steps `step`. `lanes` are the tiles of lanes, each of whose steps lie
+    /// `step_bytes` apart.
+    pub(crate) fn stretch<'a>(
+        self,
+        (rows, Apart { stride, tile, step }): (&'a [u8], Apart),
+        (lanes, step_bytes): ([&'a [u8]; 2], usize),
+        steps: usize,
+    ) -> Stretch<'a> {
+        assert!(steps > 0, "a stretch has a step");
+        let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
+        for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
+            let ends = [(tile_rows, tile), (last, stride), (steps - 1, step)];
+            let end = ends.into_iter().fold(ROW_BYTES, |end, (count, bytes)| {
+                end.saturating_add(count.saturating_mul(bytes))
+            });
+            assert!(end <= rows.len(), "rows end early");
+        }
+        let last = (steps - 1)
+            .saturating_mul(step_bytes)
+            .saturating_add(self.lane_bytes());
+        for lanes in &lanes[..1 + usize::from(self.wide)] {
+            assert!(last <= lanes.len(), "lanes end early");
+        }
+        // Where there is no second tile of rows the first stands in, and its sums are dropped.
+        let second = if self.rows > TILE { tile } else { 0 };
+        Stretch {
+            rows: [rows.as_ptr(), rows[second..].as_ptr()],
+            row_stride: stride,
+            lanes: lanes.map(<[u8]>::as_ptr),
+            step_bytes,
+            steps,
+            row_step: step,
+            shape: self,
+            life: PhantomData,
+        }
+    }
+
+    /// The one that all these have.
+    fn of(stretches: &[Stretch<'_>]) -> Self {
+        let shape = stretches.first().expect("something to multiply").shape;
+        assert!(stretches.iter().all(|s| s.shape == shape), "shapes differ");
+        shape
+    }
+
+    fn config(self) -> Config {
+        assert!(
+            (1..=2 * TILE).contains(&self.rows) && [1, TILE].contains(&self.lanes),
+            "{self:?}"
+        );
+        let first = self.rows.min(TILE);
+        let second = if self.rows > TILE {
+            self.rows - TILE
+        } else {
+            first
+        };
+        let lanes = 4 * self.lanes;
+        let (sums, more_sums, lanes) = ((first, lanes), (second, lanes), (TILE, lanes));
+        let (rows, more_rows) = ((first, ROW_BYTES), (second, ROW_BYTES));
+        // Sums 0 to 3, rows 4 and 5, lanes 6 and 7.
+        Config::new([
+            sums, sums, more_sums, more_sums, rows, more_rows, lanes, lanes,
+        ])
+    }
+}
+
+/// How sums begin: as they are, or with nothing.
+macro_rules! begin {
+    (load $sum:literal) => {
+        concat!(
+            "tileloadd tmm",
+            $sum,
+            ", [{sums} + {sum_stride} + 1024 * ",
+            $sum,
+            "]"
+        )
+    };
+    (zero $sum:literal) => {
+        concat!("tilezero tmm", $sum)
+    };
+}
+
+/// Adds the products of stretches, in the order of stretches and steps, to what sums begin with.
+/// Every sum is by itself: how many rows and lanes go with it changes no bit. `$near` is how tiles
+/// are loaded: the hint `t1`, that they are read once while they are near, pays where both matrices
+/// are in the second-level cache, and costs where the first one has them. `$tile` and `$product`
+/// are those beside the first ones.
+macro_rules! products {
+    ($name:ident, $sums:ty, $begin:ident, $near:literal, $dot:literal,
+     [$($sum:literal),*], [$($tile:literal),*], [$($product:literal),*]) => {
+        /// # Safety
+        ///
+        /// There must be tiles, and a stretch; all must be of this shape.
+        #[inline(always)]
+        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [$sums; 4]) {
+            let config = shape.config();
+            // SAFETY: memory is what the stretches were checked to have, and `sums`; all tiles
+            // that are touched are named, and configured by the first line.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{steps}]",
+                    $(begin!($begin $sum),)*
+                    "2:",
+                    "mov {row0}, [{at}]",
+                    "mov {row1}, [{at} + 8]",
+                    "mov {stride}, [{at} + 16]",
+                    "mov {lane0}, [{at} + 24]",
+                    "mov {lane1}, [{at} + 32]",
+                    "mov {step_bytes}, [{at} + 40]",
+                    "mov {steps}, [{at} + 48]",
+                    "3:",
+                    concat!($near, " tmm4, [{row0} + {stride}]"),
+                    concat!($near, " tmm6, [{lane0} + {lane_stride}]"),
+                    $(concat!($near, $tile),)*
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    $(concat!($dot, $product),)*
+                    "add {row0}, [{at} + 56]",
+                    "add {row1}, [{at} + 56]",
+                    "add {lane0}, {step_bytes}",
+                    "add {lane1}, {step_bytes}",
+                    "dec {steps}",
+                    "jnz 3b",
+                    "add {at}, {stretch_bytes}",
+                    "dec {count}",
+                    "jnz 2b",
+                    $(concat!("tilestored [{sums} + {sum_stride} + 1024 * ", $sum, "], tmm", $sum),)*
+                    steps = inout(reg) &raw const config => _,
+                    at = inout(reg) stretches.as_ptr() => _,
+                    count = inout(reg) stretches.len() => _,
+                    sums = in(reg) sums.as_mut_ptr(),
+                    sum_stride = in(reg) ROW_BYTES,
+                    lane_stride = in(reg) shape.lanes * 4,
+                    stretch_bytes = const size_of::<Stretch<'_>>(),
+                    row0 = out(reg) _, row1 = out(reg) _, stride = out(reg) _,
+                    lane0 = out(reg) _, lane1 = out(reg) _, step_bytes = out(reg) _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+    // Two tiles of rows and one of lanes; one and two; two and two.
+    ([$narrow:ident, $short:ident, $wide:ident],
+     $sums:ty, $begin:ident, $near:literal, $dot:literal) => {
+        products!($narrow, $sums, $begin, $near, $dot, [0, 2],
+            [" tmm5, [{row1} + {stride}]"], [" tmm2, tmm5, tmm6"]);
+        products!($short, $sums, $begin, $near, $dot, [0, 1],
+            [" tmm7, [{lane1} + {lane_stride}]"], [" tmm1, tmm4, tmm7"]);
+        products!($wide, $sums, $begin, $near, $dot, [0, 1, 2, 3],
+            [" tmm5, [{row1} + {stride}]", " tmm7, [{lane1} + {lane_stride}]"],
+            [" tmm2, tmm5, tmm6", " tmm1, tmm4, tmm7", " tmm3, tmm5, tmm7"]);
+    };
+}
+products!(
+    [bf16_narrow, bf16_short, bf16_wide],
+    Block,
+    load,
+    "tileloadd",
+    "tdpbf16ps"
+);
+products!(
+    [bytes_narrow, bytes_short, bytes_wide],
+    Ints,
+    zero,
+    "tileloaddt1",
+    "tdpbssd"
+);
+const _: () = assert!(
+    offset_of!(Stretch<'_>, rows) == 0
+        && offset_of!(Stretch<'_>, row_stride) == 16
+        && offset_of!(Stretch<'_>, lanes) == 24
+        && offset_of!(Stretch<'_>, step_bytes) == 40
+        && offset_of!(Stretch<'_>, steps) == 48
+        && offset_of!(Stretch<'_>, row_step) == 56
+);
+const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
+
+/// Sums of 16 tokens and 16 rows: i32 as memory has them.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ints(pub(crate) [[u8; ROW_BYTES]; TILE]);
+
+impl Ints {
+    /// Nothing.
+    pub(crate) const ZERO: Self = Self([[0; ROW_BYTES]; TILE]);
+}
+
+/// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, and the
+/// configuration lasts as long as the task, on its thread: nothing that the compiler makes touches
+/// tiles, a switch of threads restores them, and a task for it multiplies by nothing else.
+pub(crate) struct ByteTiles {
+    columns: usize,
+    /// Not to be sent: another thread's tiles are not configured.
+    here: PhantomData<*const ()>,
+}
+
+/// Runs a task with tiles in a function of its own.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
+unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
+    assert!(
+        columns.is_multiple_of(4) && (4..=ROW_BYTES).contains(&columns),
+        "{columns} columns"
+    );
+    let _release = Release;
+    let unused = (0, 0);
+    let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
+    let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
+    // SAFETY: the caller proves tiles, and the configuration is a valid one.
+    unsafe {
+        asm!("ldtilecfg [{}]", in(reg) &raw const config,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, preserves_flags, readonly));
+    }
+    task.run(ByteTiles {
+        columns,
+        here: PhantomData,
+    });
+}
+
+impl ByteTiles {
+    /// `sums[t][r] = sum_c x[t][first + c] w[c / 4][r][c % 4]` of signed bytes, over the columns
+    /// that the tiles are configured for.
+    #[inline(always)]
+    pub(crate) fn multiply<const X: usize>(
+        &self,
+        w: &[[u8; ROW_BYTES]],
+        (x, first): (&[[u8; X]; TILE], usize),
+        sums: &mut Ints,
+    ) {
+        assert!(
+            4 * w.len() >= self.columns && first + self.columns <= X,
+            "columns end early"
+        );
+        // SAFETY: memory is what was just checked, and `sums`; the tiles are configured, which
+        // `self` proves.
+        unsafe {
+            asm!(
+                "tileloadd tmm4, [{w} + {line}]",
+                "tileloadd tmm6, [{x} + {token}]",
+                "tilezero tmm0",
+                "tdpbssd tmm0, tmm6, tmm4",
+                "tilestored [{sums} + {line}], tmm0",
+                w = in(reg) w.as_ptr(),
+                x = in(reg) x.as_ptr().cast::<u8>().wrapping_add(first),
+                sums = in(reg) sums.0.as_mut_ptr(),
+                line = in(reg) ROW_BYTES,
+                token = in(reg) X,
+                out("tmm0") _, out("tmm4") _, out("tmm6") _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+impl Amx {
+    /// Runs a task with tiles for products of so many columns of bytes: at most 64, a multiple
+    /// of 4.
+    #[inline(always)]
+    pub(crate) fn byte_tiles<T: Task<ByteTiles>>(self, columns: usize, task: T) {
+        // SAFETY: `self` proves what the function needs.
+        unsafe { byte_tiles(self, columns, task) };
+    }
+
+    /// `sums[2 i + j] = ` products of tile `i` of rows and tile `j` of lanes, of signed bytes;
+    /// sums of tiles that are not there mean nothing.
+    #[inline(always)]
+    pub(crate) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
+        let Self(()) = self;
+        let shape = Shape::of(stretches);
+        let product = match (shape.rows > TILE, shape.wide) {
+            (_, false) => bytes_narrow,
+            (false, true) => bytes_short,
+            (true, true) => bytes_wide,
+        };
+        // SAFETY: `self` proves tiles, and the stretches are of this shape.
+        unsafe { product(shape, stretches, sums) }
+    }
+
+    /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of lanes, in bf16.
+    ///
+    /// Numbers too small for a normal f32, in or out, count as zeros.
+    #[inline(always)]
+    pub(crate) fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+        let Self(()) = self;
+        let shape = Shape::of(stretches);
+        let product = match (shape.rows > TILE, shape.wide) {
+            (_, false) => bf16_narrow,
+            (false, true) => bf16_short,
+            (true, true) => bf16_wide,
+        };
+        // SAFETY: `self` proves tiles, and the stretches are of this shape.
+        unsafe { product(shape, stretches, sums) }
+    }
+}

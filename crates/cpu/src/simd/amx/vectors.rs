@@ -1,0 +1,178 @@
+//! What goes by whole vectors beside tiles: one token's products, and numbers on their way in and
+//! out.
+
+use super::{Amx, Block, ROW_BYTES, TILE};
+use crate::panel::AHEAD;
+use crate::simd::Simd;
+use crate::simd::avx512::Avx512;
+use std::arch::x86_64::{
+    __m512, __m512bh, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
+    _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_and_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+};
+use std::mem::transmute;
+
+/// `f` with the instructions of this level.
+macro_rules! with {
+    ($self:ident, $call:expr) => {{
+        let Amx(()) = $self;
+        // SAFETY: `self` proves the instructions that these intrinsics need.
+        unsafe { $call }
+    }};
+}
+
+impl Amx {
+    /// `sums[r] += ` products of 16 rows and one token, in bf16 and 32 columns: the bits of
+    /// [`Amx::bf16`], whose sums of even and of odd columns begin anew for each tile.
+    ///
+    /// Source: `TDPBF16PS` and `VDPBF16PS` of Intel's Software Developer's Manual.
+    #[inline(always)]
+    pub(crate) fn bf16_alone(
+        self,
+        w: &[[u8; ROW_BYTES]; TILE],
+        x: &[u8; ROW_BYTES],
+        sums: __m512,
+    ) -> __m512 {
+        // The other half of a pair is zero in both, so that nothing in it counts, not even infinity.
+        let even = with!(self, _mm512_set1_epi32(0x0000_ffff));
+        let odd = with!(self, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
+        let mut parts = [with!(self, _mm512_setzero_ps()); 2];
+        for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
+            // One at a time: lines asked for together wait for each other, and all else for them.
+            Avx512::from(self).prefetch(w, AHEAD);
+            // SAFETY: 64 bytes are there, and the load wants no alignment.
+            let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
+            let x = with!(self, _mm512_set1_epi32(i32::from_ne_bytes(*x)));
+            for (part, half) in parts.iter_mut().zip([even, odd]) {
+                let w = with!(self, _mm512_and_si512(w, half));
+                let x = with!(self, _mm512_and_si512(x, half));
+                // SAFETY: both are 64 bytes, and any bits are bf16.
+                let [w, x]: [__m512bh; 2] = unsafe { transmute([w, x]) };
+                *part = with!(self, _mm512_dpbf16_ps(*part, w, x));
+            }
+        }
+        let [even, odd] = parts;
+        let part = self.flushed(with!(self, _mm512_add_ps(even, odd)));
+        self.flushed(with!(self, _mm512_add_ps(self.flushed(sums), part)))
+    }
+
+    /// Zeros for numbers too small for a normal f32.
+    #[inline(always)]
+    fn flushed(self, v: __m512) -> __m512 {
+        let size = with!(self, _mm512_abs_ps(v));
+        let least = with!(self, _mm512_set1_ps(f32::MIN_POSITIVE));
+        // Numbers that are none are not below, and stay.
+        let small = with!(self, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(size, least));
+        let sign = with!(self, _mm512_set1_ps(-0.0));
+        with!(self, _mm512_mask_and_ps(v, small, v, sign))
+    }
+
+    /// Rows become columns.
+    #[inline(always)]
+    pub(crate) fn transpose(self, block: &mut Block) {
+        let mut v = [with!(self, _mm512_setzero_ps()); TILE];
+        for (v, row) in v.iter_mut().zip(&block.0) {
+            // SAFETY: 16 numbers are there, and the load wants no alignment.
+            *v = unsafe { _mm512_loadu_ps(row.as_ptr()) };
+        }
+        let mut w = v;
+        // Twos and then fours of rows, whose quarters are columns of four numbers.
+        for i in (0..TILE).step_by(2) {
+            w[i] = with!(self, _mm512_unpacklo_ps(v[i], v[i + 1]));
+            w[i + 1] = with!(self, _mm512_unpackhi_ps(v[i], v[i + 1]));
+        }
+        for i in (0..TILE).step_by(4) {
+            for j in 0..2 {
+                let a = with!(self, _mm512_castps_pd(w[i + j]));
+                let b = with!(self, _mm512_castps_pd(w[i + j + 2]));
+                v[i + 2 * j] = with!(self, _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)));
+                v[i + 2 * j + 1] = with!(self, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+            }
+        }
+        // Even and odd quarters of eight rows, then each by itself of all.
+        for i in [0, 1, 2, 3, 8, 9, 10, 11] {
+            w[i] = with!(self, _mm512_shuffle_f32x4::<0x88>(v[i], v[i + 4]));
+            w[i + 4] = with!(self, _mm512_shuffle_f32x4::<0xdd>(v[i], v[i + 4]));
+        }
+        for i in 0..TILE / 2 {
+            v[i] = with!(self, _mm512_shuffle_f32x4::<0x88>(w[i], w[i + 8]));
+            v[i + 8] = with!(self, _mm512_shuffle_f32x4::<0xdd>(w[i], w[i + 8]));
+        }
+        for (v, row) in v.iter().zip(&mut block.0) {
+            // SAFETY: 16 numbers have room, and the store wants no alignment.
+            unsafe { _mm512_storeu_ps(row.as_mut_ptr(), *v) };
+        }
+    }
+
+    /// The nearest bf16 to each number.
+    #[inline(always)]
+    pub(crate) fn round(self, x: &[f32; 2 * TILE]) -> [u8; ROW_BYTES] {
+        let (low, high) = x.split_at(TILE);
+        // SAFETY: 16 numbers are there, and the load wants no alignment.
+        let low = unsafe { _mm512_loadu_ps(low.as_ptr()) };
+        // SAFETY: as above.
+        let high = unsafe { _mm512_loadu_ps(high.as_ptr()) };
+        let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
+        // SAFETY: both are 64 bytes, and any bits are bytes.
+        unsafe { transmute(rounded) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Apart, Shape};
+    use super::*;
+    use crate::simd::avx512::Avx512;
+    use crate::simd::{Isa, Level, Simd};
+
+    /// Numbers of every kind: small and great ones, none, too small, infinite.
+    #[test]
+    fn one_token_adds_as_tiles_do() {
+        let Some(amx) = Isa::of(Level::Amx).ok().and_then(|isa| isa.amx()) else {
+            return;
+        };
+        let mut state = 1u32;
+        let mut random = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        for round in 0..4000 {
+            // bf16 whose exponents lie close to each other, anywhere, or at either end.
+            let mut number = |_| {
+                let exponent = match round % 4 {
+                    0 => 120 + random() % 16,
+                    1 => random() % 256,
+                    2 => random() % 80,
+                    _ => 180 + random() % 76,
+                };
+                let bits = random() & 0x807f | exponent << 7;
+                u16::try_from(bits).expect("16 bits").to_ne_bytes()
+            };
+            let w: [[u8; 2]; 32 * TILE] = std::array::from_fn(&mut number);
+            let x: [[u8; 2]; 32] = std::array::from_fn(&mut number);
+            let (w, x) = (w.as_flattened(), x.as_flattened());
+            let shape = Shape {
+                rows: 1,
+                lanes: TILE,
+                wide: false,
+            };
+            let rows = (x, Apart::rows(ROW_BYTES));
+            let stretch = shape.stretch(rows, ([w, &[]], shape.lane_bytes()), 1);
+            let mut tiles = [Block::ZERO; 4];
+            amx.bf16(&[stretch], &mut tiles);
+
+            let vectors = Avx512::from(amx);
+            let lines = w.as_chunks().0.first_chunk().expect("a tile");
+            let x = x.first_chunk().expect("a row");
+            let alone = amx.bf16_alone(lines, x, vectors.splat(0.0));
+            let mut sums = [0.0; TILE];
+            vectors.store(&mut sums, alone);
+            for (tile, sum) in tiles[0].0[0].iter().zip(sums) {
+                let same = *tile == sum || tile.is_nan() && sum.is_nan();
+                assert!(same, "round {round}: {tile:e} by tiles, {sum:e} alone");
+            }
+        }
+    }
+}

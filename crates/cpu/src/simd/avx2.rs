@@ -1,0 +1,462 @@
+//! AVX2 with FMA and F16C: 8 lanes, and byte products by `vpmaddubsw`.
+//!
+//! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
+
+use super::rows::{Column, Half, Rows, Word};
+use super::{Args, Kernel, Probe, Simd, Task};
+use std::arch::x86_64::{
+    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
+    _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
+    _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32,
+    _mm_storeu_si128, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm256_abs_epi8, _mm256_add_epi8,
+    _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    _mm256_extractf128_ps, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_ps,
+    _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi32,
+    _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_sub_epi8, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+};
+use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
+
+/// Proof that the processor has AVX2, FMA and F16C.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avx2(());
+
+/// Runs a kernel compiled for this level.
+///
+/// # Safety
+///
+/// The processor must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
+    K::run(Avx2(()), args);
+}
+
+/// Unpacks a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+    T::unpack(m, row, first, out);
+}
+
+/// Decodes a chunk, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn decode<T: Floats>(
+    m: &Matrix<'_>,
+    row: usize,
+    first: usize,
+    out: &mut [f32; CHUNK],
+) {
+    T::decode(m, row, first, out);
+}
+
+/// Runs a probe compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
+    probe.run(Avx2(()))
+}
+
+/// Runs a task, compiled for this level.
+///
+/// # Safety
+///
+/// As for [`enter`].
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
+    task.run(s);
+}
+
+/// `f` with the instructions of this level.
+macro_rules! with {
+    ($self:ident, $call:expr) => {{
+        let Avx2(()) = $self;
+        // SAFETY: `self` proves the instructions that these intrinsics need.
+        unsafe { $call }
+    }};
+}
+
+#[inline(always)]
+fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a vector's worth of bytes")
+}
+
+impl Avx2 {
+    #[inline(always)]
+    fn bytes(self, bytes: &[u8; 32]) -> __m256i {
+        // SAFETY: 32 bytes are there, the load wants no alignment, and `self` proves AVX.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn half(self, bytes: &[u8; 16]) -> __m128i {
+        // SAFETY: 16 bytes are there and the load wants no alignment.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    }
+
+    /// Products of unsigned `w` and signed `x` in 8 sums. Neighbours must not leave 16 bits.
+    #[inline(always)]
+    fn dot_u8(self, w: __m256i, x: __m256i) -> __m256i {
+        with!(self, {
+            let pairs = _mm256_maddubs_epi16(w, x);
+            _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+        })
+    }
+}
+
+impl Simd for Avx2 {
+    #[inline(always)]
+    fn apart<T: Task<Self>>(self, task: T) {
+        // SAFETY: `self` proves what the function needs.
+        unsafe { apart(self, task) };
+    }
+
+    const LANES: usize = 8;
+    type V = __m256;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        with!(self, _mm256_set1_ps(x))
+    }
+
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> __m256 {
+        let x: &[f32; 8] = x.first_chunk().expect("a vector's worth");
+        // SAFETY: 8 numbers are there, the load wants no alignment, and `self` proves AVX.
+        unsafe { _mm256_loadu_ps(x.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, y: &mut [f32], v: __m256) {
+        let y: &mut [f32; 8] = y.first_chunk_mut().expect("a vector's worth");
+        // SAFETY: 8 numbers have room, the store wants no alignment, and `self` proves AVX.
+        unsafe { _mm256_storeu_ps(y.as_mut_ptr(), v) };
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        with!(self, _mm256_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn sum(self, v: __m256) -> f32 {
+        with!(self, {
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
+
+    #[inline(always)]
+    fn load_f32(self, bytes: &[u8]) -> __m256 {
+        with!(self, _mm256_castsi256_ps(self.bytes(front(bytes))))
+    }
+
+    #[inline(always)]
+    fn load_f16(self, bytes: &[u8]) -> __m256 {
+        with!(self, _mm256_cvtph_ps(self.half(front(bytes))))
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, bytes: &[u8]) -> __m256 {
+        with!(self, {
+            let wide = _mm256_cvtepu16_epi32(self.half(front(bytes)));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], ahead: usize) {
+        let at = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: a prefetch of any address is a hint and touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
+        let mut acc = with!(self, _mm256_setzero_si256());
+        for (w, x) in w.iter().zip(x) {
+            let halves = w.as_chunks::<32>().0.iter().zip(x.as_chunks().0);
+            for (w, x) in halves {
+                let w = self.bytes(bytemuck::cast_ref(w));
+                let x = self.bytes(bytemuck::cast_ref::<[i8; 32], [u8; 32]>(x));
+                // |w| is at most 128 and |x| at most 127: two products stay below 2^15.
+                let (magnitude, signed) = with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
+                acc = with!(self, _mm256_add_epi32(acc, self.dot_u8(magnitude, signed)));
+            }
+        }
+        with!(self, {
+            let four = _mm_add_epi32(
+                _mm256_castsi256_si128(acc),
+                _mm256_extracti128_si256::<1>(acc),
+            );
+            let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: &mut [__m256]) {
+        let v: &mut [__m256; 8] = v.first_chunk_mut().expect("eight vectors");
+        with!(self, {
+            let mut pairs = *v;
+            for i in 0..4 {
+                pairs[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+                pairs[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+            }
+            let mut fours = pairs;
+            for i in [0, 4] {
+                for j in 0..2 {
+                    let (a, b) = (pairs[i + j], pairs[i + 2 + j]);
+                    fours[i + 2 * j] = _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
+                    fours[i + 2 * j + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(a, b);
+                }
+            }
+            for i in 0..4 {
+                v[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
+                v[i + 4] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn store_f16(self, y: &mut [u16], v: __m256) {
+        let y: &mut [u16; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let half = with!(self, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        // SAFETY: 8 numbers of 16 bits have room, and the store wants no alignment.
+        unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), half) };
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, y: &mut [u8], v: __m256) {
+        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let low = with!(self, {
+            // The low bytes of either half side by side, then of both.
+            let gather = _mm256_set1_epi32(0x0c08_0400);
+            let four = _mm256_shuffle_epi8(_mm256_castps_si256(v), gather);
+            let (low, high) = (
+                _mm256_castsi256_si128(four),
+                _mm256_extracti128_si256::<1>(four),
+            );
+            _mm_cvtsi128_si64(_mm_unpacklo_epi32(low, high))
+        });
+        *y = low.to_le_bytes();
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        with!(self, _mm256_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn power(self, n: __m256) -> __m256 {
+        with!(self, {
+            let exponent = _mm256_add_epi32(_mm256_castps_si256(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+        })
+    }
+}
+
+/// Sixteen rows are two vectors: the same call for each.
+macro_rules! both {
+    ($self:ident, |$($v:ident),+| $call:expr) => {{
+        let Avx2(()) = $self;
+        [
+            {
+                $(let $v = $v[0];)+
+                // SAFETY: `self` proves the instructions that these intrinsics need.
+                unsafe { $call }
+            },
+            {
+                $(let $v = $v[1];)+
+                // SAFETY: as above.
+                unsafe { $call }
+            },
+        ]
+    }};
+}
+
+impl Rows for Avx2 {
+    type Bytes = [__m256i; 2];
+    type Ints = [__m256i; 2];
+    type Floats = [__m256; 2];
+
+    const RAISED: i32 = 0;
+    const TOKENS: usize = 4;
+
+    #[inline(always)]
+    fn bytes(self, word: &Word) -> [__m256i; 2] {
+        let [low, high] = bytemuck::cast_ref::<Word, [[u8; 32]; 2]>(word);
+        [Self::bytes(self, low), Self::bytes(self, high)]
+    }
+    #[inline(always)]
+    fn put_bytes(self, word: &mut Word, v: [__m256i; 2]) {
+        let halves: &mut [[u8; 32]; 2] = bytemuck::cast_mut(word);
+        for (half, v) in halves.iter_mut().zip(v) {
+            // SAFETY: 32 bytes have room, the store wants no alignment, and `self` proves AVX.
+            unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), v) };
+        }
+    }
+    #[inline(always)]
+    fn and(self, v: [__m256i; 2], mask: u8) -> [__m256i; 2] {
+        let mask = mask.cast_signed();
+        both!(self, |v| _mm256_and_si256(v, _mm256_set1_epi8(mask)))
+    }
+    #[inline(always)]
+    fn or(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        both!(self, |a, b| _mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn right(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+        let by = by.cast_signed();
+        both!(self, |v| _mm256_srl_epi16(v, _mm_cvtsi32_si128(by)))
+    }
+    #[inline(always)]
+    fn left(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+        let by = by.cast_signed();
+        both!(self, |v| _mm256_sll_epi16(v, _mm_cvtsi32_si128(by)))
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[i8; 16], v: [__m256i; 2]) -> [__m256i; 2] {
+        let table = self.half(bytemuck::cast_ref(table));
+        both!(self, |v| _mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(table),
+            v
+        ))
+    }
+    #[inline(always)]
+    fn thirds(self, v: [__m256i; 2]) -> [__m256i; 2] {
+        both!(self, |v| {
+            // A byte is at least n where the larger of the two is itself; that gives -1.
+            let least = |n| _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(n)), v);
+            let count = _mm256_add_epi8(least(86), least(171u8.cast_signed()));
+            _mm256_sub_epi8(_mm256_setzero_si256(), count)
+        })
+    }
+    #[inline(always)]
+    fn triple(self, v: [__m256i; 2]) -> [__m256i; 2] {
+        both!(self, |v| _mm256_add_epi8(v, _mm256_add_epi8(v, v)))
+    }
+    #[inline(always)]
+    fn raise(self, v: [__m256i; 2]) -> [__m256i; 2] {
+        v
+    }
+
+    #[inline(always)]
+    fn dot<const N: usize>(
+        self,
+        max: u8,
+        start: [__m256i; 2],
+        w: &[[__m256i; 2]; N],
+        x: &[u8],
+    ) -> [__m256i; 2] {
+        // So many pairs of products fit an i16 together.
+        let run = (32767 / (254 * usize::from(max))).max(1);
+        let mut sums = start;
+        let x = x.as_chunks::<4>().0;
+        for (h, sum) in sums.iter_mut().enumerate() {
+            for (w, x) in w.chunks(run).zip(x.chunks(run)) {
+                let mut pairs = with!(self, _mm256_setzero_si256());
+                for (w, x) in w.iter().zip(x) {
+                    let w = w[h];
+                    let x = with!(self, _mm256_set1_epi32(i32::from_le_bytes(*x)));
+                    let (w, x) = if max == 128 {
+                        with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)))
+                    } else {
+                        (w, x)
+                    };
+                    pairs = with!(self, _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w, x)));
+                }
+                *sum = with!(self, {
+                    let ints = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                    _mm256_add_epi32(*sum, ints)
+                });
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn ints(self, v: [__m256i; 2]) -> [__m256i; 2] {
+        v
+    }
+    #[inline(always)]
+    fn ints_of_halves(self, half: &Half) -> [__m256i; 2] {
+        let halves: &[[u8; 16]; 2] = bytemuck::cast_ref(half);
+        let v = [self.half(&halves[0]), self.half(&halves[1])];
+        both!(self, |v| _mm256_cvtepu16_epi32(v))
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> [__m256i; 2] {
+        [with!(self, _mm256_set1_epi32(x)); 2]
+    }
+    #[inline(always)]
+    fn bits(self, v: [__m256i; 2], by: u32, mask: i32) -> [__m256i; 2] {
+        let by = by.cast_signed();
+        both!(self, |v| {
+            let v = _mm256_srl_epi32(v, _mm_cvtsi32_si128(by));
+            _mm256_and_si256(v, _mm256_set1_epi32(mask))
+        })
+    }
+    #[inline(always)]
+    fn add_shifted(self, a: [__m256i; 2], b: [__m256i; 2], by: u32) -> [__m256i; 2] {
+        let by = by.cast_signed();
+        both!(self, |a, b| {
+            let b = _mm256_sll_epi32(b, _mm_cvtsi32_si128(by));
+            _mm256_add_epi32(a, b)
+        })
+    }
+    #[inline(always)]
+    fn signed_byte(self, v: [__m256i; 2], i: u32) -> [__m256i; 2] {
+        let by = 24 - 8 * i.cast_signed();
+        both!(self, |v| {
+            let top = _mm256_sll_epi32(v, _mm_cvtsi32_si128(by));
+            _mm256_srai_epi32::<24>(top)
+        })
+    }
+    #[inline(always)]
+    fn floats(self, v: [__m256i; 2]) -> [__m256; 2] {
+        both!(self, |v| _mm256_cvtepi32_ps(v))
+    }
+
+    #[inline(always)]
+    fn column(self, column: &Column) -> [__m256; 2] {
+        [self.load(&column[..8]), self.load(&column[8..])]
+    }
+    #[inline(always)]
+    fn put_column(self, column: &mut Column, v: [__m256; 2]) {
+        self.store(&mut column[..8], v[0]);
+        self.store(&mut column[8..], v[1]);
+    }
+    #[inline(always)]
+    fn halves(self, half: &Half) -> [__m256; 2] {
+        [self.load_f16(&half[..16]), self.load_f16(&half[16..])]
+    }
+    #[inline(always)]
+    fn splat_float(self, x: f32) -> [__m256; 2] {
+        [self.splat(x); 2]
+    }
+    #[inline(always)]
+    fn times(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        both!(self, |a, b| _mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn times_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        both!(self, |a, b, c| _mm256_fmadd_ps(a, b, c))
+    }
+}

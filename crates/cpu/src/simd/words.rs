@@ -1,0 +1,52 @@
+//! Words turned between rows and columns, with what every processor of a target has.
+
+/// Four words of each of four rows.
+pub(crate) type Words = [[[u8; 4]; 4]; 4];
+
+/// Word `i` of row `j` and word `j` of row `i` change places.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn turn(words: Words) -> Words {
+    use std::arch::x86_64::{
+        __m128i, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
+    };
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn columns([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
+        let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+        let (ab_high, cd_high) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
+        [
+            _mm_unpacklo_epi64(ab, cd),
+            _mm_unpackhi_epi64(ab, cd),
+            _mm_unpacklo_epi64(ab_high, cd_high),
+            _mm_unpackhi_epi64(ab_high, cd_high),
+        ]
+    }
+    // SAFETY: every x86-64 processor has SSE2.
+    bytemuck::cast(unsafe { columns(bytemuck::cast(words)) })
+}
+
+/// Word `i` of row `j` and word `j` of row `i` change places.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn turn(words: Words) -> Words {
+    std::array::from_fn(|i| words.map(|row| row[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_columns() {
+        let words: Words = std::array::from_fn(|row| {
+            std::array::from_fn(|i| [row, i, 0, 1].map(|x| u8::try_from(x).expect("small")))
+        });
+        let turned = turn(words);
+        for (i, row) in turned.iter().enumerate() {
+            for (j, word) in row.iter().enumerate() {
+                assert_eq!(*word, words[j][i]);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Importance matrices: how large the inputs of each matrix were, as llama.cpp's `llama-imatrix`
+//! has measured it over a text.
+//!
+//! Newer files are GGUF with a tensor `NAME.in_sum2` of sums of squares and a tensor `NAME.counts`
+//! for each matrix; older ones are lists of names and means (`common/imatrix-loader.cpp`).
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::map::Bytes;
+use super::reader::{Reader, to_u64};
+use super::tensor::{TensorInfo, TensorType};
+use super::{Directory, open};
+use tabla_core::dtype::DType;
+use tabla_core::error::{Context, Result, bail};
+
+/// Entries of an old file; the largest models have a few thousand matrices.
+const ENTRIES_MAX: u64 = 65_536;
+/// Bytes of the shortest entry of an old file: three numbers, a letter, a value.
+const ENTRY_BYTES_MIN: u64 = 4 + 1 + 4 + 4 + 4;
+const NAME_BYTES_MAX: u64 = 1024;
+
+const SUMS: &str = ".in_sum2";
+const COUNTS: &str = ".counts";
+
+/// The mean of the square of each input of each matrix, by the matrix's name.
+#[derive(Debug)]
+pub struct Importance {
+    entries: HashMap<String, Vec<f32>>,
+}
+
+impl Importance {
+    /// Reads a file of either kind.
+    ///
+    /// # Errors
+    /// As [`open`], and `Format` for a number that is infinite, negative or none.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bytes = Bytes::open(path).context(path.display())?;
+        let entries = if bytes.as_slice().starts_with(b"GGUF") {
+            from_tensors(&open(path)?)
+        } else {
+            from_list(bytes.as_slice())
+        };
+        let entries = entries.context(path.display())?;
+        for (name, values) in &entries {
+            let bad = values.iter().find(|v| !v.is_finite() || **v < 0.0);
+            if let Some(bad) = bad {
+                let path = path.display();
+                bail!(Format, "{path}: {name}: an importance of {bad}");
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    /// How many matrices there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there are no matrices.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The importance of each column of a tensor, one matrix (expert) after the other; `dims` are
+    /// its elements along each dimension, the fastest first.
+    ///
+    /// # Errors
+    /// `Format` when the file speaks of another number of columns.
+    pub fn columns(&self, tensor: &str, dims: &[u64]) -> Result<Option<&[f32]>> {
+        let Some(values) = self.entries.get(tensor) else {
+            return Ok(None);
+        };
+        let experts = dims
+            .iter()
+            .skip(2)
+            .fold(1, |n: u64, d| n.saturating_mul(*d));
+        let wanted = dims.first().map_or(0, |cols| cols.saturating_mul(experts));
+        if to_u64(values.len()) != wanted {
+            bail!(
+                Format,
+                "{tensor}: the importance of {} columns, the tensor has {wanted}",
+                values.len()
+            );
+        }
+        Ok(Some(values))
+    }
+}
+
+fn from_tensors(file: &Directory) -> Result<HashMap<String, Vec<f32>>> {
+    let mut entries = HashMap::new();
+    for sums in &file.tensors {
+        let Some(name) = sums.name.strip_suffix(SUMS) else {
+            continue;
+        };
+        let Some(counts) = file.tensor(&format!("{name}{COUNTS}")) else {
+            bail!(Format, "{name}{COUNTS} is missing");
+        };
+        let counts = floats(file, counts)?;
+        let mut values = floats(file, sums)?;
+        let cols = values.len().checked_div(counts.len()).unwrap_or(0);
+        if cols == 0 || !values.len().is_multiple_of(counts.len()) {
+            let (sums, counts) = (values.len(), counts.len());
+            bail!(Format, "{name}: {sums} sums for {counts} counts");
+        }
+        for (values, count) in values.chunks_exact_mut(cols).zip(counts) {
+            // Of an expert that saw no token nothing is known.
+            let mean = |v: f32| if count > 0.0 { v / count } else { 1.0 };
+            values.iter_mut().for_each(|v| *v = mean(*v));
+        }
+        entries.insert(name.to_owned(), values);
+    }
+    if entries.is_empty() {
+        bail!(
+            Format,
+            "no importance matrix: it has no tensor named *{SUMS}"
+        );
+    }
+    Ok(entries)
+}
+
+fn floats(file: &Directory, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    if tensor.dtype != TensorType::Known(DType::F32) {
+        bail!(Format, "{} is {}, wanted f32", tensor.name, tensor.dtype);
+    }
+    let (numbers, _) = file.bytes(tensor).as_chunks();
+    Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
+fn from_list(bytes: &[u8]) -> Result<HashMap<String, Vec<f32>>> {
+    let mut r = Reader::new(bytes);
+    let count = r.u32("the number of matrices")?;
+    let fits = u64::from(count).checked_mul(ENTRY_BYTES_MIN);
+    if count == 0 || u64::from(count) > ENTRIES_MAX || fits > Some(to_u64(bytes.len())) {
+        bail!(
+            Format,
+            "no importance matrix: it is neither GGUF nor a list of matrices"
+        );
+    }
+    let mut entries = HashMap::new();
+    for _ in 0..count {
+        let length = r.u32("the length of a name")?;
+        if u64::from(length) > NAME_BYTES_MAX {
+            bail!(
+                Format,
+                "a name of {length} bytes, not up to {NAME_BYTES_MAX}"
+            );
+        }
+        let name = r.take(usize::try_from(length).unwrap_or(usize::MAX), "a name")?;
+        let Ok(name) = str::from_utf8(name) else {
+            bail!(Format, "the name \"{}\" is not UTF-8", name.escape_ascii());
+        };
+        let calls = r.u32("a number of calls")?;
+        let values = r.u32("a number of columns")?;
+        let length = usize::try_from(values).ok().and_then(|n| n.checked_mul(4));
+        let values = r.take(length.unwrap_or(usize::MAX), "the columns of a matrix")?;
+        // Sums over the calls; no calls are means already.
+        let divisor = if calls == 0 { 1.0 } else { calls as f32 };
+        let values = values.as_chunks().0.iter();
+        let values = values.map(|b| f32::from_le_bytes(*b) / divisor).collect();
+        entries.insert(name.to_owned(), values);
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::write::Writer;
+    use super::*;
+    use tabla_core::error::ErrorKind;
+
+    fn le(numbers: &[f32]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn open_bytes(name: &str, bytes: &[u8]) -> Result<Importance> {
+        let path = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        let found = Importance::open(&path);
+        std::fs::remove_file(&path).unwrap();
+        found
+    }
+
+    fn gguf(sums: &[f32], counts: &[f32]) -> Vec<u8> {
+        let experts = counts.len() as u64;
+        let cols = sums.len() as u64 / experts;
+        Writer::new()
+            .tensor("a.in_sum2", DType::F32, &[cols, experts], le(sums))
+            .tensor("a.counts", DType::F32, &[1, experts], le(counts))
+            .finish()
+            .unwrap()
+    }
+
+    fn list(name: &str, calls: u32, values: &[f32]) -> Vec<u8> {
+        let length = |n: usize| u32::try_from(n).unwrap().to_le_bytes();
+        let mut bytes = length(1).to_vec();
+        bytes.extend(length(name.len()));
+        bytes.extend(name.as_bytes());
+        bytes.extend(calls.to_le_bytes());
+        bytes.extend(length(values.len()));
+        bytes.extend(le(values));
+        bytes
+    }
+
+    #[test]
+    fn both_kinds_hold_means() {
+        let new = open_bytes("new", &gguf(&[2.0, 4.0, 5.0, 7.0], &[2.0, 0.0])).unwrap();
+        let found = new.columns("a", &[2, 3, 2]).unwrap();
+        assert_eq!(found, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
+        let old = open_bytes("old", &list("a", 4, &[2.0, 4.0])).unwrap();
+        assert_eq!(old.columns("a", &[2, 3]).unwrap(), Some(&[0.5, 1.0][..]));
+        assert_eq!(old.columns("b", &[2, 3]).unwrap(), None);
+        assert_eq!(old.len(), 1);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let whole = list("a", 1, &[1.0, 2.0]);
+        let no_counts = Writer::new()
+            .tensor("a.in_sum2", DType::F32, &[1], le(&[1.0]))
+            .finish();
+        for (bytes, clue) in [
+            (whole[..whole.len() - 1].to_vec(), "truncated"),
+            (
+                b"a text that is long enough".to_vec(),
+                "no importance matrix",
+            ),
+            (vec![], "truncated"),
+            (list("a", 1, &[f32::NAN]), "a: an importance of NaN"),
+            (list("a", 1, &[-1.0]), "a: an importance of -1"),
+            (no_counts.unwrap(), "a.counts is missing"),
+            (Writer::new().finish().unwrap(), "no importance matrix"),
+        ] {
+            let e = open_bytes("bad", &bytes).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Format, "{e}");
+            assert!(e.message().contains(clue), "{clue}: {e}");
+        }
+        let narrow = open_bytes("narrow", &list("a", 1, &[1.0])).unwrap();
+        let e = narrow.columns("a", &[2, 3]).unwrap_err();
+        assert_eq!(
+            e.message(),
+            "a: the importance of 1 columns, the tensor has 2"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! A place in untrusted bytes that only moves forward, and only over bytes that are there.
+
+use std::fmt;
+
+use tabla_core::error::{Error, ErrorKind, Result, bail};
+
+/// A place in the header.
+pub(super) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Never past the end of `bytes`.
+    pub(super) at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The first byte.
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// The next `len` bytes.
+    pub(super) fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
+        let Some((taken, _)) = self.rest().split_at_checked(len) else {
+            bail!(
+                Format,
+                "truncated: header byte {}: {what} needs {len} bytes, the file has {} more; \
+                 the file is damaged or the download was interrupted",
+                self.at,
+                self.rest().len()
+            );
+        };
+        // Cannot wrap: the bytes are there.
+        self.at = self.at.saturating_add(len);
+        Ok(taken)
+    }
+
+    pub(super) fn u32(&mut self, what: &str) -> Result<u32> {
+        let bytes = self.take(4, what)?;
+        Ok(bytes.first_chunk().map_or(0, |b| u32::from_le_bytes(*b)))
+    }
+
+    pub(super) fn u64(&mut self, what: &str) -> Result<u64> {
+        let bytes = self.take(8, what)?;
+        Ok(bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)))
+    }
+
+    /// A count of things that take at least `each` bytes.
+    pub(super) fn count(&mut self, what: impl fmt::Display, max: u64, each: u64) -> Result<usize> {
+        let at = self.at;
+        let count = self.u64("a count")?;
+        if count > max {
+            bail!(
+                Format,
+                "header byte {at}: {count} {what} are over the limit of {max}"
+            );
+        }
+        let left = self.rest().len();
+        match (
+            count.checked_mul(each).map(usize::try_from),
+            usize::try_from(count),
+        ) {
+            (Some(Ok(need)), Ok(count)) if need <= left => Ok(count),
+            _ => bail!(
+                Format,
+                "truncated: header byte {at}: {count} {what} need more than the {left} bytes left"
+            ),
+        }
+    }
+
+    /// A string of at most `max` bytes.
+    pub(super) fn string(&mut self, what: &str, max: u64) -> Result<&'a [u8]> {
+        let len = self.count(format_args!("bytes of {what}"), max, 1)?;
+        self.take(len, what)
+    }
+
+    /// A string that is used as a name: printable UTF-8, not empty.
+    pub(super) fn name(&mut self, what: &str, max: u64) -> Result<String> {
+        let at = self.at;
+        let bytes = self.string(what, max)?;
+        let Ok(name) = str::from_utf8(bytes) else {
+            let shown = String::from_utf8_lossy(bytes);
+            bail!(Format, "header byte {at}: {what} {shown:?} is not UTF-8");
+        };
+        if name.is_empty() {
+            bail!(Format, "header byte {at}: {what} is empty");
+        }
+        if name.chars().any(char::is_control) {
+            bail!(
+                Format,
+                "header byte {at}: {what} {name:?} contains a control character"
+            );
+        }
+        Ok(name.to_owned())
+    }
+}
+
+/// A list with room for `count` items: the count was held against the bytes of the file.
+pub(super) fn reserve<T>(count: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(count).map_err(|e| {
+        Error::new(
+            ErrorKind::Memory,
+            format_args!("no memory for {count} entries"),
+        )
+        .caused_by(e)
+    })?;
+    Ok(list)
+}
+
+/// A length as the formats have it.
+pub(super) fn to_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

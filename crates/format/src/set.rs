@@ -1,0 +1,180 @@
+//! Models in several files: their names, and whether the parts belong together.
+
+use std::path::{Path, PathBuf};
+
+use super::Part;
+use tabla_core::error::{Result, bail};
+
+/// Files of a set; llama.cpp counts them in 16 bits, real sets have a few dozen.
+const SHARDS_MAX: u32 = 4096;
+
+/// The files of a set: `prefix-00001-of-00003.gguf` and its sisters.
+pub(super) struct Set {
+    prefix: PathBuf,
+    /// How many parts the name speaks of.
+    pub(super) count: u32,
+}
+
+impl Set {
+    /// The set that a path speaks of.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let stem = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (stem, count) = stem.rsplit_once("-of-")?;
+        let (prefix, no) = stem.rsplit_once('-')?;
+        let number = |digits: &str| {
+            let plain = digits.len() == 5 && digits.bytes().all(|b| b.is_ascii_digit());
+            digits.parse::<u32>().ok().filter(|_| plain)
+        };
+        let (no, count) = (number(no)?, number(count)?);
+        let whole = (1..=count).contains(&no) && count <= SHARDS_MAX;
+        whole.then(|| Self {
+            prefix: path.with_file_name(prefix),
+            count,
+        })
+    }
+
+    /// The path of part `no`, counted from 0.
+    pub(super) fn path(&self, no: u32) -> PathBuf {
+        let mut name = self.prefix.file_name().unwrap_or_default().to_owned();
+        name.push(format!(
+            "-{:05}-of-{:05}.gguf",
+            no.saturating_add(1),
+            self.count
+        ));
+        self.prefix.with_file_name(name)
+    }
+
+    /// Names the first part that is missing, and how many are.
+    pub(super) fn check_complete(&self) -> Result<()> {
+        let missing: Vec<_> = (0..self.count)
+            .map(|no| self.path(no))
+            .filter(|p| !p.exists())
+            .collect();
+        match missing.first() {
+            None => Ok(()),
+            Some(path) => bail!(
+                Io,
+                "{}: no such file; {} of the {} parts of this model are missing",
+                path.display(),
+                missing.len(),
+                self.count
+            ),
+        }
+    }
+}
+
+/// Holds the part that was opened last against its place in the set.
+pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
+    let Some(part) = parts.last() else {
+        return Ok(());
+    };
+    let metadata = &part.header.metadata;
+    // Parts are counted from 0 inside files and from 1 in their names.
+    let found = (metadata.u32("split.no")?, metadata.u32("split.count")?);
+    if found != (Some(no), Some(count)) {
+        let shown = |n: Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
+        let (found_no, found_count) = (shown(found.0), shown(found.1));
+        bail!(
+            Format,
+            "not the part that its name says: split.no is {found_no} and split.count {found_count}, \
+             wanted {no} and {count}"
+        );
+    }
+    let first = parts
+        .first()
+        .and_then(|p| p.header.metadata.get("split.tensors.count"));
+    if let Some(total) = first.and_then(|v| v.integer::<usize>())
+        && no.checked_add(1) == Some(count)
+    {
+        let found = parts
+            .iter()
+            .fold(0usize, |n, p| n.saturating_add(p.header.tensors.len()));
+        if found != total {
+            bail!(
+                Format,
+                "the set holds {found} tensors, split.tensors.count is {total}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Folder, bytes, refused};
+    use super::super::{open, write::Writer};
+    use tabla_core::dtype::DType;
+    use tabla_core::error::ErrorKind;
+
+    /// Part `no` of `count`, which holds one tensor; `total` is what the set claims to hold.
+    fn part(no: u8, count: u16, total: i32) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.set("split.no", no)
+            .set("split.count", count)
+            .set("split.tensors.count", total);
+        w.tensor(&format!("t{no}"), DType::F32, &[1], vec![no; 4]);
+        w.finish().unwrap()
+    }
+
+    #[test]
+    fn any_part_opens_the_set() {
+        let folder = Folder::new("set");
+        let paths: Vec<_> = (0..3)
+            .map(|no| folder.write(&format!("m-{:05}-of-00003.gguf", no + 1), &part(no, 3, 3)))
+            .collect();
+        for path in &paths {
+            let file = open(path).unwrap();
+            assert_eq!(file.paths().collect::<Vec<_>>(), paths);
+            for no in 0..3 {
+                let t = file.tensor(&format!("t{no}")).unwrap();
+                assert_eq!(
+                    (t.shard, file.bytes(t)),
+                    (usize::from(no), [no; 4].as_slice())
+                );
+            }
+        }
+        std::fs::remove_file(&paths[1]).unwrap();
+        let e = open(&paths[0]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Io);
+        let wanted =
+            "m-00002-of-00003.gguf: no such file; 1 of the 3 parts of this model are missing";
+        assert!(e.message().ends_with(wanted), "{e}");
+    }
+
+    #[test]
+    fn parts_must_fit_together() {
+        let check = |name: &str, parts: [(&str, Vec<u8>); 2], wanted: &str| {
+            let folder = Folder::new(name);
+            let paths = parts.map(|(name, bytes)| folder.write(name, &bytes));
+            let e = open(&paths[0]).unwrap_err();
+            assert!(e.message().contains(wanted), "{e}");
+        };
+        let (a, b) = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf");
+        check(
+            "swapped",
+            [(a, part(1, 2, 2)), (b, part(0, 2, 2))],
+            "split.no is 1",
+        );
+        check(
+            "count",
+            [(a, part(0, 2, 2)), (b, part(1, 3, 2))],
+            "split.count 3, wanted 1 and 2",
+        );
+        check(
+            "total",
+            [(a, part(0, 2, 5)), (b, part(1, 2, 5))],
+            "holds 2 tensors",
+        );
+        check(
+            "name",
+            [("m.gguf", part(0, 2, 2)), (b, part(1, 2, 2))],
+            "must be named",
+        );
+        check(
+            "plain",
+            [(a, part(0, 2, 2)), (b, bytes())],
+            "split.no is none",
+        );
+        refused(part(0, 2, 2), ErrorKind::Format, "which need a path");
+    }
+}

@@ -1,0 +1,478 @@
+//! What opening accepts and refuses, over whole files that the writer makes and the tests damage.
+
+use std::path::PathBuf;
+
+use super::write::Writer;
+use super::{Directory, TensorType, Value, detect, open, open_bytes};
+use tabla_core::dtype::DType;
+use tabla_core::error::{ErrorKind, Result};
+
+/// A small file with a value of every kind and four tensors.
+fn writer() -> Writer<'static> {
+    let mut w = Writer::new();
+    w.set("general.architecture", "llama");
+    w.set("a.u8", 200u8)
+        .set("a.i8", -5i8)
+        .set("a.u16", 60_000u16)
+        .set("a.i16", -300i16);
+    w.set("a.u32", 7u32)
+        .set("a.i32", -7i32)
+        .set("a.u64", 1u64 << 40)
+        .set("a.i64", -1i64);
+    w.set("a.f32", 0.5f32)
+        .set("a.f64", 1e-5f64)
+        .set("a.bool", true);
+    w.list("a.tokens", &["<s>", "", "h\u{e9}"])
+        .list("a.scores", &[0.0f32, -1.0, f32::INFINITY]);
+    w.list("a.types", &[1i32, 2, 3])
+        .list("a.flags", &[true, false])
+        .list::<u32>("a.none", &[]);
+    w.tensor("x", DType::F32, &[2, 3], (0..24).collect::<Vec<u8>>());
+    w.tensor("empty", DType::F32, &[0, 3], vec![]);
+    w.tensor("y", DType::Q4_0, &[32, 2], vec![1; 36]);
+    w.tensor("z", TensorType::Other(40), &[256], vec![2; 144]);
+    w
+}
+
+pub(super) fn bytes() -> Vec<u8> {
+    writer().finish().unwrap()
+}
+
+/// Opens bytes at their exact length, so that a read past the end would be seen.
+fn read(bytes: Vec<u8>) -> Result<Directory> {
+    open_bytes("test", bytes)
+}
+
+#[track_caller]
+pub(super) fn refused(bytes: Vec<u8>, kind: ErrorKind, part: &str) {
+    let e = read(bytes).expect_err(part);
+    assert!(e.message().contains(part), "{part:?} is not in: {e}");
+    assert_eq!(e.kind(), kind, "{e}");
+}
+
+/// Where `needle` stands in `bytes`.
+fn find(bytes: &[u8], needle: &[u8]) -> usize {
+    bytes
+        .windows(needle.len())
+        .position(|w| w == needle)
+        .expect("the file has it")
+}
+
+/// The file with `new` at `at`.
+fn patched(at: usize, new: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes();
+    bytes[at..at + new.len()].copy_from_slice(new);
+    bytes
+}
+
+/// Where the tensor list entry of `name` goes on after the name.
+fn after_name(name: &str) -> usize {
+    let mut entry = (name.len() as u64).to_le_bytes().to_vec();
+    entry.extend(name.bytes());
+    find(&bytes(), &entry) + entry.len()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for version in [2, 3] {
+        let file = read(writer().version(version).finish().unwrap()).unwrap();
+        assert_eq!(file.version, Some(version));
+        let m = &file.metadata;
+        assert_eq!(m.str("general.architecture").unwrap(), Some("llama"));
+        assert_eq!(m.u32("a.u8").unwrap(), Some(200));
+        assert_eq!(m.get("a.i8"), Some(Value::I8(-5)));
+        assert_eq!(m.u32("a.u16").unwrap(), Some(60_000));
+        assert_eq!(m.get("a.i16"), Some(Value::I16(-300)));
+        assert_eq!(m.u64("a.u64").unwrap(), Some(1 << 40));
+        assert_eq!(m.f32("a.f32").unwrap(), Some(0.5));
+        assert_eq!(m.f32("a.f64").unwrap(), Some(1e-5));
+        assert_eq!(m.bool("a.bool").unwrap(), Some(true));
+        assert_eq!(
+            m.strs("a.tokens").unwrap(),
+            Some(vec!["<s>", "", "h\u{e9}"])
+        );
+        assert_eq!(
+            m.f32s("a.scores").unwrap(),
+            Some(vec![0.0, -1.0, f32::INFINITY])
+        );
+        assert_eq!(m.u32s("a.types").unwrap(), Some(vec![1, 2, 3]));
+        assert_eq!(m.bools("a.flags").unwrap(), Some(vec![true, false]));
+        assert_eq!(m.u32s("a.none").unwrap(), Some(vec![]));
+        assert_eq!(m.u32("absent").unwrap(), None);
+        assert_eq!((m.len(), m.iter().count()), (17, 17));
+        assert_eq!(m.iter().nth(1), Some(("a.u8", Value::U8(200))));
+
+        let x = file.tensor("x").unwrap();
+        assert_eq!((x.cols(), x.rows(), x.bytes), (2, 3, 24));
+        assert_eq!(file.bytes(x), (0..24).collect::<Vec<u8>>());
+        let z = file.tensor("z").unwrap();
+        assert_eq!((z.dtype.name(), z.dtype.known()), ("nvfp4", None));
+        assert_eq!(file.bytes(z), [2; 144]);
+        assert!(file.bytes(file.tensor("empty").unwrap()).is_empty());
+        assert!(file.tensor("w").is_none(), "there is no tensor w");
+    }
+}
+
+#[test]
+fn values_can_be_copied_to_another_file() {
+    let file = read(bytes()).unwrap();
+    let mut copy = Writer::new();
+    file.metadata
+        .iter()
+        .for_each(|(key, value)| _ = copy.copy(key, value));
+    for t in &file.tensors {
+        copy.tensor(&t.name, t.dtype, &t.dims, file.bytes(t));
+    }
+    assert_eq!(copy.finish().unwrap(), bytes());
+}
+
+#[test]
+fn data_can_follow_in_pieces() {
+    let mut whole = Writer::new();
+    let mut declared = Writer::new();
+    let tensors = [("a", 3), ("none", 0), ("b", 40), ("c", 32)];
+    for (name, bytes) in tensors {
+        let data = vec![7; bytes];
+        whole.tensor(name, DType::I8, &[bytes as u64], data);
+        declared.declare(name, DType::I8, &[bytes as u64]);
+    }
+    let mut body = declared.begin(Vec::new()).unwrap();
+    for piece in [1, 2, 30, 0, 10, 31, 1] {
+        body.write(&vec![7; piece]).unwrap();
+    }
+    assert_eq!(body.end().unwrap(), whole.finish().unwrap());
+
+    let mut body = declared.begin(Vec::new()).unwrap();
+    let e = body.write(&[7; 4]).unwrap_err();
+    assert_eq!(e.message(), "4 bytes for a tensor that has 3 left");
+    let e = declared.begin(Vec::new()).unwrap().end().unwrap_err();
+    assert_eq!(e.message(), "3 bytes of a tensor were not written");
+}
+
+#[test]
+fn values_are_shown_on_one_line() {
+    let mut w = Writer::new();
+    w.set("s", "a\nb")
+        .set("long", "\u{e9}".repeat(100))
+        .list("n", &[1u32, 2, 3, 4, 5]);
+    let file = read(w.finish().unwrap()).unwrap();
+    let show = |key| file.metadata.get(key).unwrap().to_string();
+    assert_eq!(
+        format!("{:?}", file.metadata.get("n").unwrap()),
+        "Array(5 x u32 [1, 2, 3, 4, ...])"
+    );
+    assert!(
+        format!("{file:?}").contains("\"n\": Array(5 x u32"),
+        "{file:?}"
+    );
+    assert_eq!(show("s"), "\"a\\nb\"");
+    assert_eq!(show("n"), "5 x u32 [1, 2, 3, 4, ...]");
+    assert_eq!(
+        show("long"),
+        format!("\"{}\"... (200 bytes)", "\u{e9}".repeat(40))
+    );
+}
+
+#[test]
+fn getters_name_key_wanted_and_found() {
+    let file = read(bytes()).unwrap();
+    let m = &file.metadata;
+    let e = m.u32("a.u64").unwrap_err();
+    let wanted = "a.u64: wanted an integer from 0 to 4294967295, found u64 1099511627776";
+    assert_eq!(e.message(), wanted);
+    let e = m.u32("general.architecture").unwrap_err();
+    assert!(e.message().ends_with("found string \"llama\""), "{e}");
+    assert!(m.u32("a.i32").is_err(), "negative");
+    assert!(m.f32("a.u32").is_err(), "an integer is no float");
+    assert!(m.str("a.tokens").is_err(), "an array is no string");
+    assert!(
+        m.u32s("a.scores").unwrap_err().message().contains("item 0"),
+        "names the item"
+    );
+    let mut w = Writer::new();
+    w.set("nan", f32::NAN)
+        .set("big", 1e300f64)
+        .set("raw", b"\xff".as_slice());
+    let file = read(w.finish().unwrap()).unwrap();
+    assert!(file.metadata.f32("nan").is_err(), "nan");
+    assert!(file.metadata.f32("big").is_err(), "over f32");
+    assert!(file.metadata.str("raw").is_err(), "not UTF-8");
+    assert_eq!(file.metadata.get("raw"), Some(Value::String(b"\xff")));
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let whole = bytes();
+    for len in 0..whole.len() {
+        let e = read(whole[..len].to_vec()).expect_err("a part of a file");
+        let known = e.message().contains("truncated") || len == 0;
+        assert!(known && e.kind() == ErrorKind::Format, "{len}: {e}");
+    }
+    let e = read(whole[..whole.len() - 1].to_vec()).unwrap_err();
+    let (end, has) = (whole.len(), whole.len() - 1);
+    let wanted = format!("truncated: tensor z ends at byte {end}, the file has {has} bytes");
+    assert!(e.message().contains(&wanted), "{e}");
+    let mut more = whole;
+    more.push(0);
+    read(more).unwrap();
+}
+
+#[test]
+fn lengths_from_the_file_are_checked() {
+    let whole = bytes();
+    let count_at = |key: &str| find(&whole, key.as_bytes()) + key.len() + 8;
+    let mut fields = vec![8, 16, find(&whole, b"a.u8") - 8, find(&whole, b"llama") - 8];
+    fields.extend(["a.tokens", "a.scores", "a.types", "a.flags", "a.none"].map(count_at));
+    fields.push(count_at("a.tokens") + 8);
+    fields.extend([
+        after_name("x") - 9,
+        after_name("x") + 4,
+        after_name("x") + 12,
+    ]);
+    fields.extend([
+        after_name("x") + 24,
+        after_name("z") + 4,
+        after_name("z") + 16,
+    ]);
+    for at in fields {
+        let left = (whole.len() - at - 8) as u64;
+        for value in [
+            0,
+            1,
+            1 << 31,
+            1 << 32,
+            1 << 63,
+            u64::MAX,
+            u64::MAX - 31,
+            left,
+            left + 1,
+        ] {
+            // Some of these are legal files by chance; none may panic or ask for much memory.
+            let opened = read(patched(at, &value.to_le_bytes()));
+            if value > left {
+                let e = opened.expect_err("more than the file has");
+                assert!(
+                    matches!(e.kind(), ErrorKind::Format | ErrorKind::Unsupported),
+                    "{e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_byte_of_the_header_can_bring_down_the_reader() {
+    let whole = bytes();
+    for at in 0..whole.len() - 176 {
+        for value in [0, 1, 2, 9, 0x7f, 0x80, 0xff] {
+            if let Ok(file) = read(patched(at, &[value])) {
+                file.metadata
+                    .iter()
+                    .for_each(|(key, value)| _ = format!("{key} {value}"));
+                file.tensors.iter().for_each(|t| _ = file.bytes(t).len());
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_and_values() {
+    let with = |key: &str, patch: &[u8], skip: usize| {
+        patched(find(&bytes(), key.as_bytes()) + skip, patch)
+    };
+    refused(
+        with("a.bool", &[2], 10),
+        ErrorKind::Format,
+        "a bool is 0 or 1",
+    );
+    refused(
+        with("a.flags", &[2], 23),
+        ErrorKind::Format,
+        "a bool is neither",
+    );
+    refused(
+        with("a.u8", &[13], 4),
+        ErrorKind::Format,
+        "key a.u8 has the unknown type 13",
+    );
+    refused(
+        with("a.types", &[13], 11),
+        ErrorKind::Format,
+        "unknown type 13",
+    );
+    refused(
+        with("a.types", &[9], 11),
+        ErrorKind::Unsupported,
+        "arrays of arrays",
+    );
+    refused(
+        with("a.u8", b"a\0", 0),
+        ErrorKind::Format,
+        "a control character",
+    );
+    refused(with("a.u8", b"\xff", 0), ErrorKind::Format, "is not UTF-8");
+    refused(
+        with("a.u8", b"a.i8", 0),
+        ErrorKind::Format,
+        "key a.i8 occurs twice",
+    );
+    refused(
+        Writer::new().set("", 1u8).set("b", 1u64).finish().unwrap(),
+        ErrorKind::Format,
+        "a key is empty",
+    );
+    let long = "k".repeat(1025);
+    refused(
+        Writer::new().set(&long, 1u8).finish().unwrap(),
+        ErrorKind::Format,
+        "limit of 1024",
+    );
+}
+
+#[test]
+fn alignment() {
+    const KEY: &str = "general.alignment";
+    let make = |set: &dyn Fn(&mut Writer<'_>)| {
+        let mut w = Writer::new();
+        set(&mut w);
+        w.finish().unwrap()
+    };
+    for bad in [0u32, 13, 3 << 20, 1 << 21] {
+        refused(
+            make(&|w| _ = w.set(KEY, bad)),
+            ErrorKind::Format,
+            "wanted a u32, a power of two",
+        );
+    }
+    refused(
+        make(&|w| _ = w.set(KEY, 32i32)),
+        ErrorKind::Format,
+        "found i32 32",
+    );
+    refused(
+        make(&|w| _ = w.set(KEY, 32u64)),
+        ErrorKind::Format,
+        "found u64 32",
+    );
+    refused(
+        make(&|w| _ = w.list(KEY, &[32u32])),
+        ErrorKind::Format,
+        "found array",
+    );
+    for good in [1, 8, 4096] {
+        let mut w = Writer::new();
+        w.alignment(good).tensor("a", DType::F32, &[1], vec![7; 4]);
+        w.tensor("b", DType::F32, &[1], vec![9; 4]);
+        let file = read(w.finish().unwrap()).unwrap();
+        assert_eq!(file.bytes(file.tensor("b").unwrap()), [9; 4], "{good}");
+    }
+}
+
+#[test]
+fn tensor_entries() {
+    let (x, y) = (after_name("x"), after_name("y"));
+    refused(patched(x, &[0]), ErrorKind::Format, "0 dimensions");
+    refused(patched(x, &[5]), ErrorKind::Format, "5 dimensions");
+    refused(
+        patched(x + 20, &[43]),
+        ErrorKind::Format,
+        "tensor x has the unknown type 43",
+    );
+    refused(patched(x + 20, &[4]), ErrorKind::Unsupported, "retired");
+    refused(
+        patched(y + 4, &[31]),
+        ErrorKind::Format,
+        "no whole rows of q4_0",
+    );
+    refused(
+        patched(x - 1, b"\n"),
+        ErrorKind::Format,
+        "a control character",
+    );
+    refused(patched(x - 1, b"\xff"), ErrorKind::Format, "is not UTF-8");
+    refused(
+        patched(x - 1, b"y"),
+        ErrorKind::Format,
+        "tensor y is listed twice",
+    );
+    refused(
+        patched(x + 24, &[8]),
+        ErrorKind::Format,
+        "offset 8 is not aligned to 32",
+    );
+    refused(patched(y + 24, &[0]), ErrorKind::Format, "inside");
+    let huge = [(i64::MAX as u64).to_le_bytes(), 2u64.to_le_bytes()].concat();
+    refused(
+        patched(x + 4, &huge),
+        ErrorKind::Format,
+        "more than 64 bits",
+    );
+    let wraps = (u64::MAX - 31).to_le_bytes();
+    refused(patched(x + 24, &wraps), ErrorKind::Format, "over 64 bits");
+}
+
+/// A fresh folder that is removed at the end of the test.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tabla-format-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn files_are_mapped_and_watched() {
+    let folder = Folder::new("mapped");
+    let path = folder.write("model.bin", &bytes());
+    detect(&path).unwrap();
+    let file = open(&path).unwrap();
+    assert_eq!(
+        (file.name().as_ref(), file.file_bytes()),
+        ("model.bin", bytes().len() as u64)
+    );
+    assert_eq!(file.bytes(file.tensor("y").unwrap()), [1; 36]);
+    file.check_unchanged().unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 16)
+        .unwrap();
+    assert_eq!(file.check_unchanged().unwrap_err().kind(), ErrorKind::State);
+
+    let e = open(&folder.0).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io);
+    folder.write("other.gguf", b"");
+    let e = open(&folder.0).unwrap_err();
+    assert!(e.message().contains("open \"other.gguf\" inside it"), "{e}");
+    let e = open(&folder.0.join("other.gguf")).unwrap_err();
+    assert!(
+        e.message().ends_with("other.gguf: the file is empty"),
+        "{e}"
+    );
+    let e = open(&folder.0.join("none.gguf")).unwrap_err();
+    assert!(e.message().ends_with("none.gguf: no such file"), "{e}");
+    let page = folder.write("page.gguf", b"<!doctype html>");
+    assert!(
+        open(&page).unwrap_err().message().contains("web page"),
+        "a page of HTML"
+    );
+    assert!(
+        open(std::path::Path::new("/dev/null")).is_err(),
+        "no regular file"
+    );
+}

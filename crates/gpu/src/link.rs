@@ -1,0 +1,201 @@
+//! Linking: tables get buffers, pipelines and bind groups, and weights go to the device.
+
+use super::arena::Arena;
+use super::device::Device;
+use super::kept::{self, Kept};
+use super::pipelines;
+use super::readback::Readback;
+use super::recorded;
+use super::run::{Command, Linked};
+use super::upload::{self, Stream};
+use std::collections::HashMap;
+use std::time::Instant;
+use tabla_core::error::{Result, bail};
+use tabla_core::exec::{Copies, Executor, Program, Tensors, Upload};
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::{DispatchCmd, KernelId, Place, Table};
+
+/// Elements of a head at most, by the workgroup memory of the attention kernels.
+const HEAD_DIM_MAX: u32 = 512;
+
+/// Links tables to a device.
+///
+/// # Errors
+///
+/// `Unsupported` for heads that the kernels are not made for, `TooLarge` for a tensor over the
+/// device's limit, `Memory` where it has no room, `Format` for a shader of the folder, `Device`
+/// and `DeviceLost` from the driver.
+pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
+    for table in &*program.tables {
+        table.cmds.iter().try_for_each(|cmd| heads(table, cmd))?;
+    }
+    let parts = Parts::new(program);
+    if device.recorded {
+        recorded::link(&device, parts)
+    } else {
+        encoded(device, parts)
+    }
+}
+
+/// What a program comes down to, however it is replayed.
+pub(super) struct Parts {
+    pub(super) program: Program,
+    /// The kernels of all tables, by their numbers.
+    pub(super) kernels: Vec<KernelId>,
+    /// The commands of each table; indices go into the vectors beside.
+    pub(super) commands: Vec<Vec<Command>>,
+    pub(super) groups: Vec<Group>,
+}
+
+/// A kernel and the places that it is bound to.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    pub(super) pipeline: usize,
+    pub(super) places: Vec<Place>,
+}
+
+impl Parts {
+    fn new(program: Program) -> Self {
+        let kernels = pipelines::used(&program.tables);
+        let mut known: HashMap<Group, usize> = HashMap::new();
+        let mut command = |table: &Table, cmd: &DispatchCmd| {
+            let at = kernels.binary_search(&cmd.kernel);
+            let pipeline = at.expect("the kernels are those of the tables");
+            let places = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
+            let count = known.len();
+            let group = *known.entry(Group { pipeline, places }).or_insert(count);
+            let params = cmd.params as usize;
+            Command {
+                pipeline,
+                group,
+                params: params..params + cmd.params_bytes as usize,
+                grid: cmd.grid,
+            }
+        };
+        let tables = program.tables.iter();
+        let commands = tables.map(|t| t.cmds.iter().map(|cmd| command(t, cmd)).collect());
+        let commands = commands.collect();
+        let mut groups: Vec<_> = known.into_iter().collect();
+        groups.sort_by_key(|(_, at)| *at);
+        Self {
+            commands,
+            kernels,
+            groups: groups.into_iter().map(|(group, _)| group).collect(),
+            program,
+        }
+    }
+}
+
+/// Links for replay through wgpu.
+fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
+    let kept = Kept::read(&device);
+    let cache = kept::cache(&device, &kept);
+    let make = |kernel, text: &_| pipelines::pipeline(&device, cache.as_ref(), kernel, text);
+    let fill = || filled(&device, &parts.program);
+    let (pipelines, arena) = pipelines::compile(&device, &parts.kernels, &make, fill)?;
+    if let Some(bytes) = cache.and_then(|cache| cache.get_data()) {
+        kept.replace(&bytes);
+    }
+    let bind = |group: &Group| {
+        let name = parts.kernels[group.pipeline].name();
+        let layout = &pipelines[group.pipeline].layout;
+        bind(&device, &arena, (&name, layout), &group.places)
+    };
+    let groups = parts.groups.iter().map(bind).collect::<Result<_>>()?;
+    let readback = Readback::new(&device)?;
+    device.check()?;
+    Ok(Box::new(Linked {
+        tables: parts.program.tables,
+        commands: parts.commands,
+        pipelines: pipelines.into_iter().map(|p| p.compute).collect(),
+        groups,
+        arena,
+        readback,
+        copies: Copies::default(),
+        clock: None,
+        device,
+    }))
+}
+
+/// Memory for all places: tensors as they were given, zeros everywhere else.
+pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
+    let mut arena = Arena::new(device, &program.tables)?;
+    if device.recorded {
+        arena.clear(device);
+    }
+    let begun = Instant::now();
+    let bytes = send(device, &arena, &*program.tensors)?;
+    let took = begun.elapsed();
+    arena.upload = Upload { bytes, took };
+    Ok(arena)
+}
+
+/// Refuses heads that the kernels would get wrong.
+fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
+    let params = table.params(cmd);
+    let head_dim = match cmd.kernel.op {
+        Op::RopeKv => bytemuck::pod_read_unaligned::<params::rope_kv::Params>(params).head_dim,
+        Op::Attention => bytemuck::pod_read_unaligned::<params::attention::Params>(params).head_dim,
+        Op::AttendPart => {
+            bytemuck::pod_read_unaligned::<params::attend_part::Params>(params).head_dim
+        }
+        Op::SelfAttention => {
+            bytemuck::pod_read_unaligned::<params::self_attention::Params>(params).head_dim
+        }
+        _ => return Ok(()),
+    };
+    if head_dim == 0 || head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(2) {
+        bail!(
+            Unsupported,
+            "gpu: heads of {head_dim} elements; even numbers up to {HEAD_DIM_MAX} are known"
+        );
+    }
+    Ok(())
+}
+
+/// Sends the tensors, and says how many bytes they are there.
+fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
+    let mut stream = Stream::new(device);
+    for entry in arena.entries() {
+        match entry.place {
+            Place::Weight(index, first) => {
+                upload::weight(&mut stream, entry, tensors, (index, first))?;
+            }
+            Place::Constant(i) => upload::constant(&mut stream, entry, tensors.constant(i))?,
+            _ => {}
+        }
+    }
+    stream.wait()?;
+    Ok(stream.sent)
+}
+
+fn bind(
+    device: &Device,
+    arena: &Arena,
+    (name, layout): (&str, &wgpu::BindGroupLayout),
+    places: &[Place],
+) -> Result<wgpu::BindGroup> {
+    let entries: Vec<_> = (0..)
+        .zip(places)
+        .map(|(binding, &place)| wgpu::BindGroupEntry {
+            binding,
+            resource: arena
+                .find(place)
+                .expect("the arena has every place of the tables")
+                .buffer
+                .as_entire_binding(),
+        })
+        .collect();
+    let descriptor = wgpu::BindGroupDescriptor {
+        label: Some(name),
+        layout,
+        entries: &entries,
+    };
+    let (group, error) = device.caught(|| device.wgpu.create_bind_group(&descriptor));
+    if let Some(error) = error {
+        device.check()?;
+        bail!(Device, "gpu: {name}: {error}");
+    }
+    Ok(group)
+}

@@ -1,0 +1,156 @@
+//! SPIR-V, written as wgpu has it written for its own pipelines.
+#![expect(
+    unsafe_code,
+    reason = "what the device has is asked through functions of Vulkan"
+)]
+
+use super::context::{Context, hal};
+use crate::pipelines::Text;
+use ash::{ext, khr, vk};
+use std::ffi::CString;
+use tabla_core::error::Result;
+use wgpu::Features;
+use wgpu::naga::back::spv::{
+    self, Capability, Options, PipelineOptions, ZeroInitializeWorkgroupMemoryMode,
+};
+use wgpu::naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
+use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
+use wgpu::naga::{ShaderStage, front};
+
+/// What shaders may use by the features that the device was opened with.
+const CAPABILITIES: [(Features, &[Capability]); 4] = [
+    (Features::empty(), &[Capability::Shader, Capability::Matrix]),
+    (
+        Features::SUBGROUP,
+        &[
+            Capability::GroupNonUniform,
+            Capability::GroupNonUniformVote,
+            Capability::GroupNonUniformArithmetic,
+            Capability::GroupNonUniformBallot,
+            Capability::GroupNonUniformShuffle,
+            Capability::GroupNonUniformShuffleRelative,
+            Capability::GroupNonUniformQuad,
+        ],
+    ),
+    (Features::SHADER_F16, &[Capability::Float16]),
+    (
+        Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+        &[
+            Capability::CooperativeMatrixKHR,
+            Capability::VulkanMemoryModel,
+        ],
+    ),
+];
+
+/// Products of four bytes, where the device has them.
+const DOT_PRODUCTS: [Capability; 4] = [
+    Capability::DotProduct,
+    Capability::DotProductInputAll,
+    Capability::DotProductInput4x8Bit,
+    Capability::DotProductInput4x8BitPacked,
+];
+
+/// What wgpu turned on by itself, because the device has it.
+struct Facts {
+    version: u32,
+    /// Reads past the end of a buffer give zeros and writes nothing.
+    robust: bool,
+    capabilities: Vec<Capability>,
+}
+
+impl Facts {
+    fn of(device: &wgpu::Device) -> Result<Self> {
+        let hal = hal(device)?;
+        let instance = hal.shared_instance().raw_instance();
+        let physical = hal.raw_physical_device();
+        // SAFETY: the physical device is of this instance.
+        let version = unsafe { instance.get_physical_device_properties(physical) }.api_version;
+        let has = |extension| hal.enabled_device_extensions().contains(&extension);
+        let mut robust = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
+        let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut small = vk::PhysicalDeviceShaderFloat16Int8Features::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default();
+        if has(ext::robustness2::NAME) {
+            features = features.push_next(&mut robust);
+        }
+        if version >= vk::API_VERSION_1_3 || has(khr::shader_integer_dot_product::NAME) {
+            features = features.push_next(&mut dot);
+        }
+        if version >= vk::API_VERSION_1_2 || has(khr::shader_float16_int8::NAME) {
+            features = features.push_next(&mut small);
+        }
+        // SAFETY: the device is of 1.1 at least, and knows what is asked for.
+        unsafe { instance.get_physical_device_features2(physical, &mut features) };
+        let mut capabilities = Vec::new();
+        if dot.shader_integer_dot_product == vk::TRUE {
+            capabilities.extend(DOT_PRODUCTS);
+        }
+        if small.shader_int8 == vk::TRUE {
+            capabilities.push(Capability::Int8);
+        }
+        Ok(Self {
+            version,
+            robust: robust.robust_buffer_access2 == vk::TRUE,
+            capabilities,
+        })
+    }
+}
+
+/// How SPIR-V is written for this device. Workgroup memory is left as it is: the shaders write it
+/// before they read it.
+pub(super) fn options(context: &Context) -> Result<Options<'static>> {
+    let device = &context.device.wgpu;
+    let (facts, features) = (Facts::of(device)?, device.features());
+    let of_features = CAPABILITIES.iter().filter(|(f, _)| features.contains(*f));
+    let of_features = of_features.flat_map(|(_, some)| *some).copied();
+    let buffer = if facts.robust {
+        BoundsCheckPolicy::Unchecked
+    } else {
+        BoundsCheckPolicy::Restrict
+    };
+    Ok(Options {
+        lang_version: match facts.version {
+            ..vk::API_VERSION_1_2 => (1, 3),
+            vk::API_VERSION_1_2..vk::API_VERSION_1_3 => (1, 5),
+            vk::API_VERSION_1_3.. => (1, 6),
+        },
+        flags: spv::WriterFlags::empty(),
+        capabilities: Some(of_features.chain(facts.capabilities).collect()),
+        bounds_check_policies: BoundsCheckPolicies {
+            index: BoundsCheckPolicy::Restrict,
+            buffer,
+            ..BoundsCheckPolicies::default()
+        },
+        zero_initialize_workgroup_memory: ZeroInitializeWorkgroupMemoryMode::None,
+        use_storage_input_output_16: false,
+        ..Options::default()
+    })
+}
+
+/// A kernel as SPIR-V, and the name of its entry point.
+pub(super) fn compile(
+    text: &Text,
+    options: &Options<'_>,
+) -> std::result::Result<(Vec<u32>, CString), String> {
+    let wgsl = &text.wgsl;
+    let module = front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
+    // What the device cannot do the writer refuses.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+        .validate(&module)
+        .map_err(|e| e.emit_to_string(wgsl))?;
+    let Some(entry) = module.entry_points.first() else {
+        return Err("no entry point".to_string());
+    };
+    let pipeline = PipelineOptions {
+        shader_stage: ShaderStage::Compute,
+        entry_point: entry.name.clone(),
+    };
+    let name = CString::new(entry.name.as_str()).map_err(|e| e.to_string())?;
+    let options = Options {
+        // Every loop of the built-in shaders counts towards a bound that it does not change.
+        force_loop_bounding: !text.built_in,
+        ..options.clone()
+    };
+    let words = spv::write_vec(&module, &info, &options, Some(&pipeline));
+    Ok((words.map_err(|e| e.to_string())?, name))
+}

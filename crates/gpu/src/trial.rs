@@ -1,0 +1,178 @@
+//! A trial of what a driver says that it can do, before kernels rely on it.
+
+use super::device::Device;
+use super::link::link;
+use half::f16;
+use std::sync::Arc;
+use tabla_core::device::Form;
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_core::exec::{Program, Tensors};
+use tabla_core::op::list::Op;
+use tabla_core::op::params::{State, gemm};
+use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, Slot, SlotInfo, Table, Tail};
+
+/// More than a tile each way, and no whole ones.
+const ROWS: u32 = 80;
+const COLS: u32 = 96;
+const TOKENS: u32 = 70;
+const X: Place = Place::Scratch(0);
+const Y: Place = Place::Scratch(1);
+
+/// Multiplies small whole numbers, whose products every form gives as they are.
+///
+/// # Errors
+///
+/// `Device` where they come out as others, and whatever the device cannot do.
+pub(super) fn multiplies(device: &Device, form: Form) -> Result<()> {
+    let program = Program {
+        tables: Arc::new([table(form)]),
+        tensors: Arc::new(Matrix(
+            w().flat_map(|w| f16::from_f32(w).to_le_bytes()).collect(),
+        )),
+    };
+    let mut device = device.clone();
+    device.kernel_folder = None;
+    let mut executor = link(device, program)?;
+    let state = State {
+        live: TOKENS,
+        ..State::default()
+    };
+    executor.write(Place::State, 0, bytemuck::bytes_of(&state))?;
+    let given: Vec<f32> = x().collect();
+    executor.write(X, 0, bytemuck::cast_slice(&given))?;
+    executor.run(0, (0..1).into(), 1)?;
+    let mut y = vec![0f32; (TOKENS * ROWS) as usize];
+    executor.read(Y, 0, bytemuck::cast_slice_mut(&mut y))?;
+    let w: Vec<f32> = w().collect();
+    let product = |x: &[f32], w: &[f32]| w.iter().zip(x).map(|(w, x)| w * x).sum::<f32>();
+    let rows = || w.chunks(COLS as usize);
+    let tokens = given.chunks(COLS as usize);
+    let wanted = tokens.flat_map(|x| rows().map(move |w| product(x, w)));
+    if !y.into_iter().eq(wanted) {
+        bail!(Device, "gpu: {form:?}: a small product comes out wrong");
+    }
+    Ok(())
+}
+
+/// `[ROWS, COLS]`
+fn w() -> impl Iterator<Item = f32> {
+    small(ROWS * COLS, 7)
+}
+
+/// `[TOKENS, COLS]`
+fn x() -> impl Iterator<Item = f32> {
+    small(TOKENS * COLS, 5)
+}
+
+/// Whole numbers from -5 to 5, which repeat with no row.
+fn small(count: u32, step: u32) -> impl Iterator<Item = f32> {
+    (0..count).map(move |i| {
+        let n = u8::try_from(step * i % 11).expect("under 11");
+        f32::from(n) - 5.0
+    })
+}
+
+/// One product, as planning would have it.
+fn table(form: Form) -> Table {
+    let slot = |name: &str, dtype, [rows, cols]: [u32; 2], place| SlotInfo {
+        name: name.to_string(),
+        dtype,
+        rows,
+        cols,
+        place,
+    };
+    let small = |bytes: usize| u32::try_from(bytes).expect("a small struct");
+    let words = |bytes: usize| small(bytes / size_of::<u32>());
+    let kernel = KernelId::all(Op::Gemm, Some(DType::F16), &[form]).next_back();
+    let kernel = kernel.expect("it is in the list");
+    let [units, tokens] = kernel.tile();
+    let params = gemm::Params {
+        tokens: TOKENS,
+        rows: ROWS,
+        cols: COLS,
+        first: 0,
+        width: ROWS,
+    };
+    let mut slots = [Slot(0); SLOTS_MAX];
+    slots[..4].copy_from_slice(&[Slot(0), Slot(1), Slot(2), Slot(3)]);
+    Table {
+        name: "trial",
+        tokens: TOKENS,
+        cmds: vec![DispatchCmd {
+            kernel,
+            n_slots: 4,
+            slots,
+            params: 0,
+            params_bytes: small(size_of::<gemm::Params>()),
+            grid: [ROWS.div_ceil(units), TOKENS.div_ceil(tokens), 1],
+            label: 0,
+        }],
+        params: bytemuck::bytes_of(&params).to_vec(),
+        slots: vec![
+            slot("w", DType::F16, [ROWS, COLS], Place::Weight(0, 0)),
+            slot("x", DType::F32, [TOKENS, COLS], X),
+            slot("y", DType::F32, [TOKENS, ROWS], Y),
+            slot(
+                "state",
+                DType::U32,
+                [1, words(size_of::<State>())],
+                Place::State,
+            ),
+        ],
+        labels: vec!["trial".to_string()],
+        layers: Vec::new(),
+        head: 1,
+        tails: [const { 1..1 }; Tail::COUNT],
+    }
+}
+
+/// The bytes of the one weight.
+struct Matrix(Vec<u8>);
+
+impl Tensors for Matrix {
+    fn weight(&self, _: u32) -> &[u8] {
+        &self.0
+    }
+
+    fn constant(&self, _: u32) -> &[u8] {
+        &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, open};
+    use tabla_core::error::ErrorKind;
+
+    #[test]
+    fn a_product_that_comes_out_wrong_is_found() {
+        let folder = std::env::temp_dir().join(format!("tabla-trial-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("it can be made");
+        let options = Options {
+            allow_software: true,
+            ..Options::default()
+        };
+        let Some(device) = open(&options).expect("the driver opens its device") else {
+            // The tests of kernels say loudly that there is none.
+            return;
+        };
+        // The form has no kernel of its own for this: the plain one.
+        multiplies(&device, Form::Tile).expect("small numbers are exact");
+        let right = tabla_shaders::source("gemm.wgsl").expect("it is embedded");
+        let wrong = right.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
+        assert_ne!(wrong, right);
+        std::fs::write(folder.join("gemm.wgsl"), wrong).expect("it can be written");
+        let options = Options {
+            shader_folder: Some(folder.clone()),
+            ..options
+        };
+        let device = open(&options)
+            .expect("it opened before")
+            .expect("it was there");
+        let error = multiplies(&device, Form::Tile).expect_err("one number is wrong");
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+        std::fs::remove_dir_all(&folder).expect("it is there");
+    }
+}

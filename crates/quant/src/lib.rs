@@ -1,0 +1,397 @@
+//! Storage types: how the numbers of each lie in memory, how they are read, how they are made.
+//!
+//! One file for each block format. What a format says is written once, as [`Ints::unpack`] or
+//! [`Floats::decode`]: kernels of the CPU compile it for their instruction sets, and shaders are
+//! held against it.
+
+mod codes;
+mod digits;
+mod fit;
+mod float;
+pub mod i2_s;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod iq_grids;
+mod matrix;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
+pub mod q8_0;
+pub mod q8_k;
+mod read;
+pub mod tq1_0;
+pub mod tq2_0;
+
+use bytemuck::{cast, pod_read_unaligned};
+pub use digits::one_scale;
+pub use matrix::Matrix;
+pub use read::{Floats, Ints, Visit, visit};
+use tabla_core::dtype::DType;
+pub use tabla_core::scales::Scales;
+use tabla_core::scales::f16;
+
+/// Elements that are read together at most.
+pub const CHUNK: usize = 256;
+
+/// Elements that share a scale at least.
+pub const GROUP: usize = 16;
+
+/// Some neighbouring elements of a row: `x[i] = scale[i / 16] q[i] + min[i / 16]`.
+#[repr(C, align(64))]
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The numbers.
+    pub q: [i8; CHUNK],
+    /// What they are multiplied by.
+    pub scale: [f32; CHUNK / GROUP],
+    /// What is added then; formats without minima leave it alone.
+    pub min: [f32; CHUNK / GROUP],
+}
+
+impl Chunk {
+    /// Zeros.
+    pub const ZERO: Self = Self {
+        q: [0; CHUNK],
+        scale: [0.0; CHUNK / GROUP],
+        min: [0.0; CHUNK / GROUP],
+    };
+}
+
+/// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row; of
+/// `I2_S`, of a tensor.
+///
+/// # Panics
+///
+/// Where the bytes are not those of `row.len()` numbers, or the type holds no reals.
+pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
+    assert_eq!(
+        dtype.bytes(row.len() as u64),
+        Some(bytes.len() as u64),
+        "{dtype}: {} bytes for {} numbers",
+        bytes.len(),
+        row.len()
+    );
+    let matrix = Matrix {
+        bytes,
+        scales: None,
+        rows: 1,
+        cols: row.len(),
+    };
+    decode_row_of(dtype, &matrix, 0, row);
+}
+
+/// Decodes row `row` of a matrix into `out`, whose length is the matrix's columns.
+///
+/// # Panics
+///
+/// Where the matrix has no such row, or the type holds no reals.
+pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f32]) {
+    struct Row<'a>(&'a Matrix<'a>, usize, &'a mut [f32]);
+    impl Visit for Row<'_> {
+        type Out = ();
+        fn ints<T: Ints>(self) {
+            self.floats::<T>();
+        }
+        fn floats<T: Floats>(self) {
+            let Self(matrix, row, out) = self;
+            let mut chunk = [0.0; CHUNK];
+            for (first, out) in (0..).step_by(CHUNK).zip(out.chunks_mut(CHUNK)) {
+                T::decode(matrix, row, first, &mut chunk);
+                out.copy_from_slice(&chunk[..out.len()]);
+            }
+        }
+    }
+    assert_eq!(out.len(), matrix.cols, "a row of the matrix");
+    visit(dtype, Row(matrix, row, out)).unwrap_or_else(|| panic!("{dtype} holds no reals"));
+}
+
+/// Encodes a row and appends its bytes.
+///
+/// # Panics
+///
+/// Where the row is no whole number of blocks, or there is no [`encoder`].
+pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
+    let Some(encode) = encoder(dtype) else {
+        panic!("there is no encoder for {dtype}");
+    };
+    encode(row, None, bytes);
+}
+
+/// Appends the bytes of a row. The importance of each element, where it is known, says how much
+/// its error costs. A row that is no whole number of blocks panics.
+pub type Encode = fn(row: &[f32], importance: Option<&[f32]>, bytes: &mut Vec<u8>);
+
+/// How rows of a type are encoded; `None` for a type that is only read. A tensor of `i2_s` has no
+/// rows of its own: see [`i2_s::encode`].
+pub fn encoder(dtype: DType) -> Option<Encode> {
+    Some(match dtype {
+        DType::F32 => |x, _, out| float::encode_f32(x, out),
+        DType::F16 => |x, _, out| float::encode_f16(x, out),
+        DType::Bf16 => |x, _, out| float::encode_bf16(x, out),
+        DType::Q8_0 => |x, w, out| encode_blocks(x, w, out, q8_0::encode),
+        DType::Q4_0 => |x, w, out| encode_blocks(x, w, out, q4_0::encode),
+        DType::Q4_1 => |x, w, out| encode_blocks(x, w, out, q4_1::encode),
+        DType::Q5_0 => |x, w, out| encode_blocks(x, w, out, q5_0::encode),
+        DType::Q5_1 => |x, w, out| encode_blocks(x, w, out, q5_1::encode),
+        DType::Q2K => |x, w, out| encode_blocks(x, w, out, q2_k::encode),
+        DType::Q3K => |x, w, out| encode_blocks(x, w, out, q3_k::encode),
+        DType::Q4K => |x, w, out| encode_blocks(x, w, out, q4_k::encode),
+        DType::Q5K => |x, w, out| encode_blocks(x, w, out, q5_k::encode),
+        DType::Q6K => |x, w, out| encode_blocks(x, w, out, q6_k::encode),
+        DType::Iq4Nl => |x, w, out| encode_blocks(x, w, out, iq4_nl::encode),
+        DType::Tq1_0 => |x, w, out| encode_blocks(x, w, out, tq1_0::encode),
+        DType::Tq2_0 => |x, w, out| encode_blocks(x, w, out, tq2_0::encode),
+        _ => return None,
+    })
+}
+
+/// Eight bytes of 1.
+const ONES: u64 = 0x0101_0101_0101_0101;
+/// Eight bytes of 128.
+const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// The low nibbles of 16 bytes, then the high ones.
+#[inline(always)]
+fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
+    let [a, b]: [u64; 2] = pod_read_unaligned(bytes);
+    [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
+}
+
+/// The bytes of a word, each below 128, less a number.
+#[inline(always)]
+fn less(word: u64, by: u8) -> u64 {
+    // The top bits stop what is borrowed.
+    ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
+}
+
+/// `y[i] = d x[i]`.
+#[inline(always)]
+fn times(d: f32, x: [i8; 16]) -> [f32; 16] {
+    x.map(|x| d * f32::from(x))
+}
+
+/// `q = f(a)`, eight bytes at once.
+#[inline(always)]
+fn words(q: &mut [i8; 32], a: &[u8; 32], f: impl Fn(u64) -> u64) {
+    let a: [u64; 4] = pod_read_unaligned(a);
+    *q = cast(a.map(f));
+}
+
+/// `q = f(a, b)`, eight bytes at once.
+#[inline(always)]
+fn words2(q: &mut [i8; 32], a: &[u8; 32], b: &[u8; 32], f: impl Fn(u64, u64) -> u64) {
+    let (a, b): ([u64; 4], [u64; 4]) = (pod_read_unaligned(a), pod_read_unaligned(b));
+    *q = cast(std::array::from_fn::<_, 4, _>(|i| f(a[i], b[i])));
+}
+
+/// `q[i] = f(a[i])`, as an int8.
+#[inline(always)]
+fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
+    for (q, a) in q.iter_mut().zip(a) {
+        *q = f(*a).cast_signed();
+    }
+}
+
+/// Encodes a block of `N` elements, with the importance of each where it is known.
+type EncodeBlock<const BYTES: usize, const N: usize> =
+    fn(&[f32; N], Option<&[f32; N]>) -> [u8; BYTES];
+
+fn encode_blocks<const BYTES: usize, const N: usize>(
+    row: &[f32],
+    importance: Option<&[f32]>,
+    bytes: &mut Vec<u8>,
+    encode: EncodeBlock<BYTES, N>,
+) {
+    let (blocks, []) = row.as_chunks() else {
+        panic!("{} numbers are no whole blocks of {N}", row.len());
+    };
+    let importance = importance.map(|w| w.as_chunks().0);
+    for (i, block) in blocks.iter().enumerate() {
+        bytes.extend_from_slice(&encode(block, importance.map(|w| &w[i])));
+    }
+}
+
+/// The bytes of a block.
+fn stored<const BYTES: usize>(block: impl bytemuck::NoUninit) -> [u8; BYTES] {
+    let bytes = bytemuck::bytes_of(&block).try_into();
+    bytes.expect("a block is laid out as it is stored")
+}
+
+/// The numbers of some blocks.
+#[cfg(test)]
+fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let facts = dtype.facts();
+    let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
+    decode_row(dtype, bytes, &mut row);
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ramp that is not symmetric, so that signs and minima show.
+    fn ramp() -> Vec<f32> {
+        (0..64u8).map(|i| f32::from(i) * 0.25 - 3.0).collect()
+    }
+
+    #[test]
+    fn a_row_survives_within_half_a_step() {
+        // Step sizes of the second block, whose largest number is 12.75.
+        let steps = [
+            (DType::F32, 0.0),
+            (DType::F16, 0.0),
+            (DType::Bf16, 0.0625),
+            (DType::Q8_0, 12.75 / 127.0),
+            (DType::Q4_0, 12.75 / 7.0),
+            (DType::Q4_1, 7.75 / 15.0),
+        ];
+        let row = ramp();
+        for (dtype, step) in steps {
+            let mut bytes = Vec::new();
+            encode_row(dtype, &row, &mut bytes);
+            let mut back = vec![0.0; row.len()];
+            decode_row(dtype, &bytes, &mut back);
+            for (x, y) in row.iter().zip(&back) {
+                assert!((x - y).abs() <= step * 0.51 + 0.01, "{dtype}: {x} {y}");
+            }
+        }
+    }
+
+    /// Made by `quantize` of the package gguf 0.19 over `(37 i mod 64) / 8 - 3.3`.
+    #[test]
+    fn the_bytes_are_those_of_gguf() {
+        let row: Vec<f32> = (0..64u16)
+            .map(|i| f32::from(i * 37 % 64) * 0.125 - 3.3)
+            .collect();
+        let known = [
+            (
+                DType::Q8_0,
+                "9c28a425c747ea6a0caf2fd252f47517b93adc5cff7f21c444e66709ab2cce4ef1\
+                 717c2814b438d75bfb7f1fbe42e26606a529c94ded7110b034d458f77b1bbb3fde6202",
+            ),
+            (
+                DType::Q4_0,
+                "93b8ae268c0369c147ad257bd359b1379c1473b8379d147bd258b0269c046ac248ae258b",
+            ),
+            (
+                DType::Q4_1,
+                "33389ac240d962fb952eb751da730c953ec851ea11385ac2c851ea731da63fc862fb841db740d962",
+            ),
+        ];
+        for (dtype, hex) in known {
+            let mut bytes = Vec::new();
+            encode_row(dtype, &row, &mut bytes);
+            let ours: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(ours, hex, "{dtype}");
+        }
+    }
+
+    /// Normal numbers, by Box and Muller's method.
+    fn normal(elements: usize) -> Vec<f32> {
+        let mut state = 1u32;
+        let mut even = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ((state >> 8) as f32 + 0.5) / 16_777_216.0
+        };
+        let mut one = |_| (-2.0 * even().ln()).sqrt() * (std::f32::consts::TAU * even()).cos();
+        (0..elements).map(&mut one).collect()
+    }
+
+    /// Root mean square of the error of each type on normal numbers, relative to theirs; what
+    /// `quantize_*` of ggml 0.25 reaches is given where it is another.
+    const ERRORS: [(DType, f64); 13] = [
+        (DType::Q8_0, 0.0054),
+        (DType::Q6K, 0.0173), // 0.0178
+        (DType::Q5_1, 0.0380),
+        (DType::Q5K, 0.0354), // 0.0363
+        (DType::Q5_0, 0.0430),
+        (DType::Q4_1, 0.0785),
+        (DType::Q4K, 0.0714),   // 0.0719
+        (DType::Iq4Nl, 0.0743), // 0.0764
+        (DType::Q4_0, 0.0865),
+        (DType::Q3K, 0.145), // 0.151
+        (DType::Q2K, 0.270), // 0.298
+        (DType::Tq1_0, 0.81),
+        (DType::Tq2_0, 0.81),
+    ];
+
+    /// The weighted error of a row that was encoded with this importance.
+    fn error(dtype: DType, x: &[f32], importance: Option<&[f32]>, weights: &[f32]) -> f64 {
+        let (mut bytes, mut y) = (Vec::new(), vec![0.0; x.len()]);
+        encoder(dtype).unwrap()(x, importance, &mut bytes);
+        decode_row(dtype, &bytes, &mut y);
+        let square = |(x, w): (f32, &f32)| f64::from(x) * f64::from(x) * f64::from(*w);
+        let errors = x.iter().zip(&y).map(|(x, y)| x - y);
+        let error: f64 = errors.zip(weights).map(square).sum();
+        let all: f64 = x.iter().copied().zip(weights).map(square).sum();
+        (error / all).sqrt()
+    }
+
+    #[test]
+    fn errors_are_those_that_are_stated() {
+        let x = normal(1 << 16);
+        for (dtype, stated) in ERRORS {
+            let found = error(dtype, &x, None, &vec![1.0; x.len()]);
+            assert!((found / stated - 1.0).abs() < 0.02, "{dtype}: {found}");
+        }
+    }
+
+    #[test]
+    fn importance_lowers_the_error_that_matters() {
+        let x = normal(1 << 14);
+        // A few columns count, as in models.
+        let weights: Vec<f32> = normal(1 << 14).iter().rev().map(|w| w.powi(4)).collect();
+        // Formats with nothing to choose take no notice.
+        let fixed = [DType::Q8_0, DType::Tq1_0, DType::Tq2_0];
+        for (dtype, _) in ERRORS.into_iter().filter(|(d, _)| !fixed.contains(d)) {
+            let without = error(dtype, &x, None, &weights);
+            let with = error(dtype, &x, Some(&weights), &weights);
+            assert!(with < 0.97 * without, "{dtype}: {with} {without}");
+        }
+    }
+
+    #[test]
+    fn any_numbers_are_encoded() {
+        let rows = [
+            ("zeros", [0.0; 256]),
+            ("equal", [-3.0; 256]),
+            ("tiny", [1e-30; 256]),
+            ("least", [f32::from_bits(1); 256]),
+            ("huge", [f32::MAX; 256]),
+        ];
+        for (dtype, _) in ERRORS {
+            for (name, row) in &rows {
+                for importance in [None, Some([0.0; 256]), Some([f32::MAX; 256])] {
+                    let (mut bytes, mut back) = (Vec::new(), [1.0; 256]);
+                    encoder(dtype).unwrap()(row, importance.as_ref().map(|w| &w[..]), &mut bytes);
+                    decode_row(dtype, &bytes, &mut back);
+                    let near = |x: f32, y: f32| (x - y).abs() <= 0.1 * x.abs() + 1e-6;
+                    let same = row.iter().zip(&back).all(|(x, y)| near(*x, *y));
+                    // What is over f16's range cannot stay, and it is the caller's to see that.
+                    assert!(same || *name == "huge", "{dtype} {name}: {back:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "q4_0: 18 bytes for 31 numbers")]
+    fn a_part_of_a_block_is_refused() {
+        decode_row(DType::Q4_0, &[0; 18], &mut [0.0; 31]);
+    }
+}

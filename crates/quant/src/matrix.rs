@@ -1,0 +1,47 @@
+//! A matrix as its file holds it, and the one way in which any kernel reads its rows.
+
+use super::{Chunk, GROUP};
+use tabla_core::scales::Scales;
+
+/// A matrix as its file holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// The numbers, or their codes.
+    pub bytes: &'a [u8],
+    /// The scales of codes.
+    pub scales: Option<Scales<'a>>,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub cols: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The bytes of a row that has whole bytes to itself.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        let bytes = self.bytes.len() / self.rows;
+        &self.bytes[row * bytes..][..bytes]
+    }
+
+    /// Fills in scales and biases of the chunk that begins at `first`.
+    #[inline(always)]
+    pub(super) fn scales_into(&self, row: usize, first: usize, out: &mut Chunk) {
+        let Some(scales) = &self.scales else {
+            out.scale.fill(1.0);
+            out.min.fill(0.0);
+            return;
+        };
+        let width = scales.group[1];
+        let (mut col, mut pair) = (first, scales.at(row, first, self.cols));
+        let mut end = first - first % width + width;
+        for (scale, min) in out.scale.iter_mut().zip(&mut out.min) {
+            if col >= end && col < self.cols {
+                pair = scales.at(row, col, self.cols);
+                end += width;
+            }
+            [*scale, *min] = pair;
+            col += GROUP;
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading rows chunk by chunk: what a storage type offers to kernels of any level.
+
+use super::matrix::Matrix;
+use super::{CHUNK, Chunk, GROUP, codes, float, i2_s, times};
+use tabla_core::dtype::DType;
+
+/// A storage type whose chunks are small integers times scales.
+pub trait Ints {
+    /// Whether its chunks have minima.
+    const MIN: bool;
+    /// Unpacks the chunk of a row that begins at element `first`, a multiple of [`CHUNK`]; where
+    /// the row ends earlier, the rest of `out` stays as it is.
+    fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk);
+}
+
+/// A storage type whose chunks can be floats: all of them.
+pub trait Floats {
+    /// Decodes the chunk of a row that begins at element `first`, as [`Ints::unpack`].
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]);
+}
+
+impl<T: Ints> Floats for T {
+    #[inline(always)]
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+        let mut chunk = Chunk::ZERO;
+        T::unpack(m, row, first, &mut chunk);
+        let (q, out) = (chunk.q.as_chunks().0, out.as_chunks_mut().0);
+        // By halves: over sixteen groups the compiler would make vectors across them, and scatter.
+        for half in 0..2 {
+            for g in 8 * half..8 * half + 8 {
+                let product = times(chunk.scale[g], q[g]);
+                // Without minima nothing is added: the zero of -0.0 keeps its sign.
+                out[g] = if T::MIN {
+                    product.map(|x| x + chunk.min[g])
+                } else {
+                    product
+                };
+            }
+        }
+    }
+}
+
+/// Types of blocks that a row has for itself: `name: file, elements of a block, minima`.
+macro_rules! blocks {
+    ($($name:ident: $file:ident, $elements:literal, $min:literal;)+) => {
+        $(
+            struct $name;
+
+            impl Ints for $name {
+                const MIN: bool = $min;
+
+                #[inline(always)]
+                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+                    const N: usize = $elements;
+                    let bytes = &m.row(row)[first / N * super::$file::BYTES..];
+                    let blocks = bytes.as_chunks::<{ super::$file::BYTES }>().0.iter();
+                    let q = out.q.as_chunks_mut::<N>().0.iter_mut();
+                    let scales = out.scale.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    let mins = out.min.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    for (((block, q), scale), min) in blocks.zip(q).zip(scales).zip(mins) {
+                        super::$file::unpack(block, q, scale, min);
+                    }
+                }
+            }
+        )+
+
+        /// The block format of a storage type, to a visitor.
+        fn visit_blocks<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
+            match dtype {
+                $(DType::$name => Ok(v.ints::<$name>()),)+
+                _ => Err(v),
+            }
+        }
+    };
+}
+blocks! {
+    Q4_0: q4_0, 32, false;
+    Q4_1: q4_1, 32, true;
+    Q5_0: q5_0, 32, false;
+    Q5_1: q5_1, 32, true;
+    Q8_0: q8_0, 32, false;
+    Q2K: q2_k, 256, true;
+    Q3K: q3_k, 256, false;
+    Q4K: q4_k, 256, true;
+    Q5K: q5_k, 256, true;
+    Q6K: q6_k, 256, false;
+    Q8K: q8_k, 256, false;
+    Iq1S: iq1_s, 256, false;
+    Iq1M: iq1_m, 256, false;
+    Iq2Xxs: iq2_xxs, 256, false;
+    Iq2Xs: iq2_xs, 256, false;
+    Iq2S: iq2_s, 256, false;
+    Iq3Xxs: iq3_xxs, 256, false;
+    Iq3S: iq3_s, 256, false;
+    Iq4Nl: iq4_nl, 32, false;
+    Iq4Xs: iq4_xs, 256, false;
+    Mxfp4: mxfp4, 32, false;
+    Tq1_0: tq1_0, 256, false;
+    Tq2_0: tq2_0, 256, false;
+}
+
+/// Types that are no rows of blocks: `name: function, minima`.
+macro_rules! ints {
+    ($($name:ident: $unpack:expr, $min:literal;)+) => {
+        $(
+            struct $name;
+
+            impl Ints for $name {
+                const MIN: bool = $min;
+
+                #[inline(always)]
+                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+                    $unpack(m, row, first, out);
+                }
+            }
+        )+
+
+        fn visit_ints<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
+            match dtype {
+                $(DType::$name => Ok(v.ints::<$name>()),)+
+                _ => Err(v),
+            }
+        }
+    };
+}
+ints! {
+    I2S: i2_s::unpack, false;
+    Affine2: codes::affine::<2>, true;
+    Affine3: codes::affine::<3>, true;
+    Affine4: codes::affine::<4>, true;
+    Affine5: codes::affine::<5>, true;
+    Affine6: codes::affine::<6>, true;
+    Affine8: codes::affine::<8>, true;
+    E2m1: codes::e2m1, false;
+    I8: codes::int8, false;
+    Ternary: codes::ternary, false;
+}
+
+/// Types of numbers one after the other: `name: one number of its bytes`.
+macro_rules! numbers {
+    ($($name:ident: $number:expr;)+) => {
+        $(
+            struct $name;
+
+            impl Floats for $name {
+                #[inline(always)]
+                fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+                    float::decode(m.row(row), first, out, $number);
+                }
+            }
+        )+
+
+        fn visit_floats<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+            match dtype {
+                $(DType::$name => Some(v.floats::<$name>()),)+
+                DType::E4m3 => Some(v.floats::<E4m3>()),
+                _ => None,
+            }
+        }
+    };
+}
+numbers! {
+    F32: f32::from_le_bytes;
+    F16: tabla_core::scales::f16;
+    Bf16: |[a, b]| f32::from_le_bytes([0, 0, a, b]);
+    F64: float::narrow;
+    I16: |b| f32::from(i16::from_le_bytes(b));
+    I32: |b| i32::from_le_bytes(b) as f32;
+    I64: |b| i64::from_le_bytes(b) as f32;
+}
+
+struct E4m3;
+
+impl Floats for E4m3 {
+    #[inline(always)]
+    fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
+        codes::e4m3(m, row, first, out);
+    }
+}
+
+/// What wants to know how a storage type is read.
+pub trait Visit {
+    /// What it makes of it.
+    type Out;
+    /// The type can be read as integers.
+    fn ints<T: Ints>(self) -> Self::Out;
+    /// The type can be read as floats only.
+    fn floats<T: Floats>(self) -> Self::Out;
+}
+
+/// Tells a visitor how a storage type is read; `None` for one that holds no reals.
+pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+    match visit_blocks(dtype, v).or_else(|v| visit_ints(dtype, v)) {
+        Ok(out) => Some(out),
+        Err(v) => visit_floats(dtype, v),
+    }
+}

@@ -1,0 +1,136 @@
+//! The character map of `SentencePiece` files: which characters are written as which others.
+//!
+//! `precompiled_charsmap` is a length in bytes, that many bytes of a double array, and texts that end
+//! with a zero. The double array is that of Darts-clone: a unit of 32 bits has a label in bits 0 to 7,
+//! bit 8 if a value belongs to it, the distance to its children in bits 10 to 30, shifted by 8 where
+//! bit 9 is set; a value unit has bit 31 and the place of a text.
+
+use tabla_core::error::{Result, bail};
+
+/// The largest map that is read; that of NFKC has 300 KB.
+const MAP_BYTES_MAX: usize = 16 << 20;
+/// The longest text that a character becomes; NFKC has one of 33.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// A map, checked as far as it can be: a lookup holds every place against the end.
+#[derive(Debug)]
+pub(super) struct Charsmap {
+    units: Vec<u32>,
+    texts: Box<str>,
+}
+
+impl Charsmap {
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// `Format` for bytes that are no map, `TooLarge` for more than 16 MiB.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > MAP_BYTES_MAX {
+            let bytes = bytes.len();
+            bail!(
+                TooLarge,
+                "precompiled_charsmap: {bytes} bytes are over the limit of {MAP_BYTES_MAX}"
+            );
+        }
+        let split = bytes.split_first_chunk().and_then(|(length, rest)| {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            rest.split_at_checked(length)
+        });
+        let Some((units, texts)) = split else {
+            let bytes = bytes.len();
+            bail!(Format, "precompiled_charsmap: {bytes} bytes end too soon");
+        };
+        let Ok(texts) = str::from_utf8(texts) else {
+            bail!(Format, "precompiled_charsmap: its texts are not UTF-8");
+        };
+        let longest = texts.split('\0').map(str::len).max();
+        if longest > Some(TEXT_BYTES_MAX) {
+            bail!(
+                TooLarge,
+                "precompiled_charsmap: a text is over the limit of {TEXT_BYTES_MAX} bytes"
+            );
+        }
+        let units = units.chunks_exact(4);
+        Ok(Self {
+            units: units
+                .map(|unit| u32::from_le_bytes(unit.try_into().expect("chunks of four")))
+                .collect(),
+            texts: texts.into(),
+        })
+    }
+
+    /// The texts that beginnings of `text` become, shortest first, each with the length it replaces.
+    pub(super) fn prefixes(&self, text: &str) -> impl Iterator<Item = (usize, &str)> {
+        let mut node = self.units.first().map(|&root| offset(root));
+        let bytes = (1..).zip(text.bytes());
+        let steps = bytes.map_while(move |(length, byte)| {
+            let at = node? ^ usize::from(byte);
+            let unit = *self.units.get(at)?;
+            // A zero is never a label: it would be the value's place.
+            if byte == 0 || unit & (1 << 31 | 0xff) != u32::from(byte) {
+                return None;
+            }
+            let next = at ^ offset(unit);
+            node = Some(next);
+            Some((unit >> 8 & 1 == 1).then_some((length, next)))
+        });
+        steps.flatten().filter_map(|(length, value)| {
+            let place = self.units.get(value)? & !(1 << 31);
+            let text = self.texts.get(usize::try_from(place).ok()?..)?;
+            Some((length, text.split('\0').next()?))
+        })
+    }
+}
+
+/// The distance from a unit to its children.
+fn offset(unit: u32) -> usize {
+    ((unit >> 10) << ((unit & 1 << 9) >> 6)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tabla_core::error::ErrorKind;
+
+    /// One character, `a`, that becomes "xy": the root, its child at 1 + 'a', and the value.
+    fn small() -> Vec<u8> {
+        let mut units = vec![0_u32; 256];
+        units[0] = 1 << 10;
+        units[0x60] = 0x61 | 1 << 8 | 0x20 << 10;
+        units[0x40] = 1 << 31 | 2;
+        let mut bytes = 1024_u32.to_le_bytes().to_vec();
+        bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.extend(b"-\0xy\0");
+        bytes
+    }
+
+    #[test]
+    fn a_prefix_is_found_with_its_text() {
+        let map = Charsmap::read(&small()).unwrap();
+        assert_eq!(map.prefixes("ab").collect::<Vec<_>>(), [(1, "xy")]);
+        assert_eq!(map.prefixes("ba").count() + map.prefixes("").count(), 0);
+    }
+
+    #[test]
+    fn damaged_maps_are_errors_or_find_nothing() {
+        assert_eq!(
+            Charsmap::read(&[1, 2]).unwrap_err().kind(),
+            ErrorKind::Format
+        );
+        let long = [&[0; 4][..], &[b'x'; 300]].concat();
+        assert_eq!(
+            Charsmap::read(&long).unwrap_err().kind(),
+            ErrorKind::TooLarge
+        );
+        let whole = small();
+        for at in 4..whole.len() {
+            for value in [0, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                if let Ok(map) = Charsmap::read(&bytes) {
+                    assert!(map.prefixes("aaaa\u{10ffff}").count() < 9);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What becomes of grammars before the library sees them, and small vocabularies.
+
+use super::*;
+use crate::{Tokenizer, Vocab};
+use std::sync::Arc;
+
+/// One token for each byte, a few longer ones, and one that ends an answer.
+fn tokenizer() -> Arc<Tokenizer> {
+    let bytes: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
+    let mut tokens: Vec<&str> = bytes.iter().map(String::as_str).collect();
+    let mut types = vec![6; 256];
+    for (text, kind) in [
+        ("</s>", 3),
+        ("<call>", 3),
+        ("{\"", 1),
+        ("\":", 1),
+        ("abc", 1),
+        ("ab", 1),
+        ("b", 1),
+        ("true", 1),
+    ] {
+        tokens.push(text);
+        types.push(kind);
+    }
+    let vocab = Vocab {
+        model: "llama",
+        scores: vec![0.0; tokens.len()],
+        tokens,
+        types,
+        eos: Some(256),
+        ..Vocab::default()
+    };
+    Arc::new(Tokenizer::new(&vocab).expect("a sound vocabulary"))
+}
+
+fn engine() -> GrammarEngine {
+    GrammarEngine::new(&tokenizer()).expect("a vocabulary for grammars")
+}
+
+/// The bytes of a text as tokens of one byte.
+fn spelt(text: &str) -> impl Iterator<Item = u32> {
+    text.bytes().map(u32::from)
+}
+
+/// Whether a grammar lets a text through as a whole answer.
+fn accepts(compiled: &CompiledGrammar, text: &str) -> bool {
+    let mut matcher = compiled.matcher();
+    spelt(text).all(|id| matcher.commit(id).is_ok()) && matcher.may_end().expect("no dead end")
+}
+
+fn check(grammar: &Grammar, good: &[&str], bad: &[&str]) {
+    let compiled = engine().compile(grammar).expect("a grammar");
+    for text in good {
+        assert!(accepts(&compiled, text), "{grammar:?} refuses {text:?}");
+    }
+    for text in bad {
+        assert!(!accepts(&compiled, text), "{grammar:?} accepts {text:?}");
+    }
+}
+
+fn gbnf(text: &str, good: &[&str], bad: &[&str]) {
+    check(&Grammar::Gbnf(text.into()), good, bad);
+}
+
+fn message(grammar: Grammar) -> String {
+    let error = engine().compile(&grammar).expect_err("no grammar");
+    error.message().to_string()
+}
+
+#[test]
+fn classes_and_literals_of_gbnf() {
+    gbnf(
+        r#"root ::= [a-c_] [^x-z\n] . "\x41\u00e9\U0001F600\t\"\\" [\]\-\[] [a-]"#,
+        &["aéß\u{41}é😀\t\"\\]-", "__\n\u{41}é😀\t\"\\[a"],
+        &["daß\u{41}é😀\t\"\\]a", "ayßAé😀\t\"\\]a", "aé"],
+    );
+    gbnf("root ::= [^]", &["a", "\n", "é"], &["", "ab"]);
+}
+
+#[test]
+fn repetitions_of_gbnf() {
+    gbnf(
+        r#"root ::= "a"* "b"+ "c"? "d"{2} "e"{1,} "f"{0,2} "g"{0}"#,
+        &["bdde", "aabbcddeeff"],
+        &["dde", "bde", "bddefff", "bddeg", "bccdde"],
+    );
+    gbnf(
+        r#"root ::= ("ab" | "c")+ ("x" ("y")?)*"#,
+        &["ab", "abcxyx"],
+        &["a", "xy"],
+    );
+    gbnf(r#"root ::= "a" ?"#, &["", "a"], &["aa"]);
+}
+
+#[test]
+fn rules_and_comments_of_gbnf() {
+    gbnf(
+        "# An expression.\nroot  ::= (expr \"=\" ws term \"\\n\")+\nexpr  ::= term ([-+*/] term)*\n\
+         term  ::= ident | num | \"(\" ws expr \")\" ws # nested\n\
+         ident ::= [a-z] [a-z0-9_]* ws\nnum   ::= [0-9]+ ws\nws    ::= [ \\t\\n]*\n",
+        &["a=1\n", "(a +2)*x1 = 4 \n", "((((1))))=b\n"],
+        &["a=1", "a==1\n", "(a=1\n"],
+    );
+    gbnf(
+        "root ::= (\n  \"a\" # one\n  | \"b\"\n)\n  | \"c\"\r\n\n",
+        &["a", "b", "c"],
+        &["", "ab"],
+    );
+}
+
+#[test]
+fn what_follows_in_gbnf_is_left_to_it() {
+    gbnf(
+        r#"root ::= [a-z]+ "b" ("(" root ")")?"#,
+        &["ab", "abb(bb)", "xb(yb(zb))"],
+        &["a", "ab(a)"],
+    );
+    gbnf(
+        "root ::= list \"b\"\nlist ::= \"(\" list? \")\" name\nname ::= [a-z]* \"x\"?\n",
+        &["()b", "()bbb", "(()ab)xb", "()xb"],
+        &["()", "()a", "()xx"],
+    );
+}
+
+#[test]
+fn json_by_gbnf() {
+    gbnf(
+        r#"
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws ::= | " " | "\n" [ \t]{0,20}
+"#,
+        &[
+            "{}",
+            r#"{"a": [1, -2.5e3, "x\u00e9\n", {"b":null}], "c" :true}"#,
+            "{ \"a\":[]\n  }",
+        ],
+        &["", "[]", "{", r#"{"a":01}"#, r#"{"a":1,}"#, r#"{"a" 1}"#],
+    );
+}
+
+#[test]
+fn tokens_by_name_and_by_number() {
+    let compiled = engine().compile(&Grammar::Gbnf(r#"root ::= "a" <call> !<[257]>+"#.into()));
+    let compiled = compiled.expect("a grammar");
+    let mut matcher = compiled.matcher();
+    let mut mask = vec![0; 9];
+    for (token, next) in [(u32::from(b'a'), 257), (257, 0)] {
+        matcher.commit(token).expect("allowed");
+        matcher.mask(&mut mask).expect("tokens");
+        assert_ne!(mask[next / 32] & 1 << (next % 32), 0, "after {token}");
+    }
+    assert_eq!(mask[257 / 32] & 1 << (257 % 32), 0);
+    // No text spells a token.
+    assert!(!accepts(&compiled, "a<call>x"));
+}
+
+#[test]
+fn faults_of_gbnf_are_named_with_their_line() {
+    for (text, wanted) in [
+        ("", "the grammar has no rule `root`"),
+        ("root ::= a", "line 1: there is no rule `a`"),
+        (
+            "root ::= \"a\"\nroot ::= \"b\"",
+            "line 2: a second rule `root`",
+        ),
+        ("root ::= [z-a]", "line 1: the range 'z'-'a' is empty"),
+        ("root ::= []", "line 1: no character is in a class"),
+        ("\n\nroot ::= \"a", "line 3: the grammar ends too early"),
+        (
+            "root ::= \"a\n\"",
+            "line 2: a line ends in a literal or a class",
+        ),
+        ("root ::= \"\\q\"", "line 1: \\q is not known"),
+        (
+            "root ::= \"\\ud800\"",
+            "line 1: 4 hexadecimal digits of a character are missing",
+        ),
+        (
+            "root ::= \"a\"{2,1}",
+            "line 1: a repetition has fewer at most than at least",
+        ),
+        (
+            "root ::= \"a\"{x}",
+            "line 1: \"\" is no number from 0 to 1000000",
+        ),
+        ("root ::= (\"a\"", "line 1: `)` is missing"),
+        ("root = \"a\"", "line 1: `::=` is missing"),
+        (
+            "root ::= \"a\" )",
+            "line 1: a rule goes on in a way that is not known",
+        ),
+        ("root ::= <a b>", "line 1: `>` is missing"),
+    ] {
+        assert_eq!(message(Grammar::Gbnf(text.into())), wanted, "{text:?}");
+    }
+    let nested = format!("root ::= {}\"a\"{}", "(".repeat(60_000), ")".repeat(60_000));
+    assert!(message(Grammar::Gbnf(nested)).contains("over the limit of 65536"));
+    let nested = format!("root ::= {}\"a\"{}", "(".repeat(9_000), ")".repeat(9_000));
+    let wanted = "line 1: groups nest deeper than 24 levels";
+    assert_eq!(message(Grammar::Gbnf(nested)), wanted);
+    let nested = format!("root ::= {}\"a\" root?{}", "(".repeat(24), ")".repeat(24));
+    gbnf(&nested, &["a", "aaa"], &[""]);
+}
+
+#[test]
+fn expressions_match_from_start_to_end() {
+    check(
+        &Grammar::Regex(r"^[a-c]+/\d{2}$".into()),
+        &["a/00", "cab/42"],
+        &["", "a/0", "xa/00", "a/000"],
+    );
+    check(&Grammar::Regex(r"a\$".into()), &["a$"], &["a"]);
+    check(&Grammar::Regex("a|é\n".into()), &["a", "é\n"], &["é"]);
+    check(&Grammar::Regex(String::new()), &[""], &["a"]);
+    assert_eq!(
+        message(Grammar::Regex("a\\".into())),
+        "the expression ends behind a backslash"
+    );
+    assert!(message(Grammar::Regex("(a".into())).contains("unclosed group"));
+}
+
+#[test]
+fn references_are_found_however_they_are_spelt() {
+    let schema = serde_json::json!({
+        "$ref": "#/definitions/a%3Cb%3E",
+        "definitions": {
+            "a<b>": { "type": "array", "items": { "$ref": "#/definitions/x~1y" }, "minItems": 1 },
+            "x/y": { "enum": ["$ref", { "$ref": "#/nowhere" }] },
+            "unused": { "$ref": "http://example.com" },
+        },
+    });
+    check(
+        &Grammar::JsonSchema(schema),
+        &[r#"["$ref"]"#, r##"[{"$ref":"#/nowhere"}, "$ref"]"##],
+        &["[]", r#"["a"]"#],
+    );
+    for (reference, wanted) in [
+        (
+            "http://a/b",
+            "schema: items: $ref: \"http://a/b\" leads out of the schema; references within it begin with #/",
+        ),
+        ("#/a", "schema: items: $ref: \"#/a\" leads nowhere"),
+    ] {
+        let schema = serde_json::json!({ "items": { "$ref": reference } });
+        assert_eq!(message(Grammar::JsonSchema(schema)), wanted);
+    }
+}
+
+#[test]
+fn a_schema_that_leads_to_itself() {
+    let list = serde_json::json!({
+        "type": "object",
+        "properties": { "next": { "anyOf": [{ "$ref": "#" }, { "type": "null" }] } },
+        "required": ["next"],
+        "additionalProperties": false,
+    });
+    check(
+        &Grammar::JsonSchema(list),
+        &[r#"{"next":null}"#, r#"{"next":{"next": {"next":null}}}"#],
+        &["{}", r#"{"next":{}}"#],
+    );
+    let circle = serde_json::json!({ "$ref": "#" });
+    let wanted = "the grammar lets no answer through";
+    assert_eq!(message(Grammar::JsonSchema(circle)), wanted);
+}
+
+#[test]
+fn white_space_comes_to_an_end() {
+    let grammar = Grammar::JsonObject;
+    check(
+        &grammar,
+        &["{}", "{ \"a\": 1 }", "{\n  \"a\": [\n\n    1\n  ]\n}"],
+        &["{  }", "{\n\n\n}", " {}", "{} "],
+    );
+}
+
+#[test]
+fn an_answer_can_be_taken_back_and_forked() {
+    let compiled = engine().compile(&Grammar::Lark("start: /ab?/".into()));
+    let mut matcher = compiled.expect("a grammar").matcher();
+    let (a, b, end) = (97, 98, 256);
+    assert!(!matcher.may_end().expect("a state"));
+    assert!(matcher.commit(end).is_err());
+    matcher.commit(a).expect("a");
+    let mut fork = matcher.clone();
+    fork.commit(b).expect("b");
+    assert!(fork.is_done() && !matcher.is_done());
+    matcher.commit(end).expect("the end");
+    assert!(matcher.is_done() && matcher.commit(b).is_err());
+    matcher.rollback(1).expect("the end");
+    matcher.commit(b).expect("b");
+    matcher.commit(end).expect("the end");
+    matcher.rollback(2).expect("both");
+    assert!(!matcher.is_done() && matcher.rollback(2).is_err());
+    matcher.commit(b).expect("b");
+    matcher.commit(end).expect("the end");
+    matcher.rollback(0).expect("nothing");
+    assert!(matcher.is_done());
+}
+
+#[test]
+fn what_must_follow_is_told_as_the_model_would_see_it() {
+    let grammar = Grammar::Lark(r#"start: /[xy]/ "{\"abcabc\":true" /[z]/"#.into());
+    let mut matcher = engine().compile(&grammar).expect("a grammar").matcher();
+    let mut forced = vec![7];
+    matcher.forced(&mut forced).expect("a state");
+    assert!(forced.is_empty());
+    matcher.commit(u32::from(b'x')).expect("x");
+    matcher.forced(&mut forced).expect("a state");
+    let tokenizer = tokenizer();
+    let text: Vec<u8> = forced
+        .iter()
+        .flat_map(|id| tokenizer.token_bytes(*id).to_vec())
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&text), "{\"abcabc\":truez");
+    for token in forced.clone() {
+        matcher.commit(token).expect("forced");
+    }
+    assert!(matcher.is_done());
+    matcher.forced(&mut forced).expect("a state");
+    assert!(forced.is_empty());
+}
+
+#[test]
+fn masks_end_with_the_vocabulary() {
+    let mut matcher = engine()
+        .compile(&Grammar::JsonObject)
+        .expect("a grammar")
+        .matcher();
+    let error = matcher.mask(&mut [0; 8]).expect_err("too short");
+    let wanted = "a mask of 8 words is too short for a vocabulary of 264";
+    assert_eq!(error.message(), wanted);
+    let mut mask = [u32::MAX; 11];
+    matcher.mask(&mut mask).expect("tokens");
+    // `{` and `{"`
+    let mut wanted = [0; 11];
+    wanted[3] = 1 << (123 - 96);
+    wanted[8] = 1 << 2;
+    assert_eq!(mask, wanted);
+}
+
+#[test]
+fn a_grammar_is_compiled_once() {
+    let engine = engine();
+    let compile = |text: &str| {
+        engine
+            .compile(&Grammar::Lark(text.into()))
+            .expect("a grammar")
+    };
+    let first = compile("start: \"a\"");
+    assert!(Arc::ptr_eq(&first, &compile("start: \"a\"")));
+    for n in 0..40 {
+        compile(&format!("start: \"{n}\""));
+    }
+    assert!(!Arc::ptr_eq(&first, &compile("start: \"a\"")));
+}

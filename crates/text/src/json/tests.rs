@@ -1,0 +1,283 @@
+//! Tests of `tokenizer.json` on small files made here; trained ones are in `tests/it/tokenizer.rs`.
+
+use crate::{Decode, Encode, Kind, Specials, Tokenizer};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tabla_core::error::{ErrorKind, Result};
+
+/// Merges with visible spaces and bytes as tokens, as Llama 2 has them.
+fn file(edit: impl FnOnce(&mut Value)) -> String {
+    let mut vocab = json!({ "<unk>": 0, "<s>": 1, "▁": 2, "a": 3, "b": 4, "ab": 5, "▁ab": 6 });
+    for byte in 0..256 {
+        vocab[format!("<0x{byte:02X}>")] = json!(7 + byte);
+    }
+    let token = |id: u32, text: &str| json!({ "id": id, "content": text, "special": true });
+    let mut file = json!({
+        "added_tokens": [token(0, "<unk>"), token(1, "<s>"), token(263, "<|end|>")],
+        "normalizer": { "type": "Sequence", "normalizers": [
+            { "type": "Prepend", "prepend": "▁" },
+            { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+        ] },
+        "pre_tokenizer": null,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<s>" } }, { "Sequence": { "id": "A" } }],
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [1] } },
+        },
+        "model": {
+            "type": "BPE", "vocab": vocab, "merges": ["a b", "▁ ab"],
+            "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+        },
+    });
+    edit(&mut file);
+    file.to_string()
+}
+
+/// Words are cut by this, and their bytes are tokens.
+fn cut_by(regex: &str) -> Result<Tokenizer> {
+    let chars = crate::bytelevel::CHARS;
+    let vocab = chars
+        .iter()
+        .enumerate()
+        .map(|(n, c)| (c.to_string(), json!(n)));
+    let json = json!({
+        "pre_tokenizer": { "type": "Sequence", "pretokenizers": [
+            { "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated" },
+            { "type": "ByteLevel", "add_prefix_space": false, "use_regex": false },
+        ] },
+        "model": { "vocab": vocab.collect::<serde_json::Map<_, _>>(), "merges": [] },
+    });
+    Tokenizer::from_json(&json.to_string(), None)
+}
+
+fn open(edit: impl FnOnce(&mut Value)) -> Result<Tokenizer> {
+    Tokenizer::from_json(&file(edit), None)
+}
+
+fn refused(edit: impl FnOnce(&mut Value)) -> (ErrorKind, String) {
+    let error = open(edit).map(drop).unwrap_err();
+    (error.kind(), error.message().to_owned())
+}
+
+fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    tokenizer.encode(text, Encode::default()).unwrap()
+}
+
+#[test]
+fn a_file_is_read_as_its_library_reads_it() {
+    let t = open(|_| {}).unwrap();
+    assert_eq!((t.kind(), t.vocab_size()), (Kind::Llama, 264));
+    assert_eq!(ids(&t, "ab ab"), [6, 6]);
+    assert_eq!(ids(&t, "é"), [2, 7 + 0xc3, 7 + 0xa9]);
+    assert_eq!(t.encode("ab", Encode::PROMPT).unwrap(), [1, 6]);
+    let start = Decode {
+        from_start: true,
+        specials: Specials::Text,
+    };
+    assert_eq!(t.decode(&[1, 6, 6, 263], start).unwrap(), b"ab ab");
+    assert_eq!(t.stops(), [263]);
+    // Pairs and joined merges are the same.
+    let t = open(|f| f["model"]["merges"] = json!([["a", "b"], ["▁", "ab"]])).unwrap();
+    assert_eq!(ids(&t, "ab ab"), [6, 6]);
+}
+
+#[test]
+fn special_tokens_are_text_unless_asked_otherwise() {
+    let t = open(|f| f["added_tokens"][2]["rstrip"] = json!(true)).unwrap();
+    assert!(!ids(&t, "<|end|> ab").contains(&263));
+    let parse = Encode {
+        add_special: false,
+        specials: Specials::Tokens,
+    };
+    assert_eq!(t.encode("<|end|>  ab", parse).unwrap(), [263, 6]);
+}
+
+#[test]
+fn the_configuration_names_tokens_and_has_wishes() {
+    let open = |config: Value| Tokenizer::from_json(&file(|_| {}), Some(&config.to_string()));
+    let t = open(json!({ "bos_token": "<s>", "eos_token": { "content": "<|end|>" } })).unwrap();
+    assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(1), Some(263), true));
+    let t = open(json!({ "bos_token": "<s>", "add_bos_token": false })).unwrap();
+    assert_eq!(
+        (t.adds_bos(), t.encode("ab", Encode::PROMPT).unwrap()),
+        (false, vec![6])
+    );
+    let t = open(json!({ "eos_token": "<|end|>", "add_eos_token": true })).unwrap();
+    assert_eq!(t.encode("ab", Encode::PROMPT).unwrap(), [1, 6, 263]);
+    let extra = json!({ "264": { "content": "<new>", "special": false } });
+    let t = open(json!({ "eos_token": null, "added_tokens_decoder": extra })).unwrap();
+    assert_eq!(ids(&t, "<new>"), [264]);
+    assert_eq!(open(json!([])).unwrap_err().kind(), ErrorKind::Format);
+}
+
+#[test]
+fn ids_that_do_not_fit_are_refused() {
+    let (kind, message) = refused(|f| f["added_tokens"][2]["id"] = json!(1_u32 << 31));
+    assert_eq!(kind, ErrorKind::TooLarge);
+    assert_eq!(
+        message,
+        "tokenizer.json: id 2147483648 is too large for 266 tokens, of which there are 2097152 at most"
+    );
+    assert_eq!(
+        refused(|f| f["model"]["vocab"]["a"] = json!(5000)).0,
+        ErrorKind::TooLarge
+    );
+    assert_eq!(
+        refused(|f| f["model"]["vocab"]["a"] = json!(-1)).0,
+        ErrorKind::Format
+    );
+    let (kind, message) = refused(|f| f["model"]["vocab"]["a"] = json!(4));
+    assert_eq!(
+        (kind, &*message),
+        (
+            ErrorKind::Format,
+            r#"tokenizer.json: "a" and "b" have the same id 4"#
+        )
+    );
+    let post = |f: &mut Value| f["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([999]);
+    assert_eq!(refused(post).0, ErrorKind::Format);
+    // Some may be missing.
+    let t = open(|f| f["added_tokens"][2]["id"] = json!(300)).unwrap();
+    assert_eq!((t.vocab_size(), t.token_bytes(280)), (301, &b""[..]));
+}
+
+#[test]
+fn added_tokens_are_held_to_their_limits() {
+    assert_eq!(
+        refused(|f| f["added_tokens"][2]["content"] = json!("")).0,
+        ErrorKind::Format
+    );
+    let long = "x".repeat(300);
+    assert_eq!(
+        refused(|f| f["added_tokens"][2]["content"] = json!(long)).0,
+        ErrorKind::TooLarge
+    );
+    let started = Instant::now();
+    let many = (0..100_001).map(|n| json!({ "id": 263 + n, "content": format!("<{n}>") }));
+    let (kind, message) = refused(|f| f["added_tokens"] = many.collect());
+    assert_eq!(kind, ErrorKind::Format);
+    assert!(
+        message.contains("a list of 100000 entries at most"),
+        "{message}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn merges_that_do_not_fit_are_refused() {
+    // The smallest file at which the library panics.
+    let json = r#"{"model":{"type":"BPE","vocab":{"aa":0,"bb":1},"merges":[["aa","bb"]]}}"#;
+    let error = Tokenizer::from_json(json, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Tokenizer);
+    assert_eq!(
+        error.message(),
+        r#"tokenizer.json: merge 0: "aa bb": "aabb" is not in the vocabulary"#
+    );
+    for merge in [json!("ab"), json!(""), json!(["", "a"]), json!("a zz")] {
+        assert_eq!(
+            refused(|f| f["model"]["merges"] = json!([merge])).0,
+            ErrorKind::Tokenizer
+        );
+    }
+    assert_eq!(
+        refused(|f| f["model"]["merges"] = json!([["a"]])).0,
+        ErrorKind::Format
+    );
+    assert_eq!(
+        refused(|f| f["model"]["merges"] = json!([7])).0,
+        ErrorKind::Format
+    );
+}
+
+#[test]
+fn parts_that_are_not_known_are_refused_by_name() {
+    let (kind, message) = refused(|f| f["normalizer"] = json!({ "type": "Rot13" }));
+    assert_eq!(kind, ErrorKind::Unsupported);
+    assert!(
+        message.starts_with("tokenizer.json: unknown variant `Rot13`, expected"),
+        "{message}"
+    );
+    assert_eq!(
+        refused(|f| f["model"]["type"] = json!("WordLevel")).0,
+        ErrorKind::Unsupported
+    );
+    assert_eq!(
+        refused(|f| f["model"]["type"] = json!("Unigram")).0,
+        ErrorKind::Unsupported
+    );
+    let suffix = |f: &mut Value| f["model"]["end_of_word_suffix"] = json!("</w>");
+    assert_eq!(refused(suffix).0, ErrorKind::Unsupported);
+    let split = json!({ "type": "Split", "pattern": { "Regex": "(" }, "behavior": "Isolated" });
+    let (kind, message) = refused(|f| f["pre_tokenizer"] = split);
+    assert_eq!(kind, ErrorKind::Unsupported);
+    assert!(
+        message.starts_with("tokenizer.json: pre_tokenizer: \"(\": "),
+        "{message}"
+    );
+}
+
+#[test]
+fn steps_that_would_let_a_text_grow_are_refused() {
+    let replace = |pattern: &str, content: &str| json!({ "type": "Replace", "pattern": { "String": pattern }, "content": content });
+    let with = |step: Value| refused(|f| f["normalizer"] = step).0;
+    assert_eq!(with(replace("", "a")), ErrorKind::Unsupported);
+    assert_eq!(with(replace("a", &"a".repeat(257))), ErrorKind::TooLarge);
+    let many = vec![replace("a", "aa"); 65];
+    assert_eq!(
+        with(json!({ "type": "Sequence", "normalizers": many })),
+        ErrorKind::Format
+    );
+    let t = open(|f| {
+        let many = vec![replace("a", &"a".repeat(256)); 4];
+        f["normalizer"] = json!({ "type": "Sequence", "normalizers": many });
+    });
+    let error = t
+        .unwrap()
+        .encode("a", Encode::default())
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let mut deep = json!({ "type": "NFC" });
+    for _ in 0..200 {
+        deep = json!({ "type": "Sequence", "normalizers": [deep] });
+    }
+    assert_eq!(with(deep), ErrorKind::Format);
+}
+
+#[test]
+fn hostile_expressions_end() {
+    let started = Instant::now();
+    let encode = |regex: &str, text: &str| {
+        let ids = cut_by(regex)?.encode(text, Encode::default());
+        ids.map(|ids| ids.len())
+    };
+    let spaces = |count| " ".repeat(count) + "x";
+    let words = r"\s+(?!\S)|\s+|\S+";
+    assert_eq!(encode(words, &spaces(900_000)).unwrap(), 900_001);
+    let error = encode(words, &spaces(1_100_000)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert_eq!(
+        encode("(a+)+$", &("a".repeat(50_000) + "b")).unwrap(),
+        50_001
+    );
+    let error = encode("(?:x+(?!z))+[0-9]", &"x".repeat(50)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let error = cut_by(r"((\w{1000}){1000}){1000}").map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn a_damaged_file_is_an_error_wherever_it_ends() {
+    let whole = file(|_| {});
+    for end in (0..whole.len()).filter(|&end| whole.is_char_boundary(end)) {
+        let error = Tokenizer::from_json(&whole[..end], None)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Format, "at {end}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Writes crates/core/src/op/params.rs from the shaders: `cargo reflect`.
+
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::write(
+        root.join(tabla_shaders::reflect::PATH),
+        tabla_shaders::reflect::params(),
+    )
+}
