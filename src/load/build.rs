@@ -1,8 +1,8 @@
 //! Stages 14 and 15: the tables of a model, from recipe to checked table.
 
-use super::StepTables;
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
+use super::options::StepTables;
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Profile};
 use crate::error::Result;

@@ -1,10 +1,11 @@
 //! The catalog: a model's weights as tables want them, the quirks of its files resolved.
 
 use super::hf;
+use super::options::Options;
 use super::quantize::{HEAD_TYPES, encode_head};
+use super::source::Opened;
 use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
-use super::{Opened, Options};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};

@@ -1,6 +1,7 @@
 //! Stage 11: the chat templates, from the keys of a GGUF file or from the files of a folder.
 
-use super::{Opened, hf};
+use super::hf;
+use super::source::Opened;
 use crate::error::Result;
 use crate::format::Metadata;
 use crate::text::ChatTemplates;

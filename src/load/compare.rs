@@ -1,7 +1,9 @@
 //! One table, two devices: replays command by command and compares what each wrote.
 
-use super::device::{Device, DeviceChoice};
-use super::{Options, Source, inspect};
+use super::device::Device;
+use super::inspect;
+use super::options::{DeviceChoice, Options};
+use super::source::Source;
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -63,7 +65,7 @@ pub struct Difference {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), and `Device` where there is no GPU.
+/// As [`load`](crate::load()), and `Device` where there is no GPU.
 pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
     let exact = |device| Options {
         device,

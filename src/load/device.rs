@@ -1,7 +1,7 @@
 //! The device of a model: chosen by the user, or the best there is.
 
 use super::memory::{self, Cache};
-use super::{Options, WeightMemory};
+use super::options::{DeviceChoice, Options, WeightMemory};
 use crate::device::{Devices, Profile};
 #[cfg(feature = "gpu")]
 use crate::device::{Form, Precision};
@@ -10,18 +10,6 @@ use crate::error::{Result, bail};
 use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
 use crate::op::table::{Place, Table};
-
-/// Which device replays the tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// A GPU where there is one, else the CPU. An adapter that is itself software is no GPU.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// A GPU, be it software; an error where there is none.
-    Gpu,
-}
 
 /// A device before tables are linked to it.
 #[derive(Clone)]

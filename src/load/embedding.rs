@@ -1,6 +1,6 @@
 //! What the files of a model say of its embeddings: pooling, length, prompts.
 
-use super::Opened;
+use super::source::Opened;
 use crate::arch;
 use crate::error::{Result, bail};
 use crate::format::Metadata;

@@ -1,7 +1,9 @@
 //! What stands in the residual stream behind every layer: to find the layer that is wrong.
 
 use super::device::Device;
-use super::{Options, Source, inspect};
+use super::inspect;
+use super::options::Options;
+use super::source::Source;
 use crate::error::{Result, bail};
 use crate::exec::Program;
 use crate::exec::state::{Row, State};
@@ -88,7 +90,7 @@ fn difference(found: &[f32], wanted: &[f32]) -> LayerDifference {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), `Argument` for texts that cannot be run like this.
+/// As [`load`](crate::load()), `Argument` for texts that cannot be run like this.
 pub fn hidden_states(
     source: &Source,
     options: &Options,

@@ -3,7 +3,9 @@
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
 use super::device::Device;
-use super::{Opened, Options, Source, chat, detect, memory, open, tokenizer, tuning};
+use super::options::Options;
+use super::source::{Opened, Source, detect, open};
+use super::{chat, memory, tokenizer, tuning};
 use crate::arch::{self, Config};
 use crate::device::Profile;
 use crate::error::Result;
@@ -34,7 +36,7 @@ pub struct Estimate {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), without the names of stages.
+/// As [`load`](crate::load()), without the names of stages.
 pub fn open_directory(source: &Source) -> Result<Directory> {
     let Opened { file, .. } = open(source, detect(source)?)?;
     Ok(Arc::into_inner(file).expect("nobody else has it"))
@@ -44,7 +46,7 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), without the names of stages.
+/// As [`load`](crate::load()), without the names of stages.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
     tokenizer::read(&open(source, detect(source)?)?)
 }
@@ -53,7 +55,7 @@ pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), without the names of stages.
+/// As [`load`](crate::load()), without the names of stages.
 pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
     chat::read(&open(source, detect(source)?)?)
 }
@@ -62,7 +64,7 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), without the names of stages.
+/// As [`load`](crate::load()), without the names of stages.
 pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
     let build = prepare(source, options, Device::choose(options)?.profile()?)?;
     build.tables()
@@ -72,12 +74,12 @@ pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
 ///
 /// # Errors
 ///
-/// As [`load`](super::load), without the names of stages.
+/// As [`load`](crate::load()), without the names of stages.
 pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
     let device = Device::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
     let tables = build.tables()?;
-    tokenizer::build(&build.catalog, &build.config)?;
+    tokenizer::build(build.catalog.model(), &build.config)?;
     Ok(Estimate {
         dtype: build.catalog.dtype(),
         weight_bytes: build.catalog.weight_bytes(),

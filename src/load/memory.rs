@@ -1,6 +1,6 @@
 //! Memory: how many positions and how many tokens a pass, held against what is free.
 
-use super::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX, WeightMemory};
+use super::options::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;

@@ -1,9 +1,10 @@
 //! The same model in every format: numbers, names, shapes and values of the golden checkpoints.
 
 use super::hf;
+use super::quantize::{Export, Quantize, export, quantize};
+use super::source::Source;
 use super::split::{drop_shared, split};
 use super::weight::Weight;
-use super::{Export, Quantize, Source, export, quantize};
 use crate::arch::{self, Arch, Config};
 use crate::dtype::DType;
 use crate::error::ErrorKind;

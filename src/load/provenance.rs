@@ -1,8 +1,8 @@
 //! What the bits of a KV cache depend on beside the model's files, in words: two models that say the
 //! same compute the same cache for the same tokens.
 
-use super::Options;
 use super::build::Build;
+use super::options::Options;
 use crate::device::{DeviceKind, Precision};
 use crate::exec::Tensors;
 use crate::exec::shader_sources;

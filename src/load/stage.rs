@@ -1,6 +1,6 @@
 //! The stages of loading: their names, their clock, their place in an error.
 
-use super::Options;
+use super::options::Options;
 use crate::error::{Context, Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! Stage 11: the tokenizer, from the keys of a GGUF file or from the files of a folder.
 
-use super::{Catalog, Opened, hf};
+use super::hf;
+use super::source::Opened;
 use crate::arch::Config;
 use crate::error::{Context, Result, bail};
 use crate::format::{Metadata, Value};
@@ -8,9 +9,9 @@ use crate::text::{Tokenizer, Vocab};
 
 /// The tokenizer of a model, held against the size of its embedding. That of a folder may have
 /// tokens for images, which an embedding of text does not have; prefill refuses them.
-pub(super) fn build(catalog: &Catalog, config: &Config) -> Result<Tokenizer> {
-    let tokenizer = read(catalog.model())?;
-    let strict = catalog.model().folder.is_none();
+pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
+    let tokenizer = read(model)?;
+    let strict = model.folder.is_none();
     if strict && tokenizer.vocab_size() > config.vocab as usize {
         bail!(
             Format,

@@ -1,7 +1,7 @@
 //! Stage 7: what was measured of a model on an adapter stands in for what is usual there.
 
-use super::Options;
 use super::catalog::Catalog;
+use super::options::Options;
 use crate::device::{Choice, DeviceKind, Fusion, Precision, Profile};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
@@ -21,7 +21,7 @@ pub(super) const CHUNKS: [u32; 4] = [128, 256, 512, 1024];
 /// Bytes of a file at most.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Which kernels and numbers suit a model on an adapter, as [`tune`](super::tune) measures them.
+/// Which kernels and numbers suit a model on an adapter, as [`tune`](crate::tune) measures them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {

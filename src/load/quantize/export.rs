@@ -1,15 +1,17 @@
 //! A model as a folder of Hugging Face: safetensors, configuration, tokenizer.
 
+use super::gguf::{Plan, Work, Written};
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
+use super::rows::threads;
 use super::stored::{self, Order, Stored};
-use super::{Plan, Written};
 use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
+use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::{Weight, floats};
-use crate::load::{Opened, Source, chat, detect, hf, open, tokenizer};
+use crate::load::{chat, hf, tokenizer};
 use crate::output::OutputFolder;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
@@ -45,7 +47,7 @@ pub struct Export {
 ///
 /// # Errors
 ///
-/// As [`quantize`](super::quantize()); `Unsupported` for a tensor or a number that has no name there.
+/// As [`quantize`](crate::quantize()); `Unsupported` for a tensor or a number that has no name there.
 pub fn export(
     source: &Source,
     path: &Path,
@@ -86,10 +88,10 @@ pub fn export(
                     ControlFlow::Break(()) => bail!(Cancelled, "stopped"),
                 }
             };
-            let work = super::Work {
+            let work = Work {
                 plan,
                 importance: None,
-                threads: super::threads(how.threads),
+                threads: threads(how.threads),
             };
             results.push(work.write(&mut |bytes| file.write_all(bytes), &mut advance)?);
         }

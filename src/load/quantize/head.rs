@@ -1,7 +1,6 @@
 //! The head in another storage type: of a small model it is half of what a token reads.
 
-use super::rows::{Rows, Target};
-use super::threads;
+use super::rows::{Rows, Target, threads};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::format::Directory;

@@ -4,7 +4,8 @@ use super::mix::EMBEDDING;
 use super::stored::Stored;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
-use crate::load::{Opened, chat, hf};
+use crate::load::source::Opened;
+use crate::load::{chat, hf};
 use crate::text::{ChatTemplates, Vocab};
 
 /// Files of the tokenizer beside safetensors.

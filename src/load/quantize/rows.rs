@@ -4,6 +4,7 @@ use super::stored::{Order, Stored};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::quant::{self, Encode, Matrix, i2_s};
+use std::num::NonZero;
 use std::ops::Range;
 use std::panic::resume_unwind;
 
@@ -224,5 +225,13 @@ impl Piece {
             self.error += (x - y) * (x - y);
             self.square += x * x;
         }
+    }
+}
+
+/// So many threads; 0 is every core.
+pub(super) fn threads(wanted: u32) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        n => n as usize,
     }
 }

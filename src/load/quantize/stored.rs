@@ -5,7 +5,7 @@ use crate::arch::{self, RopeScaling, Rotation};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo, TensorType};
-use crate::load::Opened;
+use crate::load::source::Opened;
 use crate::load::split::FUSED_GATE;
 use crate::load::weight::{Weight, f32_bytes};
 use crate::quant::Matrix;

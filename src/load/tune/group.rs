@@ -1,6 +1,6 @@
 //! Commands that several kernels can run, and which of these is taken.
 
-use super::trial::Trial;
+use super::trial::{Trial, median};
 use crate::device::{Choice, Extent};
 use crate::op::table::{KernelId, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,11 +128,6 @@ pub(super) fn best<T: Copy + PartialEq>(times: &[(T, Duration)], usual: T, least
     }
 }
 
-pub(super) fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,11 +148,5 @@ mod tests {
         assert_eq!(best([0, 0, 0], 0), 2);
         assert_eq!(super::best(&[(7, Duration::ZERO)], 3, Duration::ZERO), 7);
         assert_eq!(super::best(&[], 3, Duration::ZERO), 3);
-    }
-
-    #[test]
-    fn a_median_is_no_outlier() {
-        assert_eq!(median(micros(&[9, 1, 5000])), Duration::from_micros(9));
-        assert_eq!(median(vec![]), Duration::ZERO);
     }
 }

@@ -11,8 +11,10 @@ mod trial;
 
 use super::build::Build;
 use super::device::Device;
+use super::inspect;
+use super::options::Options;
+use super::source::Source;
 use super::tuning::Tuning;
-use super::{Options, Source, inspect};
 use crate::device::{DeviceKind, Fusion};
 use crate::error::{Result, bail};
 use crate::op::list::Op;
@@ -80,12 +82,12 @@ impl Gain {
 }
 
 /// Measures which kernels and numbers suit a model on a GPU; `report` hears how many rounds of how
-/// many at most are done. [`Tuning::write`] keeps what comes of it for [`load`](super::load).
+/// many at most are done. [`Tuning::write`] keeps what comes of it for [`load`](crate::load()).
 ///
 /// # Errors
 ///
 /// `Unsupported` on a CPU, which has no kernels to choose from, and on a GPU that cannot tell the
-/// times of commands; else as [`load`](super::load).
+/// times of commands; else as [`load`](crate::load()).
 pub fn tune(
     source: &Source,
     options: &Options,

@@ -1,11 +1,11 @@
 //! What is tried: tables, and the tokens that go through each.
 
-use super::group::median;
 use crate::device::Fusion;
 use crate::error::Result;
 use crate::load::build::Build;
+use crate::load::memory;
+use crate::load::options::Options;
 use crate::load::tuning::{CHUNKS, PARTS};
-use crate::load::{Options, memory};
 use crate::op::table::{KernelId, Table};
 use std::ops::Range;
 use std::time::Duration;
@@ -240,6 +240,12 @@ pub(super) fn passes(positions: Range<u32>, tokens: u32) -> Vec<Range<u32>> {
     starts.map(|start| start..end.min(start + tokens)).collect()
 }
 
+/// The median; zero of no times.
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,5 +255,14 @@ mod tests {
         assert_eq!(passes(0..10, 4), [0..4, 4..8, 8..10]);
         assert_eq!(passes(7..10, 2), [7..9, 9..10]);
         assert_eq!(passes(3..3, 2), []);
+    }
+
+    #[test]
+    fn a_median_is_no_outlier() {
+        assert_eq!(
+            median([9, 1, 5000].map(Duration::from_micros).to_vec()),
+            Duration::from_micros(9)
+        );
+        assert_eq!(median(vec![]), Duration::ZERO);
     }
 }
