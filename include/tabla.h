@@ -547,8 +547,8 @@ typedef struct TablaModelInfo {
 } TablaModelInfo;
 
 /**
- * Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
- * and how much of the whole is done (0 to 1). They do not come in the order of their numbers. Return 0
+ * Called at the end of each of the 18 stages of loading, in the order of their numbers: number, name,
+ * time that the stage took, and the fraction of the stages that have ended (0 to 1). Return 0
  * to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
  */
 typedef int32_t (*TablaProgressCallback)(uint32_t stage,

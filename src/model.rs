@@ -152,9 +152,6 @@ pub struct Embedding {
 pub(crate) struct Linked {
     /// Replays the tables.
     pub(crate) executor: Box<dyn Executor>,
-    /// The GPU that they are linked to, for tests that lose it.
-    #[cfg(feature = "gpu")]
-    pub(crate) gpu: Option<crate::exec::gpu::Device>,
     /// The tables, each with the name of a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
     /// How its KV cache lies in pages.

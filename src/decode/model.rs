@@ -67,7 +67,11 @@ impl Model {
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
             #[cfg(feature = "gpu")]
-            gpu: linked.gpu.clone(),
+            gpu: linked
+                .executor
+                .device()
+                .and_then(|gpu| gpu.downcast_ref())
+                .cloned(),
             sessions: AtomicU64::new(0),
             role: OnceLock::new(),
             grammars: Mutex::default(),

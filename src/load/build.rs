@@ -1,4 +1,4 @@
-//! Stages 14 and 15: the tables of a model, from recipe to checked table.
+//! The tables of a model, from recipe to checked table.
 
 use super::catalog::Catalog;
 use super::memory::{self, Cache};

@@ -1,4 +1,4 @@
-//! Stage 11: the chat templates, from the keys of a GGUF file or from the files of a folder.
+//! The chat templates, from the keys of a GGUF file or from the files of a folder.
 
 use super::hf;
 use super::source::Opened;

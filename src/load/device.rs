@@ -28,16 +28,7 @@ fn forms(precision: Precision) -> Option<Vec<Form>> {
 }
 
 impl Device {
-    /// The GPU, if it is one.
-    #[cfg(feature = "gpu")]
-    pub(super) fn gpu(&self) -> Option<&gpu::Device> {
-        match self {
-            Self::Cpu(..) => None,
-            Self::Gpu(device) => Some(device),
-        }
-    }
-
-    /// Stage 1.
+    /// Chooses the device that the options name, or the best there is.
     pub(super) fn choose(options: &Options) -> Result<Self> {
         let weights = options.weights;
         let cpu = |fallback| {
@@ -89,13 +80,20 @@ impl Device {
         }
     }
 
-    /// Stage 2: checks the shaders. A CPU has none.
+    /// Checks the shaders. A CPU has none.
     pub(super) fn check_shaders(self) -> Result<Self> {
         #[cfg(feature = "gpu")]
         if let Self::Gpu(device) = &self {
             gpu::shaders(device)?;
         }
         Ok(self)
+    }
+
+    /// Checks the shaders and returns the facts of the device.
+    pub(super) fn checked(self) -> Result<(Self, Profile)> {
+        let device = self.check_shaders()?;
+        let profile = device.profile()?;
+        Ok((device, profile))
     }
 
     /// Why no GPU was taken, where one would have been.
@@ -107,7 +105,7 @@ impl Device {
         }
     }
 
-    /// Stage 7.
+    /// Returns the facts of the device.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
             Self::Cpu(options, ..) => cpu::profile(options),
@@ -128,7 +126,7 @@ impl Device {
         }
     }
 
-    /// Stage 16: links tables that were planned with these facts. Each sequence has pages of its own.
+    /// Links tables that were planned with these facts. Each sequence has pages of its own.
     pub(super) fn link(
         self,
         program: Program,

@@ -1,9 +1,8 @@
 //! Loading: from a file to a model, in 18 stages.
 //!
-//! Validation (10) runs right behind the architecture (6): nothing is computed from a number
-//! that no range has been held to. What was measured of a model (7) is found by its weights, which come
-//! with the quirks (8). The cache's size (12) comes before the frequencies (9), which some files
-//! scale by it.
+//! The order follows from what each stage needs. Nothing is computed from a number before its range
+//! was checked (7). A tuning is found by the weights (8), and the size of the cache (9) depends on it.
+//! Some files scale the RoPE frequencies (10) by the context, which the cache decides.
 
 mod build;
 mod catalog;
@@ -74,7 +73,7 @@ pub(crate) fn load(
 ) -> Result<Linked> {
     let mut s = Stages::new(options, report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
-    let device = s.run(Stage::Shaders, || device.check_shaders())?;
+    let (device, mut profile) = s.run(Stage::Profile, || device.checked())?;
     let kind = s.run(Stage::Format, || detect(source))?;
     let model = s.run(Stage::Weights, || open(source, kind))?;
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
@@ -83,60 +82,55 @@ pub(crate) fn load(
     let (mut catalog, mut config) = s.run(Stage::Quirks, || {
         Catalog::resolve(model, arch, config, options)
     })?;
-    let (profile, tuned) = s.run(Stage::Tuning, || {
-        let mut profile = device.profile()?;
+    let (tuned, cache) = s.run(Stage::Cache, || {
         let tuned = tuning::follow(&mut profile, &catalog, options);
-        Ok((profile, tuned))
-    })?;
-    let cache = s.run(Stage::Cache, || {
-        memory::cache(arch, &config, options, &profile)
+        let cache = memory::cache(arch, &config, options, &profile)?;
+        Ok((tuned, cache))
     })?;
     s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
-    let (tokenizer, chat_templates) = s.run(Stage::Tokenizer, || {
-        let tokenizer = tokenizer::build(catalog.model(), &config)?;
-        Ok((tokenizer, chat::read(catalog.model())?))
+    let tokenizer = s.run(Stage::Tokenizer, || {
+        tokenizer::build(catalog.model(), &config)
     })?;
+    let chat_templates = s.run(Stage::ChatTemplates, || chat::read(catalog.model()))?;
+    let embedding = s.run(Stage::Embedding, || embedding::read(catalog.model()))?;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
-    let build = Build {
-        arch,
-        config,
-        catalog: Arc::new(catalog),
-        profile,
-        tuned,
-        cache,
-        chunk,
-        embeddings: options.embeddings,
-        steps: options.steps,
-        samplers: options.samplers()?,
-    };
-    let mut tables = s.run(Stage::Step, || build.steps())?;
+    let (build, mut tables) = s.run(Stage::Step, || {
+        let build = Build {
+            arch,
+            config,
+            catalog: Arc::new(catalog),
+            profile,
+            tuned,
+            cache,
+            chunk,
+            embeddings: options.embeddings,
+            steps: options.steps,
+            samplers: options.samplers()?,
+        };
+        let tables = build.steps()?;
+        Ok((build, tables))
+    })?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables);
     facts.fallback = device.fallback();
     let provenance = provenance::of(&build, &facts, options);
     let file = Arc::clone(&build.catalog.model().file);
-    let embedding = embedding::read(build.catalog.model())?;
     let program = Program {
         tables: tables.clone(),
         tensors: build.catalog,
     };
-    #[cfg(feature = "gpu")]
-    let gpu = device.gpu().cloned();
     let mut executor = s.run(Stage::Buffers, || {
         device.link(program, build.profile, &cache)
     })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
-    s.run(Stage::Handle, || Ok(()))?;
     facts.device = executor.profile().to_string();
     facts.upload = executor.upload();
     facts.stages = s.took;
     Ok(Linked {
         executor,
-        #[cfg(feature = "gpu")]
-        gpu,
         tables,
         pages: cache.pages,
         embedding,

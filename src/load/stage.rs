@@ -1,4 +1,4 @@
-//! The stages of loading: their names, their clock, their place in an error.
+//! The stages of loading: names, order, timing, error context.
 
 use super::options::Options;
 use crate::error::{Context, Result, bail};
@@ -6,72 +6,74 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The 18 stages, by their numbers.
+/// The 18 stages, in the order in which they run. Its value as an integer is the stage's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Choose the device.
+    /// Chooses the device.
     Device = 1,
-    /// Embedded or overriding shaders.
-    Shaders,
-    /// Tell the file's format by its content.
+    /// Reads the facts of the device that planning uses. On a GPU, checks the shaders, embedded or
+    /// overriding.
+    Profile,
+    /// Detects the file's format by its content.
     Format,
-    /// Map the file, read header and metadata.
+    /// Maps the file, reads header and metadata.
     Weights,
-    /// Read the numbers of the model.
+    /// Reads the numbers of the model.
     Config,
-    /// Find the recipe.
+    /// Finds the recipe.
     Architecture,
-    /// The facts of the device that tune dispatches.
-    Tuning,
-    /// Tied embeddings, RoPE style, vocabulary size.
-    Quirks,
-    /// RoPE frequencies.
-    Rope,
-    /// A range for every number.
+    /// Checks every number against its range.
     Validation,
-    /// The tokenizer and the tokens that stop generation.
-    Tokenizer,
-    /// Size of the KV cache, held against memory.
+    /// Resolves tied embeddings, RoPE style, vocabulary size.
+    Quirks,
+    /// Sizes the KV cache and checks that it fits into memory. On a GPU, applies the tuning of this
+    /// model first, because the size depends on it.
     Cache,
-    /// Size of a chunk, held against memory.
+    /// Computes the RoPE frequencies, which some files scale by the context.
+    Rope,
+    /// Reads the tokenizer and the tokens that stop generation.
+    Tokenizer,
+    /// Reads the chat templates.
+    ChatTemplates,
+    /// Reads pooling, length and prompts of embeddings.
+    Embedding,
+    /// Sizes a prefill chunk and checks that its working memory fits.
     Scratch,
-    /// The tables that pick a token for each of their rows.
+    /// Builds the tables that pick a token for each of their rows.
     Step,
-    /// The tables that chunks of tokens go through.
+    /// Builds the tables that chunks of tokens go through.
     Batch,
-    /// Buffers and parameters on the device.
+    /// Fills buffers and parameters on the device.
     Buffers,
-    /// One pass, so that the first token finds everything awake.
+    /// Runs one pass, so that the first token needs no further preparation.
     WarmUp,
-    /// The model.
-    Handle,
 }
 
-/// How many stages there are.
-pub const STAGES: u32 = Stage::Handle as u32;
+/// Number of stages.
+pub const STAGES: u32 = Stage::WarmUp as u32;
 
 impl Stage {
     /// Its name in messages and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
-            Self::Shaders => "shaders",
+            Self::Profile => "profile",
             Self::Format => "format",
             Self::Weights => "weights",
             Self::Config => "config",
             Self::Architecture => "architecture",
-            Self::Tuning => "tuning",
-            Self::Quirks => "quirks",
-            Self::Rope => "rope",
             Self::Validation => "validation",
-            Self::Tokenizer => "tokenizer",
+            Self::Quirks => "quirks",
             Self::Cache => "cache",
+            Self::Rope => "rope",
+            Self::Tokenizer => "tokenizer",
+            Self::ChatTemplates => "chat templates",
+            Self::Embedding => "embedding",
             Self::Scratch => "scratch",
             Self::Step => "step tables",
             Self::Batch => "batch tables",
             Self::Buffers => "buffers",
             Self::WarmUp => "warm-up",
-            Self::Handle => "handle",
         }
     }
 }

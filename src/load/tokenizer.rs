@@ -1,4 +1,4 @@
-//! Stage 11: the tokenizer, from the keys of a GGUF file or from the files of a folder.
+//! The tokenizer, from the keys of a GGUF file or from the files of a folder.
 
 use super::hf;
 use super::source::Opened;

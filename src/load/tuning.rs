@@ -1,4 +1,4 @@
-//! Stage 7: what was measured of a model on an adapter stands in for what is usual there.
+//! Tunings: kernels and numbers measured for a model on an adapter, in place of the defaults.
 
 use super::catalog::Catalog;
 use super::options::Options;

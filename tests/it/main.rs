@@ -35,6 +35,7 @@ mod seats;
 mod sessions;
 mod shift;
 mod speculate;
+mod stages;
 mod structure;
 mod tables;
 mod ternary;

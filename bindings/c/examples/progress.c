@@ -13,7 +13,7 @@ static int32_t bar(uint32_t stage, const char *name, double milliseconds, float 
     for (i = 0; i < 30; i++) {
         putchar(i < full ? '=' : ' ');
     }
-    printf("] %-12s %7.1f ms", name, milliseconds);
+    printf("] %-14s %7.1f ms", name, milliseconds);
     fflush(stdout);
     return 0; /* anything else stops the load */
 }

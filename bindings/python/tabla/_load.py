@@ -14,7 +14,7 @@ from ._native import ffi, lib
 
 @dataclass(frozen=True)
 class LoadStage:
-    """A stage of loading that has ended. They do not end in the order of their numbers."""
+    """A stage of loading that has ended. Stages 1 to 18 end in this order."""
 
     stage: int
     name: str

@@ -22,7 +22,7 @@ from conftest import ROOT
 def test_progress_goes_from_nothing_to_all() -> None:
     stages: list[tabla.LoadStage] = []
     tabla.Model.load(device="cpu", max_context=64, progress=stages.append).close()
-    assert len({stage.stage for stage in stages}) == len(stages) > 10
+    assert [stage.stage for stage in stages] == list(range(1, 19))
     done = [stage.done for stage in stages]
     assert done == sorted(done) and done[-1] == pytest.approx(1)
     assert all(stage.name and stage.milliseconds >= 0 for stage in stages)

@@ -56,8 +56,8 @@ pub const TABLA_CACHE_Q8_0: i32 = 3;
 /// Nothing that was computed stays behind a session: `TablaLoadOptions.prefix_bytes`.
 pub const TABLA_PREFIX_NONE: u64 = u64::MAX;
 
-/// Hears of each of the 18 stages of loading as it ends: its number, its name, how long it took,
-/// and how much of the whole is done (0 to 1). They do not come in the order of their numbers. Return 0
+/// Called at the end of each of the 18 stages of loading, in the order of their numbers: number, name,
+/// time that the stage took, and the fraction of the stages that have ended (0 to 1). Return 0
 /// to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
 pub type TablaProgressCallback = Option<
     unsafe extern "C" fn(

@@ -4,6 +4,7 @@ use super::arena::Arena;
 use super::clock::Clock;
 use super::device::Device;
 use super::readback::Readback;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -116,6 +117,10 @@ impl Executor for Linked {
 
     fn upload(&self) -> Option<Upload> {
         Some(self.arena.upload)
+    }
+
+    fn device(&self) -> Option<&dyn Any> {
+        Some(&self.device)
     }
 
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {

@@ -126,7 +126,7 @@ public final class Model: Sendable {
     }
 }
 
-/// How far a load is: one of its 18 stages has ended. They do not come in the order of their numbers.
+/// Progress of a load: one of its 18 stages has ended. They end in the order of their numbers.
 public struct LoadProgress: Sendable {
     public let stage: Int
     public let name: String

@@ -10,6 +10,7 @@ use crate::error::{Result, bail};
 use crate::op::table::{Cmds, Place, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,6 +164,12 @@ pub trait Executor: Send {
 
     /// What linking sent there; `None` where tensors stay in the host's memory.
     fn upload(&self) -> Option<Upload> {
+        None
+    }
+
+    /// The device of another crate that it runs on: for tests that lose a GPU.
+    #[doc(hidden)]
+    fn device(&self) -> Option<&dyn Any> {
         None
     }
 

@@ -29,6 +29,7 @@ pub(super) use context::{able, idle};
 use kernels::Layouts;
 use record::Recordings;
 use ring::{Ring, Source};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tabla_core::device::Profile;
@@ -134,6 +135,10 @@ impl Executor for Recorded {
 
     fn upload(&self) -> Option<Upload> {
         Some(self.arena.upload)
+    }
+
+    fn device(&self) -> Option<&dyn Any> {
+        Some(&self.context.device)
     }
 
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
