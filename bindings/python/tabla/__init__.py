@@ -35,9 +35,10 @@ from ._grammar import Grammar
 from ._load import LoadOptions, LoadStage
 from ._log import set_log
 from ._model import Model, devices
+from ._model_handle import Prompt
 from ._native import ffi, lib
 from ._options import ChatOptions, GenerateOptions
-from ._session import EmbedOptions, Prompt, Session
+from ._session import EmbedOptions, Session
 from ._stream import Stream
 
 __version__ = ffi.string(lib.tabla_version()).decode()

@@ -75,6 +75,12 @@ class Piece:
     error: TablaError | None = None
     """Of a batch: why the answer failed, in its last piece."""
 
+    def _logprobs(self) -> list[tuple[int, float]]:
+        """Pairs of token id and log-probability, as `_html.answer` takes them."""
+        if self.token is None or self.logprob is None:
+            return []
+        return [(self.token, self.logprob), *((top.token, top.logprob) for top in self.top_logprobs)]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -97,7 +103,8 @@ class Answer:
         return self.text
 
     def _repr_html_(self) -> str:
-        return _html.answer(self)
+        note = f"{self.stats.tokens} tokens, {self.stats.tokens_per_second:.1f}/s, {self.finish_reason}"
+        return _html.answer([(piece.text, piece._logprobs()) for piece in self.pieces], note)
 
 
 def whole(pieces: Iterable[Piece]) -> Answer:

@@ -9,15 +9,12 @@ from ._answer import Answer, Piece, next_piece, whole
 from ._c import Struct, numbers
 from ._errors import BusyError, check
 from ._handle import Handle, interruptible
+from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import generate_options, known
+from ._options import GenerateOptions, generate_options, known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from ._model import Model
-    from ._options import GenerateOptions
-    from ._session import Prompt
 
 
 class Batch(Handle, Iterator[Piece]):
@@ -28,7 +25,7 @@ class Batch(Handle, Iterator[Piece]):
     with a piece that has the `error`, and the others go on.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelHandle) -> None:
         super().__init__(lib.tabla_batch_new(model._pointer), lib.tabla_batch_free)
         self.model = model
         self._under_way: set[int] = set()
@@ -70,7 +67,7 @@ class Batch(Handle, Iterator[Piece]):
 
 
 def answer_all(
-    model: Model, prompts: Iterable[Prompt], arguments: Mapping[str, Any]
+    model: ModelHandle, prompts: Iterable[Prompt], arguments: Mapping[str, Any]
 ) -> list[Answer | Exception]:
     """The answers in the order of their prompts; in the place of one that failed stands why."""
     if isinstance(prompts, str):

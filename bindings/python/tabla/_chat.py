@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from ._answer import Piece
-from ._c import CData, Struct, text
+from ._c import CData, Struct, json_text, taken, taken_bytes, text
 from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
+from ._model_handle import ModelHandle
 from ._native import ffi, lib
 from ._options import CHAT_FIELDS, ChatOptions, GenerateOptions, chat_options
 from ._reply import Object, Reply
-
-if TYPE_CHECKING:
-    from ._model import Model
 
 Messages = Sequence[Mapping[str, Any]]
 """Messages as OpenAI's interface has them: `{"role": "user", "content": "..."}`."""
@@ -44,7 +42,7 @@ class ChatReply(Reply):
     chunk_kind = "chat.completion.chunk"
     id_prefix = "chatcmpl"
 
-    def __init__(self, model: Model, messages: Messages, arguments: dict[str, Any]) -> None:
+    def __init__(self, model: ModelHandle, messages: Messages, arguments: dict[str, Any]) -> None:
         chat = {name: arguments.pop(name) for name in CHAT_FIELDS if name in arguments}
         tool_choice = arguments.pop("tool_choice", "auto")
         if tool_choice == "none":
@@ -61,8 +59,8 @@ class ChatReply(Reply):
         if wanted:
             arguments["grammar"] = wanted[0]
         count = arguments.get("n", 1)
-        prompt = model.apply_chat_template(messages, **chat)
-        super().__init__(model, [model.tokenize_chat(messages, **chat)], arguments)
+        prompt = render(model, messages, options)
+        super().__init__(model, [encode(model, messages, options)], arguments)
         self._choices = [Choice(Parser(model, options, prompt)) for _ in range(count)]
 
     def first(self) -> list[Object]:
@@ -146,7 +144,7 @@ class Choice:
 class Parser(Handle):
     """What takes an answer apart: a list of parts for each piece, as `tabla_parser_push` writes them."""
 
-    def __init__(self, model: Model, options: Struct, prompt: str) -> None:
+    def __init__(self, model: ModelHandle, options: Struct, prompt: str) -> None:
         # Of the prompt only the marks around thoughts are looked at; C ends texts at a NUL.
         begun = text(prompt.replace("\0", ""), "prompt")
         super().__init__(lib.tabla_parser_new(model._pointer, options.c, begun), lib.tabla_parser_free)
@@ -167,12 +165,24 @@ class Parser(Handle):
             return parts
 
 
+def render(model: ModelHandle, messages: Messages, options: Struct) -> str:
+    """Returns a conversation as text."""
+    given = json_text(messages, "messages")
+    return taken_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
+
+
+def encode(model: ModelHandle, messages: Messages, options: Struct) -> list[int]:
+    """Returns a conversation as tokens."""
+    given = json_text(messages, "messages")
+    return list(taken("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
+
+
 def delta(index: int, added: Object, finish_reason: str | None = None) -> Object:
     """What a chunk has of a choice."""
     return {"index": index, "delta": added, "logprobs": None, "finish_reason": finish_reason}
 
 
-def forced_call(model: Model, choice: str | Mapping[str, Any], options: Struct) -> Grammar | None:
+def forced_call(model: ModelHandle, choice: str | Mapping[str, Any], options: Struct) -> Grammar | None:
     """The grammar of a `tool_choice`."""
     if choice in ("auto", "none"):
         return None
@@ -189,7 +199,7 @@ def forced_call(model: Model, choice: str | Mapping[str, Any], options: Struct) 
     )
 
 
-def formatted(model: Model, response_format: Mapping[str, Any]) -> Grammar | None:
+def formatted(model: ModelHandle, response_format: Mapping[str, Any]) -> Grammar | None:
     """The grammar of a `response_format`."""
     kind = response_format.get("type") if isinstance(response_format, Mapping) else response_format
     if kind == "text":

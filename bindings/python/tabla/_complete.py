@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union, cast
+from typing import Any, Mapping, Sequence, Union, cast
 
 from ._answer import Piece
+from ._model_handle import ModelHandle, Prompt
 from ._options import GenerateOptions
 from ._reply import Object, Reply
-from ._session import Prompt
-
-if TYPE_CHECKING:
-    from ._model import Model
 
 Prompts = Union[Prompt, Sequence[Prompt]]
 """A prompt, as a text or tokens, or several."""
@@ -37,7 +34,7 @@ class CompleteReply(Reply):
     kind = chunk_kind = "text_completion"
     id_prefix = "cmpl"
 
-    def __init__(self, model: Model, prompts: Prompts, arguments: dict[str, Any]) -> None:
+    def __init__(self, model: ModelHandle, prompts: Prompts, arguments: dict[str, Any]) -> None:
         echo = arguments.pop("echo", False)
         n = arguments.get("n", 1)
         given = several(prompts)

@@ -75,4 +75,4 @@ class Table:
         return len(self.commands)
 
     def _repr_html_(self) -> str:
-        return _html.table(self)
+        return _html.table(self.commands)

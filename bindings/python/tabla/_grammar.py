@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 from ._c import json_text, text
 from ._handle import Handle
+from ._model_handle import ModelHandle
 from ._native import ffi, lib
-
-if TYPE_CHECKING:
-    from ._model import Model
 
 
 class Grammar(Handle):
@@ -22,31 +20,31 @@ class Grammar(Handle):
         super().__init__(pointer, lib.tabla_grammar_free)
 
     @classmethod
-    def json(cls, model: Model) -> Grammar:
+    def json(cls, model: ModelHandle) -> Grammar:
         """Any JSON object."""
         return cls(lib.tabla_grammar_new(model._pointer, lib.TABLA_GRAMMAR_JSON_OBJECT, ffi.NULL))
 
     @classmethod
-    def json_schema(cls, model: Model, schema: Mapping[str, Any] | str) -> Grammar:
+    def json_schema(cls, model: ModelHandle, schema: Mapping[str, Any] | str) -> Grammar:
         """JSON that a JSON schema accepts: an object, or its text."""
         source = text(schema, "schema") if isinstance(schema, str) else json_text(schema, "schema")
         return cls(lib.tabla_grammar_new(model._pointer, lib.TABLA_GRAMMAR_JSON_SCHEMA, source))
 
     @classmethod
-    def regex(cls, model: Model, pattern: str) -> Grammar:
+    def regex(cls, model: ModelHandle, pattern: str) -> Grammar:
         """A text that a regular expression matches from its start to its end."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_REGEX, pattern)
 
     @classmethod
-    def lark(cls, model: Model, grammar: str) -> Grammar:
+    def lark(cls, model: ModelHandle, grammar: str) -> Grammar:
         """A text of a grammar in Lark's syntax."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_LARK, grammar)
 
     @classmethod
-    def gbnf(cls, model: Model, grammar: str) -> Grammar:
+    def gbnf(cls, model: ModelHandle, grammar: str) -> Grammar:
         """A text of a grammar in GBNF, the syntax of llama.cpp."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_GBNF, grammar)
 
     @classmethod
-    def _of_text(cls, model: Model, kind: int, grammar: str) -> Grammar:
+    def _of_text(cls, model: ModelHandle, kind: int, grammar: str) -> Grammar:
         return cls(lib.tabla_grammar_new(model._pointer, kind, text(grammar, "grammar")))

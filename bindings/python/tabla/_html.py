@@ -1,33 +1,32 @@
-"""What notebooks show. Every text of a model or a file is escaped."""
+"""HTML for notebooks, from plain values. Text of models and files is escaped."""
 
 from __future__ import annotations
 
 import math
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Mapping, Sequence, Tuple
 
-if TYPE_CHECKING:
-    from ._answer import Answer, Piece
-    from ._facts import ModelInfo, Table
-
-
-def answer(shown: Answer) -> str:
-    """An answer, its tokens as red as they were unlikely, with the likeliest ones as tooltips."""
-    tokens = "".join(_token(piece) for piece in shown.pieces)
-    note = f"{shown.stats.tokens} tokens, {shown.stats.tokens_per_second:.1f}/s, {shown.finish_reason}"
-    return f'<div style="white-space: pre-wrap">{tokens}</div><div style="opacity: 0.6">{escape(note)}</div>'
+Token = Tuple[str, Sequence[Tuple[int, float]]]
+"""The text of a token, and pairs of token id and log-probability: first its own, then the most likely ones.
+No pairs: the log-probabilities were not requested."""
 
 
-def _token(piece: Piece) -> str:
-    text = escape(piece.text)
-    if piece.logprob is None:
-        return text
-    lines = [f"token {piece.token}: {_percent(piece.logprob)}"]
-    lines += [f"{top.token}: {_percent(top.logprob)}" for top in piece.top_logprobs]
-    redness = 1 - math.exp(piece.logprob)
+def answer(tokens: Iterable[Token], note: str) -> str:
+    """Returns the tokens of an answer. The less likely a token was, the more red it is; its tooltip lists the
+    log-probabilities."""
+    spans = "".join(_token(*token) for token in tokens)
+    return f'<div style="white-space: pre-wrap">{spans}</div><div style="opacity: 0.6">{escape(note)}</div>'
+
+
+def _token(text: str, logprobs: Sequence[tuple[int, float]]) -> str:
+    if not logprobs:
+        return escape(text)
+    (own, logprob), *top = logprobs
+    lines = [f"token {own}: {_percent(logprob)}", *(f"{token}: {_percent(lp)}" for token, lp in top)]
+    redness = 1 - math.exp(logprob)
     return (
         f'<span style="background: rgba(255, 80, 80, {redness:.2f})" title="{escape(chr(10).join(lines))}">'
-        f"{text}</span>"
+        f"{escape(text)}</span>"
     )
 
 
@@ -35,22 +34,20 @@ def _percent(logprob: float) -> str:
     return f"{100 * math.exp(logprob):.2f} %"
 
 
-def model(name: str, info: ModelInfo, table: Table | None) -> str:
-    """A model: its facts, and its dispatch table to open."""
-    facts = {key.replace("_", " "): value for key, value in vars(info).items() if value is not None}
-    listing = ""
-    if table is not None:
-        listing = f"<details><summary>dispatch table</summary>{table._repr_html_()}</details>"
-    return f"<b>{escape(name)}</b>{_rows([[key, value] for key, value in facts.items()])}{listing}"
+def model(name: str, facts: Mapping[str, object], table: str | None) -> str:
+    """Returns the facts about a model and, collapsed, the HTML of its dispatch table."""
+    rows = [[key.replace("_", " "), value] for key, value in facts.items() if value is not None]
+    listing = "" if table is None else f"<details><summary>dispatch table</summary>{table}</details>"
+    return f"<b>{escape(name)}</b>{_rows(rows)}{listing}"
 
 
-def table(shown: Table) -> str:
-    """A dispatch table, a row for each command."""
+def table(commands: Iterable[Mapping[str, Any]]) -> str:
+    """Returns a dispatch table with one row per command."""
     head = ["", "kernel", "writes and reads", "shape", "bytes", "flops"]
-    return _rows([head, *(_command(command) for command in shown.commands)])
+    return _rows([head, *(_command(command) for command in commands)])
 
 
-def _command(command: dict[str, Any]) -> list[object]:
+def _command(command: Mapping[str, Any]) -> list[object]:
     slots = command["slots"]
     names = ", ".join(slot["name"] for slot in slots)
     weight = next((slot for slot in slots if slot["place"].startswith("weight")), None)
@@ -58,7 +55,7 @@ def _command(command: dict[str, Any]) -> list[object]:
     return [command["index"], command["kernel"], names, shape, command["bytes"], command["flops"]]
 
 
-def _rows(rows: list[list[Any]]) -> str:
+def _rows(rows: Iterable[Sequence[object]]) -> str:
     def cell(value: object) -> str:
         if isinstance(value, int) and not isinstance(value, bool):
             return f'<td style="text-align: right">{value:,}</td>'

@@ -6,32 +6,26 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Iterable, Sequence, overload
 
-from . import _aio, _html, _hub, _reply
+from . import _aio, _hub, _reply
+from ._aio import AsyncStream
 from ._answer import Answer
 from ._batch import Batch, answer_all
-from ._c import CData, Floats, Struct, count, json_text, numbers, taken, taken_bytes, utf8
-from ._c import text as c_text
-from ._chat import ChatReply, ChatRequest, Messages
+from ._c import CData, Floats, taken_bytes
+from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
-from ._errors import check
-from ._facts import Table, read_info
-from ._handle import Handle
 from ._load import LoadOptions, Progress, load, load_options
-from ._native import ffi, lib
-from ._options import ChatOptions, chat_options, known
-from ._session import Prompt, Session
+from ._model_handle import ModelHandle, Prompt
+from ._native import lib
+from ._options import ChatOptions, GenerateOptions, chat_options, known
+from ._reply import AsyncChunks, Chunks, Object
+from ._session import EmbedOptions, Session
 from ._stream import Stream, gather
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Unpack
 
-    from ._aio import AsyncStream
-    from ._options import GenerateOptions
-    from ._reply import AsyncChunks, Chunks, Object
-    from ._session import EmbedOptions
 
-
-class Model(Handle):
+class Model(ModelHandle):
     """A loaded model, made by `Model.load()`, which any number of threads share.
 
     What answers a prompt here begins anew each time, and finds again what was computed for the same
@@ -47,11 +41,7 @@ class Model(Handle):
     """
 
     def __init__(self, pointer: CData, name: str) -> None:
-        super().__init__(pointer, lib.tabla_free_model)
-        self.name = name
-        facts = Struct("TablaModelInfo").c
-        check(lib.tabla_model_info(self._pointer, facts))
-        self.info = read_info(facts)
+        super().__init__(pointer, name)
         self._arguments: tuple[Any, ...] = ()
 
     @classmethod
@@ -106,14 +96,14 @@ class Model(Handle):
 
     def astream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """The async twin of `stream`."""
-        return _aio.AsyncStream(self._stream(prompt, known(options, "astream")))
+        return AsyncStream(self._stream(prompt, known(options, "astream")))
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Answer:
         """The async twin of `generate`; cancelling the task ends the answer."""
         return await _aio.gather(self._stream(prompt, known(options, "agenerate")))
 
     def _stream(self, prompt: Prompt, arguments: dict[str, Any]) -> Stream:
-        return Stream(self.session(), prompt, arguments, closes_session=True)
+        return self.session()._start(prompt, arguments, closes_session=True)
 
     @overload
     def generate_many(
@@ -278,33 +268,7 @@ class Model(Handle):
         with self.session() as session:
             return session.rerank(query, documents, instruction)
 
-    # Texts and tokens
-
-    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The tokens of a text.
-
-        `add_special` adds those that begin or end a text of this model; `parse_special` reads names of
-        special tokens as those tokens, which is never for texts from users.
-        """
-        flags = add_special * lib.TABLA_ENCODE_ADD_SPECIAL
-        flags |= parse_special * lib.TABLA_ENCODE_PARSE_SPECIAL
-        data = utf8(text, "text")
-        return list(taken("uint32_t", lib.tabla_encode, self._pointer, data, len(data), flags))
-
-    def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. Bytes that are no whole character become U+FFFD."""
-        array = numbers("uint32_t", tokens, "tokens")
-        data = taken_bytes(lib.tabla_decode, self._pointer, array, len(array))
-        return data.decode(errors="replace")
-
-    def token_bytes(self, token: int) -> bytes:
-        """One token as it stands in a text, which may be a part of a character; of a special token its
-        name."""
-        return taken_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
-
-    def stop_tokens(self) -> list[int]:
-        """The tokens that end an answer."""
-        return list(taken("uint32_t", lib.tabla_stop_tokens, self._pointer))
+    # Chat templates
 
     def apply_chat_template(
         self,
@@ -316,8 +280,7 @@ class Model(Handle):
         """A conversation as a text, for people to read. For the model take `tokenize_chat`: in the text
         nobody can tell the template's special tokens from those that a message spells."""
         options = chat_options(known(chat, "apply_chat_template", ChatOptions), add_generation_prompt)
-        given = json_text(messages, "messages")
-        return taken_bytes(lib.tabla_apply_chat_template, self._pointer, given, options.c).decode()
+        return render(self, messages, options)
 
     def tokenize_chat(
         self,
@@ -328,33 +291,7 @@ class Model(Handle):
     ) -> list[int]:
         """The tokens of a conversation, in which special tokens come from the template alone."""
         options = chat_options(known(chat, "tokenize_chat", ChatOptions), add_generation_prompt)
-        given = json_text(messages, "messages")
-        return list(taken("uint32_t", lib.tabla_encode_chat, self._pointer, given, options.c))
-
-    # What it is
-
-    @property
-    def digest(self) -> bytes:
-        """32 bytes that tell the model's files from those of others. Device and options are no part."""
-        digest = ffi.new("uint8_t[]", 32)
-        check(lib.tabla_digest(self._pointer, digest))
-        return bytes(digest)
-
-    def table(self, name: str | None = None, tokens: int = 1) -> Table:
-        """A dispatch table: `"step"`, `"batch"` or `"embed"`; `None` is the first one. Of several of one
-        name it is the narrowest through which so many tokens go at once."""
-        which = (ffi.NULL if name is None else c_text(name, "name"), count(tokens, "tokens"))
-        listing, commands = (
-            taken_bytes(lib.tabla_table, self._pointer, *which, form).decode()
-            for form in (lib.TABLA_TABLE_TEXT, lib.TABLA_TABLE_JSON)
-        )
-        return Table(listing, tuple(json.loads(commands)))
-
-    def __repr__(self) -> str:
-        return f"<tabla.Model {self.name!r} on {self.info.device}>"
-
-    def _repr_html_(self) -> str:
-        return _html.model(self.name, self.info, None if self.closed else self.table())
+        return encode(self, messages, options)
 
 
 def _load_again(path: str | os.PathLike[str] | None, options: LoadOptions) -> Model:

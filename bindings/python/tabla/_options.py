@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Mapping, Sequence, TypedDict
 
 from ._c import Struct, choice, count, json_text, numbers, text
 from ._errors import ArgumentError, check
+from ._grammar import Grammar
 from ._handle import Handle
+from ._model_handle import ModelHandle
 from ._native import ffi, lib
-
-if TYPE_CHECKING:
-    from ._grammar import Grammar
-    from ._model import Model
 
 
 class Ignored(TypedDict, total=False):
@@ -117,7 +115,7 @@ class GenerateOptions(Ignored, total=False):
     """Tokens at the front that a context shift keeps. Default 0."""
     speculate: str | None
     """Guesses at the next tokens: `"off"`, `"lookup"`, by what stood there before, or `"draft"`."""
-    draft: Model | None
+    draft: ModelHandle | None
     """A smaller model with the same vocabulary that guesses."""
     chain: int | None
     """Tokens of one submission to the device; 0, the default, adapts."""

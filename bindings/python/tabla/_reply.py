@@ -6,18 +6,16 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, Mapping, Sequence
+from typing import Any, AsyncGenerator, Dict, Generator, Mapping, Sequence
 
 from ._aio import AsyncStream
 from ._answer import Piece
 from ._batch import Batch
 from ._c import count
 from ._errors import ArgumentError, CancelledError
+from ._model_handle import ModelHandle
 from ._native import ffi, lib
 from ._options import generate_options
-
-if TYPE_CHECKING:
-    from ._model import Model
 
 Object = Dict[str, Any]
 """As JSON has them."""
@@ -41,7 +39,7 @@ class Reply(ABC):
     """`object` of a chunk."""
     id_prefix: str
 
-    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]) -> None:
+    def __init__(self, model: ModelHandle, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]) -> None:
         """Takes what is of the request alone out of the arguments, and begins to answer."""
         n = count(arguments.pop("n", 1), "n", least=1)
         if n * len(prompts) > CHOICES_MAX:
@@ -110,7 +108,7 @@ class Reply(ABC):
         return {**self._envelope, "object": kind, "choices": choices, **more}
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint(model: ModelHandle) -> str:
     """Tells builds, devices and models apart, which draw other tokens of the same seed."""
     version = ffi.string(lib.tabla_version())
     return f"fp_{sha256(repr((version, model.info)).encode()).hexdigest()[:12]}"

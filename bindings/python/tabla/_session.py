@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict, Union
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict
 
 import numpy as np
 
 from . import _aio
+from ._aio import AsyncStream
 from ._answer import Answer
 from ._c import CData, Floats, Struct, choice, count, floats, numbers, taken, text
 from ._c import path as c_path
 from ._c import texts as c_texts
 from ._errors import StateError, check
 from ._handle import Handle, interruptible
+from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import generate_options, known
+from ._options import GenerateOptions, generate_options, known
 from ._stream import Stream, gather
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._aio import AsyncStream
-    from ._model import Model
-    from ._options import GenerateOptions
-
 POOLINGS = ("model", "mean", "cls", "last", "max")
-
-Prompt = Union[str, Sequence[int]]
-"""A text, in which nothing is read as a special token, or the tokens themselves."""
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -56,13 +53,13 @@ class Session(Handle):
     `BusyError`, and any while an answer is under way a `StateError`.
     """
 
-    def __init__(self, model: Model, pointer: CData) -> None:
+    def __init__(self, model: ModelHandle, pointer: CData) -> None:
         super().__init__(pointer, lib.tabla_session_free)
         self.model = model
         self._stream: Callable[[], Stream | None] = lambda: None
 
     @classmethod
-    def load(cls, model: Model, path: str | os.PathLike[str]) -> Session:
+    def load(cls, model: ModelHandle, path: str | os.PathLike[str]) -> Session:
         """A session that goes on as the one did that `save` wrote to a file of this model."""
         return cls(model, lib.tabla_session_load(model._pointer, c_path(path, "path")))
 
@@ -99,19 +96,19 @@ class Session(Handle):
 
     def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
         """Answers piece by piece. Without a prompt it goes on from the sequence as it is."""
-        return Stream(self, prompt, known(options, "stream"))
+        return self._start(prompt, known(options, "stream"))
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
         """The whole answer. Ctrl-C ends it, and what was picked stays in the sequence."""
-        return gather(Stream(self, prompt, known(options, "generate")))
+        return gather(self._start(prompt, known(options, "generate")))
 
     def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """The async twin of `stream`."""
-        return _aio.AsyncStream(Stream(self, prompt, known(options, "astream")))
+        return AsyncStream(self._start(prompt, known(options, "astream")))
 
     async def agenerate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
         """The async twin of `generate`."""
-        return await _aio.gather(Stream(self, prompt, known(options, "agenerate")))
+        return await _aio.gather(self._start(prompt, known(options, "agenerate")))
 
     def logits(self, rows: str = "last", out: Floats | None = None) -> Floats:
         """The logits after the last token, `[vocab]`, or with `"all"` after every one, `[tokens, vocab]`.
@@ -159,8 +156,15 @@ class Session(Handle):
         `CancelledError`."""
         lib.tabla_session_cancel(self._pointer_or_null)
 
-    def _begin(self, prompt: Prompt | None, options: Struct) -> None:
-        """Begins an answer, or leaves the sequence as it was."""
+    def _start(
+        self, prompt: Prompt | None, arguments: Mapping[str, Any], *, closes_session: bool = False
+    ) -> Stream:
+        """Returns a stream of the answer to a prompt, which begins with the stream's first piece."""
+        begin = partial(self._begin, prompt, generate_options(arguments))
+        return Stream(self, begin, closes_session=closes_session)
+
+    def _begin(self, prompt: Prompt | None, options: Struct, stream: Stream) -> None:
+        """Begins the answer of a stream. On failure the sequence is unchanged."""
         begin = lib.tabla_session_begin
         if isinstance(prompt, str) and "\0" in prompt:  # where a text of C would end
             prompt = self.model.tokenize(prompt, add_special=not self.tokens)
@@ -177,6 +181,7 @@ class Session(Handle):
             except BaseException:
                 lib.tabla_session_truncate(self._pointer, before)
                 raise
+        self._stream = weakref.ref(stream)
 
     def _run(self, function: Callable[..., int], *arguments: object) -> None:
         pointer = self._pointer

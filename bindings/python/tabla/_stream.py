@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any, Iterator, Mapping
+from typing import Callable, Iterator
 
 from ._answer import Answer, Piece, next_piece, whole
 from ._c import Struct
-from ._handle import interruptible
+from ._handle import Handle, interruptible
 from ._native import lib
-from ._options import generate_options
-
-if TYPE_CHECKING:
-    from ._session import Prompt, Session
 
 
 class Stream(Iterator[Piece]):
@@ -27,17 +22,12 @@ class Stream(Iterator[Piece]):
     _has_ended = True  # until it is made
 
     def __init__(
-        self,
-        session: Session,
-        prompt: Prompt | None,
-        arguments: Mapping[str, Any],
-        *,
-        closes_session: bool = False,
+        self, session: Handle, begin: Callable[[Stream], None], *, closes_session: bool = False
     ) -> None:
+        """Takes the session that yields the pieces and the function that begins the answer on it."""
         self._session = session
         self._closes_session = closes_session
-        self._prompt = prompt
-        self._options = generate_options(arguments)
+        self._begin_answer = begin
         self._piece = Struct("TablaPiece").c
         self._has_ended = False
 
@@ -56,8 +46,7 @@ class Stream(Iterator[Piece]):
         return piece
 
     def _begin(self) -> None:
-        self._session._begin(self._prompt, self._options)
-        self._session._stream = weakref.ref(self)
+        self._begin_answer(self)
         self._has_begun = True
 
     def cancel(self) -> None:

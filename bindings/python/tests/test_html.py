@@ -68,7 +68,8 @@ def test_no_text_becomes_a_tag(model: tabla.Model) -> None:
         "slots": [{"name": EVIL, "place": "weight 0", "shape": [1, 1]}],
     }
     table = tabla.Table(EVIL, (command,))
-    for html in (_html.answer(answer), _html.table(table), _html.model(EVIL, model.info, table)):
+    shown = _html.model(EVIL, vars(model.info), table._repr_html_())
+    for html in (answer._repr_html_(), table._repr_html_(), shown):
         read = Reader(html)
         assert "script" not in read.tags
         assert EVIL in read.text

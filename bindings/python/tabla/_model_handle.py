@@ -1,0 +1,77 @@
+"""Base class of models: facts, tokenizer and dispatch tables, which need no session."""
+
+from __future__ import annotations
+
+import json
+from typing import Sequence, Union
+
+from . import _html
+from ._c import CData, Struct, count, numbers, taken, taken_bytes, utf8
+from ._c import text as c_text
+from ._errors import check
+from ._facts import Table, read_info
+from ._handle import Handle
+from ._native import ffi, lib
+
+Prompt = Union[str, Sequence[int]]
+"""A text, whose special tokens are not parsed, or token ids."""
+
+
+class ModelHandle(Handle):
+    """Base class of `Model`, for the modules that `Model` itself imports: sessions, batches, grammars."""
+
+    def __init__(self, pointer: CData, name: str) -> None:
+        super().__init__(pointer, lib.tabla_free_model)
+        self.name = name
+        facts = Struct("TablaModelInfo").c
+        check(lib.tabla_model_info(self._pointer, facts))
+        self.info = read_info(facts)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Returns the token ids of a text.
+
+        `add_special` adds the model's BOS and EOS tokens. `parse_special` parses the names of special tokens;
+        do not use it on text from users.
+        """
+        flags = add_special * lib.TABLA_ENCODE_ADD_SPECIAL
+        flags |= parse_special * lib.TABLA_ENCODE_PARSE_SPECIAL
+        data = utf8(text, "text")
+        return list(taken("uint32_t", lib.tabla_encode, self._pointer, data, len(data), flags))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Returns the text of token ids. Incomplete UTF-8 becomes U+FFFD."""
+        array = numbers("uint32_t", tokens, "tokens")
+        data = taken_bytes(lib.tabla_decode, self._pointer, array, len(array))
+        return data.decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """Returns the bytes of a token, which may be a part of a character. For a special token: its name."""
+        return taken_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
+
+    def stop_tokens(self) -> list[int]:
+        """Returns the token ids that end an answer."""
+        return list(taken("uint32_t", lib.tabla_stop_tokens, self._pointer))
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of the model's configuration and weights, 32 bytes. Independent of device and load options."""
+        digest = ffi.new("uint8_t[]", 32)
+        check(lib.tabla_digest(self._pointer, digest))
+        return bytes(digest)
+
+    def table(self, name: str | None = None, tokens: int = 1) -> Table:
+        """Returns a dispatch table: `"step"`, `"batch"` or `"embed"`, by default the first one. If several
+        have this name, returns the smallest one that processes `tokens` tokens at once."""
+        which = (ffi.NULL if name is None else c_text(name, "name"), count(tokens, "tokens"))
+        listing, commands = (
+            taken_bytes(lib.tabla_table, self._pointer, *which, form).decode()
+            for form in (lib.TABLA_TABLE_TEXT, lib.TABLA_TABLE_JSON)
+        )
+        return Table(listing, tuple(json.loads(commands)))
+
+    def __repr__(self) -> str:
+        return f"<tabla.Model {self.name!r} on {self.info.device}>"
+
+    def _repr_html_(self) -> str:
+        table = None if self.closed else self.table()._repr_html_()
+        return _html.model(self.name, vars(self.info), table)
