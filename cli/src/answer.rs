@@ -1,8 +1,8 @@
 //! The arguments of commands that answer, beside how tokens are picked: the grammar that an answer
 //! follows, and guesses at its tokens.
 
-use crate::failure::Failure;
 use crate::open;
+use crate::output::Failure;
 use clap::Args;
 use std::fs::File;
 use std::io::Read;

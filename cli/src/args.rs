@@ -2,16 +2,16 @@
 
 use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
-use crate::failure::Failure;
 use crate::hub::{self, HubArg, OfflineArg, Wanted};
 use crate::logits::LogitsArgs;
+use crate::output::Failure;
+use crate::output::{cache_folders, terminal};
 use crate::perplexity::PerplexityArgs;
 use crate::quantize::{self, Choice};
 use crate::rerank::RerankArgs;
 use crate::run::RunArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
-use crate::{cache, terminal};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tabla::dtype::DType;
@@ -253,12 +253,12 @@ impl DeviceArgs {
                 Replays::Encoded => Replay::Encoded,
                 Replays::Recorded => Replay::Recorded,
             },
-            kernel_folder: cache::kernels(),
+            kernel_folder: cache_folders::kernels(),
             // What was measured is of the embedded shaders.
             tuning_folder: if self.no_tuning || self.shaders.is_some() {
                 None
             } else {
-                cache::tunings()
+                cache_folders::tunings()
             },
             shader_folder: self.shaders.clone(),
             i2s_layout: self.i2s_layout,

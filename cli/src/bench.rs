@@ -5,10 +5,10 @@
 //! that a machine that changes its speed changes it for all of them.
 
 use crate::args::{BenchArgs, Form};
-use crate::failure::Failure;
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use crate::probe::Probe;
 use crate::roofline::{Commands, Limits, Load};
-use crate::terminal::{self, Progress};
 use crate::{devices, open, parallel};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};

@@ -1,7 +1,7 @@
 //! `tabla convert`: writes a model in another format.
 
 use crate::args::ConvertArgs;
-use crate::failure::Failure;
+use crate::output::Failure;
 use crate::quantize::{self, What};
 use tabla::dtype::DType;
 use tabla::{Export, Quantize, Source};

@@ -1,8 +1,8 @@
 //! `tabla devices`: what the tables could be linked to, and what each device has and lacks.
 
 use crate::args::DevicesArgs;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::output::Failure;
+use crate::output::terminal;
 use tabla::{AdapterFacts, DeviceKind, Profile};
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {

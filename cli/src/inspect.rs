@@ -1,8 +1,8 @@
 //! `tabla inspect`: what a file holds, what it needs, and whether it runs here. Reads no weights.
 
 use crate::args::InspectArgs;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::output::Failure;
+use crate::output::terminal;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};

@@ -6,17 +6,15 @@
 mod answer;
 mod args;
 mod bench;
-mod cache;
 mod chat;
 mod convert;
 mod devices;
 mod embed;
-mod failure;
 mod hub;
 mod inspect;
 mod logits;
-mod npy;
 mod open;
+mod output;
 mod parallel;
 mod perplexity;
 mod probe;
@@ -28,15 +26,15 @@ mod roofline;
 mod run;
 mod sampling;
 mod table;
-mod terminal;
 mod texts;
 mod tokenize;
 mod trace;
 mod tune;
-mod warnings;
 
 use args::{Cli, Command};
 use clap::Parser;
+use output::report::print_failure;
+use output::{terminal, warnings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -74,6 +72,6 @@ fn main() -> ExitCode {
     let flushed = terminal::flush();
     match done.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => print_failure(&failure),
     }
 }

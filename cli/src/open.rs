@@ -1,8 +1,8 @@
 //! Loads a model: a bar for those who wait, and a line for what they should know.
 
 use crate::args::source_name;
-use crate::failure::Failure;
-use crate::terminal::{self, Progress};
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tabla::{Facts, Model, Options, Profile, STAGES, Source, Tuned};

@@ -2,10 +2,10 @@
 
 use crate::args::BenchArgs;
 use crate::bench::{Machine, Test, model_name, tokens};
-use crate::failure::Failure;
 use crate::open;
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use crate::probe::Probe;
-use crate::terminal::{self, Progress};
 use std::time::Instant;
 use tabla::{Generate, Sampling, Session};
 

@@ -7,8 +7,8 @@
 //! other windows or of other tokenizers say nothing about each other.
 
 use crate::args::{DeviceArgs, ModelArg, source_name};
-use crate::failure::Failure;
-use crate::terminal::{self, Progress};
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use crate::{open, prompt};
 use clap::Args;
 use serde_json::{Value, json};

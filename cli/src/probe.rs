@@ -1,8 +1,8 @@
 //! What memory can deliver: every thread reads its part of a buffer that no cache holds, as kernels
 //! read weights; or a kernel of a GPU reads its memory.
 
-use crate::failure::Failure;
-use crate::terminal;
+use crate::output::Failure;
+use crate::output::terminal;
 use memmap2::MmapMut;
 use std::time::Instant;
 use tabla::exec::cpu::{self, Level};

@@ -5,8 +5,8 @@
 //! already, so that such a run waits [`PATIENCE`] for the first byte and no longer.
 
 use crate::args::PromptArgs;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::output::Failure;
+use crate::output::terminal;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -1,8 +1,8 @@
 //! `tabla quantize`: writes a model in other storage types, and says what that cost.
 
 use crate::args::{QuantizeArgs, source_name};
-use crate::failure::Failure;
-use crate::terminal::{self, Progress};
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use regex::Regex;
 use serde_json::json;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
 //! `tabla bench --commands` and `tabla trace`: what every command moves and computes in the time that
 //! it takes, held against what memory delivered in the same run, and the arithmetic of a CPU.
 
-use crate::failure::Failure;
-use crate::terminal;
+use crate::output::Failure;
+use crate::output::terminal;
 use serde_json::{Value, json};
 use tabla::dtype::DType;
 use tabla::exec::Lap;

@@ -1,8 +1,8 @@
 //! `tabla table`: the dispatch tables of a file, as a listing or as JSON.
 
 use crate::args::{TableArgs, Which};
-use crate::failure::Failure;
-use crate::{npy, terminal};
+use crate::output::Failure;
+use crate::output::{npy, terminal};
 use serde_json::{Value, json};
 use std::path::Path;
 use tabla::op::table::Table;

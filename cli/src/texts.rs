@@ -1,6 +1,6 @@
 //! Texts for commands that take several: from the command line, or a line each.
 
-use crate::failure::Failure;
+use crate::output::Failure;
 use crate::prompt;
 use clap::Args;
 use serde_json::Value;

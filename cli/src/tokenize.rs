@@ -4,8 +4,9 @@
 //! text that comes out: one undoes the other.
 
 use crate::args::{DetokenizeArgs, TokenizeArgs};
-use crate::failure::Failure;
-use crate::{prompt, terminal};
+use crate::output::Failure;
+use crate::output::terminal;
+use crate::prompt;
 use serde_json::json;
 use tabla::text::{Decode, Encode, Specials};
 

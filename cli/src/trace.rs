@@ -6,10 +6,11 @@
 //! did another, commands inside of their layers.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, source_name};
-use crate::failure::Failure;
+use crate::output::Failure;
+use crate::output::terminal;
 use crate::probe::Probe;
 use crate::roofline::{self, Commands, Limits, Load};
-use crate::{bench, open, prompt, run, terminal};
+use crate::{bench, open, prompt, run};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! What may be said in a conversation: messages, and commands about it.
 
-use crate::failure::Failure;
+use crate::output::Failure;
 use std::path::PathBuf;
 
 /// What `/help` says.

@@ -1,7 +1,7 @@
 //! Where the lines of a conversation come from: a line editor where somebody types, else standard
 //! input as it is.
 
-use crate::failure::Failure;
+use crate::output::Failure;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Behavior, Config, Editor};

@@ -2,7 +2,7 @@
 //!
 //! A turn begins with a message of the user. Turns are counted from 1.
 
-use crate::failure::Failure;
+use crate::output::Failure;
 use crate::prompt;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;

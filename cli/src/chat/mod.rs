@@ -8,11 +8,12 @@ mod reply;
 
 use crate::answer::{SpeculationArgs, StructureArgs};
 use crate::args::{ContextArg, DeviceArgs, ModelArg};
-use crate::failure::Failure;
 use crate::open;
+use crate::output::Failure;
+use crate::output::report::print_failure;
+use crate::output::terminal;
 use crate::run;
 use crate::sampling::{OverflowArgs, SamplingArgs};
-use crate::terminal;
 use clap::Args;
 use commands::{Command, HELP};
 use lines::Lines;
@@ -177,7 +178,7 @@ impl Chat<'_> {
                         Failure::Interrupted => {}
                         Failure::Closed => return Err(failure),
                         // The program goes on, so that no exit code is due yet.
-                        _ if lines.are_typed() => drop(failure.report()),
+                        _ if lines.are_typed() => drop(print_failure(&failure)),
                         _ => return Err(failure),
                     }
                 }

@@ -1,8 +1,8 @@
 //! An answer while it comes: what the model thinks apart from what it says.
 
-use crate::failure::Failure;
-use crate::run::{self, Form};
-use crate::terminal::{self, DIM, PLAIN};
+use crate::output::Failure;
+use crate::output::answer::{AnswerWriter, Form};
+use crate::output::terminal::{self, DIM, PLAIN};
 use tabla::text::{Answer, AnswerFormat, AnswerStream, Part, Tokenizer};
 use tabla::{Flow, Piece, Stats};
 
@@ -14,7 +14,7 @@ const BETWEEN: &str = "\x1b[0m\n\n";
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
     stream: AnswerStream,
-    shown: run::Answer,
+    shown: AnswerWriter,
     look: Look,
     said: Answer,
 }
@@ -36,7 +36,7 @@ impl<'a> Reply<'a> {
         Self {
             tokenizer,
             stream: format.stream(prompt),
-            shown: run::Answer::new(Form::Text),
+            shown: AnswerWriter::new(Form::Text),
             look: if terminal::stdout_has_colours() {
                 Look::Said
             } else {

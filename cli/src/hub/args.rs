@@ -1,7 +1,7 @@
 //! How the arguments of a command name a model of the Hub.
 
 use super::{Reach, Wanted};
-use crate::failure::Failure;
+use crate::output::Failure;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -8,8 +8,8 @@
 //! .locks/models--ORG--REPO/ETAG.lock        held by who writes the blob
 //! ```
 
-use crate::cache::{self, path_from_env};
-use crate::failure::Failure;
+use crate::output::Failure;
+use crate::output::cache_folders::{self, path_from_env};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ fn home() -> Result<PathBuf, Failure> {
     if let Some(home) = path_from_env("HF_HOME") {
         return Ok(home);
     }
-    let caches = cache::folder().ok_or_else(|| {
+    let caches = cache_folders::folder().ok_or_else(|| {
         Failure::new("there is no home folder to cache models in: set HF_HOME to a folder")
     })?;
     Ok(caches.join("huggingface"))

@@ -2,8 +2,8 @@
 
 use super::cache::Cache;
 use super::server::{Remote, Server, Trouble};
-use crate::failure::Failure;
-use crate::terminal::{self, Progress};
+use crate::output::Failure;
+use crate::output::terminal::{self, Progress};
 use ring::digest::{Context, SHA256};
 use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};

@@ -10,7 +10,7 @@ mod choose;
 mod download;
 mod server;
 
-use crate::failure::Failure;
+use crate::output::Failure;
 use cache::Cache;
 use choose::Choice;
 use download::Download;

@@ -1,7 +1,7 @@
 //! Requests to the Hub: where each may go, and what its refusals mean.
 
 use super::cache::{self, is_commit, is_hex};
-use crate::failure::Failure;
+use crate::output::Failure;
 use serde_json::Value;
 use std::io;
 use std::time::Duration;

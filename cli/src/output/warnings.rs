@@ -1,6 +1,6 @@
 //! What the library warns of, as lines on standard error.
 
-use crate::terminal;
+use super::terminal;
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, PoisonError};

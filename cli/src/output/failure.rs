@@ -1,11 +1,8 @@
-//! What ends the program early, how it is said and with which exit code.
+//! The error type of commands.
 
-use crate::terminal;
-use std::error::Error;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
-use std::process::ExitCode;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -55,23 +52,6 @@ impl Failure {
             cause: Some(cause),
         }
     }
-
-    /// Says it on standard error and yields the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
-        match self {
-            Self::Library(error) => say(error.message(), error.source()),
-            Self::Program { message, cause } => {
-                say(message, cause.as_ref().map(|c| c as &dyn Error));
-            }
-            Self::Usage(message) => {
-                say(message, None);
-                return ExitCode::from(2);
-            }
-            Self::Interrupted => return ExitCode::from(EXIT_INTERRUPTED),
-            Self::Closed => return ExitCode::SUCCESS,
-        }
-        ExitCode::FAILURE
-    }
 }
 
 impl From<tabla::Error> for Failure {
@@ -80,27 +60,5 @@ impl From<tabla::Error> for Failure {
             tabla::ErrorKind::Cancelled => Self::Interrupted,
             _ => Self::Library(error),
         }
-    }
-}
-
-/// `error: message`, and a line for each cause that the message does not already quote.
-fn say(message: &str, mut cause: Option<&dyn Error>) {
-    let mut said = terminal::one_line(message);
-    terminal::note(&format!(
-        "{}error:{} {said}",
-        terminal::RED,
-        terminal::PLAIN
-    ));
-    while let Some(error) = cause {
-        let text = error.to_string();
-        for (at, line) in text.lines().enumerate() {
-            let line = terminal::one_line(line);
-            if !said.contains(&line) {
-                let lead = if at == 0 { "because" } else { "       " };
-                terminal::note(&format!("  {lead} {line}"));
-            }
-        }
-        said = text;
-        cause = error.source();
     }
 }

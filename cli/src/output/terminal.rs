@@ -1,6 +1,6 @@
 //! The two streams of the program, its progress bars, and Ctrl-C.
 
-use crate::failure::{EXIT_INTERRUPTED, Failure};
+use super::failure::{EXIT_INTERRUPTED, Failure};
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;

@@ -1,7 +1,7 @@
 //! `.npy` files, version 1.0: numbers in f32 behind a header that says how many there are.
 
-use crate::failure::Failure;
-use crate::terminal;
+use super::failure::Failure;
+use super::terminal;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
