@@ -1,10 +1,32 @@
 //! `tabla convert`: writes a model in another format.
 
-use crate::args::ConvertArgs;
+use crate::args::parsers::{mix, storage_type};
 use crate::output::Failure;
 use crate::quantize::{self, What};
+use clap::Args;
+use std::path::PathBuf;
 use tabla::dtype::DType;
-use tabla::{Export, Quantize, Source};
+use tabla::{Export, Mix, Quantize, Source};
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    /// The model: a GGUF file, or a folder of safetensors
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// What to write: a file whose name ends in .gguf, or else a new folder of safetensors
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// The type of the numbers: F16, BF16, F32, or for GGUF any that `quantize` knows [default:
+    /// as they are, and F16 for those that the new format does not know]
+    #[arg(long, value_name = "TYPE", value_parser = mix)]
+    pub(crate) dtype: Option<&'static Mix>,
+    /// Threads [default: every core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
@@ -45,5 +67,5 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 /// The storage type that a mix is named after.
 fn numbers(name: &str) -> Result<DType, Failure> {
     let usage = |_| Failure::Usage(format!("--dtype {name}: safetensors are F32, F16 or BF16"));
-    quantize::storage_type(name).map_err(usage)
+    storage_type(name).map_err(usage)
 }

@@ -1,9 +1,16 @@
 //! `tabla devices`: what the tables could be linked to, and what each device has and lacks.
 
-use crate::args::DevicesArgs;
 use crate::output::Failure;
 use crate::output::terminal;
+use clap::Args;
 use tabla::{AdapterFacts, DeviceKind, Profile};
+
+#[derive(Args, Debug)]
+pub(crate) struct DevicesArgs {
+    /// Writes one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let devices = tabla::devices()?;

@@ -1,11 +1,10 @@
 //! `tabla embed`: texts become embeddings, as JSON lines or as an `.npy` file.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
 use crate::open;
 use crate::output::Failure;
 use crate::output::npy;
 use crate::output::terminal::{self, Progress};
-use crate::texts::TextsArgs;
 use clap::Args;
 use std::path::PathBuf;
 use tabla::{Embed, Options, Pooling, Session};

@@ -1,8 +1,9 @@
 //! `tabla inspect`: what a file holds, what it needs, and whether it runs here. Reads no weights.
 
-use crate::args::InspectArgs;
+use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
 use crate::output::terminal;
+use clap::Args;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};
@@ -11,6 +12,19 @@ use tabla::{Estimate, Options, Source};
 
 /// Items of an array that JSON shows.
 const ARRAY_SHOWN: usize = 16;
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArg,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let source = args.file.source()?;

@@ -1,10 +1,10 @@
 //! `tabla logits`: the logits after a prompt, as an `.npy` file.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt};
 use crate::output::Failure;
 use crate::output::npy;
 use crate::output::terminal;
-use crate::{open, prompt, run};
+use crate::{open, run};
 use clap::Args;
 use std::path::PathBuf;
 use tabla::Session;

@@ -3,10 +3,10 @@
 //! One file per command. Standard output carries results and nothing else; whatever is said about
 //! them goes to standard error.
 
-mod answer;
 mod args;
 mod bench;
 mod chat;
+mod commands;
 mod convert;
 mod devices;
 mod embed;
@@ -15,30 +15,26 @@ mod inspect;
 mod logits;
 mod open;
 mod output;
-mod parallel;
 mod perplexity;
 mod probe;
-mod prompt;
 mod pull;
 mod quantize;
 mod rerank;
 mod roofline;
 mod run;
-mod sampling;
 mod table;
-mod texts;
 mod tokenize;
 mod trace;
 mod tune;
 
-use args::{Cli, Command};
 use clap::Parser;
+use commands::{Cli, Command};
 use output::report::print_failure;
 use output::{terminal, warnings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(hub::spelt_out(std::env::args_os()));
+    let cli = Cli::parse_from(args::spelt_out(std::env::args_os()));
     let quiet = match &cli.command {
         None => cli.run.quiet,
         Some(Command::Run(args)) => args.quiet,

@@ -1,11 +1,11 @@
 //! Loads a model: a bar for those who wait, and a line for what they should know.
 
-use crate::args::source_name;
+use crate::args::{SpeculationArgs, source_name};
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tabla::{Facts, Model, Options, Profile, STAGES, Source, Tuned};
+use tabla::{Facts, Model, Options, Profile, STAGES, Source, Speculate, Tuned};
 
 /// A loaded model and what loading found.
 pub(crate) struct Opened {
@@ -28,6 +28,18 @@ pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failur
         profile,
         took: start.elapsed(),
     })
+}
+
+/// Returns the source of draft tokens. A draft model is loaded with the options of the main model.
+pub(crate) fn speculate(args: &SpeculationArgs, options: &Options) -> Result<Speculate, Failure> {
+    match &args.model_draft {
+        None if args.lookup => Ok(Speculate::Lookup),
+        None => Ok(Speculate::Off),
+        Some(path) => {
+            let source = Source::Path(path.clone());
+            Ok(Speculate::Draft(model(&source, options)?.model))
+        }
+    }
 }
 
 /// The file of a tuning that is followed.

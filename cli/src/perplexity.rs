@@ -6,10 +6,10 @@
 //! `transformers` describes as "Perplexity of fixed-length models". Numbers of the two forms, of
 //! other windows or of other tokenizers say nothing about each other.
 
-use crate::args::{DeviceArgs, ModelArg, source_name};
+use crate::args::{DeviceArgs, ModelArg, prompt, source_name};
+use crate::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
-use crate::{open, prompt};
 use clap::Args;
 use serde_json::{Value, json};
 use std::ops::Range;

@@ -1,15 +1,49 @@
 //! `tabla quantize`: writes a model in other storage types, and says what that cost.
 
-use crate::args::{QuantizeArgs, source_name};
+use crate::args::parsers::{mix, storage_type};
+use crate::args::source_name;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
+use clap::Args;
 use regex::Regex;
 use serde_json::json;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
 use tabla::format::Importance;
 use tabla::{Mix, Quantize, Quantized, Source, Written};
+
+#[derive(Args, Debug)]
+pub(crate) struct QuantizeArgs {
+    /// The model
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// The GGUF file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// What to make of it, by llama.cpp's names, like `Q4_K_M` or `F16`
+    #[arg(value_name = "TYPE", value_parser = mix)]
+    pub(crate) mix: &'static Mix,
+    /// Importance matrix of llama.cpp's llama-imatrix, GGUF or the older form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
+    /// The type of every matrix whose name matches a regular expression; may be repeated, and the
+    /// first that matches decides
+    #[arg(long, value_name = "PATTERN=TYPE", value_parser = choice)]
+    pub(crate) tensor_type: Vec<Choice>,
+    /// The type of the output matrix
+    #[arg(long, value_name = "TYPE", value_parser = storage_type)]
+    pub(crate) output_tensor_type: Option<DType>,
+    /// The type of the token embedding
+    #[arg(long, value_name = "TYPE", value_parser = storage_type)]
+    pub(crate) token_embedding_type: Option<DType>,
+    /// Threads [default: every core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// Writes one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
@@ -74,25 +108,6 @@ pub(crate) fn choice(text: &str) -> Result<Choice, String> {
         names: Regex::new(pattern).map_err(|e| e.to_string())?,
         dtype: storage_type(dtype)?,
     })
-}
-
-/// A storage type by its name, in capitals or not.
-pub(crate) fn storage_type(name: &str) -> Result<DType, String> {
-    DType::from_name(&name.to_lowercase()).ok_or_else(|| "not a storage type".to_string())
-}
-
-/// The one of these types that has this name.
-pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
-    let names = || types.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
-    let found = types.iter().find(|dtype| dtype.name() == name);
-    let known = || format!("known are {}", names().join(", "));
-    found.copied().ok_or_else(known)
-}
-
-/// A mix by its name.
-pub(crate) fn mix(name: &str) -> Result<&'static Mix, String> {
-    let names = || tabla::MIXES.iter().map(|m| m.name).collect::<Vec<_>>();
-    Mix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
 }
 
 /// What was written, and where.

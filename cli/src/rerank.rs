@@ -1,10 +1,9 @@
 //! `tabla rerank`: documents in the order in which they answer a query, a JSON object a line.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
 use crate::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
-use crate::texts::TextsArgs;
 use clap::Args;
 use serde_json::json;
 use tabla::{Rerank, Session};

@@ -1,20 +1,18 @@
 //! `tabla run`: goes on from a prompt, as text while it comes or as one JSON object.
 
-use crate::answer::{SpeculationArgs, StructureArgs};
-use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, source_name};
+use crate::args::prompt::{self, STORY};
+use crate::args::{
+    ContextArg, DeviceArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs, SpeculationArgs,
+    StructureArgs, source_name,
+};
 use crate::open::{self, Opened};
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
 use crate::output::terminal::{self, DIM, PLAIN, Progress};
-use crate::prompt;
-use crate::sampling::{OverflowArgs, SamplingArgs};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tabla::{Finish, Generate, Model, Options, Sampling, Session, Source, Stats};
-
-/// What the built-in model begins with when nobody says anything.
-pub(crate) const STORY: &str = "Once upon a time";
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -141,7 +139,7 @@ impl RunArgs {
             ignore_stops: self.ignore_eos,
             overflow: self.overflow.overflow(),
             grammar: self.structure.grammar(model)?,
-            speculate: self.speculation.speculate(options)?,
+            speculate: open::speculate(&self.speculation, options)?,
             ..self.sampling.generate()
         })
     }

@@ -1,12 +1,75 @@
 //! `tabla table`: the dispatch tables of a file, as a listing or as JSON.
 
-use crate::args::{TableArgs, Which};
+use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
 use crate::output::{npy, terminal};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tabla::op::table::Table;
 use tabla::{LayerDifference, Options, Precision, Source};
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct TableArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArg,
+    /// Which table [default: the step table of one row; of an encoder embed]
+    #[arg(long, value_enum)]
+    pub(crate) which: Option<Which>,
+    /// Writes one JSON array of commands
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Replays the tables command by command on CPU and GPU and names the first that differs
+    #[arg(long, conflicts_with = "which")]
+    pub(crate) compare: bool,
+    #[arg(
+        help = "Compares the residual stream behind every layer with that of another program, an .npy file [layers, tokens, dim], and names the first layer that differs"
+    )]
+    #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with_all = ["which", "compare"])]
+    pub(crate) reference: Option<PathBuf>,
+    /// Token ids of the reference; of an encoder once for each text
+    #[arg(long, value_name = "IDS", value_parser = ids, requires = "reference")]
+    pub(crate) tokens: Vec<Ids>,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// The tokens of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids(pub(crate) Vec<u32>);
+
+fn ids(text: &str) -> Result<Ids, String> {
+    let id = |id: &str| {
+        id.trim()
+            .parse()
+            .map_err(|_| format!("{id:?} is no token id"))
+    };
+    text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
+}
+
+/// Which of a model's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Which {
+    /// A token in for each row, the next one out
+    Step,
+    /// A chunk of tokens in, the logits of the last one out
+    Batch,
+    /// A chunk of tokens in, the last layer's normed rows out
+    Embed,
+    /// Every table
+    All,
+}
+
+impl Which {
+    /// Whether a table of this name is meant.
+    pub(crate) fn takes(self, name: &str) -> bool {
+        let own = self.to_possible_value();
+        self == Self::All || own.is_some_and(|value| value.get_name() == name)
+    }
+}
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;

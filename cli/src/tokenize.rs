@@ -3,12 +3,43 @@
 //! The line end that `echo` puts behind a text does not count, and a line end is put behind the
 //! text that comes out: one undoes the other.
 
-use crate::args::{DetokenizeArgs, TokenizeArgs};
+use crate::args::{ModelArg, prompt};
 use crate::output::Failure;
 use crate::output::terminal;
-use crate::prompt;
+use clap::Args;
 use serde_json::json;
 use tabla::text::{Decode, Encode, Specials};
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct TokenizeArgs {
+    /// The text; without it, standard input
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Writes one JSON object: ids and the text of each token
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Takes special tokens that are spelt out in the text for what they are
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Leaves out the token that begins a text
+    #[arg(long)]
+    pub(crate) no_bos: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DetokenizeArgs {
+    /// The ids, separated by spaces or commas; without any, standard input
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Spells special tokens out instead of leaving them out
+    #[arg(long)]
+    pub(crate) special: bool,
+}
 
 pub(crate) fn encode(args: &TokenizeArgs) -> Result<(), Failure> {
     let text = match &args.text {

@@ -5,12 +5,12 @@
 //! and names of process and tracks (`M`). What the host waited for is one track, what the device
 //! did another, commands inside of their layers.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, source_name};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt, source_name};
 use crate::output::Failure;
 use crate::output::terminal;
 use crate::probe::Probe;
 use crate::roofline::{self, Commands, Limits, Load};
-use crate::{bench, open, prompt, run};
+use crate::{bench, open, run};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub(crate) struct TraceArgs {
 pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
     let options = args.device.options(args.context.positions())?;
-    let default = matches!(source, Source::BuiltIn).then_some(run::STORY);
+    let default = matches!(source, Source::BuiltIn).then_some(prompt::STORY);
     let text = prompt::read(&args.prompt, default)?;
     let opened = open::model(&source, &options)?;
     opened.notes(&source);

@@ -2,8 +2,8 @@
 //!
 //! A turn begins with a message of the user. Turns are counted from 1.
 
+use crate::args::prompt;
 use crate::output::Failure;
-use crate::prompt;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;

@@ -6,14 +6,14 @@ mod lines;
 mod messages;
 mod reply;
 
-use crate::answer::{SpeculationArgs, StructureArgs};
-use crate::args::{ContextArg, DeviceArgs, ModelArg};
+use crate::args::{
+    ContextArg, DeviceArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs, StructureArgs,
+};
 use crate::open;
 use crate::output::Failure;
 use crate::output::report::print_failure;
 use crate::output::terminal;
 use crate::run;
-use crate::sampling::{OverflowArgs, SamplingArgs};
 use clap::Args;
 use commands::{Command, HELP};
 use lines::Lines;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     let session = Session::new(opened.model);
     let grammar = args.structure.grammar(session.model())?;
-    let speculate = args.speculation.speculate(&options)?;
+    let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
     let mut chat = Chat {
         format: AnswerFormat::of(&template, &[]),

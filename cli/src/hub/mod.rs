@@ -4,7 +4,6 @@
 //! `hf-hub` knows its folders and does no more here: its download sends the token along to whatever
 //! host a file is redirected to, takes any etag for a file name, and compares no hash.
 
-mod args;
 mod cache;
 mod choose;
 mod download;
@@ -18,7 +17,6 @@ use server::{Server, Trouble};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub(crate) use args::{HubArg, OfflineArg, spelt_out};
 pub(crate) use cache::repo_of;
 
 /// Bytes of an index of shards at most.

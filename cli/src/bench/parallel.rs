@@ -1,7 +1,7 @@
 //! `tabla bench -npl`: sequences that generate together, and the tokens per second of all.
 
-use crate::args::BenchArgs;
-use crate::bench::{Machine, Test, model_name, tokens};
+use super::args::BenchArgs;
+use super::single::{Machine, Test, model_name, tokens};
 use crate::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};

@@ -1,7 +1,7 @@
 //! Texts for commands that take several: from the command line, or a line each.
 
+use super::prompt;
 use crate::output::Failure;
-use crate::prompt;
 use clap::Args;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! How the arguments of a command name a model of the Hub.
 
-use super::{Reach, Wanted};
+use crate::hub::{self, Reach, Wanted};
 use crate::output::Failure;
 use clap::Args;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ impl HubArg {
     /// The path of the model, if there is to be one of the Hub.
     pub(crate) fn locate(&self, say: fn(&str)) -> Result<Option<PathBuf>, Failure> {
         let wanted = self.hf_repo.as_ref();
-        let path = wanted.map(|wanted| super::locate(wanted, self.offline.reach(), say));
+        let path = wanted.map(|wanted| hub::locate(wanted, self.offline.reach(), say));
         path.transpose()
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn spelt_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use clap::Parser;
 
     #[test]

@@ -4,19 +4,50 @@
 //! that is open but silent (a service, a runner, an editor) must not hang a run that has a prompt
 //! already, so that such a run waits [`PATIENCE`] for the first byte and no longer.
 
-use crate::args::PromptArgs;
-use crate::output::Failure;
-use crate::output::terminal;
+use crate::output::{Failure, terminal};
+use clap::Args;
 use std::io::{self, IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
+use tabla::text::{Encode, Specials};
 
 /// How long standard input may stay silent where there is something to do without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes of a prompt at most.
 const PROMPT_BYTES_MAX: u64 = 64 << 20;
+
+/// Prompt of the built-in model where the user gives none.
+pub(crate) const STORY: &str = "Once upon a time";
+
+/// The text to go on from.
+#[derive(Args, Debug)]
+pub(crate) struct PromptArgs {
+    /// The prompt; text on standard input is joined in front of it
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) prompt: Option<String>,
+    /// Reads the prompt from a file, or from standard input for "-"
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Takes special tokens that are spelt out in the prompt for what they are
+    #[arg(long)]
+    special: bool,
+}
+
+impl PromptArgs {
+    /// How the prompt becomes tokens: it begins a text.
+    pub(crate) fn encode(&self) -> Encode {
+        Encode {
+            add_special: true,
+            specials: if self.special {
+                Specials::Tokens
+            } else {
+                Specials::Text
+            },
+        }
+    }
+}
 
 /// The prompt; `default` takes the place of one that nobody gave.
 pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, Failure> {

@@ -1,7 +1,6 @@
 //! The arguments of commands that answer, beside how tokens are picked: the grammar that an answer
 //! follows, and guesses at its tokens.
 
-use crate::open;
 use crate::output::Failure;
 use clap::Args;
 use std::fs::File;
@@ -9,7 +8,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tabla::text::{CompiledGrammar, Grammar};
-use tabla::{Model, Options, Source, Speculate, StepTables};
+use tabla::{Model, StepTables};
 
 /// What an answer may be.
 #[derive(Args, Debug)]
@@ -81,10 +80,10 @@ fn read(path: &PathBuf) -> Result<String, Failure> {
 pub(crate) struct SpeculationArgs {
     /// Guesses what stood behind the last tokens before, as long as that pays
     #[arg(long, conflicts_with = "model_draft")]
-    lookup: bool,
+    pub(crate) lookup: bool,
     /// A smaller model with the same vocabulary that guesses, as long as that pays
     #[arg(long, value_name = "FILE")]
-    model_draft: Option<PathBuf>,
+    pub(crate) model_draft: Option<PathBuf>,
 }
 
 impl SpeculationArgs {
@@ -93,18 +92,6 @@ impl SpeculationArgs {
         match self.lookup || self.model_draft.is_some() {
             true => StepTables::Wide,
             false => StepTables::Lone,
-        }
-    }
-
-    /// Where guesses come from. A draft model is loaded with the options of the other one.
-    pub(crate) fn speculate(&self, options: &Options) -> Result<Speculate, Failure> {
-        match &self.model_draft {
-            None if self.lookup => Ok(Speculate::Lookup),
-            None => Ok(Speculate::Off),
-            Some(path) => {
-                let source = Source::Path(path.clone());
-                Ok(Speculate::Draft(open::model(&source, options)?.model))
-            }
         }
     }
 }

@@ -4,21 +4,18 @@
 //! Repetitions of the tests take turns, with a round of the memory probe before and after each, so
 //! that a machine that changes its speed changes it for all of them.
 
-use crate::args::{BenchArgs, Form};
+use super::args::{BenchArgs, Form};
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use crate::probe::Probe;
 use crate::roofline::{Commands, Limits, Load};
-use crate::{devices, open, parallel};
+use crate::{devices, open};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
 use tabla::exec::cpu::{self, Peak};
 use tabla::{DeviceKind, Facts, Generate, Options, Profile, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    if !args.n_parallel.is_empty() {
-        return parallel::run(args);
-    }
     let mut tests = Test::all(args);
     if tests.is_empty() {
         let message = "nothing to measure: -p and -n are 0".to_string();
