@@ -1,22 +1,41 @@
-//! The commands of the program and how one is picked.
+//! The commands of the program: one file or folder for each.
 
-use crate::bench::BenchArgs;
-use crate::chat::ChatArgs;
-use crate::convert::ConvertArgs;
-use crate::devices::DevicesArgs;
-use crate::embed::EmbedArgs;
-use crate::inspect::InspectArgs;
-use crate::logits::LogitsArgs;
-use crate::perplexity::PerplexityArgs;
-use crate::pull::PullArgs;
-use crate::quantize::QuantizeArgs;
-use crate::rerank::RerankArgs;
-use crate::run::RunArgs;
-use crate::table::TableArgs;
-use crate::tokenize::{DetokenizeArgs, TokenizeArgs};
-use crate::trace::TraceArgs;
-use crate::tune::TuneArgs;
+mod bench;
+mod chat;
+mod common;
+mod convert;
+mod devices;
+mod embed;
+mod inspect;
+mod logits;
+mod perplexity;
+mod pull;
+mod quantize;
+mod rerank;
+mod run;
+mod table;
+mod tokenize;
+mod trace;
+mod tune;
+
+use crate::output::Failure;
+use bench::BenchArgs;
+use chat::ChatArgs;
 use clap::{Parser, Subcommand};
+use convert::ConvertArgs;
+use devices::DevicesArgs;
+use embed::EmbedArgs;
+use inspect::InspectArgs;
+use logits::LogitsArgs;
+use perplexity::PerplexityArgs;
+use pull::PullArgs;
+use quantize::QuantizeArgs;
+use rerank::RerankArgs;
+use run::RunArgs;
+use table::TableArgs;
+use tokenize::{DetokenizeArgs, TokenizeArgs};
+use trace::TraceArgs;
+use tune::TuneArgs;
 
 /// Runs language models from the files you have.
 ///
@@ -67,6 +86,42 @@ pub(crate) enum Command {
     Quantize(QuantizeArgs),
     /// Writes a model in another format: safetensors as GGUF, GGUF as safetensors
     Convert(ConvertArgs),
+}
+
+impl Cli {
+    /// Whether only errors are printed on standard error.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match &self.command {
+            None => self.run.quiet,
+            Some(Command::Run(args)) => args.quiet,
+            Some(Command::Chat(args)) => args.quiet,
+            Some(_) => false,
+        }
+    }
+
+    /// Runs the command.
+    pub(crate) fn execute(&self) -> Result<(), Failure> {
+        match &self.command {
+            None => run::run(&self.run),
+            Some(Command::Run(args)) => run::run(args),
+            Some(Command::Chat(args)) => chat::run(args),
+            Some(Command::Inspect(args)) => inspect::run(args),
+            Some(Command::Table(args)) => table::run(args),
+            Some(Command::Devices(args)) => devices::run(args),
+            Some(Command::Logits(args)) => logits::run(args),
+            Some(Command::Embed(args)) => embed::run(args),
+            Some(Command::Rerank(args)) => rerank::run(args),
+            Some(Command::Perplexity(args)) => perplexity::run(args),
+            Some(Command::Tokenize(args)) => tokenize::encode(args),
+            Some(Command::Detokenize(args)) => tokenize::decode(args),
+            Some(Command::Bench(args)) => bench::run(args),
+            Some(Command::Trace(args)) => trace::run(args),
+            Some(Command::Tune(args)) => tune::run(args),
+            Some(Command::Pull(args)) => pull::run(args),
+            Some(Command::Quantize(args)) => quantize::run(args),
+            Some(Command::Convert(args)) => convert::run(args),
+        }
+    }
 }
 
 #[cfg(test)]

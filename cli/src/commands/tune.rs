@@ -2,9 +2,9 @@
 //! command finds it.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg, source_name};
+use crate::commands::common::roofline;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
-use crate::roofline;
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Display;

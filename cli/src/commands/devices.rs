@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
-use tabla::{AdapterFacts, DeviceKind, Profile};
+use tabla::{AdapterFacts, Profile};
 
 #[derive(Args, Debug)]
 pub(crate) struct DevicesArgs {
@@ -29,17 +29,6 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
         terminal::note("no GPU: no adapter of Vulkan, Metal or DX12 was found");
     }
     Ok(())
-}
-
-/// The backend as benchmarks name it.
-pub(crate) fn backend(profile: &Profile) -> String {
-    match (profile.kind, profile.backend.as_str()) {
-        (DeviceKind::Cpu, _) => "CPU".to_string(),
-        (DeviceKind::Gpu, "vulkan") => "Vulkan".to_string(),
-        (DeviceKind::Gpu, "metal") => "Metal".to_string(),
-        (DeviceKind::Gpu, "dx12") => "DX12".to_string(),
-        (DeviceKind::Gpu, other) => other.to_string(),
-    }
 }
 
 /// A line that names the CPU, and lines about it.

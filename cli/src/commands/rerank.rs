@@ -1,7 +1,7 @@
 //! `tabla rerank`: documents in the order in which they answer a query, a JSON object a line.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
-use crate::open;
+use crate::commands::common::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use clap::Args;

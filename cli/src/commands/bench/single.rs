@@ -5,15 +5,16 @@
 //! that a machine that changes its speed changes it for all of them.
 
 use super::args::{BenchArgs, Form};
+use crate::commands::common::devices::{self, cpu_options};
+use crate::commands::common::open;
+use crate::commands::common::probe::Probe;
+use crate::commands::common::roofline::{Commands, Limits, Load};
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
-use crate::probe::Probe;
-use crate::roofline::{Commands, Limits, Load};
-use crate::{devices, open};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
 use tabla::exec::cpu::{self, Peak};
-use tabla::{DeviceKind, Facts, Generate, Options, Profile, Sampling, Session, Source};
+use tabla::{DeviceKind, Facts, Generate, Profile, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = Test::all(args);
@@ -68,16 +69,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         peak,
     };
     machine.print(&tests, args.output)
-}
-
-/// The CPU as the model was loaded to it.
-pub(crate) fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
-    cpu::Options {
-        threads: profile.threads,
-        level: options.level,
-        precision: options.precision,
-        ..cpu::Options::default()
-    }
 }
 
 /// The better of each.

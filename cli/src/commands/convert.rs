@@ -1,8 +1,8 @@
 //! `tabla convert`: writes a model in another format.
 
 use crate::args::parsers::{mix, storage_type};
+use crate::commands::common::written::{What, with_bar};
 use crate::output::Failure;
-use crate::quantize::{self, What};
 use clap::Args;
 use std::path::PathBuf;
 use tabla::dtype::DType;
@@ -41,13 +41,13 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
             importance: None,
             threads,
         };
-        quantize::with_bar("converting", &source, |progress| {
+        with_bar("converting", &source, |progress| {
             tabla::quantize(&source, &args.output, &how, progress)
         })?
     } else {
         let dtype = args.dtype.map(|mix| numbers(mix.name)).transpose()?;
         let how = Export { dtype, threads };
-        quantize::with_bar("converting", &source, |progress| {
+        with_bar("converting", &source, |progress| {
             tabla::export(&source, &args.output, &how, progress)
         })?
     };

@@ -5,10 +5,11 @@ use crate::args::{
     ContextArg, DeviceArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs, SpeculationArgs,
     StructureArgs, source_name,
 };
-use crate::open::{self, Opened};
+use crate::commands::common::open::{self, Opened};
+use crate::commands::common::prefill::{check_length, prefill};
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
-use crate::output::terminal::{self, DIM, PLAIN, Progress};
+use crate::output::terminal::{self, DIM, PLAIN};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -149,33 +150,6 @@ impl RunArgs {
         let wanted = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();
         wanted && !self.no_display_prompt && !self.quiet && !self.json
     }
-}
-
-/// Holds a prompt against the context before the library does, to name the option that helps.
-pub(crate) fn check_length(tokens: &[u32], context: u32) -> Result<(), Failure> {
-    if tokens.is_empty() {
-        return Err(Failure::Usage("the prompt is empty".to_string()));
-    }
-    if tokens.len() > context as usize {
-        return Err(Failure::new(format!(
-            "the prompt has {} tokens, the context {context} positions; -c takes more",
-            tokens.len()
-        )));
-    }
-    Ok(())
-}
-
-/// Prefills with a bar, to the end: a GPU is still at work when [`Session::prefill`] returns, and
-/// reading something back waits for it.
-pub(crate) fn prefill(session: &mut Session, tokens: &[u32]) -> Result<(), Failure> {
-    let bar = Progress::new("reading the prompt", tokens.len() as u64);
-    session.prefill(tokens, &mut |done, _| bar.at(done as u64))?;
-    let mut logits = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut logits)?;
-    if terminal::interrupted() {
-        return Err(Failure::Interrupted);
-    }
-    Ok(())
 }
 
 /// The prompt, dim, on standard error: standard output is the model's.

@@ -1,7 +1,7 @@
 //! `tabla embed`: texts become embeddings, as JSON lines or as an `.npy` file.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
-use crate::open;
+use crate::commands::common::open;
 use crate::output::Failure;
 use crate::output::npy;
 use crate::output::terminal::{self, Progress};

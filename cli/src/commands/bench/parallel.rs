@@ -2,10 +2,10 @@
 
 use super::args::BenchArgs;
 use super::single::{Machine, Test, model_name, tokens};
-use crate::open;
+use crate::commands::common::open;
+use crate::commands::common::probe::Probe;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
-use crate::probe::Probe;
 use std::time::Instant;
 use tabla::{Generate, Sampling, Session};
 

@@ -1,10 +1,11 @@
 //! `tabla logits`: the logits after a prompt, as an `.npy` file.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt};
+use crate::commands::common::open;
+use crate::commands::common::prefill::{check_length, prefill};
 use crate::output::Failure;
 use crate::output::npy;
 use crate::output::terminal;
-use crate::{open, run};
 use clap::Args;
 use std::path::PathBuf;
 use tabla::Session;
@@ -47,11 +48,11 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
             .encode(&text, args.prompt.encode())?,
         None => args.tokens.clone(),
     };
-    run::check_length(&tokens, opened.model.facts().context)?;
+    check_length(&tokens, opened.model.facts().context)?;
 
     let mut session = Session::new(opened.model);
     terminal::catch_interrupt(session.canceller())?;
-    run::prefill(&mut session, &tokens)?;
+    prefill(&mut session, &tokens)?;
     let cols = session.facts().vocab as usize;
     let rows = if args.all { tokens.len() } else { 1 };
     let mut logits = npy::zeros("logits", [rows, cols])?;

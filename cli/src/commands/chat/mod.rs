@@ -9,11 +9,11 @@ mod reply;
 use crate::args::{
     ContextArg, DeviceArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs, StructureArgs,
 };
-use crate::open;
+use crate::commands::common::open;
+use crate::commands::common::prefill::{check_length, prefill};
 use crate::output::Failure;
 use crate::output::report::print_failure;
 use crate::output::terminal;
-use crate::run;
 use clap::Args;
 use commands::{Command, HELP};
 use lines::Lines;
@@ -266,12 +266,12 @@ impl Chat<'_> {
             let keep = (keep as usize).max(usize::from(begins));
             shorten(&mut ids, keep, context as usize);
         }
-        run::check_length(&ids, context)?;
+        check_length(&ids, context)?;
         let old = self.session.tokens().iter();
         let same = ids.iter().zip(old).take_while(|(new, old)| new == old);
         let same = same.count();
         self.session.truncate(same);
-        run::prefill(&mut self.session, &ids[same..])?;
+        prefill(&mut self.session, &ids[same..])?;
 
         let mut reply = Reply::new(&self.format, model.tokenizer(), &prompt);
         let stats = self

@@ -7,7 +7,7 @@
 //! other windows or of other tokenizers say nothing about each other.
 
 use crate::args::{DeviceArgs, ModelArg, prompt, source_name};
-use crate::open;
+use crate::commands::common::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use clap::Args;

@@ -7,7 +7,6 @@ mod single;
 use crate::output::Failure;
 
 pub(crate) use args::BenchArgs;
-pub(crate) use single::cpu_options;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.n_parallel.is_empty() {

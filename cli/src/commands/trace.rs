@@ -6,11 +6,11 @@
 //! did another, commands inside of their layers.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt, source_name};
+use crate::commands::common::probe::Probe;
+use crate::commands::common::roofline::{self, Commands, Limits, Load};
+use crate::commands::common::{devices, open, prefill};
 use crate::output::Failure;
 use crate::output::terminal;
-use crate::probe::Probe;
-use crate::roofline::{self, Commands, Limits, Load};
-use crate::{bench, open, run};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let tokenizer = opened.model.tokenizer();
     let tokens = tokenizer.encode(&text, args.prompt.encode())?;
     let positions = opened.model.facts().context;
-    run::check_length(&tokens, positions.saturating_sub(args.n_predict))?;
+    prefill::check_length(&tokens, positions.saturating_sub(args.n_predict))?;
     let profile = opened.profile;
     let mut session = Session::new(opened.model);
     terminal::catch_interrupt(session.canceller())?;
@@ -119,7 +119,7 @@ fn limits(options: &Options, profile: &Profile) -> Result<Limits, Failure> {
         probe.round()?;
     }
     let peak = match profile.kind {
-        DeviceKind::Cpu => cpu::peak(&bench::cpu_options(options, profile))?,
+        DeviceKind::Cpu => cpu::peak(&devices::cpu_options(options, profile))?,
         DeviceKind::Gpu => Peak::default(),
     };
     let memory = probe.best().unwrap_or(0.0);

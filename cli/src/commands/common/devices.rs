@@ -1,0 +1,25 @@
+//! Facts about the device that a model was loaded to.
+
+use tabla::exec::cpu;
+use tabla::{DeviceKind, Options, Profile};
+
+/// The backend as benchmarks name it.
+pub(crate) fn backend(profile: &Profile) -> String {
+    match (profile.kind, profile.backend.as_str()) {
+        (DeviceKind::Cpu, _) => "CPU".to_string(),
+        (DeviceKind::Gpu, "vulkan") => "Vulkan".to_string(),
+        (DeviceKind::Gpu, "metal") => "Metal".to_string(),
+        (DeviceKind::Gpu, "dx12") => "DX12".to_string(),
+        (DeviceKind::Gpu, other) => other.to_string(),
+    }
+}
+
+/// The CPU as the model was loaded to it.
+pub(crate) fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
+    cpu::Options {
+        threads: profile.threads,
+        level: options.level,
+        precision: options.precision,
+        ..cpu::Options::default()
+    }
+}
