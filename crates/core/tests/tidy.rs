@@ -3,6 +3,8 @@
 //! Every rule is a function from files to findings, `path:line: what is wrong`, and has a small
 //! bad example below that it must find.
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
 #[path = "tidy/examples.rs"]
 mod examples;
 #[path = "tidy/source.rs"]
@@ -167,6 +169,11 @@ fn files_say_what_they_are() {
 #[test]
 fn files_are_short_and_promise_nothing() {
     hold(manners);
+}
+
+#[test]
+fn files_have_no_import_cycles() {
+    hold(cycles::cycles);
 }
 
 /// A text file of the tree.

@@ -203,3 +203,115 @@ fn manners_finds_length_promises_and_machines() {
         &["src/a.rs:601: ", "docs/a.md:2: ", "README.md:1: "],
     );
 }
+
+/// Checks that `b.rs` of these files depends on `a.rs`, which depends on `b.rs`, or that it does not.
+#[track_caller]
+fn check_cycle(b: &str, is_found: bool) {
+    let files = [
+        (
+            "cli/src/main.rs",
+            "mod a;\nmod b;\nmod c;\nfn main() { a::run(); }",
+        ),
+        (
+            "cli/src/a.rs",
+            "//! A.\nuse crate::b::Item;\npub(crate) fn run() {}",
+        ),
+        ("cli/src/b.rs", b),
+        (
+            "cli/src/c/mod.rs",
+            "mod d;\npub(crate) use crate::a::run;\npub(crate) use d::Leaf;",
+        ),
+        ("cli/src/c/d.rs", "pub(crate) struct Leaf;"),
+    ];
+    let finding = ["cli/src/a.rs:2: import cycle: a.rs -> b.rs -> a.rs"];
+    check(cycles::cycles, &files, &finding[..usize::from(is_found)]);
+}
+
+#[test]
+fn cycles_finds_imports_of_every_form() {
+    for b in [
+        "use crate::a::run;",
+        "use super::a::run;",
+        "use super::a::*;",
+        "use crate::{c::Leaf, a::{self, run}};",
+        "use {std::fmt, crate::a::run as go};",
+        "use crate::a;\nfn f() { a::run(); }",
+        "use crate::a as other;\nfn f() { other::run(); }",
+        "fn f() { super::a::run(); }",
+        "fn f(x: Vec<crate::a::Type>) {}",
+        "mod inner {\n    use super::super::a::run;\n}",
+        "mod inner {}\nuse inner::super::super::a::run;\nuse self::super::a::run;",
+        "use crate::c::run;",
+        "pub(crate) use crate::a::run;",
+        "#[cfg(test)]\nuse std::fmt;\nuse crate::a::run;",
+        "macro_rules! m { () => { $crate::a::run() } }",
+    ] {
+        check_cycle(b, true);
+    }
+}
+
+#[test]
+fn cycles_leaves_what_is_no_dependency() {
+    for b in [
+        "",
+        "// use crate::a::run;\nconst TEXT: &str = \"crate::a::run\";",
+        "#[cfg(test)]\nmod tests {\n    use crate::a::run;\n}",
+        "#[cfg(all(test, unix))]\nfn f() { crate::a::run(); }",
+        "use crate::c::Leaf;",
+        "use ::a::run;\nuse other::a::run;\nfn f() { other::a::run(); }",
+        "use crate::a;",
+        "mod inner {\n    use super::a::run;\n}",
+        "pub(in crate::a) fn f(a: u8) -> impl Fn() + use<> { x.a::<u8>() }",
+    ] {
+        check_cycle(b, false);
+    }
+}
+
+#[test]
+fn cycles_resolves_reexports() {
+    let parent = "mod child;\nmod other;\npub(crate) use child::Item;\npub(super) use other::*;\n";
+    let used = format!("{parent}fn f(item: Item) {{}}");
+    let files = |parent, child| {
+        [
+            ("cli/src/main.rs", "mod m;"),
+            ("cli/src/m/mod.rs", parent),
+            ("cli/src/m/child.rs", child),
+            ("cli/src/m/other.rs", "pub(super) struct Other;"),
+            ("cli/src/m/tests.rs", "use super::child::Item;"),
+        ]
+    };
+    let finding = "cli/src/m/mod.rs:3: import cycle: m/mod.rs -> m/child.rs -> m/mod.rs";
+    check(cycles::cycles, &files(parent, "use super::Other;"), &[]);
+    check(cycles::cycles, &files(parent, "use super::own;"), &[]);
+    check(cycles::cycles, &files(&used, "use super::Other;"), &[]);
+    check(cycles::cycles, &files(&used, "use super::own;"), &[finding]);
+}
+
+#[test]
+fn cycles_names_the_shortest_of_each_group() {
+    check(
+        cycles::cycles,
+        &[
+            ("cli/src/a.rs", "use crate::b::B;"),
+            ("cli/src/b.rs", "use crate::c::C;"),
+            ("cli/src/c.rs", "use crate::a::A;\nuse crate::d::D;"),
+            ("cli/src/d.rs", "use crate::c::C;"),
+            ("cli/src/e.rs", "use crate::a::A;\nuse crate::f::F;"),
+            ("cli/src/f.rs", "fn f() { crate::e::E; }"),
+        ],
+        &[
+            "cli/src/c.rs:2: import cycle: c.rs -> d.rs -> c.rs (shortest of several among 4",
+            "cli/src/e.rs:2: import cycle: e.rs -> f.rs -> e.rs",
+        ],
+    );
+}
+
+#[test]
+fn source_folders_may_have_a_wildcard() {
+    let split = cycles::split_root;
+    assert_eq!(split("src/a/b.rs", "src"), Some(("src", "a/b.rs")));
+    let found = split("crates/x/src/b.rs", "crates/*/src");
+    assert_eq!(found, Some(("crates/x/src", "b.rs")));
+    assert_eq!(split("crates/x/tests/b.rs", "crates/*/src"), None);
+    assert_eq!(split("src", "src"), None);
+}

@@ -87,3 +87,47 @@ pub(super) fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usi
             !joined
         })
 }
+
+/// Blanks for the items that only tests have. `code` has no comments and no literals; every byte
+/// keeps its place.
+pub(super) fn without_test_items(code: &str) -> String {
+    let mut out = code.to_string();
+    let mut at = 0;
+    while let Some(start) = ["#[cfg(test)]", "#[cfg(all(test,"]
+        .iter()
+        .filter_map(|attribute| out[at..].find(attribute))
+        .min()
+    {
+        let start = at + start;
+        let end = start + item(&out[start..]);
+        let bytes = out[start..end].bytes();
+        let blanks = bytes.map(|b| if b == b'\n' { '\n' } else { ' ' });
+        let blanks: String = blanks.collect();
+        out.replace_range(start..end, &blanks);
+        at = end;
+    }
+    out
+}
+
+/// Bytes of an item, its attributes included.
+fn item(code: &str) -> usize {
+    // Open brackets, and open angles outside of them.
+    let (mut depth, mut angles) = (0, 0);
+    let mut before = ' ';
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => return at,
+            ')' | ']' | '}' => depth -= 1,
+            '<' if depth == 0 => angles += 1,
+            '>' if depth == 0 && !['-', '='].contains(&before) => angles -= 1,
+            _ => {}
+        }
+        let ends = c == ';' || c == '}' || c == ',' && angles == 0;
+        if ends && depth == 0 {
+            return at + 1;
+        }
+        before = c;
+    }
+    code.len()
+}
