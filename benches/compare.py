@@ -83,7 +83,8 @@ class Tabla:
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
-        return ["-m", str(model), "--device", self.device, "-t", str(self.threads)]
+        # Without one it is the built-in model.
+        return [*(["-m", str(model)] if model else []), "--device", self.device, "-t", str(self.threads)]
 
     def bench(self, model, prompt, generate, depth, *more):
         return [self.binary, "bench", *self.common(model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
@@ -93,7 +94,17 @@ class Tabla:
         return self.bench(model, 0, generate, BATCH_PROMPT, "--n-parallel", str(sequences))
 
     def batch_rates(self, text, _):
-        return json.loads(text)[-1]["samples_ts"]
+        return self.samples(text)
+
+    def samples(self, text):
+        """Tokens per second of every repetition, if all these tokens were computed."""
+        result = json.loads(text)[-1]
+        reported = (result["n_prompt"] + result["n_gen"]) * result["n_parallel"]
+        if "computed_tokens" not in result:
+            raise Failed("tabla bench reports no computed_tokens: such builds take prompts from the prefix cache")
+        if (computed := min(result["computed_tokens"])) < reported:
+            raise Failed(f"computed {computed} tokens, expected at least {reported}")
+        return result["samples_ts"]
 
     def cold(self, model):
         return [self.binary, "run", *self.common(model), "-p", COLD_PROMPT, "-n", "1", "--temp", "0", "-c", str(COLD_CONTEXT), "-q"]
@@ -137,6 +148,9 @@ class Llama:
         # Twice: it may end before the last row is written.
         return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
                 "-ntg", str(generate), "-npl", f"{sequences},{sequences}", *self.flags]
+
+    def samples(self, text):
+        return json.loads(text)[-1]["samples_ts"]
 
     def batch_rates(self, text, sequences):
         """The column S_TG of the rows with so many sequences."""
@@ -195,9 +209,10 @@ def measure(program, model, test, numbers, args):
         text, said, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
         # Some builds write their table to standard error.
         return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
-    result = json.loads(measured(program.bench(model, *numbers), args.timeout)[0])[-1]
+    text = measured(program.bench(model, *numbers), args.timeout)[0]
+    result = json.loads(text)[-1]
     kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning", "submit_us_per_token"]
-    return {"samples": result["samples_ts"], **{key: result[key] for key in kept if key in result}}
+    return {"samples": program.samples(text), **{key: result[key] for key in kept if key in result}}
 
 
 def compare(programs, args):

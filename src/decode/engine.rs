@@ -111,8 +111,10 @@ impl Engine {
             Apart::Yes if inside(known) => sequence.aligned(known, chunk),
             _ => known,
         };
-        let shared = self.keys.len().min(request.wanted.each_from());
-        let keys = &self.keys[..shared];
+        // A request that loses its slot and gets another one keeps what was computed for it.
+        let reusable = request.reusable.max(request.fed);
+        let shared = request.wanted.each_from().min(reusable);
+        let keys = &self.keys[..shared.min(self.keys.len())];
         request.fed = self.kv.begin(seat as usize, keys, fits, &mut self.edits);
         self.apply(seat)?;
         let known = request.picking.is_some() && self.logits_of == self.keys;
@@ -246,6 +248,7 @@ impl Engine {
         pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
         wait(&mut self.linked)?;
         request.fed = run.end;
+        request.computed += run.len();
         if table == batch && last {
             let apart = self.apart();
             request.sequence.keys(len, apart, &mut self.logits_of);

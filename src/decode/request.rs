@@ -89,6 +89,10 @@ pub(super) struct Request {
     pub(super) sequence: Sequence,
     /// How many of its tokens the cache holds.
     pub(super) fed: usize,
+    /// Maximum number of its tokens that may come from the prefix cache.
+    pub(super) reusable: usize,
+    /// Number of tokens that were computed for it.
+    pub(super) computed: usize,
     /// `None`: the sequence is fed and nothing more.
     pub(super) picking: Option<Picking>,
     /// What is wanted beside tokens.
@@ -115,6 +119,8 @@ pub(super) struct End {
     pub(super) follow: Option<Box<Follow>>,
     /// Tokens that the cache held; where it failed, this is what is sure.
     pub(super) fed: usize,
+    /// Number of tokens that were computed.
+    pub(super) computed: usize,
     /// `None` where there was nothing to pick.
     pub(super) finish: Result<Option<Finish>>,
 }
@@ -159,6 +165,7 @@ impl Request {
             guesses: self.guesser().map(|g| g.count).unwrap_or_default(),
             follow: self.picking.as_mut().and_then(|p| p.follow.take()),
             fed: self.fed,
+            computed: self.computed,
             finish,
         });
     }

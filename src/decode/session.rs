@@ -28,6 +28,10 @@ pub struct Session {
     pub(super) sequence: Sequence,
     /// How many of its tokens were in the cache when the model last worked for it.
     pub(super) fed: usize,
+    /// Number of tokens that were computed for it so far.
+    computed: u64,
+    /// Whether it reuses what was computed for other sequences with the same prefix.
+    prefix_caching: bool,
     mail: Arc<Mail>,
     cancel: Cancel,
     /// Whether the model works for it.
@@ -47,6 +51,8 @@ impl Session {
             number: model.next_session(),
             sequence: Sequence::default(),
             fed: 0,
+            computed: 0,
+            prefix_caching: true,
             mail: Arc::new(Mail::new(bell)),
             at_work: false,
             if_busy,
@@ -66,6 +72,7 @@ impl Session {
         fork.reserve()?;
         fork.sequence.copy_from(&self.sequence);
         fork.fed = self.fed;
+        fork.prefix_caching = self.prefix_caching;
         Ok(fork)
     }
 
@@ -154,6 +161,21 @@ impl Session {
             Ok(laps.collect::<Vec<_>>())
         })?;
         Ok(self.model.tables().iter().zip(laps).collect())
+    }
+
+    /// Disables prefix caching for this session and its forks, as for measurements: the model
+    /// computes every token that was not computed for this session itself, even if the prefix cache
+    /// has it from another one. Other sessions still reuse what is computed for this one;
+    /// [`Options::prefix_bytes`](crate::Options::prefix_bytes) bounds the prefix cache of a model.
+    pub fn disable_prefix_caching(&mut self) {
+        self.prefix_caching = false;
+    }
+
+    /// Number of tokens that the model has computed for the sequence of this session since it was
+    /// made or forked. Tokens from the prefix cache are not counted. Draft tokens are counted when
+    /// they are checked, accepted or not; tokens that are computed again are counted again.
+    pub fn computed_tokens(&self) -> u64 {
+        self.computed
     }
 
     /// Every token of the sequence: given and picked.
@@ -345,6 +367,7 @@ impl Session {
     pub(super) fn beside(&self, text: &[u32]) -> Result<Self> {
         let mut other = Self::new(self.model.clone());
         other.cancel = self.cancel.clone();
+        other.prefix_caching = self.prefix_caching;
         other.append(text)?;
         Ok(other)
     }
@@ -380,6 +403,12 @@ impl Session {
             session: self.number,
             sequence: std::mem::take(&mut self.sequence),
             fed: 0,
+            reusable: if self.prefix_caching {
+                usize::MAX
+            } else {
+                self.fed
+            },
+            computed: 0,
             picking,
             wanted,
             seat: 0,
@@ -421,6 +450,7 @@ impl Session {
         self.at_work = false;
         self.sequence = std::mem::take(&mut end.sequence);
         self.fed = end.fed;
+        self.computed += end.computed as u64;
     }
 
     /// Waits for the end of what the model does with a sequence of `total` tokens, and takes it back.

@@ -371,6 +371,73 @@ fn a_known_beginning_is_not_computed_again() {
     assert_eq!(passes(&text[..64]), 0);
 }
 
+/// Tokens from the prefix cache do not count as computed, and without prefix caching a session takes
+/// none from other sessions.
+#[test]
+fn computed_tokens_are_counted() {
+    let options = Options {
+        device: DeviceChoice::Cpu,
+        context: 512,
+        chunk_tokens: 16,
+        ..Options::default()
+    };
+    let model = load(&golden("quant_q8_0.gguf"), &options);
+    let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
+    let prefill = |session: &mut Session, tokens: &[u32]| {
+        let before = session.computed_tokens();
+        session.prefill(tokens, &mut |_, _| {}).expect("it fits");
+        session.computed_tokens() - before
+    };
+    let new = || Session::new(model.clone());
+    let mut session = new();
+    assert_eq!(prefill(&mut session, &text), 200, "nothing is cached");
+    assert_eq!(prefill(&mut new(), &text), 0, "all of it is cached");
+    let mut other = text[..150].to_vec();
+    other.extend([1, 2, 3]);
+    assert_eq!(prefill(&mut new(), &other), 3, "150 tokens are cached");
+
+    let mut alone = new();
+    alone.disable_prefix_caching();
+    let passes = passes_of(&mut alone, |alone| {
+        assert_eq!(prefill(alone, &text), 200, "the cache is not used");
+    });
+    assert_eq!(passes, 13, "chunks of 16 tokens");
+    assert_eq!(logits(&mut alone), logits(&mut session));
+    let before = alone.computed_tokens();
+    assert_eq!(prefill(&mut alone, &[7, 8]), 2, "its own tokens stay");
+    alone.truncate(100);
+    assert_eq!(prefill(&mut alone, &text[100..150]), 50);
+    let mut fork = alone.fork().expect("there is memory");
+    assert_eq!(fork.computed_tokens(), 0);
+    assert_eq!(prefill(&mut fork, &text[150..]), 50, "a fork is alike");
+    assert_eq!(alone.computed_tokens() - before, 52);
+
+    // Steps, with a chain that is longer than the answer, and draft tokens, right and wrong.
+    for speculate in [Speculate::Off, Speculate::Lookup] {
+        let how = Generate {
+            sampling: Sampling::GREEDY,
+            max_tokens: 40,
+            logit_bias: vec![(7, 1e4)],
+            ignore_stops: true,
+            speculate,
+            ..Generate::default()
+        };
+        alone.truncate(150);
+        alone.force(9).expect("it fits");
+        let before = alone.computed_tokens();
+        let mut stats = None;
+        let passes = passes_of(&mut alone, |alone| {
+            let done = alone.generate(&how, &mut |_| Flow::Continue);
+            stats = Some(done.expect("it generates"));
+        });
+        let stats = stats.expect("it was generated");
+        let computed = alone.computed_tokens() - before;
+        // Each pass computes a token and its draft tokens.
+        let wanted = u64::from(passes + stats.guesses.made);
+        assert_eq!((stats.tokens, computed), (40, wanted));
+    }
+}
+
 /// On a CPU it makes no difference by which kind of table a token goes through the model.
 #[test]
 fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {

@@ -63,6 +63,9 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     session.prefill(&tokens, &mut |_, _| {})?;
     session.step(&Sampling::GREEDY)?;
     session.reset();
+    // The warm-up ran the same tokens.
+    session.disable_prefix_caching();
+    let before = session.computed_tokens();
     let mut trace = Trace::new(&source_name(&source), &profile, options.precision);
     let mut at = 0;
     for part in tokens.chunks(chunk(&session)) {
@@ -72,6 +75,13 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
             session.prefill(part, &mut |_, _| {})
         })?;
         at += count;
+    }
+    let computed = session.computed_tokens() - before;
+    let expected = tokens.len();
+    if computed < expected as u64 {
+        return Err(Failure::new(format!(
+            "the prompt: computed {computed} tokens, expected at least {expected}"
+        )));
     }
     let prefill = std::mem::take(&mut trace.commands);
     // The last token counts as one to run, so that as many run as are picked.

@@ -54,6 +54,24 @@ fn benchmarks_go_behind_other_tokens() {
     assert_eq!(objects[3]["n_depth"], 40);
 }
 
+/// Repetitions and the warm-up do not take each other's tokens from the prefix cache.
+#[test]
+fn every_reported_token_is_computed() {
+    let objects = tabla(&[
+        "bench", "--device", "cpu", "-p", "70,200", "-n", "4", "-d", "0,40", "-r", "3", "-o",
+        "json",
+    ]);
+    let objects = objects.json();
+    let objects = objects.as_array().expect("an array");
+    assert_eq!(objects.len(), 6);
+    for object in objects {
+        let number = |key: &str| object[key].as_u64().expect("a number");
+        let reported = number("n_prompt") + number("n_gen");
+        let computed = Value::from(vec![reported; 3]);
+        assert_eq!(object["computed_tokens"], computed, "{}", object["test"]);
+    }
+}
+
 #[test]
 fn every_device_is_held_against_its_own_memory() {
     for device in devices() {
@@ -150,6 +168,7 @@ fn sequences_are_measured_together() {
         (&"tg4".into(), &"tg4 x3".into())
     );
     assert_eq!(objects[1]["n_parallel"], 3);
+    assert_eq!(objects[1]["computed_tokens"], Value::from(vec![12]));
     let [tokens, seconds] = ["avg_ts", "avg_ns"].map(|name| objects[1][name].as_f64());
     let count = tokens.expect("a number") * seconds.expect("a number") / 1e9;
     assert!((count - 12.0).abs() < 1e-3, "{count} tokens");

@@ -34,6 +34,9 @@ fn a_trace_has_every_command_in_its_layer() {
         };
         assert_eq!(of("ph", "M").count(), 3, "{device}");
         assert_eq!(of("cat", "host").count(), 4, "a prompt and three tokens");
+        let prompt = |event: &&Value| event["args"]["table"] == "batch";
+        let prompt = of("ph", "X").filter(prompt).count();
+        assert!(prompt > 0, "{device}: the prompt is in the trace");
 
         // The first token is picked behind the prompt's pass; the others by the whole table each.
         let table = tabla(&["table", "--device", device, "--json"]).json();

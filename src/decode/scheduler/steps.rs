@@ -67,8 +67,10 @@ impl Scheduler {
         let room = room.min(context - before).min(self.engine.widest() - 1);
         let since = Instant::now();
         let tokens = guesser.guess(request.sequence.tokens(), room);
+        let rows = tokens.map_or(0, <[u32]>::len);
         let picked = tokens.map(|tokens| self.engine.check(request, tokens));
         let picked = picked.transpose()?;
+        request.computed += rows;
         let mut right = 0;
         if let Some(picked) = &picked {
             right = guesser.right(picked.iter().map(|(token, _)| *token));
@@ -322,6 +324,10 @@ impl Scheduler {
                 if let (Some(guesser), [_]) = (&mut picking.guesser, &self.members[..]) {
                     guesser.stepped(took, times);
                 }
+            }
+            if times > 0 {
+                // A step computes the token before the one that it picks.
+                request.computed += request.sequence.len() - before;
             }
             let told = request.tells() == Tells::LogProbs && request.sequence.len() > before;
             let log_probs = picked.log_probs(at).filter(|_| told);

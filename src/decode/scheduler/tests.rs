@@ -42,6 +42,8 @@ fn request(session: u32, tokens: u32, picking: Option<Picking>) -> (Request, Arc
         session: session.into(),
         sequence,
         fed: 0,
+        reusable: usize::MAX,
+        computed: 0,
         picking,
         wanted: Wanted::Nothing,
         seat: 0,

@@ -31,9 +31,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     for turn in 0..turns {
         for test in &mut tests {
             probe.round()?;
-            let seconds = measure(test, &mut sessions)?;
+            let (seconds, computed) = measure(test, &mut sessions)?;
+            test.check_computed(computed)?;
             if turn > 0 || args.no_warmup {
                 test.seconds.push(seconds);
+                test.computed.push(computed);
             }
             bar.at(bar.position() + 1);
         }
@@ -63,18 +65,22 @@ fn tests(args: &BenchArgs) -> Vec<Test> {
     tests.collect()
 }
 
-/// Runs a test once, every sequence behind tokens of its own; yields seconds.
-fn measure(test: &Test, sessions: &mut [Session]) -> Result<f64, Failure> {
+/// Runs a test once, every sequence after tokens of its own. Returns seconds and the number of computed
+/// tokens; only generation is measured.
+fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure> {
     let sessions = &mut sessions[..test.sequences as usize];
     for (first, session) in (0..).zip(&mut *sessions) {
         let vocab = session.facts().vocab;
-        let mut prompt = tokens(test.depth.max(1), vocab);
+        let mut prompt = tokens(test.depth.max(1), vocab, first.into());
         prompt[0] = first % vocab;
         session.reset();
         session.prefill(&prompt, &mut |_, _| {})?;
         // It has yet to run, so that as many run as are picked behind it.
         session.step(&Sampling::GREEDY)?;
     }
+    let computed =
+        |sessions: &[Session]| sessions.iter().map(Session::computed_tokens).sum::<u64>();
+    let before = computed(sessions);
     let start = Instant::now();
     let options = Generate {
         sampling: Sampling::GREEDY,
@@ -94,5 +100,7 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<f64, Failure> {
         }
         answers = going;
     }
-    Ok(start.elapsed().as_secs_f64())
+    let seconds = start.elapsed().as_secs_f64();
+    drop(answers);
+    Ok((seconds, computed(sessions) - before))
 }

@@ -2,7 +2,8 @@
 //! what the memory delivered in the same minutes.
 //!
 //! Repetitions of the tests take turns, with a round of the memory probe before and after each, so
-//! that a machine that changes its speed changes it for all of them.
+//! that a machine that changes its speed changes it for all of them. Each repetition of a prompt has
+//! new tokens and no prefix caching, and it is an error if fewer tokens were computed than reported.
 
 use super::args::{BenchArgs, Form};
 use crate::commands::common::devices::{self, cpu_options};
@@ -34,16 +35,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
         let counts = turn > 0 || args.no_warmup;
-        for test in &mut tests {
+        for (seed, test) in (turn * tests.len() as u64..).zip(&mut tests) {
             probe.round()?;
             test.fill(&mut session)?;
             if args.commands {
                 session.time_commands()?;
             }
-            let (seconds, submitting) = test.measure(&mut session)?;
+            let (seconds, submitting, computed) = test.measure(&session, PROMPT_SEED + seed)?;
             session.end_timing()?;
+            test.check_computed(computed)?;
             if counts {
                 test.seconds.push(seconds);
+                test.computed.push(computed);
                 // Whoever times commands waits for each.
                 test.submitting
                     .extend(submitting.filter(|_| !args.commands));
@@ -96,6 +99,8 @@ pub(crate) struct Test {
     began: SystemTime,
     /// How long each repetition took.
     pub(crate) seconds: Vec<f64>,
+    /// Number of tokens that the model computed in each repetition.
+    pub(crate) computed: Vec<u64>,
     /// How much of it went into handing chains to a device that runs ahead, in seconds.
     submitting: Vec<f64>,
     /// What its commands did, where they are timed.
@@ -111,6 +116,7 @@ impl Test {
             generate,
             began: SystemTime::now(),
             seconds: Vec::new(),
+            computed: Vec::new(),
             submitting: Vec::new(),
             commands: Commands::default(),
         }
@@ -163,7 +169,7 @@ impl Test {
         let wanted = match (self.depth, self.generate) {
             (0, 0) => Vec::new(),
             (0, _) => vec![session.tokenizer().bos().unwrap_or(0)],
-            (depth, _) => tokens(depth, vocab),
+            (depth, _) => tokens(depth, vocab, DEPTH_SEED),
         };
         let pairs = session.tokens().iter().zip(&wanted);
         let same = pairs.take_while(|(a, b)| a == b).count();
@@ -180,18 +186,21 @@ impl Test {
         Ok(())
     }
 
-    /// Runs it once, behind what [`Test::fill`] left; yields seconds, and those of handing chains to the
-    /// device.
-    fn measure(&self, session: &mut Session) -> Result<(f64, Option<f64>), Failure> {
+    /// Runs the test once after the tokens of [`Test::fill`], in a fork of their session. Returns
+    /// seconds, those of submitting chains to the device, and the number of computed tokens.
+    fn measure(&self, filled: &Session, seed: u64) -> Result<(f64, Option<f64>, u64), Failure> {
+        let mut session = filled.fork()?;
+        session.disable_prefix_caching();
         if self.generate == 0 {
             let vocab = session.facts().vocab;
-            let tokens = tokens(self.depth + self.prompt, vocab);
+            let tokens = tokens(self.prompt, vocab, seed);
             // Reading the logits waits for a GPU that is still at work.
             let mut logits = vec![0.0; vocab as usize];
             let start = Instant::now();
-            session.prefill(&tokens[self.depth as usize..], &mut |_, _| {})?;
+            session.prefill(&tokens, &mut |_, _| {})?;
             session.logits(&mut logits)?;
-            return Ok((start.elapsed().as_secs_f64(), None));
+            let seconds = start.elapsed().as_secs_f64();
+            return Ok((seconds, None, session.computed_tokens()));
         }
         let generate = Generate {
             sampling: Sampling::GREEDY,
@@ -207,7 +216,21 @@ impl Test {
             )));
         }
         let submitting = stats.submitting.map(|took| took.as_secs_f64());
-        Ok((stats.took.as_secs_f64(), submitting))
+        let seconds = stats.took.as_secs_f64();
+        Ok((seconds, submitting, session.computed_tokens()))
+    }
+
+    /// Checks that a repetition computed all tokens that its speed is reported for.
+    pub(crate) fn check_computed(&self, computed: u64) -> Result<(), Failure> {
+        let reported = u64::from(self.prompt + self.generate) * u64::from(self.sequences);
+        if computed < reported {
+            let name = self.name();
+            return Err(Failure::new(format!(
+                "{name}: computed {computed} tokens, expected at least {reported}: \
+                 the rest came from a cache, so that the speed is not one of the model"
+            )));
+        }
+        Ok(())
     }
 
     /// Microseconds of a token that went into handing chains to the device.
@@ -226,12 +249,21 @@ impl Test {
     }
 }
 
-/// Tokens of a prompt: spread over the vocabulary, the same in every run.
-pub(crate) fn tokens(count: u32, vocab: u32) -> Vec<u32> {
-    // A step that is prime to nearly every size of vocabulary, by the golden ratio.
-    (0..count)
-        .map(|n| n.wrapping_mul(2_654_435_769) % vocab)
-        .collect()
+/// Seed of the tokens before each test, which are the same in every repetition.
+const DEPTH_SEED: u64 = 0;
+/// Seed of the first prompt that is measured; each repetition of a test has another one.
+const PROMPT_SEED: u64 = 1;
+
+/// Pseudo-random tokens, the same for the same seed.
+pub(crate) fn tokens(count: u32, vocab: u32, seed: u64) -> Vec<u32> {
+    // SplitMix64 (Steele, Lea and Flood 2014), with each seed a sequence of its own.
+    let token = |n: u32| {
+        let mut z = (seed << 32 | u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u32::try_from((z ^ z >> 31) % u64::from(vocab)).expect("below a number of 32 bits")
+    };
+    (0..count).map(token).collect()
 }
 
 /// Average and standard deviation of a sample.
@@ -408,6 +440,7 @@ impl Machine<'_> {
             "stddev_ts": deviation,
             "samples_ns": nanoseconds,
             "samples_ts": rates,
+            "computed_tokens": test.computed,
             "token_bytes": self.facts.token_bytes,
             "read_bytes_per_second": self.read_rate(test),
             "memory_bytes_per_second": self.probe.best(),
@@ -486,6 +519,30 @@ mod tests {
     fn deviation_is_that_of_a_sample() {
         assert_eq!(statistics(&[3.0]), (3.0, 0.0));
         assert_eq!(statistics(&[1.0, 3.0]), (2.0, 2.0_f64.sqrt()));
+    }
+
+    #[test]
+    fn prompts_of_two_repetitions_differ() {
+        let prompts: Vec<_> = (0..100).map(|seed| tokens(64, 1280, seed)).collect();
+        assert_eq!(prompts[3], tokens(64, 1280, 3));
+        assert!(prompts.iter().flatten().all(|token| *token < 1280));
+        let same = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        for (at, prompt) in prompts.iter().enumerate() {
+            let others = &prompts[at + 1..];
+            assert!(others.iter().all(|other| same(prompt, other) < 8));
+        }
+    }
+
+    #[test]
+    fn too_few_computed_tokens_are_an_error() {
+        let prompt = Test::new(1, 0, [512, 0]);
+        prompt.check_computed(512).expect("all were computed");
+        let error = format!("{:?}", prompt.check_computed(1));
+        let wanted = "pp512: computed 1 tokens, expected at least 512";
+        assert!(error.contains(wanted), "{error}");
+        let together = Test::new(3, 0, [0, 4]);
+        together.check_computed(12).expect("all were computed");
+        assert!(together.check_computed(11).is_err());
     }
 
     #[test]
