@@ -1,7 +1,9 @@
 //! Codes whose scales lie in a tensor of their own, as safetensors checkpoints store them.
 
+use super::bytes::{TOPS, each};
+use super::chunk::{CHUNK, Chunk, GROUP};
+use super::matrix::Matrix;
 use super::mxfp4::doubled;
-use super::{CHUNK, Chunk, Matrix, TOPS, each};
 use bytemuck::cast;
 
 /// `BITS` bits a code, one after the other from the lowest bit of little-endian words: the affine
@@ -93,9 +95,9 @@ pub(super) fn e4m3(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHU
     for (x, byte) in out.iter_mut().zip(bytes) {
         *x = tabla_core::scales::e4m3(*byte);
     }
-    for (g, x) in out[..count].chunks_mut(super::GROUP).enumerate() {
+    for (g, x) in out[..count].chunks_mut(GROUP).enumerate() {
         let [scale, _] = match &m.scales {
-            Some(scales) => scales.at(row, first + g * super::GROUP, m.cols),
+            Some(scales) => scales.at(row, first + g * GROUP, m.cols),
             None => [1.0, 0.0],
         };
         for x in x {

@@ -1,7 +1,10 @@
 //! Ternary digits: the types that have nothing else, and the one scale of a matrix of them.
 
-use super::{CHUNK, Chunk, Matrix, f16, i2_s, tq1_0, tq2_0};
+use super::chunk::{CHUNK, Chunk};
+use super::matrix::Matrix;
+use super::{i2_s, tq1_0, tq2_0};
 use tabla_core::dtype::DType;
+use tabla_core::scales::f16;
 
 /// What the digits of a matrix are multiplied by, where that is one number for all of them; `None`
 /// for a type of other numbers too.

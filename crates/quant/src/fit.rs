@@ -3,7 +3,7 @@
 //!
 //! The method is that of ggml-quants.c (`make_qx_quants`, `make_qkx3_quants`, `make_qp_quants`).
 
-use super::CHUNK;
+use super::chunk::CHUNK;
 use half::f16;
 use std::array::from_fn;
 

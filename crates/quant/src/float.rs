@@ -1,6 +1,6 @@
 //! Numbers one after the other, little endian.
 
-use super::CHUNK;
+use super::chunk::CHUNK;
 
 /// An f64 as the nearest f32.
 #[inline(always)]

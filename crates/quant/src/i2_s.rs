@@ -4,7 +4,9 @@
 //! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
 //! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
 
-use super::{CHUNK, Chunk, Matrix, ONES, less, words};
+use super::bytes::{ONES, less, words};
+use super::chunk::{CHUNK, Chunk};
+use super::matrix::Matrix;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 

@@ -5,9 +5,10 @@
 //! sign of the offset of each. 16 bits of `scales` hold four scales and, on top, a nibble of the
 //! f16 `d`, the lowest first.
 
+use super::chunk::CHUNK;
 use super::iq_grids::ternary;
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 56;

@@ -4,9 +4,10 @@
 //! The lower eight bits of indices fill `qs`. 16 bits of `qh` belong to a group: three upper bits
 //! of each of its four indices, the scale, and the sign of the offset.
 
+use super::chunk::CHUNK;
 use super::iq_grids::ternary;
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 50;

@@ -5,9 +5,10 @@
 //! upper two bits of four indices. A byte of `scales` has the scales of two groups, the first in
 //! its low nibble.
 
+use super::chunk::CHUNK;
 use super::iq_grids::{IQ2_S, SIGNS, signed};
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 82;

@@ -4,9 +4,10 @@
 //! 16 bits for each eight: nine of index, then seven signs, whose number is even. A byte of
 //! `scales` has the scales of two groups, the first in its low nibble.
 
+use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ2_XS, signed};
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 74;

@@ -4,9 +4,10 @@
 //! A group is four indices, then 32 bits: seven signs for each eight, whose number is even, and the
 //! scale on top.
 
+use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ2_XXS, signed};
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 66;

@@ -4,9 +4,10 @@
 //! A byte of `qs` is the index of four elements. 32 bits of `bits` belong to a group: seven signs
 //! for each eight, whose number is even, and the scale on top.
 
+use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ3_XXS, pair, signed};
-use super::{CHUNK, f16};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 98;

@@ -4,10 +4,12 @@
 //! Byte `i` of a group holds its element `i` in the low nibble and element `i + 16` in the high
 //! one. The scales' low nibbles fill `low`, two to a byte; their top two bits fill `top`.
 
+use super::bytes::{each, nibbles, times};
+use super::chunk::CHUNK;
 use super::iq4_nl::value;
-use super::{CHUNK, each, f16, nibbles, times};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 136;

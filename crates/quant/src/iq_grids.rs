@@ -5,7 +5,7 @@
 //! for eights four digits, two bits a number, for fours three digits, three bits a number, the
 //! first number lowest.
 
-use super::{ONES, TOPS};
+use super::bytes::{ONES, TOPS};
 use bytemuck::cast;
 
 const EIGHTS: [u8; 3] = [8, 25, 43];

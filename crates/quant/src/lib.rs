@@ -4,6 +4,8 @@
 //! [`Floats::decode`]: kernels of the CPU compile it for their instruction sets, and shaders are
 //! held against it.
 
+mod bytes;
+mod chunk;
 mod codes;
 mod digits;
 mod fit;
@@ -36,40 +38,12 @@ mod read;
 pub mod tq1_0;
 pub mod tq2_0;
 
-use bytemuck::{cast, pod_read_unaligned};
+pub use chunk::{CHUNK, Chunk, GROUP};
 pub use digits::one_scale;
 pub use matrix::Matrix;
 pub use read::{Floats, Ints, Visit, visit};
 use tabla_core::dtype::DType;
 pub use tabla_core::scales::Scales;
-use tabla_core::scales::f16;
-
-/// Elements that are read together at most.
-pub const CHUNK: usize = 256;
-
-/// Elements that share a scale at least.
-pub const GROUP: usize = 16;
-
-/// Some neighbouring elements of a row: `x[i] = scale[i / 16] q[i] + min[i / 16]`.
-#[repr(C, align(64))]
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    /// The numbers.
-    pub q: [i8; CHUNK],
-    /// What they are multiplied by.
-    pub scale: [f32; CHUNK / GROUP],
-    /// What is added then; formats without minima leave it alone.
-    pub min: [f32; CHUNK / GROUP],
-}
-
-impl Chunk {
-    /// Zeros.
-    pub const ZERO: Self = Self {
-        q: [0; CHUNK],
-        scale: [0.0; CHUNK / GROUP],
-        min: [0.0; CHUNK / GROUP],
-    };
-}
 
 /// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row; of
 /// `I2_S`, of a tensor.
@@ -159,53 +133,6 @@ pub fn encoder(dtype: DType) -> Option<Encode> {
     })
 }
 
-/// Eight bytes of 1.
-const ONES: u64 = 0x0101_0101_0101_0101;
-/// Eight bytes of 128.
-const TOPS: u64 = 0x8080_8080_8080_8080;
-
-/// The low nibbles of 16 bytes, then the high ones.
-#[inline(always)]
-fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
-    let [a, b]: [u64; 2] = pod_read_unaligned(bytes);
-    [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
-}
-
-/// The bytes of a word, each below 128, less a number.
-#[inline(always)]
-fn less(word: u64, by: u8) -> u64 {
-    // The top bits stop what is borrowed.
-    ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
-}
-
-/// `y[i] = d x[i]`.
-#[inline(always)]
-fn times(d: f32, x: [i8; 16]) -> [f32; 16] {
-    x.map(|x| d * f32::from(x))
-}
-
-/// `q = f(a)`, eight bytes at once.
-#[inline(always)]
-fn words(q: &mut [i8; 32], a: &[u8; 32], f: impl Fn(u64) -> u64) {
-    let a: [u64; 4] = pod_read_unaligned(a);
-    *q = cast(a.map(f));
-}
-
-/// `q = f(a, b)`, eight bytes at once.
-#[inline(always)]
-fn words2(q: &mut [i8; 32], a: &[u8; 32], b: &[u8; 32], f: impl Fn(u64, u64) -> u64) {
-    let (a, b): ([u64; 4], [u64; 4]) = (pod_read_unaligned(a), pod_read_unaligned(b));
-    *q = cast(std::array::from_fn::<_, 4, _>(|i| f(a[i], b[i])));
-}
-
-/// `q[i] = f(a[i])`, as an int8.
-#[inline(always)]
-fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
-    for (q, a) in q.iter_mut().zip(a) {
-        *q = f(*a).cast_signed();
-    }
-}
-
 /// Encodes a block of `N` elements, with the importance of each where it is known.
 type EncodeBlock<const BYTES: usize, const N: usize> =
     fn(&[f32; N], Option<&[f32; N]>) -> [u8; BYTES];
@@ -223,12 +150,6 @@ fn encode_blocks<const BYTES: usize, const N: usize>(
     for (i, block) in blocks.iter().enumerate() {
         bytes.extend_from_slice(&encode(block, importance.map(|w| &w[i])));
     }
-}
-
-/// The bytes of a block.
-fn stored<const BYTES: usize>(block: impl bytemuck::NoUninit) -> [u8; BYTES] {
-    let bytes = bytemuck::bytes_of(&block).try_into();
-    bytes.expect("a block is laid out as it is stored")
 }
 
 /// The numbers of some blocks.

@@ -1,6 +1,6 @@
 //! A matrix as its file holds it, and the one way in which any kernel reads its rows.
 
-use super::{Chunk, GROUP};
+use super::chunk::{Chunk, GROUP};
 use tabla_core::scales::Scales;
 
 /// A matrix as its file holds it.

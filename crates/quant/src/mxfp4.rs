@@ -3,7 +3,7 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{each, nibbles};
+use super::bytes::{each, nibbles};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.

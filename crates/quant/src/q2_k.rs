@@ -4,9 +4,12 @@
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
 //! `scales` has the scale in its low nibble and the minimum in its high one.
 
-use super::{CHUNK, ONES, f16, fit, stored, times, words};
+use super::bytes::{ONES, stored, times, words};
+use super::chunk::CHUNK;
+use super::fit;
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes, pod_read_unaligned};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 84;

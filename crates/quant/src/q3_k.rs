@@ -5,9 +5,12 @@
 //! `i` of the `g`th 32. The scales' lower nibbles fill eight bytes, those of the last eight the
 //! high halves; bits `2 k` and `2 k + 1` of four more bytes top scales `4 k` to `4 k + 3`.
 
-use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, times, words2};
+use super::bytes::{ONES, less, stored, times, words2};
+use super::chunk::CHUNK;
+use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 110;

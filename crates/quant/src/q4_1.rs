@@ -3,9 +3,11 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::{f16, fit, nibbles, stored};
+use super::bytes::{nibbles, stored};
+use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;

@@ -3,9 +3,12 @@
 //!
 //! 32 bytes hold 64 elements, the first 32 in their low nibbles.
 
-use super::{CHUNK, ONES, f16, fit, stored, times, words};
+use super::bytes::{ONES, stored, times, words};
+use super::chunk::CHUNK;
+use super::fit;
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 144;

@@ -4,9 +4,11 @@
 //! Byte `i` of `qs` holds element `i` in its low nibble and element `i + 16` in its high one; bit
 //! `i` of `qh` is the fifth bit of element `i`.
 
-use super::{ONES, TOPS, f16, fit, less, nibbles, stored};
+use super::bytes::{ONES, TOPS, less, nibbles, stored};
+use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;

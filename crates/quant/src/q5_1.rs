@@ -3,10 +3,12 @@
 //!
 //! Nibbles and fifth bits lie as in `Q5_0`.
 
+use super::bytes::{nibbles, stored};
+use super::fit;
 use super::q5_0::{fifth_bits, pack_fifth_bits};
-use super::{f16, fit, nibbles, stored};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;

@@ -3,8 +3,10 @@
 //!
 //! Nibbles as in `Q4_K`; bit `g` of byte `i` of `qh` is the fifth bit of element `i` of group `g`.
 
+use super::bytes::{ONES, stored, words2};
+use super::chunk::CHUNK;
+use super::fit;
 use super::q4_k::{self, Scales};
-use super::{CHUNK, ONES, fit, stored, words2};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use std::array::from_fn;
 

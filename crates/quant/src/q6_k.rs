@@ -4,9 +4,12 @@
 //! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, which are four groups of 32:
 //! the first two have the low nibbles, the others the high ones.
 
-use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, times, words2};
+use super::bytes::{ONES, less, stored, times, words2};
+use super::chunk::CHUNK;
+use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 210;

@@ -1,7 +1,7 @@
 //! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` of ggml-common.h).
 
-use super::f16;
 use bytemuck::{Pod, Zeroable, from_bytes};
+use tabla_core::scales::f16;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;

@@ -1,7 +1,7 @@
 //! `Q8_K`: an f32 scale `d`, 256 signed bytes `q`, and the sums of 16 of them each, which decoding
 //! does not need (`block_q8_K` of ggml-common.h).
 
-use super::CHUNK;
+use super::chunk::CHUNK;
 use bytemuck::{Pod, Zeroable, from_bytes};
 
 /// Bytes of a block.

@@ -1,7 +1,9 @@
 //! Reading rows chunk by chunk: what a storage type offers to kernels of any level.
 
+use super::bytes::times;
+use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
-use super::{CHUNK, Chunk, GROUP, codes, float, i2_s, times};
+use super::{codes, float, i2_s};
 use tabla_core::dtype::DType;
 
 /// A storage type whose chunks are small integers times scales.

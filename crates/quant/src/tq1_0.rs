@@ -4,8 +4,11 @@
 //! hold 160 elements, the first digits of all before the second ones, 16 bytes hold 80 so, and 4
 //! hold 16 in four digits.
 
-use super::{CHUNK, each, f16, tq2_0};
+use super::bytes::each;
+use super::chunk::CHUNK;
+use super::tq2_0;
 use std::array::from_fn;
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 54;

@@ -2,8 +2,11 @@
 //!
 //! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits.
 
-use super::{CHUNK, ONES, f16, fit, less, q2_k, stored, words};
+use super::bytes::{ONES, less, stored, words};
+use super::chunk::CHUNK;
+use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use tabla_core::scales::f16;
 
 /// Bytes of a block.
 pub const BYTES: usize = 66;

@@ -1,0 +1,56 @@
+//! Arithmetic on the bytes of blocks, eight at once where they fit a word.
+
+use bytemuck::{cast, pod_read_unaligned};
+
+/// Eight bytes of 1.
+pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
+/// Eight bytes of 128.
+pub(super) const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// The low nibbles of 16 bytes, then the high ones.
+#[inline(always)]
+pub(super) fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
+    let [a, b]: [u64; 2] = pod_read_unaligned(bytes);
+    [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
+}
+
+/// The bytes of a word, each below 128, less a number.
+#[inline(always)]
+pub(super) fn less(word: u64, by: u8) -> u64 {
+    // The top bits stop what is borrowed.
+    ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
+}
+
+/// `y[i] = d x[i]`.
+#[inline(always)]
+pub(super) fn times(d: f32, x: [i8; 16]) -> [f32; 16] {
+    x.map(|x| d * f32::from(x))
+}
+
+/// `q = f(a)`, eight bytes at once.
+#[inline(always)]
+pub(super) fn words(q: &mut [i8; 32], a: &[u8; 32], f: impl Fn(u64) -> u64) {
+    let a: [u64; 4] = pod_read_unaligned(a);
+    *q = cast(a.map(f));
+}
+
+/// `q = f(a, b)`, eight bytes at once.
+#[inline(always)]
+pub(super) fn words2(q: &mut [i8; 32], a: &[u8; 32], b: &[u8; 32], f: impl Fn(u64, u64) -> u64) {
+    let (a, b): ([u64; 4], [u64; 4]) = (pod_read_unaligned(a), pod_read_unaligned(b));
+    *q = cast(std::array::from_fn::<_, 4, _>(|i| f(a[i], b[i])));
+}
+
+/// `q[i] = f(a[i])`, as an int8.
+#[inline(always)]
+pub(super) fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) -> u8) {
+    for (q, a) in q.iter_mut().zip(a) {
+        *q = f(*a).cast_signed();
+    }
+}
+
+/// The bytes of a block.
+pub(super) fn stored<const BYTES: usize>(block: impl bytemuck::NoUninit) -> [u8; BYTES] {
+    let bytes = bytemuck::bytes_of(&block).try_into();
+    bytes.expect("a block is laid out as it is stored")
+}
