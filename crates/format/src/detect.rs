@@ -4,18 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use super::map::{io, regular_file};
+use super::part::Kind;
 use super::{gguf, index, safetensors};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
-
-/// What a file is, told by its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// One GGUF file or a set of parts.
-    Gguf,
-    /// Safetensors, one file or several, with the configuration beside them.
-    Safetensors,
-}
 
 /// Bytes that are looked at.
 pub(super) const HEAD_BYTES: usize = 512;

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use super::Header;
 use super::map::Bytes;
 use super::metadata::{Entry, Metadata};
+use super::part::Header;
 use super::reader::{Reader, reserve, to_u64};
 use super::tensor::{TensorInfo, TensorType};
 use super::value::{LENGTH_BYTES, Value, ValueType};

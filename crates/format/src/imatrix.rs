@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::directory::Directory;
 use super::map::Bytes;
+use super::open::open;
 use super::reader::{Reader, to_u64};
 use super::tensor::{TensorInfo, TensorType};
-use super::{Directory, open};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Result, bail};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::Part;
 use super::map::text_file;
+use super::part::Part;
 use super::safetensors::{Entries, HEADER_BYTES_MAX, json_error};
 use tabla_core::error::{Context, Result, bail};
 

@@ -10,9 +10,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 
+use super::metadata::Metadata;
+use super::part::Header;
 use super::reader::{Reader, to_u64};
 use super::tensor::{TensorInfo, TensorType};
-use super::{Header, Metadata};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Bytes of a header; one of a thousand tensors has a hundred thousand.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Part;
+use super::part::Part;
 use tabla_core::error::{Result, bail};
 
 /// Files of a set; llama.cpp counts them in 16 bits, real sets have a few dozen.

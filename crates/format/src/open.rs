@@ -1,0 +1,126 @@
+//! Opening models: one file, all files of a set, or bytes in memory.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::directory::{Directory, assemble};
+use super::map::{self, Bytes};
+use super::part::{Kind, Part, Shard};
+use super::set::{self, Set};
+use super::{detect, gguf, index, safetensors};
+use tabla_core::error::{Context, Result, bail};
+
+/// Opens a model: maps the file, or all files of its set, and reads the headers.
+///
+/// A set is named `name-00001-of-00003.gguf`, or by the `model.safetensors.index.json` of its
+/// folder; any part opens all of it. Of safetensors the folder can be opened too.
+///
+/// The files must stay as they are while the directory lives. Where another program shortens one,
+/// reading what is gone makes the system end the process (`SIGBUS`); replacing a file under its
+/// name is safe.
+///
+/// # Errors
+/// `Io` where a file is missing, `Format` where one is damaged, `Unsupported` where it is sound but
+/// not known here. The message begins with the path and names the byte or the tensor.
+pub fn open(path: &Path) -> Result<Directory> {
+    if index::is_model(path) {
+        let files = index::find(path)?;
+        return open_files(&files);
+    }
+    let part = open_part(path, 0)?;
+    match part.kind {
+        Kind::Gguf => open_set(path, part),
+        Kind::Safetensors => match index::find_beside(path)? {
+            Some(files) => open_files(&files),
+            None => assemble(vec![part]),
+        },
+    }
+}
+
+/// Opens the files that the parts of a GGUF set name.
+fn open_set(path: &Path, part: Part) -> Result<Directory> {
+    let count = part
+        .header
+        .metadata
+        .u32("split.count")
+        .context(path.display())?
+        .unwrap_or(1);
+    if count <= 1 {
+        return assemble(vec![part]);
+    }
+    let Some(set) = Set::of(path).filter(|s| s.count == count) else {
+        bail!(
+            Format,
+            "{}: part of a set of {count} files; it must be named `name-00001-of-{count:05}.gguf` \
+             for the others to be found",
+            path.display()
+        );
+    };
+    set.check_complete()?;
+    let mut parts = Vec::new();
+    for no in 0..count {
+        let path = set.path(no);
+        let shard = parts.len();
+        parts.push(open_part(&path, shard)?);
+        set::check_part(&parts, no, count).context(path.display())?;
+    }
+    assemble(parts)
+}
+
+/// Opens the safetensors of a folder.
+fn open_files(files: &index::Files) -> Result<Directory> {
+    let parts = files.paths.iter().enumerate();
+    let parts = parts
+        .map(|(shard, path)| open_part(path, shard))
+        .collect::<Result<Vec<_>>>()?;
+    if let Some(index) = &files.index {
+        index.check(&parts).context(index.folder.display())?;
+    }
+    assemble(parts)
+}
+
+/// Reads a small text that stands beside a model: `None` where there is no such file.
+///
+/// # Errors
+/// `Format` for more than `max` bytes or what is not UTF-8, `Io` where it cannot be read; with the
+/// path.
+pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
+    map::text_file(path, max)
+}
+
+/// Opens a model that is in memory: the built-in one, or one that a test has written.
+///
+/// # Errors
+/// As [`open`], with `name` in place of the path.
+pub fn open_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Directory> {
+    let part = read_part(PathBuf::from(name), Bytes::Held(bytes.into()), 0).context(name)?;
+    match part.header.metadata.u32("split.count").context(name)? {
+        None | Some(0 | 1) => assemble(vec![part]),
+        Some(count) => bail!(
+            Format,
+            "{name}: part of a set of {count} files, which need a path"
+        ),
+    }
+}
+
+fn open_part(path: &Path, shard: usize) -> Result<Part> {
+    Bytes::open(path)
+        .and_then(|bytes| read_part(path.to_path_buf(), bytes, shard))
+        .context(path.display())
+}
+
+fn read_part(path: PathBuf, bytes: Bytes, shard: usize) -> Result<Part> {
+    let head = bytes.as_slice();
+    let kind = detect::sniff(head.get(..detect::HEAD_BYTES).unwrap_or(head))?;
+    let bytes = Arc::new(bytes);
+    let header = match kind {
+        Kind::Gguf => gguf::parse(&bytes, shard)?,
+        Kind::Safetensors => safetensors::parse(bytes.as_slice(), shard)?,
+    };
+    Ok(Part {
+        kind,
+        shard: Shard { path, bytes },
+        header,
+    })
+}
