@@ -1,25 +1,10 @@
 //! Kernels: an operation for one storage type, in one form; and the tile that each works on.
 
+pub use super::kernel_row::Kernels;
 use super::list::Op;
 use super::params::KERNELS;
 use crate::device::Form;
 use crate::dtype::DType;
-
-/// The kernels of an operation in one form, one for each storage type: a row of [`KERNELS`], which
-/// is reflected from the shaders.
-#[derive(Clone, Copy, Debug)]
-pub struct Kernels {
-    /// The operation.
-    pub op: Op,
-    /// [`Form::name`]; `None` for the plain kernels, which run on every device.
-    pub form: Option<&'static str>,
-    /// [`DType::name`] of each storage type; empty where the operation has one kernel for all.
-    pub variants: &'static [&'static str],
-    /// Units of work (rows or elements) of one workgroup.
-    pub units: u32,
-    /// Tokens of one workgroup.
-    pub tokens: u32,
-}
 
 /// A kernel: an operation, the storage type that it reads, and how it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,16 +73,6 @@ impl KernelId {
             .find(|row| row.has(self.op, self.variant) && row.form == form);
         let row = row.unwrap_or_else(|| panic!("no kernel {}", self.name()));
         [row.units, row.tokens]
-    }
-}
-
-impl Kernels {
-    fn has(&self, op: Op, variant: Option<DType>) -> bool {
-        let listed = match variant {
-            Some(variant) => self.variants.contains(&variant.name()),
-            None => self.variants.is_empty(),
-        };
-        self.op == op && listed
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod builder;
 pub mod kernel;
+mod kernel_row;
 pub mod list;
 pub mod listing;
 pub mod pages;

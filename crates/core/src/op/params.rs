@@ -1,7 +1,7 @@
 //! Parameters of kernels, the step state, and which kernels there are, as the shaders declare them.
 //! Written by `cargo reflect` from shaders/: change it there.
 
-use super::kernel::Kernels;
+use super::kernel_row::Kernels;
 use super::list::Op;
 use bytemuck::{Pod, Zeroable};
 

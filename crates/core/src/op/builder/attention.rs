@@ -1,6 +1,8 @@
 //! Positions, the cache, attention.
 
-use super::{Builder, FEW_TOKENS, Shape, X};
+use super::base::Builder;
+use super::operand::X;
+use super::shape::{FEW_TOKENS, Shape};
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::pages::PAGE;

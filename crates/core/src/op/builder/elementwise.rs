@@ -1,6 +1,7 @@
 //! Lookups, norms, and what is done to each number.
 
-use super::{Builder, W, X};
+use super::base::Builder;
+use super::operand::{W, X};
 use crate::op::list::Op;
 use crate::op::params;
 use bytemuck::Pod;

@@ -1,6 +1,8 @@
 //! The two ends of a table's head: which rows get logits, and how a token is picked.
 
-use super::{Builder, LogitRows, W, X};
+use super::base::Builder;
+use super::operand::{W, X};
+use super::shape::LogitRows;
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::params;

@@ -1,6 +1,8 @@
 //! Mixtures of experts: which ones a token takes, their products, and the sum of what they say.
 
-use super::{Builder, FEW_TOKENS, W, X};
+use super::base::Builder;
+use super::operand::{W, X};
+use super::shape::FEW_TOKENS;
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::params::{self, KERNELS};

@@ -1,6 +1,7 @@
 //! Products of a matrix and activations.
 
-use super::{Builder, W, X};
+use super::base::Builder;
+use super::operand::{W, X};
 use crate::op::list::Op;
 use crate::op::params;
 use crate::op::table::Slot;

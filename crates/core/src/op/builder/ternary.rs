@@ -1,6 +1,7 @@
 //! Products of ternary digits and activations in int8, as `BitNet` was trained with.
 
-use super::{Builder, W, X};
+use super::base::Builder;
+use super::operand::{Quantised, W, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::params;
@@ -8,15 +9,6 @@ use crate::op::table::Slot;
 
 /// Bytes that a row of int8 activations is a multiple of: the widest vector.
 const ROW_ALIGN: u32 = 64;
-
-/// The rows that were quantised last; the products that read them one after another share them.
-#[derive(Clone, Copy)]
-pub(super) struct Quantised {
-    /// What was quantised.
-    pub(super) x: Slot,
-    q: Slot,
-    d: Slot,
-}
 
 impl Builder<'_> {
     /// `y = W x`, stored or added, with the digits of `w` times `scale`, and `x` in int8.

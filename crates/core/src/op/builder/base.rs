@@ -1,0 +1,206 @@
+//! The builder: what it holds, and what every method for a line of a recipe uses.
+
+use super::draft::{Draft, Node};
+use super::operand::{Quantised, W, X};
+use super::shape::{Shape, Weights};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::list::{Access, Op};
+use crate::op::params;
+use crate::op::table::{LayerEnd, Place, Slot, SlotInfo, Tail};
+
+/// Collects the lines of a recipe into a [`Draft`].
+#[expect(missing_debug_implementations, reason = "it borrows a trait object")]
+pub struct Builder<'a> {
+    weights: &'a dyn Weights,
+    pub(super) shape: Shape,
+    pub(super) draft: Draft,
+    pub(super) state: Slot,
+    scratch: u32,
+    pub(super) quantised: Option<Quantised>,
+    error: Option<Error>,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder for this shape over these tensors.
+    pub fn new(weights: &'a dyn Weights, shape: Shape) -> Self {
+        let draft = Draft {
+            name: shape.name,
+            tokens: shape.tokens,
+            nodes: Vec::new(),
+            slots: Vec::new(),
+            layers: Vec::new(),
+            head: 0,
+            tails: [None; Tail::COUNT],
+        };
+        let mut b = Self {
+            weights,
+            shape,
+            draft,
+            state: Slot(0),
+            scratch: 0,
+            quantised: None,
+            error: None,
+        };
+        let words = |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("a small struct");
+        let [head, row] = [size_of::<params::State>(), size_of::<params::Row>()].map(words);
+        let words = head + row * shape.tokens;
+        b.state = b.place("state", DType::U32, [1, words], Place::State);
+        b
+    }
+
+    /// The draft, or the first thing in the recipe that does not fit the tensors.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is missing or has another shape.
+    pub fn finish(self) -> Result<Draft> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.draft),
+        }
+    }
+
+    /// The tensor `name`, which must be `[rows, cols]`.
+    pub fn weight(&mut self, name: &str, rows: u32, cols: u32) -> W {
+        let found = self.weights.find(name);
+        let weights = self.weights;
+        let spelling = || weights.spelling(name);
+        match found {
+            None => self.fail(format!("tensor {} is missing", spelling())),
+            Some(w) if [w.rows, w.cols] != [rows, cols] => self.fail(format!(
+                "tensor {} is [{}, {}], this architecture wants [{rows}, {cols}]",
+                spelling(),
+                w.rows,
+                w.cols
+            )),
+            Some(_) => {}
+        }
+        let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
+        let scale = found.and_then(|w| w.scale);
+        let slot = self.place(name, dtype, [rows, cols], Place::Weight(index, 0));
+        W {
+            slot,
+            dtype,
+            rows,
+            cols,
+            scale,
+        }
+    }
+
+    /// A vector of the model, which must be f32.
+    pub fn vector(&mut self, name: &str, dim: u32) -> W {
+        let w = self.weight(name, 1, dim);
+        if w.dtype != DType::F32 {
+            self.fail(format!(
+                "tensor {} is {}, a vector must be f32",
+                self.weights.spelling(name),
+                w.dtype
+            ));
+        }
+        w
+    }
+
+    /// Whether the model has this tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.weights.find(name).is_some()
+    }
+
+    /// Rows of this tensor, where any number will do; 0 where the model lacks it.
+    pub fn rows_of(&self, name: &str) -> u32 {
+        self.weights.find(name).map_or(0, |w| w.rows)
+    }
+
+    /// Says that a layer ends here, with `h` as its result.
+    pub fn end_of_layer(&mut self, h: X) {
+        self.draft.layers.push(LayerEnd {
+            cmd: self.draft.nodes.len(),
+            slot: h.slot,
+        });
+    }
+
+    /// An activation that comes from outside the table: for tests of one operation.
+    pub fn input(&mut self, name: &str, cols: u32) -> X {
+        self.scratch(name, self.shape.tokens, cols)
+    }
+
+    /// A new slot of working memory.
+    pub(super) fn scratch(&mut self, name: &str, tokens: u32, cols: u32) -> X {
+        let slot = self.scratch_of(DType::F32, name, [tokens, cols]);
+        X { slot, tokens, cols }
+    }
+
+    /// A new slot of working memory for numbers of any type.
+    pub(super) fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
+        let place = Place::Scratch(self.scratch);
+        self.scratch += 1;
+        self.push(SlotInfo {
+            name: name.to_string(),
+            dtype,
+            rows,
+            cols,
+            place,
+        })
+    }
+
+    /// The slot of a place that stands for itself.
+    pub(super) fn place(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        [rows, cols]: [u32; 2],
+        place: Place,
+    ) -> Slot {
+        if let Some(i) = self.draft.slots.iter().position(|s| s.place == place) {
+            return Slot(u16::try_from(i).expect("push checks the number of slots"));
+        }
+        self.push(SlotInfo {
+            name: name.to_string(),
+            dtype,
+            rows,
+            cols,
+            place,
+        })
+    }
+
+    fn push(&mut self, info: SlotInfo) -> Slot {
+        let Ok(index) = u16::try_from(self.draft.slots.len()) else {
+            self.fail(format!("more than {} slots", u16::MAX));
+            return Slot(0);
+        };
+        self.draft.slots.push(info);
+        Slot(index)
+    }
+
+    pub(super) fn emit<P: bytemuck::Pod>(
+        &mut self,
+        (op, variant): (Op, Option<DType>),
+        slots: &[Slot],
+        params: &P,
+        work: [u32; 2],
+    ) {
+        debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
+        let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
+        let weight = infos.find(|s| matches!(s.place, Place::Weight(..)));
+        let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
+        let mut written = slots.iter().zip(op.operands());
+        if written
+            .any(|(s, o)| o.access != Access::Read && self.quantised.is_some_and(|q| q.x == *s))
+        {
+            self.quantised = None;
+        }
+        self.draft.nodes.push(Node {
+            op,
+            variant,
+            slots: slots.to_vec(),
+            params: bytemuck::bytes_of(params).to_vec(),
+            work,
+            label,
+        });
+    }
+
+    pub(super) fn fail(&mut self, message: String) {
+        self.error
+            .get_or_insert_with(|| Error::new(ErrorKind::Format, message));
+    }
+}
