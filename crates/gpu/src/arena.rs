@@ -1,7 +1,6 @@
 //! The buffers behind the places of tables.
 
 use super::device::Device;
-use super::readback::READBACK_BYTES;
 use tabla_core::device::Profile;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Span, Upload};
@@ -123,16 +122,8 @@ fn whole_words(place: Place, offset: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the buffers that tables will have on a device of this profile, and of those that the
-/// host reads from. While weights go there, what they pass through comes on top: 64 MiB at most.
-pub fn planned_bytes(tables: &[Table], profile: &Profile) -> u64 {
-    let places = table::places(tables).into_values();
-    let places: u64 = places.map(|slot| sizes(slot, profile)[1]).sum();
-    places + READBACK_BYTES as u64
-}
-
 /// Bytes of a slot that count, and of its buffer.
-fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
+pub(super) fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
     let bytes = match slot.place {
         Place::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
         _ => slot.bytes(),

@@ -4,7 +4,7 @@
     reason = "wgpu gives what it calls experimental only to who says so in an unsafe function"
 )]
 
-use super::device::Options;
+use super::options::Options;
 use tabla_core::device::{Form, GpuFeatures};
 
 /// What kernels with cooperative matrices need.

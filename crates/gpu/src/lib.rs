@@ -5,14 +5,19 @@
 //! for a token is to submit what was recorded for its table, or, where nothing can be recorded, to
 //! encode one compute pass of prebuilt objects.
 
+mod adapter;
 mod arena;
 mod clock;
+mod destroy;
 mod device;
 mod forms;
 mod kept;
 mod laps;
 mod layout;
 mod link;
+mod memory;
+mod options;
+mod parts;
 mod pipelines;
 mod probe;
 mod readback;
@@ -31,8 +36,10 @@ mod run;
 mod trial;
 mod upload;
 
-pub use arena::planned_bytes;
-pub use device::{Device, Options, adapters, open};
+pub use adapter::{adapters, open};
+pub use device::Device;
 pub use link::link;
+pub use memory::planned_bytes;
+pub use options::Options;
 pub use pipelines::shaders;
 pub use probe::Probe;

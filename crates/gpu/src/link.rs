@@ -3,18 +3,17 @@
 use super::arena::Arena;
 use super::device::Device;
 use super::kept::{self, Kept};
+use super::parts::{Group, Parts};
 use super::pipelines;
 use super::readback::Readback;
 use super::recorded;
-use super::run::{Command, Linked};
-use super::upload::{self, Stream};
-use std::collections::HashMap;
-use std::time::Instant;
+use super::run::Linked;
+use super::upload::filled;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::{Copies, Executor, Program, Tensors, Upload};
+use tabla_core::exec::{Copies, Executor, Program};
 use tabla_core::op::list::Op;
 use tabla_core::op::params;
-use tabla_core::op::table::{DispatchCmd, KernelId, Place, Table};
+use tabla_core::op::table::{DispatchCmd, Place, Table};
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
 const HEAD_DIM_MAX: u32 = 512;
@@ -35,55 +34,6 @@ pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
         recorded::link(&device, parts)
     } else {
         encoded(device, parts)
-    }
-}
-
-/// What a program comes down to, however it is replayed.
-pub(super) struct Parts {
-    pub(super) program: Program,
-    /// The kernels of all tables, by their numbers.
-    pub(super) kernels: Vec<KernelId>,
-    /// The commands of each table; indices go into the vectors beside.
-    pub(super) commands: Vec<Vec<Command>>,
-    pub(super) groups: Vec<Group>,
-}
-
-/// A kernel and the places that it is bound to.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct Group {
-    pub(super) pipeline: usize,
-    pub(super) places: Vec<Place>,
-}
-
-impl Parts {
-    fn new(program: Program) -> Self {
-        let kernels = pipelines::used(&program.tables);
-        let mut known: HashMap<Group, usize> = HashMap::new();
-        let mut command = |table: &Table, cmd: &DispatchCmd| {
-            let at = kernels.binary_search(&cmd.kernel);
-            let pipeline = at.expect("the kernels are those of the tables");
-            let places = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
-            let count = known.len();
-            let group = *known.entry(Group { pipeline, places }).or_insert(count);
-            let params = cmd.params as usize;
-            Command {
-                pipeline,
-                group,
-                params: params..params + cmd.params_bytes as usize,
-                grid: cmd.grid,
-            }
-        };
-        let tables = program.tables.iter();
-        let commands = tables.map(|t| t.cmds.iter().map(|cmd| command(t, cmd)).collect());
-        let commands = commands.collect();
-        let mut groups: Vec<_> = known.into_iter().collect();
-        groups.sort_by_key(|(_, at)| *at);
-        Self {
-            commands,
-            kernels,
-            groups: groups.into_iter().map(|(group, _)| group).collect(),
-            program,
-        }
     }
 }
 
@@ -118,19 +68,6 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
     }))
 }
 
-/// Memory for all places: tensors as they were given, zeros everywhere else.
-pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
-    let mut arena = Arena::new(device, &program.tables)?;
-    if device.recorded {
-        arena.clear(device);
-    }
-    let begun = Instant::now();
-    let bytes = send(device, &arena, &*program.tensors)?;
-    let took = begun.elapsed();
-    arena.upload = Upload { bytes, took };
-    Ok(arena)
-}
-
 /// Refuses heads that the kernels would get wrong.
 fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
     let params = table.params(cmd);
@@ -152,22 +89,6 @@ fn heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Sends the tensors, and says how many bytes they are there.
-fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
-    let mut stream = Stream::new(device);
-    for entry in arena.entries() {
-        match entry.place {
-            Place::Weight(index, first) => {
-                upload::weight(&mut stream, entry, tensors, (index, first))?;
-            }
-            Place::Constant(i) => upload::constant(&mut stream, entry, tensors.constant(i))?,
-            _ => {}
-        }
-    }
-    stream.wait()?;
-    Ok(stream.sent)
 }
 
 fn bind(

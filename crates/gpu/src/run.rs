@@ -3,41 +3,16 @@
 use super::arena::Arena;
 use super::clock::Clock;
 use super::device::Device;
+use super::parts::{Command, in_table};
 use super::readback::Readback;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use tabla_core::device::Profile;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::Result;
 use tabla_core::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
 use tabla_core::op::table::{Cmds, Place, Table};
-
-/// A command in terms of what was made for it.
-#[derive(Debug)]
-pub(super) struct Command {
-    pub(super) pipeline: usize,
-    pub(super) group: usize,
-    pub(super) params: Range<usize>,
-    pub(super) grid: [u32; 3],
-}
-
-/// A range of the commands of a table.
-///
-/// # Errors
-///
-/// `Argument` where there are none.
-pub(super) fn in_table<'a>(
-    commands: &'a [Vec<Command>],
-    table: usize,
-    range: &Range<usize>,
-) -> Result<&'a [Command]> {
-    let all = commands.get(table);
-    let Some(commands) = all.and_then(|all| all.get(range.clone())) else {
-        bail!(Argument, "gpu: no commands {range:?} in table {table}");
-    };
-    Ok(commands)
-}
 
 /// A device with tables linked to it. Indices go into the vectors beside them.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Stands for `recorded` where there is no Vulkan.
 
 use super::device::Device;
-use super::link::Parts;
+use super::parts::Parts;
 use parking_lot::MutexGuard;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::Executor;

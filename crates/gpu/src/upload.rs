@@ -2,14 +2,15 @@
 //!
 //! Tensors pass through a small piece of host memory for each thread; no second copy stays.
 
-use super::arena::Entry;
+use super::arena::{Arena, Entry};
 use super::device::Device;
 use super::layout::{Section, sections};
 use std::ops::Range;
+use std::time::Instant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::Tensors;
-use tabla_core::op::table::SlotInfo;
+use tabla_core::exec::{Program, Tensors, Upload};
+use tabla_core::op::table::{Place, SlotInfo};
 use tabla_quant::Matrix;
 
 /// Bytes that are handed to wgpu at once.
@@ -24,8 +25,37 @@ pub(super) fn weight_bytes(dtype: DType, rows: u32, cols: u32) -> u64 {
     sections.map(|s| s.bytes(dtype, shape) as u64).sum()
 }
 
+/// Memory for all places: tensors as they were given, zeros everywhere else.
+pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
+    let mut arena = Arena::new(device, &program.tables)?;
+    if device.recorded {
+        arena.clear(device);
+    }
+    let begun = Instant::now();
+    let bytes = send(device, &arena, &*program.tensors)?;
+    let took = begun.elapsed();
+    arena.upload = Upload { bytes, took };
+    Ok(arena)
+}
+
+/// Sends the tensors, and says how many bytes they are there.
+fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
+    let mut stream = Stream::new(device);
+    for entry in arena.entries() {
+        match entry.place {
+            Place::Weight(index, first) => {
+                weight(&mut stream, entry, tensors, (index, first))?;
+            }
+            Place::Constant(i) => constant(&mut stream, entry, tensors.constant(i))?,
+            _ => {}
+        }
+    }
+    stream.wait()?;
+    Ok(stream.sent)
+}
+
 /// Sends rows of a weight and, where they lie in a tensor of their own, its scales.
-pub(super) fn weight(
+fn weight(
     stream: &mut Stream<'_>,
     entry: &Entry,
     tensors: &dyn Tensors,
@@ -99,7 +129,7 @@ fn grouped(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
 }
 
 /// Sends a constant as it is.
-pub(super) fn constant(stream: &mut Stream<'_>, entry: &Entry, bytes: &[u8]) -> Result<()> {
+fn constant(stream: &mut Stream<'_>, entry: &Entry, bytes: &[u8]) -> Result<()> {
     checked(entry, bytes)?;
     stream.begin(&entry.buffer);
     stream.push(bytes)?;
@@ -237,7 +267,6 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tabla_core::op::table::Place;
 
     fn slot(dtype: DType, rows: u32, cols: u32) -> SlotInfo {
         SlotInfo {

@@ -4,11 +4,11 @@
     reason = "timestamps are asked for through functions of Vulkan"
 )]
 
-use super::Kernels;
 use super::context::{Context, hal};
+use super::kernels::Kernels;
 use super::record::Tape;
 use crate::laps::Laps;
-use crate::run::Command;
+use crate::parts::Command;
 use ash::vk;
 use std::ops::Range;
 use std::time::Instant;

@@ -2,15 +2,54 @@
 #![expect(unsafe_code, reason = "kernels are made through functions of Vulkan")]
 
 use super::context::Context;
-use super::{Buffers, spirv};
+use super::spirv;
 use crate::kept::Kept;
-use crate::link::Group;
+use crate::parts::{Command, Group};
 use crate::pipelines::Text;
 use ash::vk;
+use std::collections::HashMap;
 use tabla_core::error::{Error, ErrorKind, Result};
-use tabla_core::op::table::KernelId;
-use tabla_core::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
+use tabla_core::op::table::{KernelId, PARAMS_BYTES_MAX, Place, SLOTS_MAX};
 use wgpu::naga::back::spv::Options;
+
+/// The buffers of the arena as Vulkan knows them, and their sizes.
+pub(super) type Buffers = HashMap<Place, (vk::Buffer, u64)>;
+
+/// Compiled kernels with their layouts, and what they bind.
+pub(super) struct Kernels {
+    pub(super) pipelines: Vec<(vk::Pipeline, vk::PipelineLayout)>,
+    pub(super) sets: Vec<vk::DescriptorSet>,
+}
+
+impl Kernels {
+    pub(super) fn bind(&self, context: &Context, buffer: vk::CommandBuffer, pipeline: usize) {
+        let (pipeline, _) = self.pipelines[pipeline];
+        let point = vk::PipelineBindPoint::COMPUTE;
+        // SAFETY: the buffer is being recorded; the pipeline is of this device and for compute.
+        unsafe { context.raw.cmd_bind_pipeline(buffer, point, pipeline) };
+    }
+
+    /// Records one command; its pipeline is bound.
+    pub(super) fn dispatch(
+        &self,
+        context: &Context,
+        buffer: vk::CommandBuffer,
+        command: &Command,
+        params: &[u8],
+    ) {
+        let (raw, point) = (&context.raw, vk::PipelineBindPoint::COMPUTE);
+        let (_, layout) = self.pipelines[command.pipeline];
+        let sets = [self.sets[command.group]];
+        // SAFETY: the buffer is being recorded; set and pipeline share the layout.
+        unsafe { raw.cmd_bind_descriptor_sets(buffer, point, layout, 0, &sets, &[]) };
+        let stage = vk::ShaderStageFlags::COMPUTE;
+        // SAFETY: every layout has room for the parameters of any command, which are words.
+        unsafe { raw.cmd_push_constants(buffer, layout, stage, 0, params) };
+        let [x, y, z] = command.grid;
+        // SAFETY: pipeline, set and parameters are bound; planning held the grid to the limit.
+        unsafe { raw.cmd_dispatch(buffer, x, y, z) };
+    }
+}
 
 /// The layouts of kernels, by how many buffers they bind.
 pub(super) struct Layouts {

@@ -4,10 +4,6 @@
 //! A range of a table becomes a command buffer when it first runs, and is submitted as often as it
 //! is wanted: lengths and step state are on the device. What is written goes ahead of the next
 //! submission. Nothing is allocated for a token, by nobody.
-#![expect(
-    unsafe_code,
-    reason = "commands are recorded through functions of Vulkan"
-)]
 
 mod clock;
 mod context;
@@ -19,62 +15,22 @@ mod spirv;
 use super::arena::Arena;
 use super::device::Device;
 use super::kept::Kept;
-use super::link::{Parts, filled};
+use super::parts::{Command, Parts, in_table};
 use super::pipelines;
-use super::run::{Command, in_table};
+use super::upload::filled;
 use ash::vk;
 use clock::Clock;
 use context::Context;
 pub(super) use context::{able, idle};
-use kernels::Layouts;
+use kernels::{Buffers, Kernels, Layouts};
 use record::Recordings;
 use ring::{Ring, Source};
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
 use tabla_core::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
 use tabla_core::op::table::{Cmds, KernelId, Place, Table};
-
-/// The buffers of the arena as Vulkan knows them, and their sizes.
-type Buffers = HashMap<Place, (vk::Buffer, u64)>;
-
-/// Compiled kernels with their layouts, and what they bind.
-struct Kernels {
-    pipelines: Vec<(vk::Pipeline, vk::PipelineLayout)>,
-    sets: Vec<vk::DescriptorSet>,
-}
-
-impl Kernels {
-    fn bind(&self, context: &Context, buffer: vk::CommandBuffer, pipeline: usize) {
-        let (pipeline, _) = self.pipelines[pipeline];
-        let point = vk::PipelineBindPoint::COMPUTE;
-        // SAFETY: the buffer is being recorded; the pipeline is of this device and for compute.
-        unsafe { context.raw.cmd_bind_pipeline(buffer, point, pipeline) };
-    }
-
-    /// Records one command; its pipeline is bound.
-    fn dispatch(
-        &self,
-        context: &Context,
-        buffer: vk::CommandBuffer,
-        command: &Command,
-        params: &[u8],
-    ) {
-        let (raw, point) = (&context.raw, vk::PipelineBindPoint::COMPUTE);
-        let (_, layout) = self.pipelines[command.pipeline];
-        let sets = [self.sets[command.group]];
-        // SAFETY: the buffer is being recorded; set and pipeline share the layout.
-        unsafe { raw.cmd_bind_descriptor_sets(buffer, point, layout, 0, &sets, &[]) };
-        let stage = vk::ShaderStageFlags::COMPUTE;
-        // SAFETY: every layout has room for the parameters of any command, which are words.
-        unsafe { raw.cmd_push_constants(buffer, layout, stage, 0, params) };
-        let [x, y, z] = command.grid;
-        // SAFETY: pipeline, set and parameters are bound; planning held the grid to the limit.
-        unsafe { raw.cmd_dispatch(buffer, x, y, z) };
-    }
-}
 
 /// A device with tables linked to it.
 struct Recorded {

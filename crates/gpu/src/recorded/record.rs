@@ -4,9 +4,9 @@
     reason = "commands are recorded through functions of Vulkan"
 )]
 
-use super::Kernels;
 use super::context::Context;
-use crate::run::Command;
+use super::kernels::Kernels;
+use crate::parts::Command;
 use ash::vk;
 use std::ops::Range;
 use tabla_core::error::Result;
