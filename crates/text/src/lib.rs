@@ -12,6 +12,7 @@ mod fallback;
 mod grammar;
 mod index;
 mod json;
+mod kind;
 mod model;
 mod pattern;
 mod pieces;
@@ -35,7 +36,8 @@ pub use chat::{
     Ends, FALLBACKS, Part,
 };
 pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
+pub use kind::Kind;
 pub use stops::StopStrings;
 pub use stream::Utf8Stream;
 pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
-pub use vocab::{Kind, Vocab};
+pub use vocab::Vocab;

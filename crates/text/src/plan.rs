@@ -3,12 +3,12 @@
 use super::bpe::{self, Alphabet, Bpe, KnownWords, Ranking};
 use super::fallback::Fallback;
 use super::index::Index;
+use super::kind::Kind;
 use super::model::Model;
 use super::pieces::{Blob, Role, TOKEN_BYTES_MAX};
 use super::special::{Reach, Specials};
 use super::steps::Step;
 use super::unigram::Unigram;
-use super::vocab::Kind;
 use super::wordpiece::WordPiece;
 use super::{bytelevel, spm};
 use std::borrow::Cow;

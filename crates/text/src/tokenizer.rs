@@ -1,13 +1,14 @@
 //! The tokenizer: checks a vocabulary, encodes text, and tells what each token stands for.
 
 use super::json;
+use super::kind::Kind;
 use super::model::{Model, Scratch};
 use super::pattern::Clock;
 use super::pieces::{Blob, Role};
 use super::plan::Plan;
 use super::special::{Part, Specials as SpecialTokens};
 use super::steps::{self, Place, Step};
-use super::vocab::{Kind, Vocab};
+use super::vocab::Vocab;
 use std::borrow::Cow;
 use tabla_core::error::{Context, Result, bail};
 

@@ -2,6 +2,7 @@
 
 use super::bpe::{self, Alphabet, KnownWords};
 use super::charsmap::Charsmap;
+use super::kind::Kind;
 use super::pattern::Pattern;
 use super::pieces::{Role, TOKENS_MAX};
 use super::plan::{Method, Order, Plan, Unknown};
@@ -58,21 +59,6 @@ pub struct Vocab<'a> {
     pub lowercase: Option<bool>,
     /// Whether letters lose their marks, of `bert`; as `lowercase` where the file does not say.
     pub strip_accents: Option<bool>,
-}
-
-/// The family of a vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `SentencePiece` BPE: visible spaces, scores or merges, bytes as tokens.
-    Llama,
-    /// Byte-level BPE: an alphabet of bytes, merges, words cut by expressions.
-    Gpt2,
-    /// BPE with visible spaces, merges and bytes as tokens, cut by lines.
-    Gemma4,
-    /// `WordPiece`: words in small letters, the longest token first.
-    Bert,
-    /// `SentencePiece` Unigram: visible spaces, the best sum of scores.
-    T5,
 }
 
 /// Kinds by their name in files.

@@ -1,6 +1,7 @@
 //! The templates that come with a model, and which of all is taken.
 
-use super::{ChatTemplate, Ends, fallback};
+use super::fallback;
+use super::template::{ChatTemplate, Ends};
 use crate::Tokenizer;
 use serde_json::Value as Json;
 use tabla_core::error::{Context, Result, bail};

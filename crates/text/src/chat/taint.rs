@@ -6,7 +6,7 @@
 //! private plane, so that lengths and white space are what they were. Special tokens are then
 //! looked for, and the characters shown again behind that.
 
-use super::{ChatTemplate, Conversation};
+use super::template::{ChatTemplate, Conversation};
 use crate::{Encode, Specials, Tokenizer};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,8 +16,22 @@ use tabla_core::error::{Context, Result, bail};
 /// Private characters that stand for others, where a text has none of them already.
 const PRIVATE: std::ops::RangeInclusive<char> = '\u{100000}'..='\u{10fffd}';
 
-/// As [`ChatTemplate::encode`] says.
-pub(super) fn encode(
+impl ChatTemplate {
+    /// The ids of a conversation. Special tokens come from the template and its tokenizer alone:
+    /// where a message spells one, it is text.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), and as [`Tokenizer::encode`].
+    pub fn encode(
+        &self,
+        conversation: &Conversation<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>> {
+        encode(self, conversation, tokenizer)
+    }
+}
+
+fn encode(
     template: &ChatTemplate,
     conversation: &Conversation<'_>,
     tokenizer: &Tokenizer,

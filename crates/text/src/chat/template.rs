@@ -1,37 +1,15 @@
-//! Chat templates: from a conversation to the text, or the ids, that a model was trained on.
-//!
-//! A template is a program in Jinja that comes with a model. It is run by minijinja the way
-//! `transformers` runs it, with limits on time and memory: the author of a file is a stranger.
+//! A chat template: its check, and its rendering with the variables of a conversation.
 
-mod budget;
-mod calls;
-mod engine;
-mod fallback;
-mod filters;
-mod library;
-mod python;
-mod source;
-mod taint;
-mod time;
-mod values;
-
-#[cfg(test)]
-mod tests;
-
-pub use calls::{Answer, AnswerFormat, AnswerStream, Call, Part};
-pub use fallback::FALLBACKS;
-pub use library::{ChatTemplates, Choice};
-
-use super::Tokenizer;
+use super::values::Reader;
+use super::{engine, source};
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::time::SystemTime;
 use tabla_core::error::{Context, Result, bail};
-use values::Reader;
 
 /// Bytes of a template at most; the longest known has a fifth of it.
-const TEMPLATE_BYTES_MAX: usize = 128 << 10;
+pub(super) const TEMPLATE_BYTES_MAX: usize = 128 << 10;
 
 /// Names of variables that an application cannot give: they have a place of their own.
 const RESERVED: &[&str] = &[
@@ -133,21 +111,8 @@ impl ChatTemplate {
         self.render_with(conversation, &str::to_string)
     }
 
-    /// The ids of a conversation. Special tokens come from the template and its tokenizer alone:
-    /// where a message spells one, it is text.
-    ///
-    /// # Errors
-    /// As [`render`](Self::render), and as [`Tokenizer::encode`].
-    pub fn encode(
-        &self,
-        conversation: &Conversation<'_>,
-        tokenizer: &Tokenizer,
-    ) -> Result<Vec<u32>> {
-        taint::encode(self, conversation, tokenizer)
-    }
-
     /// The text of a conversation whose texts went through `text`.
-    fn render_with(
+    pub(super) fn render_with(
         &self,
         conversation: &Conversation<'_>,
         text: &dyn Fn(&str) -> String,

@@ -1,7 +1,9 @@
 //! The compiler of grammars for one tokenizer, and what it compiled last.
 
+use super::bounded::{Bounded, Grammar};
+use super::error::refused;
 use super::matcher::Matcher;
-use super::{Bounded, Grammar, gbnf, refused, vocabulary};
+use super::{gbnf, vocabulary};
 use crate::Tokenizer;
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher as Parser, ParserFactory};

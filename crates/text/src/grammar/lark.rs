@@ -1,6 +1,7 @@
 //! Grammars in Lark's syntax and expressions: what the library leaves unbounded is looked for here.
 
-use super::{schema, within};
+use super::limits::within;
+use super::schema;
 use serde_json::{Deserializer, Value as Json};
 use tabla_core::error::{Context, Result, bail};
 

@@ -1,6 +1,6 @@
 //! One answer on its way through a grammar.
 
-use super::refused;
+use super::error::refused;
 use crate::Tokenizer;
 use llguidance::Matcher as Parser;
 use std::fmt;

@@ -1,21 +1,13 @@
-//! `tokenizer.json` and `tokenizer_config.json` of Hugging Face: the vocabulary and what stands in it.
-//!
-//! The format is that of the `tokenizers` library. What a text goes through is in [`pipeline`].
+//! The files as they are read, and what they come down to.
 
-mod parse;
-mod pipeline;
-#[cfg(test)]
-mod tests;
-mod translate;
-
-use super::bpe::{self, Alphabet, KnownWords};
-use super::pieces::{Role, TOKENS_MAX};
-use super::plan::{Method, Order, Plan, Unknown};
-use super::special::{Place, Reach, Space};
-use super::spm;
-use super::vocab::Kind;
-use parse::{List, Merge, Text, Vocabulary};
-use pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
+use super::parse::{List, MERGES_MAX, Merge, Text, Vocabulary};
+use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
+use crate::bpe::{self, Alphabet, KnownWords};
+use crate::kind::Kind;
+use crate::pieces::{Role, TOKENS_MAX};
+use crate::plan::{Method, Order, Plan, Unknown};
+use crate::special::{Place, Reach, Space};
+use crate::spm;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,8 +15,6 @@ use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
 /// The largest file that is read; Gemma 3 has 33 MB.
 const JSON_BYTES_MAX: usize = 128 << 20;
-/// The most merges that are read; Gemma 3 has 514,906.
-const MERGES_MAX: usize = 4 << 20;
 /// The most added tokens that are read.
 const ADDED_MAX: usize = 100_000;
 /// Ids go this much beyond the number of tokens at most: some are left out, not most.
@@ -32,7 +22,7 @@ const IDS_PER_TOKEN_MAX: usize = 4;
 
 /// A `tokenizer.json`.
 #[derive(Debug, Deserialize)]
-pub(super) struct File<'a> {
+pub(crate) struct File<'a> {
     #[serde(default, borrow)]
     added_tokens: List<Added<'a>, ADDED_MAX>,
     normalizer: Option<Normalizer>,
@@ -84,7 +74,7 @@ struct Model<'a> {
 
 /// What a `tokenizer_config.json` adds.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Config<'a> {
+pub(crate) struct Config<'a> {
     #[serde(default, borrow)]
     bos_token: Option<Name<'a>>,
     #[serde(default, borrow)]
@@ -107,12 +97,12 @@ enum Name<'a> {
 }
 
 /// Reads a `tokenizer.json`.
-pub(super) fn read(json: &str) -> Result<File<'_>> {
+pub(crate) fn read(json: &str) -> Result<File<'_>> {
     parse("tokenizer.json", json)
 }
 
 /// Reads a `tokenizer_config.json`.
-pub(super) fn read_config(json: &str) -> Result<Config<'_>> {
+pub(crate) fn read_config(json: &str) -> Result<Config<'_>> {
     parse("tokenizer_config.json", json)
 }
 
@@ -142,7 +132,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// `Format` for ids that do not fit, `Unsupported` for a part that is not known, `TooLarge` for
     /// lists over the limits.
-    pub(super) fn plan(&'a self, config: &'a Config<'a>) -> Result<Plan<'a>> {
+    pub(crate) fn plan(&'a self, config: &'a Config<'a>) -> Result<Plan<'a>> {
         let mut added: Vec<(u32, &Added<'_>)> =
             self.added_tokens.0.iter().map(|a| (a.id, a)).collect();
         let decoder = config.added_tokens_decoder.iter();

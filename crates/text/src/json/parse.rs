@@ -1,13 +1,16 @@
 //! The pieces of `tokenizer.json` that are too large to be read in the usual way: texts that stay in
 //! the file, lists that end at a limit.
 
-use super::{MERGES_MAX, TOKENS_MAX};
+use crate::pieces::TOKENS_MAX;
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+
+/// The most merges that are read; Gemma 3 has 514,906.
+pub(super) const MERGES_MAX: usize = 4 << 20;
 
 /// A text that lies in the file unless it has escapes.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 //! Neither form can say all that the other can. So what was translated is held against what it was
 //! made from, over a text that has something of every script and of every rule.
 
-use super::{read, read_config};
+use super::file::{read, read_config};
 use crate::bpe::{Alphabet, KnownWords};
+use crate::kind::Kind;
 use crate::pattern::Clock;
 use crate::pieces::Role;
 use crate::plan::{Method, Order, Plan};
 use crate::steps::{self, Place, Step};
 use crate::tokenizer::{Encode, Specials, Tokenizer};
-use crate::vocab::{Kind, Vocab};
+use crate::vocab::Vocab;
 use crate::{pre, spm};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
 //! The readers of what stands between the markers of a call.
 
-use super::Call;
+use super::parts::Call;
 use serde_json::{Deserializer, Map, Value as Json};
 
 /// What became of a text that begins with a body.

@@ -1,7 +1,7 @@
 //! Grammars of answers that have to be a call.
 
-use super::AnswerFormat;
 use super::formats::Forced;
+use super::stream::AnswerFormat;
 use crate::Tokenizer;
 use crate::grammar::{Grammar, plain_schema};
 use serde_json::{Value as Json, json};

@@ -1,59 +1,20 @@
-//! What an answer consists of: thoughts, content, and calls of tools, as each family writes them.
+//! The format of a template's answers, and the reader of one answer in it.
 
-mod bodies;
-mod forced;
-mod formats;
-
-#[cfg(test)]
-mod tests;
-
-use super::ChatTemplate;
+use super::bodies::Read;
+use super::formats::{self, Calls, Thoughts};
+use super::parts::{Answer, Part};
 use crate::Tokenizer;
-use bodies::Read;
-use formats::{Calls, Thoughts};
+use crate::chat::ChatTemplate;
 use serde_json::Value as Json;
 use std::borrow::Cow;
-
-/// A call of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// What the model calls this call; most leave it to the application.
-    pub id: Option<String>,
-    /// The tool.
-    pub name: String,
-    /// A JSON object as text.
-    pub arguments: String,
-}
-
-/// A part of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// What the user is to read.
-    Content(String),
-    /// What the model thought.
-    Reasoning(String),
-    /// A whole call.
-    Call(Call),
-}
-
-/// A whole answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// What the user is to read.
-    pub content: String,
-    /// What the model thought.
-    pub reasoning: String,
-    /// Calls, in their order.
-    pub calls: Vec<Call>,
-}
 
 /// How the answers to a template are written. Their text has control tokens spelt out, as
 /// [`AnswerFormat::spelt_out`] does.
 #[derive(Clone, Debug)]
 pub struct AnswerFormat {
-    calls: Option<&'static Calls>,
+    pub(super) calls: Option<&'static Calls>,
     thoughts: Option<&'static Thoughts>,
-    tools: Vec<Json>,
+    pub(super) tools: Vec<Json>,
 }
 
 impl AnswerFormat {

@@ -1,8 +1,8 @@
 //! What can be said of the parts of a grammar: how they begin, what may follow them, and whether a
 //! terminal may stand for them.
 
+use super::rule::{Node, Rule};
 use super::set::Set;
-use super::{Node, Rule};
 use std::collections::{HashMap, HashSet};
 use tabla_core::error::{Result, bail};
 

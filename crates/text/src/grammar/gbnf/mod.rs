@@ -8,36 +8,12 @@
 
 mod facts;
 mod read;
+mod rule;
 mod set;
 mod write;
 
 use facts::Grammar;
-use set::Set;
 use tabla_core::error::{Result, bail};
-
-/// A part of a rule.
-#[derive(Debug, PartialEq)]
-enum Node {
-    /// These characters.
-    Text(String),
-    /// One character of these.
-    Class(Set),
-    /// One token, as Lark names it.
-    Token(String),
-    /// What the rule of this name says; the line where it is named.
-    Rule(String, usize),
-    /// One of several sequences.
-    Group(Vec<Vec<Self>>),
-    /// So many in a row, or any number from `min` on.
-    Repeated(Box<Self>, u32, Option<u32>),
-}
-
-/// A rule: its sequences.
-#[derive(Debug)]
-struct Rule {
-    name: String,
-    body: Vec<Vec<Node>>,
-}
 
 /// The grammar in Lark's syntax.
 ///

@@ -1,7 +1,7 @@
 //! The reader: from the text of a grammar to its rules.
 
+use super::rule::{Node, Rule};
 use super::set::Set;
-use super::{Node, Rule};
 use tabla_core::error::{Error, ErrorKind, Result};
 
 /// Groups within groups; the library takes thirty, and rules add a few.

@@ -1,7 +1,7 @@
 //! The writer: rules and terminals in Lark's syntax.
 
-use super::Node;
 use super::facts::Grammar;
+use super::rule::Node;
 use super::set::Set;
 use std::collections::HashSet;
 use std::fmt::Write as _;
