@@ -1,16 +1,15 @@
 //! The functions of a batch: answers to many prompts, taken by one thread as they come.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer::{Room, TablaPiece, TablaStats};
+use super::answer_piece::{Room, TablaPiece, TablaStats};
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, Object, resolve};
-use super::model::TablaModel;
+use super::handles::{self, Handled, resolve};
 use super::pointers::{out_of, size_of_struct, slice_of, write_sized};
+use super::sequence::TablaModel;
 use super::turn::Turn;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tabla::error::{Error, ErrorKind, Result, bail};
@@ -36,17 +35,6 @@ struct Inner {
 
 impl Handled for TablaBatch {
     const NAME: &'static str = "batch";
-
-    fn object(this: Arc<Self>) -> Object {
-        Object::Batch(this)
-    }
-
-    fn of(object: &Object) -> Option<&Arc<Self>> {
-        match object {
-            Object::Batch(this) => Some(this),
-            _ => None,
-        }
-    }
 
     fn close(&self) {
         self.closed.store(true, Ordering::Release);

@@ -2,9 +2,8 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::model::TablaModel;
 use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of, texts_of};
-use super::session::{Sequenced, TablaSession, with};
+use super::sequence::{Sequenced, TablaModel, TablaSession, with};
 use std::ffi::c_char;
 use tabla::Embed;
 use tabla::Pooling;

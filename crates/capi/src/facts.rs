@@ -1,11 +1,11 @@
 //! What there is to know: of the library, of a model, of its tables, of the machine.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer::TABLA_NO_TOKEN;
+use super::answer_piece::TABLA_NO_TOKEN;
 use super::guard::{TablaStatus, guard, prepare_process};
 use super::handles::resolve;
-use super::model::TablaModel;
 use super::pointers::{Choice, choose, copy_out, out_of, size_of_struct, text_of, write_sized};
+use super::sequence::TablaModel;
 use serde_json::Value;
 use std::ffi::{CStr, c_char};
 use tabla::Model;

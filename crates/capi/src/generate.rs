@@ -4,8 +4,8 @@
 use super::grammar::TablaGrammar;
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
-use super::model::TablaModel;
 use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_sized};
+use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::{Context, Result, bail};
 use tabla::{Generate, Overflow, Sampling, Speculate};

@@ -1,11 +1,11 @@
 //! Grammars that answers follow.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::chat::{Chat, TablaChatOptions};
+use super::chat_options::{Chat, TablaChatOptions};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, Object, resolve};
-use super::model::TablaModel;
+use super::handles::{self, Handled, resolve};
 use super::pointers::text_of;
+use super::sequence::TablaModel;
 use std::ffi::c_char;
 use std::sync::Arc;
 use tabla::error::{Error, ErrorKind, Result, bail};
@@ -33,17 +33,6 @@ impl TablaGrammar {
 
 impl Handled for TablaGrammar {
     const NAME: &'static str = "grammar";
-
-    fn object(this: Arc<Self>) -> Object {
-        Object::Grammar(this)
-    }
-
-    fn of(object: &Object) -> Option<&Arc<Self>> {
-        match object {
-            Object::Grammar(this) => Some(this),
-            _ => None,
-        }
-    }
 }
 
 /// Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in

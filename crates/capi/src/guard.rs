@@ -1,7 +1,6 @@
 //! The guard: what stands between a C caller and the library.
 #![expect(unsafe_code, reason = "exported symbols and a libc call")]
 
-use super::log::is_calling;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +25,8 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
     /// Whether a guard of this thread will catch a panic, which then prints nothing.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is in the log callback, from which the library takes no calls.
+    pub(super) static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Set in a child of a process that had loaded a model: its threads and devices are not there.
@@ -54,7 +55,7 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
                 "this process is a fork of one that loaded a model; only a process started anew can load one"
             );
         }
-        if is_calling() {
+        if CALLING.get() {
             bail!(Reentrant, "a log callback calls the library");
         }
         call()

@@ -1,49 +1,38 @@
 //! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
 
-use super::batch::TablaBatch;
-use super::grammar::TablaGrammar;
-use super::model::TablaModel;
-use super::parser::TablaParser;
-use super::session::TablaSession;
 use parking_lot::RwLock;
+use std::any::Any;
 use std::sync::Arc;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// What a handle stands for.
-#[derive(Clone)]
-pub(super) enum Object {
-    Model(Arc<TablaModel>),
-    Session(Arc<TablaSession>),
-    Batch(Arc<TablaBatch>),
-    Grammar(Arc<TablaGrammar>),
-    Parser(Arc<TablaParser>),
+/// A type that C has handles of.
+pub(super) trait Handled: Send + Sync + Sized + 'static {
+    /// Name of the type in messages.
+    const NAME: &'static str;
+
+    /// Ends whatever is at work with the object: its handle is gone.
+    fn close(&self) {}
+}
+
+/// An object of any [`Handled`] type.
+struct Object {
+    /// [`Handled::NAME`] of its type.
+    name: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
 }
 
 impl Object {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Model(_) => TablaModel::NAME,
-            Self::Session(_) => TablaSession::NAME,
-            Self::Batch(_) => TablaBatch::NAME,
-            Self::Grammar(_) => TablaGrammar::NAME,
-            Self::Parser(_) => TablaParser::NAME,
+    fn new<T: Handled>(value: T) -> Self {
+        Self {
+            name: T::NAME,
+            value: Arc::new(value),
         }
     }
-}
 
-/// What has handles.
-pub(super) trait Handled: Sized {
-    /// What messages call it.
-    const NAME: &'static str;
-
-    /// It as one of all.
-    fn object(this: Arc<Self>) -> Object;
-
-    /// It, where the object is one.
-    fn of(object: &Object) -> Option<&Arc<Self>>;
-
-    /// Has whatever is at work with it end: its handle is gone.
-    fn close(&self) {}
+    /// The object as a `T`; `None` if it is of another type.
+    fn of<T: Handled>(&self) -> Option<Arc<T>> {
+        Arc::clone(&self.value).downcast().ok()
+    }
 }
 
 /// A place in the table; `generation` counts how often it was emptied.
@@ -92,7 +81,7 @@ fn decode<T>(handle: *const T) -> Option<(usize, usize)> {
 ///
 /// `TooLarge` where there are too many, `Memory`.
 pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
-    let object = T::object(Arc::new(object));
+    let object = Object::new(object);
     let mut table = TABLE.write();
     let Table { entries, free } = &mut *table;
     let index = match free.pop() {
@@ -143,9 +132,9 @@ pub(super) fn resolve<T: Handled>(handle: *const T) -> Result<Arc<T>> {
     let Some(object) = found else {
         bail!(Handle, "the {name} was freed or is no {name}");
     };
-    match T::of(object) {
-        Some(object) => Ok(Arc::clone(object)),
-        None => bail!(Handle, "the {name} is a {}", object.name()),
+    match object.of() {
+        Some(object) => Ok(object),
+        None => bail!(Handle, "the {name} is a {}", object.name),
     }
 }
 
@@ -162,8 +151,8 @@ pub(super) fn remove<T: Handled>(handle: *const T) -> Result<()> {
     let index = decode(handle).map(|(index, _)| index);
     let entry = index.and_then(|index| Some((index, entries.get_mut(index)?)));
     let same = |entry: &Entry| {
-        let found = entry.object.as_ref().and_then(T::of);
-        found.is_some_and(|found| Arc::ptr_eq(found, &object))
+        let found = entry.object.as_ref().and_then(Object::of::<T>);
+        found.is_some_and(|found| Arc::ptr_eq(&found, &object))
     };
     let Some((index, entry)) = entry.filter(|(_, entry)| same(entry)) else {
         bail!(Handle, "the {} was freed by another thread", T::NAME);
@@ -185,11 +174,11 @@ mod tests {
     #[test]
     fn handles_are_odd_and_come_back() {
         for (index, generation) in [(0, 0), (1, 0), (65535, 7), (3, 1 << 20)] {
-            let handle: *mut TablaModel = encode(index, generation);
+            let handle: *mut () = encode(index, generation);
             assert_eq!(handle.addr() & 1, 1);
             assert_eq!(decode(handle), Some((index, generation)));
         }
-        let real: *const TablaModel = std::ptr::without_provenance(0x7f00_0000_1000);
+        let real: *const () = std::ptr::without_provenance(0x7f00_0000_1000);
         assert!(decode(real).is_none());
     }
 }

@@ -6,8 +6,10 @@
 #![expect(unreachable_pub, reason = "exported to C, by symbol")]
 
 mod answer;
+mod answer_piece;
 mod batch;
 mod chat;
+mod chat_options;
 mod embed;
 mod facts;
 mod generate;
@@ -20,6 +22,7 @@ mod model;
 mod parser;
 mod pointers;
 mod score;
+mod sequence;
 mod session;
 #[cfg(all(test, feature = "gpu"))]
 mod tests;

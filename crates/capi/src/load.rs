@@ -3,8 +3,8 @@
 
 use super::guard::{guard_value, prepare_process};
 use super::handles;
-use super::model::TablaModel;
 use super::pointers::{Choice, choose, path_of, read_sized, text_of};
+use super::sequence::TablaModel;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,8 @@
 //! What the library has to say beside its results, for who asks for it.
 #![expect(unsafe_code, reason = "a callback of C")]
 
-use super::guard::{TablaStatus, guard};
+use super::guard::{CALLING, TablaStatus, guard};
 use parking_lot::RwLock;
-use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Once;
 use tabla::error::{Result, bail};
@@ -45,11 +44,6 @@ unsafe impl Sync for Listener {}
 
 static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
 
-thread_local! {
-    /// Whether this thread is in the callback, from which the library takes no calls.
-    static CALLING: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Has a function hear of everything up to a level, of all models, in the place of the one before it.
 /// NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
 /// any more: it waits for calls that are under way.
@@ -78,11 +72,6 @@ pub unsafe extern "C" fn tabla_set_log_callback(
         *LISTENER.write() = listener.filter(|listener| listener.level != LevelFilter::OFF);
         Ok(())
     })
-}
-
-/// Whether this thread is in the callback.
-pub(super) fn is_calling() -> bool {
-    CALLING.get()
 }
 
 fn level_of(level: i32) -> Result<LevelFilter> {

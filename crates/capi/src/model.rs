@@ -1,61 +1,15 @@
-//! A model, and the short functions that work on a sequence of its own.
+//! The functions of a model: the short ones work on a sequence of its own.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer::{self, Caller, Prompt, TablaStats, TablaTokenCallback};
+use super::answer::{self, Caller, Prompt};
+use super::answer_piece::{TablaStats, TablaTokenCallback};
 use super::generate::TablaGenerateOptions;
 use super::guard::{TablaStatus, guard};
-use super::handles::{self, Handled, Object};
+use super::handles;
 use super::pointers::{Floats, text_of};
-use super::session::{self, Sequenced, TablaSession};
+use super::sequence::{TablaModel, cancel};
+use super::session;
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
-use tabla::{Model, Session};
-
-/// A loaded model, with a session of its own. Opaque: its address is a number that only the library
-/// understands.
-pub struct TablaModel {
-    model: Model,
-    own: TablaSession,
-}
-
-impl TablaModel {
-    pub(super) fn new(model: Model) -> Self {
-        Self {
-            own: TablaSession::new(Session::new(model.clone())),
-            model,
-        }
-    }
-
-    /// What can be asked whatever its session does.
-    pub(super) fn model(&self) -> &Model {
-        &self.model
-    }
-}
-
-impl Handled for TablaModel {
-    const NAME: &'static str = "model";
-
-    fn object(this: Arc<Self>) -> Object {
-        Object::Model(this)
-    }
-
-    fn of(object: &Object) -> Option<&Arc<Self>> {
-        match object {
-            Object::Model(this) => Some(this),
-            _ => None,
-        }
-    }
-
-    fn close(&self) {
-        self.own.close();
-    }
-}
-
-impl Sequenced for TablaModel {
-    fn sequence(&self) -> &TablaSession {
-        &self.own
-    }
-}
 
 /// Frees a model, and returns at once. A call that is inside it is cancelled, and is safe until it
 /// returns; memory goes with the last session or batch. NULL is an error.
@@ -70,7 +24,7 @@ pub extern "C" fn tabla_free_model(model: *mut TablaModel) -> TablaStatus {
 /// `TABLA_ERROR_CANCELLED` once the chunk is done, and what was done stays in the sequence.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_cancel(model: *const TablaModel) -> TablaStatus {
-    guard(|| session::cancel(model))
+    guard(|| cancel(model))
 }
 
 /// Forgets the sequence of a model.

@@ -1,17 +1,16 @@
 //! An answer taken apart: thoughts, content and calls of tools, while it comes.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer::TABLA_NO_TOKEN;
-use super::chat::{Chat, TablaChatOptions};
+use super::answer_piece::TABLA_NO_TOKEN;
+use super::chat_options::{Chat, TablaChatOptions};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, Object, resolve};
-use super::model::TablaModel;
+use super::handles::{self, Handled, resolve};
 use super::pointers::{out_of, slice_of, text_of};
+use super::sequence::TablaModel;
 use super::turn::Turn;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char};
-use std::sync::Arc;
 use tabla::Model;
 use tabla::error::{Result, bail};
 use tabla::text::{AnswerStream, Part};
@@ -33,17 +32,6 @@ struct Inner {
 
 impl Handled for TablaParser {
     const NAME: &'static str = "parser";
-
-    fn object(this: Arc<Self>) -> Object {
-        Object::Parser(this)
-    }
-
-    fn of(object: &Object) -> Option<&Arc<Self>> {
-        match object {
-            Object::Parser(this) => Some(this),
-            _ => None,
-        }
-    }
 }
 
 /// What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by

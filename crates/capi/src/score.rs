@@ -3,7 +3,7 @@
 
 use super::guard::{TablaStatus, guard};
 use super::pointers::{Floats, slice_of, text_of, texts_of};
-use super::session::{TablaSession, with};
+use super::sequence::{TablaSession, with};
 use std::ffi::c_char;
 use tabla::Rerank;
 use tabla::error::bail;

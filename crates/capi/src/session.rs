@@ -1,134 +1,20 @@
 //! The functions of a session: a sequence of its own on a model that many share.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer::Room;
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, Object, resolve};
-use super::model::TablaModel;
+use super::handles::{self, resolve};
 use super::pointers::{Floats, copy_out, out_of, path_of, slice_of};
-use super::turn::Turn;
+use super::sequence::{Sequenced, TablaModel, TablaSession, cancel, with};
 use std::ffi::c_char;
 use std::path::PathBuf;
-use std::sync::Arc;
+use tabla::Session;
 use tabla::error::{Error, ErrorKind, Result, bail};
-use tabla::{AnswerState, Cancel, Session};
 
 /// Only the logits after the last token: `tabla_logits`.
 pub const TABLA_LOGITS_LAST: i32 = 0;
 /// The logits after every token of the sequence.
 pub const TABLA_LOGITS_ALL: i32 = 1;
-
-/// A sequence on a model, with what was said and what comes next. Opaque.
-pub struct TablaSession {
-    turn: Turn<Inner>,
-    cancel: Cancel,
-}
-
-/// What a call has to itself.
-pub(super) struct Inner {
-    pub(super) session: Session,
-    /// The answer that is under way, piece by piece.
-    pub(super) answer: Option<AnswerState>,
-    /// What the last piece points to.
-    pub(super) room: Room,
-}
-
-impl TablaSession {
-    pub(super) fn new(session: Session) -> Self {
-        Self {
-            cancel: session.canceller(),
-            turn: Turn::new(Inner {
-                session,
-                answer: None,
-                room: Room::default(),
-            }),
-        }
-    }
-
-    /// Runs a call that has it to itself.
-    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        self.turn.enter(Self::NAME, call)
-    }
-
-    /// Refuses to hand out what is about to go.
-    pub(super) fn check_open(&self) -> Result<()> {
-        if self.cancel.is_closed() {
-            bail!(Cancelled, "the session was freed during the call");
-        }
-        Ok(())
-    }
-}
-
-impl Handled for TablaSession {
-    const NAME: &'static str = "session";
-
-    fn object(this: Arc<Self>) -> Object {
-        Object::Session(this)
-    }
-
-    fn of(object: &Object) -> Option<&Arc<Self>> {
-        match object {
-            Object::Session(this) => Some(this),
-            _ => None,
-        }
-    }
-
-    fn close(&self) {
-        self.cancel.close();
-    }
-}
-
-/// What has a sequence: a session, and a model, whose own one the short functions take.
-pub(super) trait Sequenced: Handled {
-    fn sequence(&self) -> &TablaSession;
-}
-
-impl Sequenced for TablaSession {
-    fn sequence(&self) -> &TablaSession {
-        self
-    }
-}
-
-/// Runs a call on what a handle's sequence has.
-pub(super) fn enter<H: Sequenced, T>(
-    handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
-) -> Result<T> {
-    resolve(handle)?.sequence().turn.enter(H::NAME, call)
-}
-
-/// As [`enter`], where no answer is under way.
-pub(super) fn enter_idle<H: Sequenced, T>(
-    handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
-) -> Result<T> {
-    enter(handle, |inner| {
-        if inner.answer.is_some() {
-            bail!(
-                State,
-                "an answer is under way: take it to its end, or end it with tabla_session_end"
-            );
-        }
-        // What came before this call was meant for another.
-        inner.session.forget_cancel();
-        call(inner)
-    })
-}
-
-/// As [`enter_idle`], on the session alone.
-pub(super) fn with<H: Sequenced, T>(
-    handle: *const H,
-    call: impl FnOnce(&mut Session) -> Result<T>,
-) -> Result<T> {
-    enter_idle(handle, |inner| call(&mut inner.session))
-}
-
-/// Stops what is done with a sequence, from any thread.
-pub(super) fn cancel<H: Sequenced>(handle: *const H) -> Result<()> {
-    resolve(handle)?.sequence().cancel.cancel();
-    Ok(())
-}
 
 /// Forgets what stands behind the first `keep` tokens.
 pub(super) fn truncate<H: Sequenced>(handle: *const H, keep: usize) -> Result<()> {

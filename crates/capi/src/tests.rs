@@ -1,14 +1,14 @@
 //! A GPU that goes away in the middle of a generation, as a caller of the C ABI meets it.
 #![expect(unsafe_code, reason = "exported functions take pointers")]
 
-use super::answer::{TablaStats, TablaTokenCallback};
+use super::answer_piece::{TablaStats, TablaTokenCallback};
 use super::generate::TablaGenerateOptions;
 use super::guard::{TABLA_OK, tabla_last_error};
 use super::handles::insert;
 use super::model::{
-    TablaModel, tabla_free_model, tabla_generate, tabla_logits, tabla_prefill, tabla_reset,
-    tabla_step,
+    tabla_free_model, tabla_generate, tabla_logits, tabla_prefill, tabla_reset, tabla_step,
 };
+use super::sequence::TablaModel;
 use super::session::TABLA_LOGITS_LAST;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};

@@ -3,8 +3,8 @@
 
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
-use super::model::TablaModel;
 use super::pointers::{copy_out, out_of, slice_of};
+use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::bail;
 use tabla::text::{Decode, Encode, Specials};
