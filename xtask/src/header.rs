@@ -1,6 +1,6 @@
 //! `include/tabla.h`: what cbindgen makes of the C ABI, with its comments fit for C.
 
-use crate::{Result, root};
+use crate::tree::{Result, root};
 use cbindgen::{Builder, Config};
 
 /// The header. cbindgen follows the modules of `crates/capi/src/lib.rs` in their order.

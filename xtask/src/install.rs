@@ -4,7 +4,7 @@
 //! (`TABLA_1`), which the linker script that rustc writes of its own leaves no room for, and it has a
 //! soname, `libtabla.so.1`. Both are of the ABI, not of the release.
 
-use crate::{Result, root};
+use crate::tree::{Result, root};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -4,16 +4,13 @@ mod header;
 mod install;
 mod operations;
 mod size;
+mod tree;
 
 pub use install::{install, install_from};
 pub use size::size;
+pub use tree::{Result, root};
 
-use std::error::Error;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
-/// Anything that can go wrong in a tool.
-pub type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// A file of the tree that is written and not edited.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +32,6 @@ pub const GENERATED: &[Generated] = &[
         text: operations::operations,
     },
 ];
-
-/// The root of the tree.
-pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
-}
 
 /// Writes every generated file that is not as it should be, and says which.
 ///

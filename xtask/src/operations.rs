@@ -1,6 +1,6 @@
 //! `docs/OPS.md`: the list of operations as a page.
 
-use crate::Result;
+use crate::tree::Result;
 use std::fmt::Write as _;
 use tabla_core::dtype::DType;
 use tabla_core::op::list::{Access, Op};

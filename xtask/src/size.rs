@@ -1,6 +1,6 @@
 //! `cargo xtask size`: how much there is to read.
 
-use crate::{Result, root};
+use crate::tree::{Result, root};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
