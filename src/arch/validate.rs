@@ -1,0 +1,146 @@
+//! The range of each number of a model.
+
+use super::block::{Block, Each};
+use super::config::{Config, LAYERS_MAX};
+use super::family::Arch;
+use crate::error::{Result, bail};
+
+/// A range that a number must keep.
+struct Range {
+    key: &'static str,
+    value: fn(&Config) -> u32,
+    min: u32,
+    max: u32,
+}
+
+const fn range(key: &'static str, min: u32, max: u32, value: fn(&Config) -> u32) -> Range {
+    Range {
+        key,
+        value,
+        min,
+        max,
+    }
+}
+
+/// Elements of a head at most.
+const HEAD_DIM_MAX: u32 = 4096;
+
+/// Generous, yet small enough that no product of three of them leaves 64 bits.
+const RANGES: &[Range] = &[
+    range("block_count", 1, LAYERS_MAX, |c| c.layers),
+    range("embedding_length", 1, 1 << 17, |c| c.dim),
+    range("attention.head_count", 1, 4096, |c| c.heads),
+    range("attention.head_count_kv", 1, 4096, |c| c.kv_heads),
+    range("attention.key_length", 1, HEAD_DIM_MAX, |c| c.head_dim),
+    range("attention.key_length_swa", 1, HEAD_DIM_MAX, |c| {
+        c.lists.head_dim_swa
+    }),
+    range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
+    range("vocab_size", 1, 1 << 21, |c| c.vocab),
+    range("context_length", 1, 1 << 27, |c| c.context),
+    range("attention.sliding_window", 0, 1 << 27, |c| c.window),
+    range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| c.shared_kv),
+    range("expert_count", 0, 4096, |c| c.experts),
+    // The rows of all experts together fit 32 bits.
+    range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
+    range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
+        c.layer_embedding
+    }),
+];
+
+impl Config {
+    /// Fills in what this family leaves unsaid, holds every number to its range and the numbers
+    /// to each other, and works out the layers.
+    ///
+    /// # Errors
+    ///
+    /// `Format`, naming the key, the value and the limit.
+    pub fn validate(mut self, arch: &Arch) -> Result<Self> {
+        if !self.lists.activation_said {
+            self.activation = arch.activation;
+        }
+        (arch.defaults)(&mut self);
+        let name = self.architecture.clone();
+        for (key, value) in [
+            ("embedding_length", self.dim),
+            ("attention.head_count", self.heads),
+        ] {
+            if value == 0 {
+                bail!(Format, "{name}.{key} is missing or 0");
+            }
+        }
+        if self.lists.kv_heads == Each::All(0) {
+            self.kv_heads = self.heads;
+            self.lists.kv_heads = self.lists.heads.clone();
+        }
+        if self.experts > 0 && self.ffn == 0 {
+            self.ffn = self.expert_ffn;
+            self.lists.ffn = Each::All(self.expert_ffn);
+        }
+        for Range {
+            key,
+            value,
+            min,
+            max,
+        } in RANGES
+        {
+            match value(&self) {
+                0 if *min > 0 => bail!(Format, "{name}.{key} is missing or 0"),
+                n if n > *max => bail!(Format, "{name}.{key}: {n} is over the limit of {max}"),
+                _ => {}
+            }
+        }
+        self.check_numbers(&name)?;
+        self.blocks = Block::all(&self)?;
+        Ok(self)
+    }
+
+    fn check_numbers(&self, arch: &str) -> Result<()> {
+        let eps = self.eps;
+        if !(eps > 0.0 && eps < 1.0) {
+            bail!(
+                Format,
+                "{arch}.attention.layer_norm_rms_epsilon, or layer_norm_epsilon: {eps} is outside 0..1"
+            );
+        }
+        for (rope, layers) in self.ropes.iter().zip(["", "_swa"]) {
+            if rope.dim > HEAD_DIM_MAX {
+                bail!(
+                    Format,
+                    "{arch}.rope.dimension_count{layers}: {} is over the limit of {HEAD_DIM_MAX}",
+                    rope.dim
+                );
+            }
+            if !(rope.theta > 1.0 && rope.theta.is_finite()) {
+                bail!(
+                    Format,
+                    "{arch}.rope.freq_base{layers}: {} is not a base",
+                    rope.theta
+                );
+            }
+            rope.scaling.check(arch)?;
+        }
+        for (key, value) in [
+            ("embedding_scale", self.embedding_scale),
+            ("residual_scale", self.residual_scale),
+            ("logit_scale", self.logit_scale),
+            ("attention.scale", self.attention_scale),
+            ("attn_logit_softcapping", self.attention_cap),
+            ("final_logit_softcapping", self.logit_cap),
+        ] {
+            let may_be_off = key.starts_with("att") || key.starts_with("final");
+            if !value.is_finite() || value < 0.0 || value == 0.0 && !may_be_off {
+                bail!(Format, "{arch}.{key}: {value} is no positive number");
+            }
+        }
+        if self.experts > 0 && !(1..=self.experts).contains(&self.experts_used) {
+            bail!(
+                Format,
+                "{arch}.expert_used_count: {} of {} experts",
+                self.experts_used,
+                self.experts
+            );
+        }
+        Ok(())
+    }
+}
