@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
 use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
+use crate::op::operands::{experts, grouped_gemm};
 use crate::op::sampler::SamplerKind;
 use crate::op::table::{Place, Table};
 use crate::op::verify;
@@ -189,7 +190,8 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let read = match (cmd.kernel.op, first) {
                 (Op::Embed | Op::EmbedAdd, 0) => 1,
                 (Op::Experts | Op::GroupedGemm, 0) => {
-                    u64::from(table.slot(cmd.slots()[3]).cols).min(all)
+                    const { assert!(experts::AT.y == grouped_gemm::AT.y) };
+                    u64::from(table.slot(cmd.slots()[experts::AT.y]).cols).min(all)
                 }
                 (Op::Embed | Op::EmbedAdd | Op::Experts | Op::GroupedGemm, _) => 0,
                 _ => u64::from(info.rows),

@@ -1,7 +1,7 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
 use super::kernel::chunks::Read;
-use super::kernel::quantise::Shape;
+use super::kernel::quantise::{self, Shape};
 use super::kernel::{self, Join, Launch, Request};
 use super::memory::{ALIGN, Arena, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
@@ -16,6 +16,7 @@ use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 use tabla_core::exec::Program;
 use tabla_core::exec::state::state_bytes;
 use tabla_core::op::list::Access;
+use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
 use tabla_core::op::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
 
@@ -145,7 +146,7 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     let mut packings = BTreeMap::new();
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
-            let slot = table.slot(cmd.slots()[0]);
+            let slot = table.slot(cmd.slots()[WEIGHT]);
             let (Some(pack), Place::Weight(index, _)) = (launch.pack, slot.place) else {
                 continue;
             };
@@ -161,9 +162,9 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     Ok(packings)
 }
 
-/// The scales of a command's weights, operand 0, where they lie in tensors of their own.
+/// The scales of a command's weights, where they lie in tensors of their own.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
-    match table.slot(cmd.slots()[0]).place {
+    match table.slot(cmd.slots()[WEIGHT]).place {
         Place::Weight(index, _) => program.tensors.scales(index),
         _ => None,
     }
@@ -291,7 +292,7 @@ fn steps(
         first.push(steps.len());
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
         if let Some(shape) = launch.quantise {
-            let x = table.slot(cmd.slots()[1]).place;
+            let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
             let mut before = quantise(&mut step, shape, memory, target.isa);
             match made {
                 Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
@@ -373,14 +374,14 @@ fn step(
         count += 1;
     }
     let mut read = launch.read;
-    if let Place::Weight(index, _) = table.slot(cmd.slots()[0]).place {
+    if let Place::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
         match (launch.pack, memory.packed.panels(index)) {
-            (Some(_), Some((panels, _))) => operands[0] = panels,
+            (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
             (None, Some((panels, Pack::Blocks(layout)))) => {
                 // Else the file would be in memory beside them.
                 if let Some(Read::Rows(_, from)) = &mut read {
-                    (operands[0], *from) = (panels, Some(layout));
+                    (operands[WEIGHT], *from) = (panels, Some(layout));
                 }
             }
             (None, _) => {}
@@ -450,14 +451,14 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     step.operands[step.count] = out;
     step.count += 1;
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
-    operands[..2].copy_from_slice(&[step.operands[1], out]);
+    (operands[quantise::X], operands[quantise::OUT]) = (step.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
     Step {
         entry: shape.entry(isa),
         operands,
-        writes: 0b10,
+        writes: 1 << quantise::OUT,
         count: 2,
         params,
         read: None,

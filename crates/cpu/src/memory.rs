@@ -23,6 +23,7 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::state::{ROWS_OFFSET, Row, Sampler, State};
+use tabla_core::op::operands::WEIGHT;
 use tabla_quant::{Matrix, Scales};
 
 /// Every place begins at a multiple of this many bytes: a cache line, and the widest vector.
@@ -299,7 +300,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// How the weights, operand 0, are read, where link chose.
+    /// How the weights are read, where link chose.
     pub(super) fn read(&self) -> Option<Read> {
         self.step.read
     }
@@ -315,14 +316,14 @@ impl<'a> Args<'a> {
         self.step.product.expect("link tells products")
     }
 
-    /// The weights, operand 0, as a matrix of this shape.
+    /// The weights as a matrix of this shape.
     pub(super) fn matrix(&self, rows: usize, cols: usize) -> Matrix<'a> {
         let bytes = |operand: Operand| {
             // SAFETY: a tensor, which nobody writes and which is alive while the step is.
             unsafe { std::slice::from_raw_parts(operand.at.cast_const(), operand.bytes) }
         };
         Matrix {
-            bytes: self.bytes(0),
+            bytes: self.bytes(WEIGHT),
             scales: self.step.scales.map(|s| Scales {
                 float: s.float,
                 bytes: bytes(s.scales),

@@ -37,7 +37,8 @@ pub(super) enum Split {
 pub(super) struct Step {
     /// The kernel, compiled for the level.
     pub(super) entry: Entry,
-    /// The operands of the list, then scratch.
+    /// The operands of the list, then those that link adds, of these that there are: scratch, parts,
+    /// quantised activations.
     pub(super) operands: [Operand; SLOTS_MAX],
     /// Bit `i`: operand `i` is written.
     pub(super) writes: u32,
@@ -45,7 +46,7 @@ pub(super) struct Step {
     pub(super) count: usize,
     /// The parameters.
     pub(super) params: [u8; PARAMS_BYTES_MAX],
-    /// How the weights, operand 0, are read where the kernel serves many storage types.
+    /// How the weights are read where the kernel serves many storage types.
     pub(super) read: Option<Read>,
     /// What the kernel is told where it is a product of codes.
     pub(super) product: Option<Product>,

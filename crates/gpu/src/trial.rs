@@ -9,6 +9,7 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Program, Tensors};
 use tabla_core::op::list::Op;
+use tabla_core::op::operands;
 use tabla_core::op::params::{State, gemm};
 use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, Slot, SlotInfo, Table, Tail};
 
@@ -95,7 +96,13 @@ fn table(form: Form) -> Table {
         width: ROWS,
     };
     let mut slots = [Slot(0); SLOTS_MAX];
-    slots[..4].copy_from_slice(&[Slot(0), Slot(1), Slot(2), Slot(3)]);
+    let operands = operands::gemm::Operands {
+        w: Slot(0),
+        x: Slot(1),
+        y: Slot(2),
+        state: Slot(3),
+    };
+    slots[..4].copy_from_slice(&operands.list());
     Table {
         name: "trial",
         tokens: TOKENS,

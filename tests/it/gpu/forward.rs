@@ -7,6 +7,7 @@ use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
+use tabla::op::operands::ACTIVATIONS;
 use tabla::op::table::SlotInfo;
 
 const DTYPES: [DType; 6] = [
@@ -140,7 +141,7 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
                 let x = b.glu(Activation::Silu, gate, up);
                 b.mat("y", w, x);
             });
-            let x = rig.table.cmds[2].slots()[1];
+            let x = rig.table.cmds[2].slots()[ACTIVATIONS];
             assert_eq!(rig.table.slot(x).cols, cols);
             let reused = |s: &&SlotInfo| s.place == rig.table.slot(x).place && s.cols == 64;
             assert!(

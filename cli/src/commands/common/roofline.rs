@@ -8,6 +8,7 @@ use tabla::dtype::DType;
 use tabla::exec::Lap;
 use tabla::exec::cpu::Peak;
 use tabla::op::list::Op;
+use tabla::op::operands::WEIGHT;
 use tabla::op::table::{DispatchCmd, Place, Table};
 use tabla::{Precision, Session};
 
@@ -283,7 +284,7 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
             .sum(),
         Op::RopeKv => cached().map(|s| row_bytes(s.bytes(), s.rows) * live).sum(),
         Op::Embed | Op::EmbedAdd => {
-            let w = table.slot(cmd.slots[0]);
+            let w = table.slot(cmd.slots[WEIGHT]);
             row_bytes(w.bytes(), w.rows) * live
         }
         _ => {

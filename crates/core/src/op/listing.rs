@@ -1,7 +1,11 @@
 //! The listing: a table as text, the main window into the system, and what each command costs.
 
 use super::list::{Access, Op};
-use super::params::{attend_part, attention};
+use super::operands::{
+    ACTIVATIONS, WEIGHT, add_bias, attention, combine, embed, experts, grouped_gemm, mul, rope,
+    rope_kv, self_attention,
+};
+use super::params;
 use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
 use serde_json::{Value as Json, json};
 use std::fmt;
@@ -47,59 +51,66 @@ impl Table {
         match cmd.kernel.op {
             // A row per token, not the whole matrix.
             Op::Embed | Op::EmbedAdd => Cost {
-                bytes: tokens * row(0) + size(cmd.slots[1]),
+                bytes: tokens * row(WEIGHT) + size(cmd.slots[embed::AT.y]),
                 flops: if cmd.kernel.op == Op::Embed {
                     0
                 } else {
-                    elements(1)
+                    elements(embed::AT.y)
                 },
             },
             Op::Combine => Cost {
                 bytes: all,
-                flops: 2 * elements(0),
+                flops: 2 * elements(combine::AT.x),
             },
             op if PRODUCTS.contains(&op) => {
-                let x = self.slot(cmd.slots[1]);
+                let x = self.slot(cmd.slots[ACTIVATIONS]);
                 Cost {
                     bytes: all,
-                    flops: 2 * elements(0) * u64::from(x.rows),
+                    flops: 2 * elements(WEIGHT) * u64::from(x.rows),
                 }
             }
             // One vector for all tokens.
-            Op::AddBias | Op::Mul => Cost {
-                bytes: all,
-                flops: elements(1),
-            },
+            Op::AddBias | Op::Mul => {
+                const { assert!(add_bias::AT.y == mul::AT.y) };
+                Cost {
+                    bytes: all,
+                    flops: elements(mul::AT.y),
+                }
+            }
             // The experts that a token takes, each once at most.
             Op::Experts | Op::GroupedGemm => {
-                let w = self.slot(cmd.slots[0]);
-                let rows = elements(3).min(u64::from(w.rows));
+                const { assert!(experts::AT.y == grouped_gemm::AT.y) };
+                let w = self.slot(cmd.slots[WEIGHT]);
+                let products = elements(experts::AT.y);
+                let rows = products.min(u64::from(w.rows));
                 Cost {
-                    bytes: all - w.bytes() + rows * row(0),
-                    flops: 2 * elements(3) * u64::from(w.cols),
+                    bytes: all - w.bytes() + rows * row(WEIGHT),
+                    flops: 2 * products * u64::from(w.cols),
                 }
             }
             // A row of the cache per token is written, the rest untouched.
             Op::RopeKv => {
-                let activations: u64 = [0, 1, 2, 4].map(|i| size(cmd.slots[i])).iter().sum();
+                let rope_kv::Operands { k, v, freqs, q, .. } = rope_kv::AT;
+                let activations: u64 = [k, v, freqs, q].map(|i| size(cmd.slots[i])).iter().sum();
                 Cost {
-                    bytes: activations + 2 * tokens * row(5),
-                    flops: 6 * elements(4),
+                    bytes: activations + 2 * tokens * row(rope_kv::AT.k_cache),
+                    flops: 6 * elements(q),
                 }
             }
             Op::Rope => Cost {
                 bytes: all,
-                flops: 3 * elements(1),
+                flops: 3 * elements(rope::AT.x),
             },
             Op::Attention | Op::AttendPart => self.attention_cost(cmd),
             // Every query element meets every position twice: once as a score, once as a sum.
             Op::SelfAttention => {
-                let positions = u64::from(self.slot(cmd.slots[1]).rows);
+                let positions = u64::from(self.slot(cmd.slots[self_attention::AT.k]).rows);
                 Cost {
                     bytes: all,
-                    flops: 4 * elements(0) * positions,
+                    flops: 4 * elements(self_attention::AT.q) * positions,
                 }
             }
+            // One for each element of the first operand.
             _ => Cost {
                 bytes: all,
                 flops: elements(0),
@@ -109,7 +120,14 @@ impl Table {
 
     /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
     fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
-        let [q, keys, pages, y] = [0, 1, 3, 4].map(|i| self.slot(cmd.slots[i]));
+        let attention::Operands {
+            q,
+            k_cache,
+            pages,
+            y,
+            ..
+        } = attention::AT;
+        let [q, keys, pages, y] = [q, k_cache, pages, y].map(|i| self.slot(cmd.slots[i]));
         let positions = u64::from(self.window(cmd));
         let row = keys.bytes() / u64::from(keys.rows.max(1));
         let looked_at = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
@@ -121,10 +139,12 @@ impl Table {
 
     /// The positions that a query of an attention command sees at most.
     pub fn window(&self, cmd: &DispatchCmd) -> u32 {
-        let params = self.params(cmd);
+        let bytes = self.params(cmd);
         match cmd.kernel.op {
-            Op::AttendPart => bytemuck::pod_read_unaligned::<attend_part::Params>(params).window,
-            _ => bytemuck::pod_read_unaligned::<attention::Params>(params).window,
+            Op::AttendPart => {
+                bytemuck::pod_read_unaligned::<params::attend_part::Params>(bytes).window
+            }
+            _ => bytemuck::pod_read_unaligned::<params::attention::Params>(bytes).window,
         }
     }
 

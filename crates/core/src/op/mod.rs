@@ -5,6 +5,7 @@ pub mod kernel;
 mod kernel_row;
 pub mod list;
 pub mod listing;
+pub mod operands;
 pub mod pages;
 #[expect(missing_docs, reason = "fields are named as in the shaders, which describe them")]
 #[rustfmt::skip]

@@ -113,6 +113,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::error::ErrorKind;
     use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::operands::gemv;
     use crate::op::pages::Pages;
     use crate::op::sampler::SamplerKind;
     use crate::op::table::Slot;
@@ -172,12 +173,12 @@ mod tests {
             "read before it is written",
         );
         refused(
-            |t, _| t.cmds[1].slots[2] = t.cmds[1].slots[1],
+            |t, _| t.cmds[1].slots[gemv::AT.y] = t.cmds[1].slots[gemv::AT.x],
             ErrorKind::Internal,
             "bound twice",
         );
         refused(
-            |t, _| t.cmds[1].slots[2] = Slot(1),
+            |t, _| t.cmds[1].slots[gemv::AT.y] = Slot(1),
             ErrorKind::Internal,
             "bound twice",
         );

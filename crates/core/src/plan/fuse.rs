@@ -7,7 +7,8 @@ use crate::device::Fusion;
 use crate::error::Result;
 use crate::op::builder::{Draft, Node};
 use crate::op::list::{Access, Op};
-use crate::op::params::{gemv, gemv_glu, gemv_norm, glu, rms_norm};
+use crate::op::operands::{ACTIVATIONS, gemv, gemv_glu, gemv_norm, glu, rms_norm};
+use crate::op::params;
 use crate::op::table::{Place, Slot};
 use bytemuck::Pod;
 
@@ -49,7 +50,11 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
     if !is_one_row(node) {
         return None;
     }
-    let [a, b, to] = [0, 1, 2].map(|i| node.slots[i]);
+    let (read, y) = match node.op {
+        Op::RmsNorm => ([rms_norm::AT.x, rms_norm::AT.w], rms_norm::AT.y),
+        _ => ([glu::AT.gate, glu::AT.up], glu::AT.y),
+    };
+    let ([a, b], to) = (read.map(|i| node.slots[i]), node.slots[y]);
     let place = draft.slots[usize::from(to.0)].place;
     if !matches!(place, Place::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to) {
         return None;
@@ -59,7 +64,8 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
     for (i, other) in draft.nodes.iter().enumerate().skip(at + 1) {
         changed |= writes(other, a) || writes(other, b);
         if other.slots.contains(&to) {
-            let op = fused(node.op, other.op).filter(|_| !changed && other.slots[1] == to)?;
+            let op =
+                fused(node.op, other.op).filter(|_| !changed && other.slots[ACTIVATIONS] == to)?;
             readers.push((i, op));
         }
     }
@@ -70,11 +76,11 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
 fn is_one_row(node: &Node) -> bool {
     match node.op {
         Op::RmsNorm => {
-            let p: rms_norm::Params = params(node);
+            let p: params::rms_norm::Params = params(node);
             [p.tokens, p.groups, p.dim % WIDTH] == [1, 1, 0]
         }
         Op::Glu => {
-            let p: glu::Params = params(node);
+            let p: params::glu::Params = params(node);
             [p.tokens, p.dim % WIDTH] == [1, 0]
         }
         _ => false,
@@ -94,33 +100,49 @@ fn writes(node: &Node, slot: Slot) -> bool {
 
 /// The product that does the work of a small node too.
 fn both(small: &Node, product: &Node, op: Op) -> Node {
-    let gemv::Params { rows, cols, first } = params(product);
-    let params = match op {
+    let params::gemv::Params { rows, cols, first } = params(product);
+    let (w, y) = (product.slots[gemv::AT.w], product.slots[gemv::AT.y]);
+    let state = product.slots[gemv::AT.state];
+    let from = |i: usize| small.slots[i];
+    let (slots, params) = match op {
         Op::GemvNorm => {
-            let rms_norm::Params { eps, .. } = params(small);
-            bytemuck::bytes_of(&gemv_norm::Params {
+            let params::rms_norm::Params { eps, .. } = params(small);
+            let slots = gemv_norm::Operands {
+                w,
+                x: from(rms_norm::AT.x),
+                n: from(rms_norm::AT.w),
+                y,
+                state,
+            };
+            let params = params::gemv_norm::Params {
                 rows,
                 cols,
                 first,
                 eps,
-            })
-            .to_vec()
+            };
+            (slots.list(), bytemuck::bytes_of(&params).to_vec())
         }
         _ => {
-            let glu::Params { activation, .. } = params(small);
-            bytemuck::bytes_of(&gemv_glu::Params {
+            let params::glu::Params { activation, .. } = params(small);
+            let slots = gemv_glu::Operands {
+                w,
+                gate: from(glu::AT.gate),
+                up: from(glu::AT.up),
+                y,
+                state,
+            };
+            let params = params::gemv_glu::Params {
                 rows,
                 cols,
                 first,
                 activation,
-            })
-            .to_vec()
+            };
+            (slots.list(), bytemuck::bytes_of(&params).to_vec())
         }
     };
-    let (made, from) = (&product.slots, &small.slots);
     Node {
         op,
-        slots: vec![made[0], from[0], from[1], made[2], made[3]],
+        slots: slots.to_vec(),
         params,
         ..product.clone()
     }

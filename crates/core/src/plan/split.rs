@@ -174,6 +174,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::operands::WEIGHT;
     use crate::op::pages::Pages;
 
     /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
@@ -222,12 +223,12 @@ mod tests {
         let rows = |node: &Node| match node.op {
             Op::Embed => {
                 let p: embed::Params = bytemuck::pod_read_unaligned(&node.params);
-                (node.slots[0], p.first, p.rows)
+                (node.slots[WEIGHT], p.first, p.rows)
             }
             _ => {
                 let p: gemv::Params = bytemuck::pod_read_unaligned(&node.params);
                 assert_eq!(node.work[0], p.rows);
-                (node.slots[0], p.first, p.rows)
+                (node.slots[WEIGHT], p.first, p.rows)
             }
         };
         let found: Vec<_> = draft.nodes.iter().map(rows).collect();

@@ -7,6 +7,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::builder::Activation;
+use tabla_core::op::operands::activate::AT;
 use tabla_core::op::params::activate::Params;
 use std::marker::PhantomData;
 
@@ -15,7 +16,7 @@ struct Activate<F>(PhantomData<F>);
 impl<F: Function> Kernel for Activate<F> {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        for y in args.open::<f32>(0).units(1) {
+        for y in args.open::<f32>(AT.y).units(1) {
             *y = F::of(*y);
         }
     }

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::add::AT;
 use tabla_core::op::params::add::Params;
 
 struct Add;
@@ -14,8 +15,8 @@ impl Kernel for Add {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let x = &args.f32s(0)[args.range()];
-        for (y, x) in args.open::<f32>(1).units(1).iter_mut().zip(x) {
+        let x = &args.f32s(AT.x)[args.range()];
+        for (y, x) in args.open::<f32>(AT.y).units(1).iter_mut().zip(x) {
             *y += p.scale * x;
         }
     }

@@ -7,6 +7,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::add_bias::AT;
 use tabla_core::op::params::add_bias::Params;
 
 struct AddBias;
@@ -16,8 +17,8 @@ impl Kernel for AddBias {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let dim = p.dim as usize;
-        let b = &args.f32s(0)[..dim];
-        let mut y = args.open::<f32>(1);
+        let b = &args.f32s(AT.b)[..dim];
+        let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
             for (y, b) in y.unit(t, dim).iter_mut().zip(b) {
                 *y += b;

@@ -8,6 +8,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
 use tabla_core::op::builder::LogitRows;
+use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
 
 struct Advance;
@@ -15,11 +16,11 @@ struct Advance;
 impl Kernel for Advance {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let ids = bytemuck::cast_slice(args.bytes(0));
+        let ids = bytemuck::cast_slice(args.bytes(AT.ids));
         let live = args.live();
-        let samplers = args.samplers(2);
-        let mut history = args.open::<u32>(1);
-        let mut state = args.open::<u8>(3);
+        let samplers = args.samplers(AT.samplers);
+        let mut history = args.open::<u32>(AT.history);
+        let mut state = args.open::<u8>(AT.state);
         let (state, rows) = state.whole().split_at_mut(ROWS_OFFSET);
         let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
         let state = bytemuck::from_bytes_mut(state);

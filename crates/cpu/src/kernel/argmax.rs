@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use tabla_core::op::builder::LogitRows;
+use tabla_core::op::operands::argmax::AT;
 use tabla_core::op::params::argmax::Params;
 
 struct Argmax;
@@ -15,8 +16,8 @@ impl Kernel for Argmax {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
-        let x = args.f32s(0);
-        let mut ids = args.open::<u32>(1);
+        let x = args.f32s(AT.x);
+        let mut ids = args.open::<u32>(AT.ids);
         for t in args.units() {
             ids.unit(t, 1)[0] = argmax(&x[t * vocab..][..vocab]);
         }

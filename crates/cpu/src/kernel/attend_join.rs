@@ -9,6 +9,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
 use tabla_core::op::builder::Heads;
+use tabla_core::op::operands::attend_join::AT;
 use tabla_core::op::params::attend_join::Params;
 
 struct AttendJoin;
@@ -18,11 +19,11 @@ impl Kernel for AttendJoin {
         let p: Params = args.params();
         let [head, heads, parts] = [p.head_dim, p.heads, p.parts].map(|n| n as usize);
         let size = head + 2;
-        let x = args.f32s(0);
-        let last = args.state(2).context.saturating_sub(1);
-        let mut y = args.open::<f32>(1);
+        let x = args.f32s(AT.x);
+        let last = args.state(AT.state).context.saturating_sub(1);
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let position = args.rows(2)[unit / heads].position;
+            let position = args.rows(AT.state)[unit / heads].position;
             let seen = (position.min(last) + 1).min(p.window);
             let there = seen.div_ceil(p.part) as usize;
             let parts = || x[unit * parts * size..].chunks_exact(size).take(there.min(parts));

@@ -14,6 +14,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
 use tabla_core::op::builder::Heads;
+use tabla_core::op::operands::attend_part::AT;
 use tabla_core::op::params::attend_part::Params;
 use std::marker::PhantomData;
 
@@ -24,16 +25,16 @@ impl<C: Stored> Kernel for AttendPart<C> {
         let p: Params = args.params();
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
         let size = head + 2;
-        let (q, keys, values) = (args.f32s(0), args.bytes(1), args.bytes(2));
-        let last = args.state(5).context.saturating_sub(1);
-        let mut y = args.open::<f32>(4);
+        let (q, keys, values) = (args.f32s(AT.q), args.bytes(AT.k_cache), args.bytes(AT.v_cache));
+        let last = args.state(AT.state).context.saturating_sub(1);
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let row = args.rows(5)[unit / heads];
+            let row = args.rows(AT.state)[unit / heads];
             let end = row.position.min(last) + 1;
             let seen = end.saturating_sub(p.window)..end;
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);
-            let pages = Pages::of(args.bytes(3), row.sequence, [p.stride, p.first, p.ring]);
+            let pages = Pages::of(args.bytes(AT.pages), row.sequence, [p.stride, p.first, p.ring]);
             let dim = kv_heads * head;
             let number = |cache: &[u8], position: u32, i: usize| {
                 let row = &cache[pages.row(position as usize) * C::row_bytes(dim)..];

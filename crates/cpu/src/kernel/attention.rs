@@ -15,6 +15,7 @@ use crate::simd::{Kernel, Simd};
 use crate::step::Split;
 use tabla_core::exec::state::Row;
 use tabla_core::op::builder::Heads;
+use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -22,8 +23,8 @@ use std::ops::Range;
 /// The positions that a token sees: the last ones up to its own.
 #[inline(always)]
 fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
-    let last = args.state(5).context.saturating_sub(1);
-    let end = args.rows(5)[token].position.min(last) + 1;
+    let last = args.state(AT.state).context.saturating_sub(1);
+    let end = args.rows(AT.state)[token].position.min(last) + 1;
     end.saturating_sub(p.window) as usize..end as usize
 }
 
@@ -53,16 +54,16 @@ impl<C: Stored> Kernel for Attention<C> {
         let sets = kv_heads / sharing;
         let [width, size] = [head, attend::record(head)].map(|n| sharing * heads * n);
         let tile = attend::tile_tokens(heads);
-        let (q, live) = (args.f32s(0), args.live());
-        let mut y = args.open::<f32>(4);
-        let mut floats = args.open::<f32>(6);
+        let (q, live) = (args.f32s(AT.q), args.live());
+        let mut y = args.open::<f32>(AT.y);
+        let mut floats = args.open::<f32>(COUNT);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));
         for unit in args.units() {
             let (down, set) = (unit / sets, unit % sets);
             let first = if parts.is_some() { 0 } else { down * tile };
-            for tokens in runs(args.rows(5), first..live.min(first + tile)) {
-                let sequence = args.rows(5)[tokens.start].sequence;
-                let pages = Pages::of(args.bytes(3), sequence, [p.stride, p.first, p.ring]);
+            for tokens in runs(args.rows(AT.state), first..live.min(first + tile)) {
+                let sequence = args.rows(AT.state)[tokens.start].sequence;
+                let pages = Pages::of(args.bytes(AT.pages), sequence, [p.stride, p.first, p.ring]);
                 let mut ranges = [const { 0..0 }; TOKENS];
                 for (range, token) in ranges.iter_mut().zip(tokens.clone()) {
                     *range = seen(&args, &p, token);
@@ -72,7 +73,7 @@ impl<C: Stored> Kernel for Attention<C> {
                     stride: sets * width,
                     seen: &ranges[..tokens.len()],
                 };
-                let [keys, values] = [1, 2].map(|i| {
+                let [keys, values] = [AT.k_cache, AT.v_cache].map(|i| {
                     let set = set * sharing..(set + 1) * sharing;
                     Cache::<C>::of(args.bytes(i), set, [kv_heads, head])
                 });
@@ -107,7 +108,7 @@ impl<C: Stored> Kernel for Attention<C> {
 }
 
 /// The operand of the parts that [`Joined`] joins, where there are such.
-const PARTS: usize = 7;
+const PARTS: usize = COUNT + 1;
 
 /// Joins what threads left of one token's blocks.
 struct Joined;
@@ -121,8 +122,8 @@ impl Kernel for Joined {
         let heads = p.heads as usize / kv_heads;
         let blocks = Block::all(&seen(&args, &p, 0)).count();
         let parts = args.f32s(PARTS);
-        let mut y = args.open::<f32>(4);
-        let mut floats = args.open::<f32>(6);
+        let mut y = args.open::<f32>(AT.y);
+        let mut floats = args.open::<f32>(COUNT);
         for at in args.units() {
             let size = heads * attend::record(head);
             let total = &mut floats.whole()[..size];

@@ -8,6 +8,7 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Bias;
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;
 
 /// Logits of a row that go together.
@@ -21,11 +22,11 @@ impl Kernel for Biases {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [vocab, room] = [p.vocab, p.room].map(|n| n as usize);
-        let x = args.f32s(0);
-        let biases: &[Bias] = bytemuck::cast_slice(args.bytes(1));
-        let (samplers, rows) = (args.samplers(3), args.rows(4));
+        let x = args.f32s(AT.x);
+        let biases: &[Bias] = bytemuck::cast_slice(args.bytes(AT.biases));
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let each = vocab.div_ceil(PIECE);
-        let mut out = args.open::<f32>(2);
+        let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
             let (t, start) = (unit / each, unit % each * PIECE);
             let row = rows[t];

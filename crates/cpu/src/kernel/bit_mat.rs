@@ -15,6 +15,7 @@ use crate::simd::rows::ROWS;
 use crate::simd::{Kernel, Simd, Task};
 use crate::step::Split;
 use tabla_core::op::builder::{Builder, W, X};
+use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
 
@@ -31,12 +32,12 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
         let p: Params = args.params();
         let (rows, cols) = (p.rows as usize, p.cols as usize);
         let padded = cols.next_multiple_of(64);
-        let (q, d): (&[i8], _) = (bytemuck::cast_slice(args.bytes(1)), args.f32s(2));
+        let (q, d): (&[i8], _) = (bytemuck::cast_slice(args.bytes(AT.q)), args.f32s(AT.d));
         let m = args.matrix(rows, cols);
         let unpack = args.unpack();
         let (range, live) = (args.range(), args.live());
-        let mut y = args.open::<f32>(3);
-        let mut scratch = args.open::<i8>(5);
+        let mut y = args.open::<f32>(AT.y);
+        let mut scratch = args.open::<i8>(COUNT);
         let mut chunk = Chunk::ZERO;
         let block = (ACTIVATIONS_BYTES / padded.max(1)).max(1);
         for first in (0..live).step_by(block) {
@@ -70,12 +71,12 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (rows, padded) = (p.rows as usize, (p.cols as usize).next_multiple_of(64));
-        let (q, d) = (args.bytes(1), args.f32s(2));
+        let (q, d) = (args.bytes(AT.q), args.f32s(AT.d));
         let bytes = digits::panel_bytes(p.cols as usize);
-        let w = args.bytes(0);
+        let w = args.bytes(AT.w);
         let (range, live) = (args.range(), args.live());
-        let mut y = args.open::<f32>(3);
-        let mut starts = args.open::<i32>(5);
+        let mut y = args.open::<f32>(AT.y);
+        let mut starts = args.open::<i32>(COUNT);
         let starts = starts.whole();
         // Digits are stored plus 1: their product begins at what that adds.
         for (start, q) in starts[..live].iter_mut().zip(q.chunks_exact(padded)) {

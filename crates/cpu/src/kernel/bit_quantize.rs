@@ -11,6 +11,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::bit_quantize::AT;
 use tabla_core::op::params::bit_quantize::Params;
 
 struct BitQuantize;
@@ -20,9 +21,9 @@ impl Kernel for BitQuantize {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let cols = p.cols as usize;
-        let x = args.f32s(0);
-        let mut q = args.open::<u8>(1);
-        let mut d = args.open::<f32>(2);
+        let x = args.f32s(AT.x);
+        let mut q = args.open::<u8>(AT.q);
+        let mut d = args.open::<f32>(AT.d);
         for t in args.range() {
             let q = q.unit(t, cols.next_multiple_of(64));
             d.unit(t, 1)[0] = quantise(&x[t * cols..][..cols], q);

@@ -11,6 +11,7 @@ use crate::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE, TileKernel};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Entry, Kernel};
+use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 
 /// Pairs of panels that tokens pass by together, at most, and bytes that their digits may take:
@@ -39,11 +40,11 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
         let p: Params = args.params();
         let (rows, cols) = (p.rows as usize, p.cols as usize);
         let padded = cols.next_multiple_of(ROW_BYTES);
-        let (w, q, d) = (args.bytes(0), args.bytes(1), args.f32s(2));
+        let (w, q, d) = (args.bytes(AT.w), args.bytes(AT.q), args.f32s(AT.d));
         let (packed_bytes, bytes) = (digits::panel_bytes(cols), digits::unpacked_bytes(cols));
         let range = args.range();
-        let mut y = args.open::<f32>(3);
-        let mut scratch = args.open::<u8>(5);
+        let mut y = args.open::<f32>(AT.y);
+        let mut scratch = args.open::<u8>(COUNT);
         let scratch = scratch.whole();
         let mut sums = [Ints::ZERO; 4];
         let together = together(cols);

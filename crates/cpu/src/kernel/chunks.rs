@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
+use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Floats, Ints};
 
 /// How a step reads its weights; link chooses.
@@ -108,7 +109,7 @@ impl<N: Sizes, const ADD: bool> Kernel for Product<N, ADD> {
         let [rows, cols] = N::sizes(&args);
         let range = args.range();
         let mut out = Sums::open::<ADD>(&mut args, rows);
-        let x = args.f32s(1);
+        let x = args.f32s(AT.x);
         let m = args.matrix(rows, cols);
         let decode = args.decode();
         let mut chunk = [0.0; CHUNK];

@@ -24,6 +24,7 @@ use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
+use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// [`COLUMNS`] as stretches.
 const STRETCHES: usize = COLUMNS / STRETCH;
@@ -260,10 +261,10 @@ impl<W: Source> Kernel for Products<W> {
             ..
         } = args.product();
         let live = args.live();
-        let x = Tiles::new(args.bytes(5), quantised);
-        let mut scratch = args.open::<u8>(4);
+        let x = Tiles::new(args.bytes(COUNT + 1), quantised);
+        let mut scratch = args.open::<u8>(COUNT);
         let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
-        let mut y = args.open::<f32>(2);
+        let mut y = args.open::<f32>(AT.y);
         // A tile is near as it is, and panels are read through.
         let together = if live > S::TOKENS { together } else { 1 };
         #[cfg(target_arch = "x86_64")]

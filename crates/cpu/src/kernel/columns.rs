@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::columns::AT;
 use tabla_core::op::params::columns::Params;
 
 struct Columns;
@@ -15,8 +16,8 @@ impl Kernel for Columns {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [width, offset, dim] = [p.width, p.offset, p.dim].map(|n| n as usize);
-        let x = args.f32s(0);
-        let mut y = args.open::<f32>(1);
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
             y.unit(t, dim)
                 .copy_from_slice(&x[t * width + offset..][..dim]);

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::combine::AT;
 use tabla_core::op::params::combine::Params;
 
 struct Combine;
@@ -15,9 +16,9 @@ impl Kernel for Combine {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (k, dim) = (p.k as usize, p.dim as usize);
-        let (x, w) = (args.f32s(0), args.f32s(1));
+        let (x, w) = (args.f32s(AT.x), args.f32s(AT.w));
         let range = args.range();
-        let mut y = args.open::<f32>(2);
+        let mut y = args.open::<f32>(AT.y);
         let mut y = y.units(1);
         let mut at = range.start;
         while at < range.end {

@@ -8,6 +8,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
 /// Tokens of a repetition that count, at most.
@@ -20,12 +21,12 @@ impl Kernel for Dry {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [vocab, words] = [p.vocab, p.words].map(|n| n as usize);
-        let x = args.f32s(0);
-        let history: &[u32] = bytemuck::cast_slice(args.bytes(1));
-        let breakers: &[u32] = bytemuck::cast_slice(args.bytes(2));
-        let (samplers, context) = (args.samplers(4), args.state(5).context as usize);
-        let rows = args.rows(5);
-        let mut out = args.open::<f32>(3);
+        let x = args.f32s(AT.x);
+        let history: &[u32] = bytemuck::cast_slice(args.bytes(AT.history));
+        let breakers: &[u32] = bytemuck::cast_slice(args.bytes(AT.breakers));
+        let (samplers, context) = (args.samplers(AT.samplers), args.state(AT.state).context as usize);
+        let rows = args.rows(AT.state);
+        let mut out = args.open::<f32>(AT.y);
         for t in args.units() {
             let row = rows[t];
             let sequence = row.sequence as usize;

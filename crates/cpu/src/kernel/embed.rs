@@ -9,6 +9,7 @@ use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::embed::AT;
 use tabla_core::op::params::embed::Params;
 use tabla_quant::{CHUNK, Matrix};
 
@@ -18,11 +19,11 @@ impl Kernel for Embed {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
+        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(AT.state));
         let Some(Read::Rows(decode, layout)) = args.read() else {
             unreachable!("link chose {:?}", args.read());
         };
-        let mut y = args.open::<f32>(1);
+        let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {
             let y = y.unit(t, matrix.cols);

@@ -8,6 +8,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::embed_add::AT;
 use tabla_core::op::params::embed_add::Params;
 use tabla_quant::CHUNK;
 
@@ -17,9 +18,9 @@ impl Kernel for EmbedAdd {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(2));
+        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(AT.state));
         let decode = args.decode();
-        let mut y = args.open::<f32>(1);
+        let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {
             let row = p.stride.wrapping_mul(rows[t].position);

@@ -11,6 +11,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
 use tabla_quant::{CHUNK, Matrix};
 use std::ops::Range;
@@ -25,10 +26,10 @@ impl Kernel for Experts {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
-        let ids: &[u32] = bytemuck::cast_slice(args.bytes(2));
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
         let ids = &ids[..args.live() * p.k as usize];
-        let mut y = args.open::<f32>(3);
-        let mut scratch = args.open::<u32>(5);
+        let mut y = args.open::<f32>(AT.y);
+        let mut scratch = args.open::<u32>(COUNT);
         let order = &mut scratch.whole()[..ids.len()];
         sort(ids, p.experts, order);
         for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
@@ -58,7 +59,7 @@ impl<'a> Products<'a> {
         Self {
             w: args.matrix(rows as usize, cols as usize),
             decode: args.decode(),
-            x: args.f32s(1),
+            x: args.f32s(AT.x),
             range: args.range(),
             experts: experts as usize,
             share: if per_expert != 0 { 1 } else { k as usize },

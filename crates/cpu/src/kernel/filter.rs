@@ -6,6 +6,7 @@ use crate::simd::{Kernel, Simd, math};
 use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
 use tabla_core::exec::state::{Row, Sampler};
+use tabla_core::op::operands::top_k::{AT, COUNT};
 
 /// The shape of the rows, as every sampler's `Params` begins.
 #[repr(C)]
@@ -39,9 +40,9 @@ impl<F: Filter> Kernel for Filters<F> {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let Rows { vocab, .. } = args.params();
         let vocab = vocab as usize;
-        let (samplers, rows) = (args.samplers(1), args.rows(2));
-        let mut y = args.open::<f32>(0);
-        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(3));
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+        let mut y = args.open::<f32>(AT.y);
+        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(COUNT));
         for t in args.units() {
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];

@@ -16,6 +16,7 @@ use crate::simd::avx512::Avx512;
 use crate::step::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
+use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Tokens that are multiplied at once.
 const PAIR: usize = 2 * TILE;
@@ -38,10 +39,10 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
     fn run(s: Amx, mut args: Args<'_>) {
         let [rows, cols] = N::sizes(&args);
         let (live, range) = (args.live(), args.range());
-        let (w, x) = (args.bytes(0), args.bytes(4));
+        let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
         let panel_bytes = FLOATS.panel_bytes(cols);
         let mut y = Sums {
-            y: args.open(2),
+            y: args.open(AT.y),
             rows,
         };
         if args.tokens() == 1 {

@@ -5,7 +5,7 @@
 
 use super::float_panels;
 use super::product::Sizes;
-use super::quantise::{Number, Shape};
+use super::quantise::{self, Number, Shape};
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE, TileKernel};
@@ -13,6 +13,7 @@ use crate::step::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
+use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Columns of a step.
 pub(super) const STEP: usize = ROW_BYTES / 2;
@@ -44,7 +45,7 @@ pub(super) fn rounded(tokens: u32, cols: u32, number: Number) -> Shape {
     }
 }
 
-/// Brings activations into the order that tiles take: operand 0 into 1.
+/// Brings activations into the order that tiles take.
 ///
 /// `[tokens / 16][columns / 2][16][2]` or, in rows, `[tokens / 16][columns / 32][16][32]`;
 /// `[columns]` for one token.
@@ -55,7 +56,7 @@ impl TileKernel for Arrange {
     fn run(s: Amx, mut args: Args<'_>) {
         let shape: Shape = args.params();
         let cols = shape.cols as usize;
-        let x = args.f32s(0);
+        let x = args.f32s(quantise::X);
         let mut padded = [0.0; STEP];
         let mut rounded = |t: usize, step: usize| {
             let rest = &x[t * cols..][step * STEP..cols];
@@ -64,7 +65,7 @@ impl TileKernel for Arrange {
                 &padded
             }))
         };
-        let mut out = args.open::<u8>(1);
+        let mut out = args.open::<u8>(quantise::OUT);
         for unit in args.units() {
             let tile = out.unit(unit, shape.tile_bytes());
             let first = unit * shape.tile as usize;
@@ -172,13 +173,13 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
         let [rows, cols] = N::sizes(&args);
         let range = args.range();
         let mut y = Sums {
-            y: args.open(2),
+            y: args.open(AT.y),
             first: range.start,
             rows,
         };
         let m = Matrices {
-            w: args.bytes(0),
-            x: args.bytes(4),
+            w: args.bytes(AT.w),
+            x: args.bytes(COUNT),
             cols,
             lanes: if args.tokens() == 1 { 1 } else { TILE },
         };

@@ -15,6 +15,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
+use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Columns that a row is read by.
 const BLOCK: usize = 32;
@@ -69,14 +70,14 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let [rows, cols] = N::sizes(&args);
         let mut sums = Sums::open::<ADD>(&mut args, rows);
-        let mut scratch = args.open::<f32>(4);
+        let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
         let w = Weights::<W> {
-            bytes: args.bytes(0),
+            bytes: args.bytes(AT.w),
             cols,
             of: PhantomData,
         };
-        let (x, range, live) = (args.f32s(1), args.range(), args.live());
+        let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
         if live <= FEW {
             let x = near::<ROUND>(&x[..live * cols], scratch);
             few(s, (&w, range), (x, live), &mut sums);

@@ -9,11 +9,16 @@ use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
 use std::marker::PhantomData;
 use tabla_core::error::Result;
-use tabla_core::op::params::{gemv_glu, gemv_norm};
+use tabla_core::op::operands::{gemv_glu, gemv_norm};
+use tabla_core::op::params;
 use tabla_quant::CHUNK;
 
-/// What activations are made of: operands 1 and 2.
+/// What activations are made of.
 pub(super) trait Source {
+    /// The operand that is written.
+    const Y: usize;
+    /// The operand of scratch, which link adds.
+    const SCRATCH: usize;
     /// Rows and columns of the weight.
     fn shape(args: &Args<'_>) -> [usize; 2];
     /// The row that is multiplied.
@@ -24,17 +29,20 @@ pub(super) trait Source {
 pub(super) struct Norm;
 
 impl Source for Norm {
+    const Y: usize = gemv_norm::AT.y;
+    const SCRATCH: usize = gemv_norm::COUNT;
+
     #[inline(always)]
     fn shape(args: &Args<'_>) -> [usize; 2] {
-        let p: gemv_norm::Params = args.params();
+        let p: params::gemv_norm::Params = args.params();
         [p.rows as usize, p.cols as usize]
     }
 
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
-        let p: gemv_norm::Params = args.params();
-        let [x, n] = [1, 2].map(|at| &args.f32s(at)[..row.len()]);
+        let p: params::gemv_norm::Params = args.params();
+        let [x, n] = [gemv_norm::AT.x, gemv_norm::AT.n].map(|at| &args.f32s(at)[..row.len()]);
         let mean = math::sum(x, |x| x * x) / row.len() as f32;
         let scale = 1.0 / (mean + p.eps).sqrt();
         for ((y, x), n) in row.iter_mut().zip(x).zip(n) {
@@ -47,15 +55,18 @@ impl Source for Norm {
 pub(super) struct Gated<F>(PhantomData<F>);
 
 impl<F: Function> Source for Gated<F> {
+    const Y: usize = gemv_glu::AT.y;
+    const SCRATCH: usize = gemv_glu::COUNT;
+
     #[inline(always)]
     fn shape(args: &Args<'_>) -> [usize; 2] {
-        let p: gemv_glu::Params = args.params();
+        let p: params::gemv_glu::Params = args.params();
         [p.rows as usize, p.cols as usize]
     }
 
     #[inline(always)]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
-        let [gate, up] = [1, 2].map(|at| &args.f32s(at)[..row.len()]);
+        let [gate, up] = [gemv_glu::AT.gate, gemv_glu::AT.up].map(|at| &args.f32s(at)[..row.len()]);
         for ((y, gate), up) in row.iter_mut().zip(gate).zip(up) {
             *y = F::of(*gate) * up;
         }
@@ -75,10 +86,10 @@ impl<X: Source, const ADD: bool> Kernel for Fused<X, ADD> {
         let range = args.range();
         let m = args.matrix(rows, cols);
         let decode = args.decode();
-        let mut scratch = args.open::<f32>(5);
+        let mut scratch = args.open::<f32>(X::SCRATCH);
         let x = &mut scratch.whole()[..cols];
         X::fill(&args, x);
-        let mut y = args.open::<f32>(3);
+        let mut y = args.open::<f32>(X::Y);
         let y = y.columns(0, rows, 1);
         let mut chunk = [0.0; CHUNK];
         for (y, r) in y.iter_mut().zip(range) {
@@ -103,7 +114,7 @@ impl<const ADD: bool> Family for Glus<ADD> {
 
 /// The kernel of `gemv_norm`.
 pub(super) fn link_norm(request: &Request<'_>) -> Result<Launch> {
-    let p: gemv_norm::Params = request.params();
+    let p: params::gemv_norm::Params = request.params();
     let split = Split::Units(p.rows as usize);
     reading(
         request,
@@ -114,7 +125,7 @@ pub(super) fn link_norm(request: &Request<'_>) -> Result<Launch> {
 
 /// The kernel of `gemv_glu` and of its adding twin.
 pub(super) fn link_glu<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {
-    let p: gemv_glu::Params = request.params();
+    let p: params::gemv_glu::Params = request.params();
     let split = Split::Units(p.rows as usize);
     let launch = activation::launch::<Glus<ADD>>(request, p.activation, (split, 1))?;
     reading(request, p.cols, launch)

@@ -7,6 +7,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::builder::Activation;
+use tabla_core::op::operands::glu::AT;
 use tabla_core::op::params::glu::Params;
 use std::marker::PhantomData;
 
@@ -16,9 +17,9 @@ impl<F: Function> Kernel for Glu<F> {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let range = args.range();
-        let gate = &args.f32s(0)[range.clone()];
-        let up = &args.f32s(1)[range];
-        let mut y = args.open::<f32>(2);
+        let gate = &args.f32s(AT.gate)[range.clone()];
+        let up = &args.f32s(AT.up)[range];
+        let mut y = args.open::<f32>(AT.y);
         for ((y, g), u) in y.units(1).iter_mut().zip(gate).zip(up) {
             *y = F::of(*g) * u;
         }

@@ -6,6 +6,7 @@ use tabla_core::error::Result;
 use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::op::operands::group_by_expert::{AT, COUNT};
 use tabla_core::op::params::group_by_expert::Params;
 
 struct GroupByExpert;
@@ -14,10 +15,10 @@ impl Kernel for GroupByExpert {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let ids: &[u32] = bytemuck::cast_slice(args.bytes(0));
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
         let ids = &ids[..args.live() * p.k as usize];
-        let mut tiles = args.open::<u32>(1);
-        let mut scratch = args.open::<u32>(3);
+        let mut tiles = args.open::<u32>(AT.tiles);
+        let mut scratch = args.open::<u32>(COUNT);
         let order = &mut scratch.whole()[..ids.len()];
         sort(ids, p.experts, order);
         let expert = |pair: u32| ids[pair as usize].min(p.experts);

@@ -9,6 +9,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::grouped_gemm::AT;
 use tabla_core::op::params::grouped_gemm::Params;
 
 struct GroupedGemm;
@@ -18,8 +19,8 @@ impl Kernel for GroupedGemm {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
-        let tiles: &[u32] = bytemuck::cast_slice(args.bytes(2));
-        let mut y = args.open::<f32>(3);
+        let tiles: &[u32] = bytemuck::cast_slice(args.bytes(AT.tiles));
+        let mut y = args.open::<f32>(AT.y);
         for tile in tiles.chunks_exact(2 + p.tile as usize) {
             let pairs = &tile[2..][..tile[1] as usize];
             products.of_expert(s, tile[0], pairs, &mut y);

@@ -8,6 +8,7 @@ use crate::simd::{Kernel, Simd, math};
 use tabla_core::exec::philox::{LANES, chance, philox};
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
 
 /// Counters whose numbers are drawn at once, so that the rounds become vector code.
@@ -24,9 +25,9 @@ impl Kernel for Gumbel {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
-        let (samplers, rows) = (args.samplers(1), args.rows(2));
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let each = vocab.div_ceil(AT_ONCE);
-        let mut out = args.open::<f32>(0);
+        let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
             let (t, start) = (unit / each, unit % each * AT_ONCE);
             let row = rows[t];

@@ -5,6 +5,7 @@ use tabla_core::error::Result;
 use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::op::operands::last_row::AT;
 use tabla_core::op::params::last_row::Params;
 
 struct LastRow;
@@ -14,8 +15,8 @@ impl Kernel for LastRow {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let dim = p.dim as usize;
-        let x = &args.f32s(0)[(args.live() - 1) * dim..][..dim];
-        args.open::<f32>(1).whole()[..dim].copy_from_slice(x);
+        let x = &args.f32s(AT.x)[(args.live() - 1) * dim..][..dim];
+        args.open::<f32>(AT.y).whole()[..dim].copy_from_slice(x);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::LogProbs;
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::log_probs::{AT, COUNT};
 use tabla_core::op::params::log_probs::Params;
 
 struct Logs;
@@ -19,11 +20,11 @@ impl Kernel for Logs {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let x = args.f32s(0);
-        let ids: &[u32] = bytemuck::cast_slice(args.bytes(1));
-        let (samplers, rows, live) = (args.samplers(3), args.rows(4), args.live());
-        let mut scratch = args.open::<f32>(5);
-        let mut out = args.open::<LogProbs>(2);
+        let x = args.f32s(AT.x);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
+        let (samplers, rows, live) = (args.samplers(AT.samplers), args.rows(AT.state), args.live());
+        let mut scratch = args.open::<f32>(COUNT);
+        let mut out = args.open::<LogProbs>(AT.log_probs);
         let (scratch, out) = (scratch.whole(), out.whole());
         let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);
         for ((x, id), row) in picked.take(live) {

@@ -8,6 +8,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
 /// Logits of a row that go together, which are whole words of a mask.
@@ -22,10 +23,10 @@ impl Kernel for Mask {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [vocab, words] = [p.vocab, p.words].map(|n| n as usize);
-        let masks: &[u32] = bytemuck::cast_slice(args.bytes(0));
-        let (samplers, rows) = (args.samplers(2), args.rows(3));
+        let masks: &[u32] = bytemuck::cast_slice(args.bytes(AT.masks));
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let each = vocab.div_ceil(PIECE);
-        let mut y = args.open::<f32>(1);
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
             let (t, start) = (unit / each, unit % each * PIECE);
             let sequence = rows[t].sequence as usize;

@@ -9,6 +9,7 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::mirostat_mu::AT;
 use tabla_core::op::params::mirostat_mu::Params;
 use std::f32::consts::LN_2;
 
@@ -18,10 +19,10 @@ impl Kernel for MirostatMu {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let x = args.f32s(0);
-        let ids: &[u32] = bytemuck::cast_slice(args.bytes(1));
-        let (rows, live) = (args.rows(3), args.live());
-        let mut samplers = args.open::<Sampler>(2);
+        let x = args.f32s(AT.x);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
+        let (rows, live) = (args.rows(AT.state), args.live());
+        let mut samplers = args.open::<Sampler>(AT.samplers);
         let samplers = samplers.whole();
         let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);
         for ((x, id), row) in picked.take(live) {

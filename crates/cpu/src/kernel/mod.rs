@@ -49,7 +49,7 @@ pub(super) struct Request<'a> {
     pub(super) variant: Option<DType>,
     /// The bytes of its `Params`.
     pub(super) params: &'a [u8],
-    /// The scales of its weights, operand 0, where they lie in tensors of their own.
+    /// The scales of its weights, where they lie in tensors of their own.
     pub(super) scales: Option<Scales<'a>>,
     /// Threads that share the work.
     pub(super) threads: usize,
@@ -125,7 +125,7 @@ pub(super) struct Launch {
     pub(super) join: Option<Join>,
     /// How its weights are read, where the kernel serves many storage types.
     pub(super) read: Option<chunks::Read>,
-    /// How its weights, operand 0, are packed first, where they are.
+    /// How its weights are packed first, where they are.
     pub(super) pack: Option<Pack>,
     /// What it is told, where it is a product of codes.
     pub(super) product: Option<codes::Product>,

@@ -7,6 +7,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::mul::AT;
 use tabla_core::op::params::mul::Params;
 
 struct Mul;
@@ -16,8 +17,8 @@ impl Kernel for Mul {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (dim, len) = (p.dim as usize, p.len as usize);
-        let w = &args.f32s(0)[..len];
-        let mut y = args.open::<f32>(1);
+        let w = &args.f32s(AT.w)[..len];
+        let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
             let y = y.unit(t, dim);
             if let [factor] = w {

@@ -9,6 +9,7 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
 
 /// Tokens of the history that are looked at, at most.
@@ -25,12 +26,12 @@ impl Kernel for Penalize {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
-        let x = args.f32s(0);
-        let history: &[u32] = bytemuck::cast_slice(args.bytes(1));
-        let (samplers, context) = (args.samplers(3), args.state(4).context as usize);
-        let rows = args.rows(4);
+        let x = args.f32s(AT.x);
+        let history: &[u32] = bytemuck::cast_slice(args.bytes(AT.history));
+        let (samplers, context) = (args.samplers(AT.samplers), args.state(AT.state).context as usize);
+        let rows = args.rows(AT.state);
         let each = vocab.div_ceil(PIECE);
-        let mut out = args.open::<f32>(2);
+        let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
             let (t, start) = (unit / each, unit % each * PIECE);
             let row = rows[t];

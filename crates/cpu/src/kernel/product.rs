@@ -12,6 +12,7 @@ use crate::memory::{Args, Out};
 use crate::panel::STRETCH;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
+use tabla_core::op::operands::gemm::AT;
 use tabla_core::op::params;
 
 /// The shape of a product, from the parameters of either shader.
@@ -51,7 +52,7 @@ pub(super) struct Sums<'a> {
 impl<'a> Sums<'a> {
     pub(super) fn open<const ADD: bool>(args: &mut Args<'a>, rows: usize) -> Self {
         Self {
-            y: args.open(2),
+            y: args.open(AT.y),
             first: args.range().start,
             rows,
             add: ADD,

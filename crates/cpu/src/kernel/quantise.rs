@@ -163,7 +163,13 @@ pub(super) const fn width(live: usize, tile: usize) -> usize {
     if enough < tile { enough } else { tile }
 }
 
-/// Quantises the tiles of its units: operand 0 into operand 1.
+/// The operand of a step that quantises: activations as f32.
+pub(crate) const X: usize = 0;
+
+/// The operand of a step that quantises: activations in int8 or bf16.
+pub(crate) const OUT: usize = 1;
+
+/// Quantises the tiles of its units.
 struct Quantise;
 
 impl Kernel for Quantise {
@@ -172,8 +178,8 @@ impl Kernel for Quantise {
         let shape: Shape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
         let width = width(args.live(), n);
-        let x = args.f32s(0);
-        let mut out = args.open::<u8>(1);
+        let x = args.f32s(X);
+        let mut out = args.open::<u8>(OUT);
         for tile in args.units() {
             let tokens = tile * n..args.live().min((tile + 1) * n);
             let tile = out.unit(tile, shape.tile_bytes());

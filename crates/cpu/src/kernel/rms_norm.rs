@@ -7,6 +7,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::op::operands::rms_norm::AT;
 use tabla_core::op::params::rms_norm::Params;
 
 struct RmsNorm;
@@ -17,8 +18,8 @@ impl Kernel for RmsNorm {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let dim = p.dim as usize;
-        let (x, w) = (args.f32s(0), &args.f32s(1)[..dim]);
-        let mut y = args.open::<f32>(2);
+        let (x, w) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim]);
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.range() {
             let x = &x[unit * dim..][..dim];
             let mean = math::sum(x, |x| x * x) / dim as f32;

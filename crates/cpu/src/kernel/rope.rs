@@ -8,6 +8,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
 use tabla_core::op::builder::Rope as Turning;
+use tabla_core::op::operands::rope::AT;
 use tabla_core::op::params::rope::Params;
 
 struct Rope;
@@ -17,14 +18,14 @@ impl Kernel for Rope {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let width = p.heads as usize * p.head_dim as usize;
-        let (freqs, rows) = (args.f32s(0), args.rows(2));
+        let (freqs, rows) = (args.f32s(AT.freqs), args.rows(AT.state));
         let turns = Turns {
             head: p.head_dim as usize,
             freqs: &freqs[..p.rope_dim as usize / 2],
             half_split: p.half_split != 0,
             magnitude: p.magnitude,
         };
-        let mut x = args.open::<f32>(1);
+        let mut x = args.open::<f32>(AT.x);
         for t in args.range() {
             for angles in turns.angles(rows[t].position) {
                 turns.turn(&angles, x.unit(t, width));

@@ -11,6 +11,7 @@ use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
 use tabla_core::op::builder::{Heads, Rope};
+use tabla_core::op::operands::rope_kv::AT;
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
 use bytemuck::Pod;
@@ -71,13 +72,13 @@ impl<C: Stored> Kernel for RopeKv<C> {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(7));
-        let table = args.bytes(3);
-        let mut q = args.open::<f32>(4);
-        let mut keys = args.open::<C>(5);
-        let mut values = args.open::<C>(6);
+        let (k, v, freqs, rows) = (args.f32s(AT.k), args.f32s(AT.v), args.f32s(AT.freqs), args.rows(AT.state));
+        let table = args.bytes(AT.pages);
+        let mut q = args.open::<f32>(AT.q);
+        let mut keys = args.open::<C>(AT.k_cache);
+        let mut values = args.open::<C>(AT.v_cache);
         let mine = args.range().start * head..args.range().end * head;
-        let context = args.state(7).context;
+        let context = args.state(AT.state).context;
         let turns = Turns {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
@@ -122,13 +123,13 @@ impl Kernel for RopeKvCodes {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (args.f32s(0), args.f32s(1), args.f32s(2), args.rows(7));
-        let table = args.bytes(3);
-        let mut q = args.open::<f32>(4);
-        let mut keys = args.open::<u8>(5);
-        let mut values = args.open::<u8>(6);
+        let (k, v, freqs, rows) = (args.f32s(AT.k), args.f32s(AT.v), args.f32s(AT.freqs), args.rows(AT.state));
+        let table = args.bytes(AT.pages);
+        let mut q = args.open::<f32>(AT.q);
+        let mut keys = args.open::<u8>(AT.k_cache);
+        let mut values = args.open::<u8>(AT.v_cache);
         let mine = args.range();
-        let context = args.state(7).context;
+        let context = args.state(AT.state).context;
         let turns = Turns {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::op::operands::route::AT;
 use tabla_core::op::params::route::Params;
 
 struct Route;
@@ -15,9 +16,9 @@ impl Kernel for Route {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (experts, k) = (p.experts as usize, p.k as usize);
-        let x = args.f32s(0);
-        let mut ids = args.open::<u32>(1);
-        let mut y = args.open::<f32>(2);
+        let x = args.f32s(AT.x);
+        let mut ids = args.open::<u32>(AT.ids);
+        let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
             let x = &x[t * experts..][..experts];
             let (ids, y) = (ids.unit(t, k), y.unit(t, k));

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::op::operands::scale::AT;
 use tabla_core::op::params::scale::Params;
 
 struct Scale;
@@ -14,7 +15,7 @@ impl Kernel for Scale {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        for y in args.open::<f32>(0).units(1) {
+        for y in args.open::<f32>(AT.y).units(1) {
             *y *= p.factor;
         }
     }

@@ -10,6 +10,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Row;
+use tabla_core::op::operands::self_attention::{AT, COUNT};
 use tabla_core::op::params::self_attention::Params;
 use std::ops::Range;
 
@@ -23,11 +24,11 @@ impl Kernel for SelfAttention {
         let heads = p.heads as usize / kv_heads;
         let width = heads * head;
         let tile = attend::tile_tokens(heads);
-        let q = args.f32s(0);
-        let [k, v] = [args.bytes(1), args.bytes(2)];
-        let rows = &args.rows(4)[..args.live()];
-        let mut y = args.open::<f32>(3);
-        let mut floats = args.open::<f32>(5);
+        let q = args.f32s(AT.q);
+        let [k, v] = [args.bytes(AT.k), args.bytes(AT.v)];
+        let rows = &args.rows(AT.state)[..args.live()];
+        let mut y = args.open::<f32>(AT.y);
+        let mut floats = args.open::<f32>(COUNT);
         for unit in args.units() {
             let (mut first, at) = (unit / kv_heads * tile, unit % kv_heads);
             let end = rows.len().min(first + tile);

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::op::operands::soft_cap::AT;
 use tabla_core::op::params::soft_cap::Params;
 
 struct SoftCap;
@@ -14,7 +15,7 @@ impl Kernel for SoftCap {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        for y in args.open::<f32>(0).units(1) {
+        for y in args.open::<f32>(AT.y).units(1) {
             *y = p.cap * math::tanh(*y / p.cap);
         }
     }

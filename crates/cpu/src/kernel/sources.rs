@@ -11,6 +11,7 @@ use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Simd, Task};
 use std::marker::PhantomData;
 use std::ops::Range;
+use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Chunk};
 
 /// Columns of a panel that are read at once: beside their codes a tile of tokens stays in the
@@ -69,7 +70,7 @@ impl<F: Format> Source for Packed<F> {
     fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
         let layout = const { &F::LAYOUT };
         s.apart(Read::<F, K> {
-            panel: layout.open_at(args.bytes(0), at.panel, args.product().cols),
+            panel: layout.open_at(args.bytes(AT.w), at.panel, args.product().cols),
             columns: at.columns,
             sink,
             format: PhantomData,
@@ -90,7 +91,7 @@ impl<F: Format> Source for Mapped<F> {
     #[inline(always)]
     fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K) {
         let (layout, shape) = (const { &F::LAYOUT }, args.product());
-        let (w, row_bytes) = (args.bytes(0), layout.row_bytes(shape.cols));
+        let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
         let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
         let mut rows = [&w[..0]; ROWS];
         let count = at.rows(shape.rows).len();
@@ -133,7 +134,7 @@ impl<W: Width> Source for Affine<W> {
         let bytes = groups.panel_bytes(cols);
         s.apart(affine::Read::<W, K> {
             groups,
-            panel: &args.bytes(0)[at.panel * bytes..][..bytes],
+            panel: &args.bytes(AT.w)[at.panel * bytes..][..bytes],
             columns: at.columns,
             sink,
             width: PhantomData,

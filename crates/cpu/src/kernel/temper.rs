@@ -8,6 +8,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
 /// Logits of a row that go together.
@@ -21,8 +22,8 @@ impl Kernel for Temper {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
-        let (samplers, rows) = (args.samplers(1), args.rows(2));
-        let mut y = args.open::<f32>(0);
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
             let row = rows[unit / vocab.div_ceil(PIECE)];
             let sampler = &samplers[row.sequence as usize];

@@ -6,6 +6,7 @@ use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::op::operands::unit_norm::AT;
 use tabla_core::op::params::unit_norm::Params;
 
 struct UnitNorm;
@@ -16,8 +17,8 @@ impl Kernel for UnitNorm {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let dim = p.dim as usize;
-        let x = args.f32s(0);
-        let mut y = args.open::<f32>(1);
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
         for unit in args.range() {
             let x = &x[unit * dim..][..dim];
             let mean = math::sum(x, |x| x * x) / dim as f32;

@@ -290,6 +290,7 @@ fn words_of<T>() -> u32 {
 mod tests {
     use super::*;
     use crate::op::builder::{Shape, WeightInfo, Weights};
+    use crate::op::operands::gemv;
     use crate::op::pages::Pages;
 
     struct Square;
@@ -327,7 +328,8 @@ mod tests {
             .split_first()
             .expect("the product");
         let nodes = behind.iter().map(|node| {
-            assert_eq!(node.slots[0], product.slots[2], "the logits");
+            let logits = node.slots[0];
+            assert_eq!(logits, product.slots[gemv::AT.y], "the logits");
             (node.op, node.work)
         });
         nodes.collect()

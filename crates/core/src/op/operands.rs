@@ -1,0 +1,104 @@
+//! The operands of each operation by name, from the list of operations.
+//!
+//! `rms_norm::AT.w` is the index of operand `w` among the operands of `rms_norm`; code that reads
+//! a command's slots or bindings uses it instead of a number.
+
+use crate::for_each_op;
+
+/// Index of the weight in every operation that reads a matrix of the model.
+pub const WEIGHT: usize = 0;
+
+/// Index of the activations in every product; of the first ones where it reads several.
+pub const ACTIVATIONS: usize = 1;
+
+macro_rules! operands {
+    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
+        $(
+            #[doc = concat!("Operands of `", stringify!($stem), "`.")]
+            pub mod $stem {
+                /// A value for each operand, in the order of the list.
+                #[derive(Clone, Copy, Debug)]
+                pub struct Operands<T> {
+                    $(
+                        #[doc = concat!("`", stringify!($operand), "`: ", stringify!($access), ".")]
+                        pub $operand: T,
+                    )+
+                }
+
+                /// Number of operands. Operands that a device adds come after them.
+                pub const COUNT: usize = [$(stringify!($operand)),+].len();
+
+                #[expect(non_camel_case_types, reason = "variants are named as the operands")]
+                enum Index { $($operand,)+ }
+
+                /// The index of each operand.
+                pub const AT: Operands<usize> = Operands {
+                    $($operand: Index::$operand as usize,)+
+                };
+
+                impl<T> Operands<T> {
+                    /// The values in the order of the list.
+                    pub fn list(self) -> [T; COUNT] {
+                        [$(self.$operand,)+]
+                    }
+                }
+            }
+        )+
+    };
+}
+for_each_op!(operands);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::kernel::KernelId;
+    use crate::op::list::Op;
+
+    fn names(op: Op) -> Vec<&'static str> {
+        op.operands().iter().map(|operand| operand.name).collect()
+    }
+
+    #[test]
+    fn indices_follow_the_list() {
+        let all = [0, 1, 2, 3, 4].map(|i| names(Op::GemvNorm)[i]);
+        assert_eq!(all, ["w", "x", "n", "y", "state"]);
+        assert_eq!(gemv_norm::AT.list(), [0, 1, 2, 3, 4]);
+        assert_eq!(gemv_norm::COUNT, Op::GemvNorm.operands().len());
+    }
+
+    #[test]
+    fn weights_are_the_first_operand_of_operations_with_kernels_by_storage_type() {
+        for &op in Op::ALL {
+            let of_cache = matches!(op, Op::RopeKv | Op::Attention | Op::AttendPart);
+            if KernelId::variants(op).next().is_some() && !of_cache {
+                assert_eq!(names(op)[WEIGHT], "w", "{}", op.name());
+            }
+        }
+    }
+
+    #[test]
+    fn operations_that_share_code_have_the_same_operands() {
+        let shared: [&[Op]; 6] = [
+            &[Op::Gemv, Op::GemvAdd, Op::Gemm, Op::GemmAdd],
+            &[Op::GemvGlu, Op::GemvGluAdd],
+            &[Op::BitMat, Op::BitMatAdd],
+            &[Op::Embed, Op::EmbedAdd],
+            &[Op::Attention, Op::AttendPart],
+            &[
+                Op::TopNSigma,
+                Op::TopK,
+                Op::Typical,
+                Op::TopP,
+                Op::MinP,
+                Op::Xtc,
+                Op::DynamicTemper,
+                Op::Mirostat,
+            ],
+        ];
+        for ops in shared {
+            for op in ops {
+                assert_eq!(names(*op), names(ops[0]), "{}", op.name());
+            }
+        }
+    }
+}
