@@ -88,15 +88,7 @@ impl Table {
                     flops: 2 * products * u64::from(w.cols),
                 }
             }
-            // A row of the cache per token is written, the rest untouched.
-            Op::RopeKv => {
-                let rope_kv::Operands { k, v, freqs, q, .. } = rope_kv::AT;
-                let activations: u64 = [k, v, freqs, q].map(|i| size(cmd.slots[i])).iter().sum();
-                Cost {
-                    bytes: activations + 2 * tokens * row(rope_kv::AT.k_cache),
-                    flops: 6 * elements(q),
-                }
-            }
+            Op::RopeKv => self.rope_kv_cost(cmd),
             Op::Rope => Cost {
                 bytes: all,
                 flops: 3 * elements(rope::AT.x),
@@ -115,6 +107,25 @@ impl Table {
                 bytes: all,
                 flops: elements(0),
             },
+        }
+    }
+
+    /// A row of the cache per token is written, the rest untouched.
+    fn rope_kv_cost(&self, cmd: &DispatchCmd) -> Cost {
+        let rope_kv::Operands {
+            k,
+            v,
+            freqs,
+            q,
+            k_cache,
+            ..
+        } = rope_kv::AT;
+        let [k, v, freqs, q, keys] = [k, v, freqs, q, k_cache].map(|i| self.slot(cmd.slots[i]));
+        let activations: u64 = [k, v, freqs, q].map(SlotInfo::bytes).iter().sum();
+        let row = keys.bytes() / u64::from(keys.rows.max(1));
+        Cost {
+            bytes: activations + 2 * u64::from(self.tokens) * row,
+            flops: 6 * u64::from(q.rows) * u64::from(q.cols),
         }
     }
 
