@@ -8,6 +8,7 @@ use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_si
 use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::{Context, Result, bail};
+use tabla::op::sampling::for_each_sampling_parameter;
 use tabla::{Generate, Overflow, Sampling, Speculate};
 
 /// No guesses are made at the next tokens: `TablaGenerateOptions.speculate`.
@@ -120,89 +121,51 @@ pub struct TablaGenerateOptions {
     pub dry_breakers_count: usize,
 }
 
+macro_rules! sampling_options {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
+        off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
+        role: $role:ident, tail: $tail:ident, option: $option:literal, sampler: $sampler:ident
+    })+) => {
+        impl TablaGenerateOptions {
+            pub(super) fn sampling(&self) -> Sampling {
+                Sampling { $($name: self.$name,)+ seed: self.seed }
+            }
+
+            pub(super) fn defaults() -> Self {
+                let how = Generate::default();
+                Self {
+                    $($name: how.sampling.$name,)+
+                    seed: how.sampling.seed,
+                    struct_size: Self::SIZE,
+                    max_tokens: how.max_tokens,
+                    chain: how.chain,
+                    ignore_stops: u32::from(how.ignore_stops),
+                    context_shift: 0,
+                    keep: 0,
+                    min_tokens: how.min_tokens,
+                    log_probs: -1,
+                    speculate: TABLA_SPECULATE_OFF,
+                    reserved: 0,
+                    draft: std::ptr::null(),
+                    grammar: std::ptr::null(),
+                    stop: std::ptr::null(),
+                    stop_count: 0,
+                    stop_tokens: std::ptr::null(),
+                    stop_tokens_count: 0,
+                    logit_bias: std::ptr::null(),
+                    logit_bias_count: 0,
+                    dry_breakers: std::ptr::null(),
+                    dry_breakers_count: 0,
+                }
+            }
+        }
+    };
+}
+for_each_sampling_parameter!(sampling_options);
+
 impl TablaGenerateOptions {
     #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
     const SIZE: u32 = size_of::<Self>() as u32;
-
-    pub(super) fn defaults() -> Self {
-        let Generate {
-            sampling,
-            max_tokens,
-            chain,
-            ignore_stops,
-            min_tokens,
-            ..
-        } = Generate::default();
-        Self {
-            struct_size: Self::SIZE,
-            max_tokens,
-            temperature: sampling.temperature,
-            top_k: sampling.top_k,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            repeat_penalty: sampling.repeat_penalty,
-            repeat_last: sampling.repeat_last,
-            seed: sampling.seed,
-            chain,
-            ignore_stops: u32::from(ignore_stops),
-            context_shift: 0,
-            keep: 0,
-            min_tokens,
-            log_probs: -1,
-            frequency_penalty: sampling.frequency_penalty,
-            presence_penalty: sampling.presence_penalty,
-            typical_p: sampling.typical_p,
-            top_n_sigma: sampling.top_n_sigma,
-            dynatemp_range: sampling.dynatemp_range,
-            dynatemp_exponent: sampling.dynatemp_exponent,
-            xtc_probability: sampling.xtc_probability,
-            xtc_threshold: sampling.xtc_threshold,
-            dry_multiplier: sampling.dry_multiplier,
-            dry_base: sampling.dry_base,
-            dry_allowed_length: sampling.dry_allowed_length,
-            dry_last: sampling.dry_last,
-            mirostat_tau: sampling.mirostat_tau,
-            mirostat_eta: sampling.mirostat_eta,
-            speculate: TABLA_SPECULATE_OFF,
-            reserved: 0,
-            draft: std::ptr::null(),
-            grammar: std::ptr::null(),
-            stop: std::ptr::null(),
-            stop_count: 0,
-            stop_tokens: std::ptr::null(),
-            stop_tokens_count: 0,
-            logit_bias: std::ptr::null(),
-            logit_bias_count: 0,
-            dry_breakers: std::ptr::null(),
-            dry_breakers_count: 0,
-        }
-    }
-
-    pub(super) fn sampling(&self) -> Sampling {
-        Sampling {
-            repeat_penalty: self.repeat_penalty,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            repeat_last: self.repeat_last,
-            dry_multiplier: self.dry_multiplier,
-            dry_base: self.dry_base,
-            dry_allowed_length: self.dry_allowed_length,
-            dry_last: self.dry_last,
-            top_n_sigma: self.top_n_sigma,
-            top_k: self.top_k,
-            typical_p: self.typical_p,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            xtc_probability: self.xtc_probability,
-            xtc_threshold: self.xtc_threshold,
-            temperature: self.temperature,
-            dynatemp_range: self.dynatemp_range,
-            dynatemp_exponent: self.dynatemp_exponent,
-            mirostat_tau: self.mirostat_tau,
-            mirostat_eta: self.mirostat_eta,
-            seed: self.seed,
-        }
-    }
 
     /// What they say.
     ///

@@ -11,5 +11,6 @@ pub mod pages;
 #[rustfmt::skip]
 pub mod params;
 pub mod sampler;
+pub mod sampling;
 pub mod table;
 pub mod verify;

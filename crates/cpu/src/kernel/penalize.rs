@@ -11,9 +11,10 @@ use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
+use tabla_core::op::sampling;
 
 /// Tokens of the history that are looked at, at most.
-const REPEAT_LAST_MAX: usize = 1024;
+const REPEAT_LAST_MAX: usize = sampling::REPEAT_LAST_MAX as usize;
 
 /// Logits of a row that go together.
 const PIECE: usize = 1024;
