@@ -3,6 +3,7 @@
 
 use clap::Args;
 use std::fmt;
+use tabla::op::sampling::{Number, parameters};
 use tabla::{Generate, Overflow, SamplerKind, Sampling};
 
 /// What happens when the context is full.
@@ -37,37 +38,37 @@ impl OverflowArgs {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = between::<0, 100>)]
+    #[arg(long, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = in_range("temp"))]
     temp: f32,
     /// Only the K likeliest tokens; 0: all
     #[arg(long, value_name = "K", default_value_t = Sampling::default().top_k)]
     top_k: u32,
     /// Only the likeliest tokens that hold P of the probability; 1: all
-    #[arg(long, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = between::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = in_range("top-p"))]
     top_p: f32,
     /// Only tokens at least P times as likely as the likeliest; 0: all
-    #[arg(long, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = between::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = in_range("min-p"))]
     min_p: f32,
     /// Divides the logits of recent tokens; 1: off
-    #[arg(long, value_name = "X", default_value_t = Sampling::default().repeat_penalty, value_parser = penalty)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().repeat_penalty, value_parser = in_range("repeat-penalty"))]
     repeat_penalty: f32,
     /// Taken off the logit of a recent token for each time that it stands there; 0: off
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = taken)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().frequency_penalty, allow_negative_numbers = true, value_parser = in_range("frequency-penalty"))]
     frequency_penalty: f32,
     /// Taken off the logit of a recent token; 0: off
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = taken)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().presence_penalty, allow_negative_numbers = true, value_parser = in_range("presence-penalty"))]
     presence_penalty: f32,
     /// How many tokens back these penalties reach
     #[arg(long, value_name = "N", default_value_t = Sampling::default().repeat_last, value_parser = clap::value_parser!(u32).range(..=i64::from(Sampling::REPEAT_LAST_MAX)))]
     repeat_last_n: u32,
     /// DRY: what a token loses that goes on with a repetition; 0: off
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = between::<0, 100>)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().dry_multiplier, value_parser = in_range("dry-multiplier"))]
     dry_multiplier: f32,
     /// DRY: the loss grows so many times with each token of the repetition
-    #[arg(long, value_name = "X", default_value_t = Sampling::GREEDY.dry_base, value_parser = between::<1, 100>)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().dry_base, value_parser = in_range("dry-base"))]
     dry_base: f32,
     /// DRY: tokens that may be repeated for nothing
-    #[arg(long, value_name = "N", default_value_t = Sampling::GREEDY.dry_allowed_length)]
+    #[arg(long, value_name = "N", default_value_t = Sampling::default().dry_allowed_length)]
     dry_allowed_length: u32,
     /// DRY: how many tokens back it looks; -1: the whole context
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
@@ -80,28 +81,28 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "N", default_value_t = -1.0, allow_negative_numbers = true, value_parser = deviations)]
     top_n_sigma: f32,
     /// Only the most typical tokens that hold P of the probability; 1: all
-    #[arg(long, visible_alias = "typical-p", value_name = "P", default_value_t = 1.0, value_parser = between::<0, 1>)]
+    #[arg(long, visible_alias = "typical-p", value_name = "P", default_value_t = Sampling::default().typical_p, value_parser = in_range("typical"))]
     typical: f32,
     /// XTC: how likely it is that the likeliest tokens are taken away; 0: off
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = between::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().xtc_probability, value_parser = in_range("xtc-probability"))]
     xtc_probability: f32,
     /// XTC: from which probability on; all but the last of such tokens go
-    #[arg(long, value_name = "P", default_value_t = Sampling::GREEDY.xtc_threshold, value_parser = between::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::default().xtc_threshold, value_parser = in_range("xtc-threshold"))]
     xtc_threshold: f32,
     /// How far the temperature goes down and up with the entropy of the tokens; 0: it stays
-    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = between::<0, 100>)]
+    #[arg(long, value_name = "T", default_value_t = Sampling::default().dynatemp_range, value_parser = in_range("dynatemp-range"))]
     dynatemp_range: f32,
     /// The power of the entropy that the temperature goes by
-    #[arg(long, value_name = "X", default_value_t = Sampling::GREEDY.dynatemp_exponent, value_parser = between::<0, 100>)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().dynatemp_exponent, value_parser = in_range("dynatemp-exp"))]
     dynatemp_exp: f32,
     /// Mirostat: 2 in the place of the samplers that take tokens away; 0: off
     #[arg(long, value_name = "0|2", default_value_t = 0, value_parser = mirostat)]
     mirostat: u32,
     /// Mirostat: how fast it learns
-    #[arg(long, value_name = "X", default_value_t = Sampling::GREEDY.mirostat_eta, value_parser = between::<0, 1>)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().mirostat_eta, value_parser = in_range("mirostat-lr"))]
     mirostat_lr: f32,
     /// Mirostat: the surprise, in bits, that tokens are held to
-    #[arg(long, value_name = "X", default_value_t = 5.0, value_parser = between::<0, 100>)]
+    #[arg(long, value_name = "X", default_value_t = 5.0, value_parser = in_range("mirostat-ent"))]
     mirostat_ent: f32,
     /// The samplers in their order, with ; between them; one that is left out is off
     #[arg(long, value_name = "NAMES", default_value_t = Chain(SamplerKind::DEFAULT.to_vec()), value_parser = chain)]
@@ -210,27 +211,22 @@ fn fresh_seed() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now()) & u64::from(u32::MAX)
 }
 
-/// A number between whole ones.
-fn between<const MIN: u8, const MAX: u8>(text: &str) -> Result<f32, String> {
-    in_range(text, f32::from(MIN), f32::from(MAX))
-}
-
-/// A factor of the repetition penalty, in the library's range.
-fn penalty(text: &str) -> Result<f32, String> {
-    in_range(text, 0.01, 100.0)
-}
-
-/// What is taken off a logit, or added to it.
-fn taken(text: &str) -> Result<f32, String> {
-    in_range(text, -100.0, 100.0)
+/// Parses the number of a sampling parameter and checks its range.
+fn in_range(option: &str) -> impl Fn(&str) -> Result<f32, String> + Clone + use<> {
+    let row = parameters().find(|row| row.option == option);
+    let (min, max) = match row.map(|row| (row.min, row.max)) {
+        Some((Number::F32(min), Number::F32(max))) => (min, max),
+        _ => unreachable!("no sampling parameter has the option --{option} and a real number"),
+    };
+    move |text| number(text, min, max)
 }
 
 /// Standard deviations; -1 is off, as in llama.cpp.
 fn deviations(text: &str) -> Result<f32, String> {
-    in_range(text, -1.0, 100.0)
+    number(text, -1.0, 100.0)
 }
 
-fn in_range(text: &str, min: f32, max: f32) -> Result<f32, String> {
+fn number(text: &str, min: f32, max: f32) -> Result<f32, String> {
     let number: f32 = text.parse().map_err(|_| "not a number".to_string())?;
     // NaN is in no range.
     if (min..=max).contains(&number) {
@@ -243,14 +239,64 @@ fn in_range(text: &str, min: f32, max: f32) -> Result<f32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn numbers_are_held_to_their_range() {
-        assert_eq!(between::<0, 1>("0.95"), Ok(0.95));
-        assert!(between::<0, 1>("1.5").is_err());
-        assert!(between::<0, 100>("NaN").is_err());
-        assert!(between::<0, 100>("-0.1").is_err());
-        assert!(penalty("0").is_err());
+        assert_eq!(in_range("top-p")("0.95"), Ok(0.95));
+        assert!(in_range("top-p")("1.5").is_err());
+        assert!(in_range("temp")("NaN").is_err());
+        assert!(in_range("temp")("-0.1").is_err());
+        assert!(in_range("repeat-penalty")("0").is_err());
+    }
+
+    /// Options whose default is written in another way than that of the library.
+    const OTHER_DEFAULTS: [(&str, &str); 3] = [
+        // Off, as in llama.cpp.
+        ("top-n-sigma", "-1"),
+        // The whole context.
+        ("dry-penalty-last-n", "-1"),
+        // `--mirostat 2` switches it on.
+        ("mirostat-ent", "5"),
+    ];
+
+    #[test]
+    fn every_sampling_parameter_has_its_option_default_and_range() {
+        #[derive(Debug, clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            sampling: SamplingArgs,
+        }
+        let command = Program::command();
+        for row in parameters() {
+            let (name, option) = (row.name, row.option);
+            let mut args = command.get_arguments();
+            let arg = args.find(|arg| arg.get_long() == Some(option));
+            let arg = arg.unwrap_or_else(|| panic!("{name}: the command line has no --{option}"));
+            let other = OTHER_DEFAULTS.iter().find(|(of, _)| *of == option);
+            let wanted = other.map_or_else(|| row.default.to_string(), |(_, d)| d.to_string());
+            let found = arg.get_default_values();
+            assert_eq!(
+                found,
+                [wanted.as_str()],
+                "{name}: the default of --{option}"
+            );
+            let parses = |value: Number| {
+                let argument = format!("--{option}={value}");
+                let program = Program::try_parse_from(["tabla", &argument]);
+                program.map(|program| program.sampling.sampling()).is_ok()
+            };
+            for value in [row.min, row.default, row.max] {
+                assert!(parses(value), "{name}: --{option}={value} is refused");
+            }
+            let over = match row.max {
+                Number::F32(max) => Some(Number::F32(max * 1.01)),
+                Number::U32(max) => max.checked_add(1).map(Number::U32),
+            };
+            if let Some(over) = over {
+                assert!(!parses(over), "{name}: --{option}={over} is accepted");
+            }
+        }
     }
 
     #[test]
