@@ -2,12 +2,12 @@
 //! alone on a model of its own.
 
 use crate::common::{golden, has_gpu};
-use crate::fill::Random;
 use crate::scratch::Folder;
 use std::path::Path;
 use tabla::{
     DeviceChoice, Flow, Generate, Model, Options, Precision, Sampling, Session, Source, Speculate,
 };
+use tabla_testkit::fill::Random;
 
 /// What a session went through, so that another can go the same way.
 #[derive(Clone, Debug)]

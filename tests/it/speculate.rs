@@ -1,13 +1,13 @@
 //! Guesses at tokens change how fast they come, and nothing else.
 
 use crate::common::{golden, has_gpu};
-use crate::fill::Random;
 use std::path::Path;
 use tabla::text::Encode;
 use tabla::{
     DeviceChoice, Flow, Generate, Guesses, Model, Options, Overflow, Sampling, Session, Source,
     Speculate, StepTables,
 };
+use tabla_testkit::fill::Random;
 
 fn load(path: &Path, options: &Options) -> Model {
     let source = Source::Path(path.to_path_buf());

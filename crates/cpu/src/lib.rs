@@ -14,6 +14,30 @@ mod pool;
 mod simd;
 mod step;
 
+/// What tests call. Not part of the API.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::kernel::internals::*;
+    #[cfg(target_arch = "x86_64")]
+    pub use crate::panel::FLOATS;
+    pub use crate::panel::affine::{Eight, Four, Groups};
+    pub use crate::panel::{
+        CHUNK_BYTES, Format, Layout, STRETCH, Visit as FormatVisit, visit as visit_format,
+    };
+    #[cfg(target_arch = "x86_64")]
+    pub use crate::simd::amx::{Apart, Block, ROW_BYTES, Shape as TileShape, TILE};
+    #[cfg(target_arch = "x86_64")]
+    pub use crate::simd::avx512::Avx512;
+    pub use crate::simd::rows::ROWS;
+    pub use crate::simd::words::{Words, turn};
+    pub use crate::simd::{Isa, Probe, Scalar, Simd, Unpack};
+
+    /// Functions of f32.
+    pub mod math {
+        pub use crate::simd::math::{exp, ln, max, normal, sum, tanh};
+    }
+}
+
 use link::Target;
 use memory::Operand;
 pub use peak::{Peak, peak, read};
@@ -25,11 +49,9 @@ use std::time::Instant;
 use step::Steps;
 use tabla_core::device::{DeviceKind, Fusion, Precision, Profile};
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::case::Case;
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span, check_apart,
 };
-use tabla_core::op::list::Op;
 use tabla_core::op::table::{Cmds, Place};
 
 /// How tables are linked to the CPU.
@@ -162,11 +184,6 @@ fn token_bytes(program: &Program) -> u64 {
     let tables = program.tables.iter();
     let bytes = tables.map(|t| t.total().bytes / u64::from(t.tokens.max(1)));
     bytes.max().unwrap_or(0)
-}
-
-/// The cases that hold an operation's kernels, on every device, to its formula.
-pub fn cases(op: Op) -> &'static [Case] {
-    kernel::cases(op)
 }
 
 /// Linked tables and the threads that walk them.

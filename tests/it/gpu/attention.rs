@@ -3,7 +3,6 @@
 use super::rig::{
     Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
 };
-use crate::fill::row_of_codes;
 use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
@@ -11,6 +10,7 @@ use tabla::exec::state::State;
 use tabla::op::builder::{Heads, Rope, Shape};
 use tabla::op::pages::Pages;
 use tabla::quant::{self, q8_0};
+use tabla_testkit::fill::row_of_codes;
 
 pub(super) fn rope_kv(device: &Device) -> f64 {
     // head_dim, rope_dim, window, first position; positions and angles up to a million.

@@ -1,16 +1,32 @@
 //! Ternary products give the same bits on the GPU and on every level of the CPU.
 
-use crate::kernels::{Device as Runner, Outcome, compare, cpu, run_case};
 use std::fmt::Write as _;
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::case::Case;
-use tabla::exec::cpu::Level;
+use tabla::exec::cpu::{self, Level, Options};
 use tabla::exec::gpu::{self, Device};
 use tabla::op::builder::LogitRows;
 use tabla::op::list::Op;
+use tabla_testkit::case::Case;
+use tabla_testkit::cases::cases;
+use tabla_testkit::rig::{Device as Runner, Outcome, compare, run_case};
 
 use super::rig::{floats, random};
+
+/// Returns a CPU at a level.
+pub(super) fn cpu(level: Level, precision: Precision, threads: u32) -> Runner {
+    let options = Options {
+        threads,
+        level: Some(level),
+        precision,
+        packed: true,
+    };
+    Runner {
+        name: format!("{options:?}"),
+        profile: cpu::profile(&options).expect("an available level"),
+        link: Box::new(move |program| cpu::link(program, &options)),
+    }
+}
 
 /// The scalar level first, then every other one, then the GPU.
 pub(super) fn runners(device: &Device) -> Vec<Runner> {
@@ -158,7 +174,7 @@ pub(super) fn bit_quantize(device: &Device) -> f64 {
 }
 
 pub(super) fn bit_mat(device: &Device) -> f64 {
-    let mut cases: Vec<Case> = tabla::exec::cpu::cases(Op::BitMat).to_vec();
+    let mut cases: Vec<Case> = tabla_testkit::cases::cases(Op::BitMat).to_vec();
     cases.push(Case {
         emit: |b| {
             let (w, x) = (b.weight("w", 37, 4096), b.input("x", 4096));
@@ -193,7 +209,7 @@ fn scales(case: &Case) -> impl Fn(&str, &mut Vec<u8>) {
 /// A GPU may round the product and the sum in one.
 pub(super) fn bit_mat_add(device: &Device) -> f64 {
     let op = Op::BitMatAdd;
-    for case in tabla::exec::cpu::cases(op) {
+    for case in cases(op) {
         let all = runners(device);
         let outcomes = all.iter().map(|on| run_case(op, case, on, &scales(case)));
         let outcomes: Vec<Outcome> = outcomes.collect();

@@ -1,10 +1,10 @@
 //! What is done to each number, and norms, against their formulas in f64.
 
 use super::rig::{Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, weight, wide};
-use crate::formulas::activation;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::{Activation, Builder};
+use tabla_testkit::formulas::activation;
 
 /// Rows of the tables; of them, two live.
 const ROWS: usize = 3;

@@ -1,22 +1,23 @@
 //! Mixtures of experts on the GPU: every case of the list against the scalar level, which the
 //! formulas hold; experts between which the router sees no difference; tokens alone and in company.
 
-use super::bits::{case, runners};
+use super::bits::{case, cpu, runners};
 use super::rig::wholes;
-use crate::kernels::{alone, compare, cpu, run_case, table};
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::case::Case;
-use tabla::exec::cpu::{self, Level};
+use tabla::exec::cpu::Level;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::Builder;
 use tabla::op::list::Op;
+use tabla_testkit::case::Case;
+use tabla_testkit::cases;
+use tabla_testkit::rig::{alone, compare, run_case, table};
 
 /// Every case of an operation; the cases' own tolerance.
 pub(super) fn cases(device: &Device, op: Op) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
-    for case in cpu::cases(op) {
+    for case in cases::cases(op) {
         let [wanted, found] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
         compare(
             &format!("{op:?} {}", case.name),
@@ -25,14 +26,14 @@ pub(super) fn cases(device: &Device, op: Op) -> f64 {
             case.tolerance,
         );
     }
-    f64::from(cpu::cases(op)[0].tolerance)
+    f64::from(cases::cases(op)[0].tolerance)
 }
 
 /// Attention of several tokens, and the same bits for each of them alone.
 pub(super) fn attention_cases(device: &Device) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
-    let cases = cpu::cases(Op::Attention);
+    let cases = cases::cases(Op::Attention);
     for case in cases.iter().filter(|case| case.tokens > 1) {
         let [wanted, all] = [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
         let what = format!("attention, {}", case.name);

@@ -1,6 +1,5 @@
 //! A rig: one small table on the device, what goes in and what should come out.
 
-use crate::fill::{Filling, numbers, shuffled};
 use half::{bf16, f16};
 use std::sync::Arc;
 use tabla::device::Profile;
@@ -14,6 +13,7 @@ use tabla::op::pages::{PAGE, Pages};
 use tabla::op::table::{Place, Table};
 use tabla::plan;
 use tabla::quant::Scales;
+use tabla_testkit::fill::{Filling, numbers, shuffled};
 
 pub(super) struct Rig {
     pub(super) executor: Box<dyn Executor>,

@@ -2,9 +2,9 @@
 
 use super::bits::runners;
 use super::experts::cases;
-use crate::{kernels, samplers};
 use tabla::exec::gpu::Device;
 use tabla::op::list::Op;
+use tabla_testkit::{rig, samplers};
 
 pub(super) fn bias(device: &Device) -> f64 {
     cases(device, Op::Bias)
@@ -43,7 +43,7 @@ pub(super) fn penalties(device: &Device) -> f64 {
     cases(device, Op::Penalize)
 }
 
-fn hold(device: &Device, check: fn(&kernels::Device)) -> f64 {
+fn hold(device: &Device, check: fn(&rig::Device)) -> f64 {
     runners(device).iter().for_each(check);
     0.0
 }

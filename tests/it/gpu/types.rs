@@ -1,7 +1,6 @@
 //! Weights in every storage type that there are kernels for, against decode-then-multiply in f64.
 
 use super::rig::{Rig, UNTOUCHED, Weight, close, live, shape, then_untouched, wholes, wide};
-use crate::fill::Filling;
 use half::f16;
 use std::sync::Arc;
 use tabla::device::{Fusion, Profile};
@@ -10,6 +9,7 @@ use tabla::exec::gpu::Device;
 use tabla::op::builder::Activation;
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
+use tabla_testkit::fill::Filling;
 
 /// Matrices: name, rows, and how many of 512 tokens each is tried with.
 const SHAPES: [(&str, u32, u32); 5] = [

@@ -1,13 +1,11 @@
 //! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; rows that are
 //! done go behind those that live
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
-use tabla_core::op::builder::LogitRows;
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
 
@@ -30,7 +28,7 @@ impl Kernel for Advance {
 }
 
 /// Moves every row on to its token, and those that are done behind the others.
-fn advance(
+pub fn advance(
     ids: &[u32],
     samplers: &[Sampler],
     (state, rows): (&mut State, &mut [Row]),
@@ -71,101 +69,4 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         tokens: p.tokens as usize,
         ..request.alone::<Advance>()
     })
-}
-
-macro_rules! case {
-    ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: 1,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.pick_greedy(50),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Running on, stopping, filling the context; runners draw ids below 50.
-pub(super) const CASES: &[Case] = &[
-    case!("running on", 1/1 at 3 of 8, |_| {}),
-    case!("full", 1/1 at 7 of 8, |_| {}),
-    case!("rows", 5/3 at 3 of 8, |_| {}),
-    case!("full rows", 4/4 at 7 of 8, |_| {}),
-    case!("some rows stop", 16/15 at 2 of 8, |s| {
-        s.stops = std::array::from_fn(|i| u32::try_from(i).expect("a few"));
-        s.stop_count = 25;
-    }),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tabla_core::exec::state::SAMPLER_OFF;
-
-    #[test]
-    fn rows_that_are_done_go_behind_the_others() {
-        let row = |sequence, position| Row {
-            sequence,
-            position,
-            ..Row::default()
-        };
-        let mut rows = [row(2, 1), row(0, 0), row(3, 3), row(1, 2)];
-        let mut state = State {
-            live: 4,
-            context: 4,
-            ..State::default()
-        };
-        let mut samplers = [SAMPLER_OFF; 4];
-        (samplers[2].stops[0], samplers[2].stop_count) = (9, 1);
-        let mut history = [0; 16];
-        advance(
-            &[9, 5, 6, 7],
-            &samplers,
-            (&mut state, &mut rows),
-            &mut history,
-        );
-        let of = |row: &Row| (row.sequence, row.token, row.position, row.done);
-        let found: Vec<_> = rows.iter().map(of).collect();
-        assert_eq!(
-            found,
-            [(1, 7, 3, 0), (0, 5, 1, 0), (3, 6, 4, FULL), (2, 9, 2, STOPPED)]
-        );
-        assert_eq!((state.live, state.step), (2, 1));
-        assert_eq!(history, [0, 5, 0, 0, 0, 0, 0, 7, 0, 0, 9, 0, 0, 0, 0, 0]);
-
-        (samplers[0].stops[0], samplers[0].stop_count) = (9, 1);
-        let ids = [1, 9];
-        advance(&ids, &samplers, (&mut state, &mut rows[..2]), &mut history);
-        let found: Vec<_> = rows.iter().map(of).collect();
-        assert_eq!(
-            found,
-            [(0, 9, 2, STOPPED), (1, 1, 4, FULL), (3, 6, 4, FULL), (2, 9, 2, STOPPED)]
-        );
-        assert_eq!((state.live, state.step), (0, 2));
-    }
-
-    #[test]
-    fn a_stop_token_at_the_last_position_is_a_stop() {
-        let mut rows = [Row {
-            position: 3,
-            ..Row::default()
-        }];
-        let mut state = State {
-            live: 1,
-            context: 4,
-            ..State::default()
-        };
-        let samplers = [Sampler {
-            stop_count: 1,
-            ..SAMPLER_OFF
-        }];
-        advance(&[0], &samplers, (&mut state, &mut rows), &mut [0; 4]);
-        assert_eq!(rows[0].done, STOPPED);
-    }
 }

@@ -6,14 +6,12 @@
 
 use super::pages::Pages;
 use super::tiles::{F16, F32, Q8_0, Stored};
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
-use tabla_core::op::builder::Heads;
 use tabla_core::op::operands::attend_part::AT;
 use tabla_core::op::params::attend_part::Params;
 use std::marker::PhantomData;
@@ -76,44 +74,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
     }
 }
-
-macro_rules! case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     part $part:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                };
-                b.attention_in_parts(at, q, 0.3, $cap, $part);
-            },
-            tolerance: 1e-5,
-            ..PLAIN
-        }
-    };
-}
-
-/// Groups of 1 to 7, parts that are no whole tiles, one part and many, rings that begin anew within
-/// a part, contexts that are no whole pages.
-pub(super) const CASES: &[Case] = &[
-    case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
-    case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
-    case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
-    case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
-    case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
-    case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
-    case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
-];

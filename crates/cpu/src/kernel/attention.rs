@@ -6,15 +6,13 @@
 use super::attend::{self, Block, Group, Queries, TOKENS};
 use super::pages::Pages;
 use super::tiles::{Cache, F16, F32, Q8_0, Stored};
-use super::{Join, Launch, PLAIN, Request};
+use super::{Join, Launch, Request};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
 use tabla_core::exec::state::Row;
-use tabla_core::op::builder::Heads;
 use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
 use std::marker::PhantomData;
@@ -170,74 +168,3 @@ fn of_cache<C: Stored>(request: &Request<'_>) -> Result<Launch> {
     let elements = p.tokens as usize * p.window as usize * head;
     Ok(launch.of_elements(elements))
 }
-
-macro_rules! case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal) => {
-        case!($name, $cache, $tokens/$live at $position of $context,
-              $heads/$kv_heads x $head_dim, window 0, cap 0.0)
-    };
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal
-     $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                };
-                b.attention(at, q, 0.3, $cap);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Groups of 1 to 7, heads that are no whole vectors, several panels and blocks, contexts that are
-/// no whole pages, windows whose pages begin anew within a batch, a panel and a block.
-pub(super) const CASES: &[Case] = &[
-    case!("one", F32, 1/1 at 0 of 1, 1/1 x 1),
-    case!("first position", F16, 1/1 at 0 of 8, 4/2 x 16),
-    case!("odd head", F32, 3/2 at 4 of 16, 6/2 x 10),
-    case!("odd head", F16, 3/3 at 4 of 16, 3/3 x 6),
-    case!("group of 4", F16, 2/2 at 30 of 64, 8/2 x 64),
-    case!("group of 7", F32, 5/4 at 3 of 32, 14/2 x 32),
-    case!("panels", F16, 1/1 at 200 of 256, 6/2 x 48),
-    case!("exactly a panel", F16, 2/2 at 62 of 128, 4/4 x 80),
-    case!("many", F16, 67/61 at 70 of 140, 8/4 x 16),
-    case!("soft cap", F32, 3/3 at 9 of 16, 4/2 x 16, window 0, cap 1.5),
-    case!("window not yet full", F32, 3/2 at 2 of 64, 5/1 x 2, window 16, cap 0.0),
-    case!("window over the context", F16, 2/2 at 6 of 8, 2/1 x 16, window 100, cap 0.0),
-    case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1, cap 0.0),
-    case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16, cap 0.0),
-    case!("window of panels", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
-    case!("batch over the end of the ring", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
-    case!("over the end of the ring", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
-    case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, window 0, cap 0.0, by 1),
-    case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
-    case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
-    case!("blocks of heads that share", F16, 1/1 at 600 of 640, 8/8 x 64),
-    case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),
-    case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
-    case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
-    case!("ring of blocks", F16, 1/1 at 700 of 1024, 2/1 x 16, window 515, cap 0.0),
-    case!("many heads of 256", F16, 20/19 at 30 of 64, 2/1 x 256),
-    case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9, cap 0.0),
-    case!("many heads of 512", F32, 19/18 at 20 of 64, 2/1 x 512, window 16, cap 2.0),
-    case!("codes", Q8_0, 1/1 at 300 of 512, 6/3 x 64),
-    case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
-    case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
-    case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
-];

@@ -1,13 +1,10 @@
 //! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Bias;
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;
 
@@ -58,37 +55,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_pieces::<Biases>(p.tokens, p.vocab, PIECE))
 }
-
-macro_rules! case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, some, as many as have room, stop tokens, rows; runners draw biases of the first tokens.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1/1 at 0, |s| s.bias_count = 1),
-    case!("off", 37, 1/1 at 0, |_| {}),
-    case!("some", 131, 1/1 at 0, |s| s.bias_count = 17),
-    case!("more than have room", 5003, 1/1 at 0, |s| s.bias_count = 1000),
-    case!("too early to stop", 131, 1/1 at 8, |s| {
-        (s.stop_from, s.stop_count, s.stops[0], s.stops[1]) = (10, 2, 7, 130);
-    }),
-    case!("late enough", 131, 1/1 at 9, |s| {
-        (s.stop_from, s.stop_count, s.stops[0]) = (10, 1, 7);
-    }),
-    case!("rows", 131, 5/4 at 3, |s| {
-        (s.bias_count, s.stop_from, s.stop_count, s.stops[0]) = (9, 10, 1, 99);
-    }),
-];

@@ -8,13 +8,11 @@ use super::bit_tiles;
 use super::chunks::{self, Read};
 use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::{Args, Out};
 use crate::panel::{Pack, digits};
 use crate::simd::rows::ROWS;
 use crate::simd::{Kernel, Simd, Task};
 use crate::step::Split;
-use tabla_core::op::builder::{Builder, W, X};
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
@@ -186,48 +184,4 @@ pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> 
         read: Some(Read::Ints(unpack)),
         ..request.launch::<BitMat<ADD>>(Split::Units(rows), p.tokens)
     })
-}
-
-/// The shapes that ternary products are tried on: rows that begin within blocks, that are no whole
-/// chunks or no whole octets; one token and many; panels that are no whole ones, and more than go
-/// together.
-macro_rules! digit_cases {
-    ($emit:ident) => {
-        digit_cases!(@list $emit,
-            ("blocks over rows", I2S, 4, 32, 1, 1), ("blocks over rows", I2S, 12, 160, 3, 2),
-            ("blocks over rows", I2S, 8, 288, 67, 61), ("past a workgroup", I2S, 5, 1152, 1, 1),
-            ("chunks", Tq1_0, 5, 512, 1, 1), ("chunks", Tq1_0, 3, 768, 9, 9),
-            ("chunks", Tq2_0, 7, 256, 1, 1), ("chunks", Tq2_0, 3, 512, 17, 8),
-            ("quarters", Ternary, 4, 1, 1, 1), ("quarters", Ternary, 12, 333, 1, 1),
-            ("quarters", Ternary, 8, 77, 13, 11), ("ragged panels", I2S, 52, 352, 17, 17),
-            ("ragged panels", Ternary, 36, 333, 67, 33),
-            ("past a group of panels", Tq2_0, 150, 256, 67, 61),
-            ("past a group of panels", Ternary, 132, 130, 33, 20))
-    };
-    (@list $emit:ident,
-     $(($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal)),+) => {
-        &[$(tabla_core::exec::case::Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", tabla_core::dtype::DType::$dtype, $rows, $cols)],
-            scale: Some(0.37),
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                let x = b.input("x", $cols);
-                let y = b.input("y", $rows);
-                $emit(b, w, x, y);
-            },
-            tolerance: 0.0,
-            ..$crate::kernel::PLAIN
-        }),+]
-    };
-}
-pub(super) use digit_cases;
-
-/// All shapes.
-pub(super) const CASES: &[Case] = digit_cases!(emit);
-
-fn emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
-    b.mat("y", w, x);
 }

@@ -4,10 +4,8 @@
 //! that is not finite yields NaN. Plain Rust on purpose: every level and the shader give the same
 //! bits.
 
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
@@ -33,7 +31,7 @@ impl Kernel for BitQuantize {
 
 /// Fills `q`, zeros behind the row, and gives `d`.
 #[inline(always)]
-fn quantise(x: &[f32], q: &mut [u8]) -> f32 {
+pub fn quantise(x: &[f32], q: &mut [u8]) -> f32 {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.
@@ -57,57 +55,4 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let launch = request.launch::<BitQuantize>(Split::Rows(1), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * p.cols as usize))
-}
-
-macro_rules! case {
-    ($name:literal, $cols:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::Ternary, 4, $cols)],
-            scale: Some(1.0),
-            emit: |b| {
-                let w = b.weight("w", 4, $cols);
-                let x = b.input("x", $cols);
-                b.mat("y", w, x);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Odd widths.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, 1),
-    case!("primes", 37, 5, 3),
-    case!("whole vectors", 128, 2, 2),
-    case!("past a workgroup", 1031, 3, 2),
-    case!("many", 131, 67, 61),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_worked_by_hand() {
-        let mut q = [9; 64];
-        let d = quantise(&[127.0, -127.0, 2.5, 3.5, -0.5, 0.0], &mut q);
-        assert_eq!(d, 1.0);
-        assert_eq!(q[..8].iter().map(|q| q.cast_signed()).collect::<Vec<_>>(), [127, -127, 2, 4, 0, 0, 0, 0]);
-        assert_eq!(q[8..], [0; 56]);
-    }
-
-    #[test]
-    fn small_rows_are_held_to_the_floor_and_no_row_is_half_finite() {
-        let mut q = [9; 64];
-        assert!((quantise(&[1e-6, 0.0], &mut q) - 1e-5 / 127.0).abs() < 1e-13);
-        assert_eq!(q[..2], [13, 0]);
-        for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert!(quantise(&[1.0, x], &mut q).is_nan());
-            assert_eq!(q, [0; 64]);
-        }
-    }
 }

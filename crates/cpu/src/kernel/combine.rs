@@ -1,8 +1,7 @@
 //! `y[t, i] += sum_s w[t, s] x[t, s, i]`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
@@ -42,28 +41,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let launch = request.launch::<Combine>(Split::Rows(dim), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * dim * p.k as usize))
 }
-
-macro_rules! case {
-    ($name:literal, $k:literal x $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let (x, w) = (b.input("x", $k * $dim), b.input("w", $k));
-                let y = b.input("y", $dim);
-                b.combine(x, w, y);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Odd widths.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1 x 1, 1, 1),
-    case!("primes", 3 x 37, 5, 3),
-    case!("past a vector", 8 x 257, 2, 2),
-    case!("wide", 4 x 4099, 1, 1),
-    case!("many", 2 x 131, 67, 61),
-];

@@ -1,13 +1,10 @@
 //! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where `i` would go on with a repetition of
 //! `n(i)` tokens
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
@@ -61,7 +58,7 @@ impl Kernel for Dry {
 /// Tells of each token that stands behind a repetition, and how many tokens that has: a stretch of
 /// `seen` that is also its end, and holds no breaker.
 #[inline(always)]
-fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32)) {
+pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32)) {
     let breaks = |token: &u32| {
         let word = breakers.get(*token as usize / 32);
         word.is_some_and(|word| word >> (token % 32) & 1 == 1)
@@ -80,61 +77,4 @@ fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32))
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_row::<Dry>(p.tokens, p.vocab))
-}
-
-macro_rules! case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     [$multiplier:literal, $base:literal], $allowed:literal, $last:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                (s.dry_multiplier, s.dry_base) = ($multiplier, $base);
-                (s.dry_allowed, s.dry_last) = ($allowed, $last);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, short of the history, the whole of it, rows; runners draw repeated tokens and few breakers.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1/1 at 0 of 1, [0.8, 1.75], 2, 8),
-    case!("off", 37, 1/1 at 5 of 8, [0.0, 1.75], 2, 8),
-    case!("single tokens", 37, 1/1 at 14 of 16, [0.8, 1.75], 1, 10),
-    case!("all that was seen", 131, 1/1 at 14 of 16, [0.8, 1.75], 0, 100),
-    case!("long", 5003, 1/1 at 1500 of 2048, [0.3, 2.5], 1, 2000),
-    case!("rows", 131, 5/4 at 120 of 128, [1.5, 1.2], 1, 90),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(seen: &[u32], breakers: &[u32]) -> Vec<(usize, u32)> {
-        let mut told = Vec::new();
-        repetitions(seen, breakers, |token, n| {
-            if n > 0 {
-                told.push((token, n));
-            }
-        });
-        told
-    }
-
-    #[test]
-    fn a_repetition_ends_like_the_text_and_holds_no_breaker() {
-        let seen = [1, 2, 3, 4, 9, 2, 3, 7, 1, 2, 3];
-        assert_eq!(told(&seen, &[0]), [(4, 3), (7, 2)]);
-        // Token 2 is one.
-        assert_eq!(told(&seen, &[1 << 2]), [(4, 1), (7, 1)]);
-        assert_eq!(told(&seen, &[1 << 3]), []);
-        assert_eq!(told(&[5, 5, 5], &[0]), [(5, 1), (5, 2)]);
-        assert_eq!(told(&[5], &[0]), []);
-    }
 }

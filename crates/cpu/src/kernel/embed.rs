@@ -1,10 +1,8 @@
 //! `y[t, :] = W[token[t], :]`
 
 use super::chunks::{self, Read};
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
@@ -64,32 +62,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     };
     Ok(launch.of_elements(elements))
 }
-
-macro_rules! case {
-    ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $rows, $cols)],
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                b.embed(w);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Tokens beyond the last row give zeros: runners draw ids up to twice the rows.
-pub(super) const CASES: &[Case] = &[
-    case!("one", F32, 1, 1, 1, 1),
-    case!("primes", F32, 5, 37, 3, 2),
-    case!("primes", F16, 11, 67, 5, 4),
-    case!("past a block", Bf16, 7, 33, 2, 2),
-    case!("odd blocks", Q8_0, 9, 96, 4, 3),
-    case!("odd blocks", Q4_0, 9, 96, 4, 4),
-    case!("odd blocks", Q4_1, 9, 96, 4, 2),
-    case!("many", Q4_0, 50, 256, 67, 61),
-];

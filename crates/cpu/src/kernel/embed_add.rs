@@ -1,10 +1,8 @@
 //! `y[t, :] += W[stride * position[t] + offset, :]`
 
 use super::chunks::{self, Read};
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
@@ -48,33 +46,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     };
     Ok(launch.of_elements(elements))
 }
-
-macro_rules! case {
-    ($name:literal, $dtype:ident, $shape:expr, $place:expr, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            position: 2,
-            weights: &[("w", DType::$dtype, $shape[0], $shape[1])],
-            emit: |b| {
-                let w = b.weight("w", $shape[0], $shape[1]);
-                let y = b.input("y", $shape[1]);
-                b.embed_add(w, y, $place[0], $place[1]);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Strides and offsets; the first position is 2, and some end beyond the last row.
-pub(super) const CASES: &[Case] = &[
-    case!("one", F32, [3, 1], [1, 0], 1, 1),
-    case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
-    case!("primes", F16, [11, 67], [1, 0], 5, 4),
-    case!("one for all", Bf16, [7, 33], [0, 1], 3, 2),
-    case!("with an offset", F32, [9, 40], [1, 2], 4, 3),
-    case!("odd blocks", Q8_0, [9, 96], [2, 1], 4, 3),
-    case!("many", Q4_0, [50, 256], [1, 0], 67, 61),
-];

@@ -4,10 +4,8 @@
 //! its own order whatever the company, so a token's result is the same bits alone and in a batch.
 
 use super::chunks::{self, Read, dot_floats};
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::step::Split;
@@ -105,7 +103,7 @@ impl<'a> Products<'a> {
 /// The places of the ids, those of each expert side by side; last those of experts that are not
 /// there.
 #[inline(always)]
-pub(super) fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
+pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
     for (place, at) in order.iter_mut().zip(0..) {
         *place = at;
     }
@@ -121,50 +119,4 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
         ..request.launch::<Experts>(Split::Units(rows), p.tokens)
     })
-}
-
-macro_rules! experts_case {
-    ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
-            emit: |b| {
-                let w = b.weight("w", $experts * $rows, $cols);
-                let router = b.input("router", $experts);
-                let x = b.input("x", $x);
-                let (routes, _) = b.route(router, $k, false);
-                b.experts("y", w, x, routes);
-            },
-            ..PLAIN
-        }
-    };
-}
-pub(super) use experts_case;
-
-/// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
-/// where there are fewer experts.
-pub(super) const CASES: &[Case] = &[
-    experts_case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
-    experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
-    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
-    experts_case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
-    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
-    experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
-    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
-    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
-    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_of_an_expert_lie_side_by_side() {
-        let mut order = [0; 6];
-        sort(&[2, 0, 9, 2, 7, 0], 3, &mut order);
-        assert_eq!(order, [1, 5, 0, 3, 2, 4]);
-    }
 }

@@ -88,24 +88,25 @@ pub(super) fn keep_to(y: &mut [f32], threshold: f32) {
 }
 
 /// Bins by distance from the best, and how many of them make a unit of logits.
-pub(super) const BINS: usize = 2048;
+pub const BINS: usize = 2048;
 const BINS_PER_UNIT: f32 = 64.0;
 
 /// An order of the numbers of a row.
-pub(super) struct Ranking<R, W> {
+#[derive(Clone, Copy, Debug)]
+pub struct Ranking<R, W> {
     /// The rank that none is over.
-    pub(super) best: f32,
+    pub best: f32,
     /// The rank of a number.
-    pub(super) rank: R,
+    pub rank: R,
     /// How much it weighs.
-    pub(super) weight: W,
+    pub weight: W,
 }
 
 impl<R: Fn(f32) -> f32, W: Fn(f32) -> f32> Ranking<R, W> {
     /// The lowest rank of the smallest set of the best that has this share of the weight. Weights are
     /// summed per bin first, and only the bin in which the sum reaches it is sorted.
     #[inline(always)]
-    pub(super) fn least(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
+    pub fn least(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
         let (bins, members) = scratch.split_at_mut(BINS);
         let numbers = || y.iter().copied().filter(|y| *y > f32::NEG_INFINITY);
         bins.fill(0.0);
@@ -154,37 +155,10 @@ fn bin(distance: f32) -> usize {
 
 /// The ranking of top-p: the larger a number, the better.
 #[inline(always)]
-pub(super) fn by_size(max: f32) -> Ranking<impl Fn(f32) -> f32, impl Fn(f32) -> f32> {
+pub fn by_size(max: f32) -> Ranking<impl Fn(f32) -> f32, impl Fn(f32) -> f32> {
     Ranking {
         best: max,
         rank: |y| y,
         weight: move |y| math::exp(y - max),
     }
 }
-
-/// A case of a sampler over rows of `$vocab` numbers.
-macro_rules! filter_case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-    ($name:literal, $vocab:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-pub(super) use filter_case;

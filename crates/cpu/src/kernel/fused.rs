@@ -139,31 +139,3 @@ fn reading(request: &Request<'_>, cols: u32, launch: Launch) -> Result<Launch> {
         ..launch
     })
 }
-
-/// The shapes that they are tried on: `fused_cases!(emit)`, which has `w`, the vector `n` and `y`.
-macro_rules! fused_cases {
-    ($emit:ident) => {
-        fused_cases!(@list $emit,
-            ("one vector", F32, 1, 4), ("past a vector", F32, 5, 132), ("wide", F16, 64, 96),
-            ("past a chunk", Bf16, 13, 516), ("odd blocks", Q8_0, 17, 96),
-            ("even blocks", Q4_0, 64, 128), ("chunks", Q4K, 7, 512), ("chunks", Q6K, 3, 2304),
-            ("past a chunk", Mxfp4, 7, 320), ("groups", Affine4, 29, 640),
-            ("quarters", Ternary, 12, 320))
-    };
-    (@list $emit:ident, $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
-        &[$(tabla_core::exec::case::Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            weights: &[
-                ("w", tabla_core::dtype::DType::$dtype, $rows, $cols),
-                ("n", tabla_core::dtype::DType::F32, 1, $cols),
-            ],
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                let y = b.input("y", $rows);
-                $emit(b, w, y, $cols);
-            },
-            ..$crate::kernel::PLAIN
-        }),+]
-    };
-}
-pub(super) use fused_cases;

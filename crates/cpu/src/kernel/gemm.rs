@@ -1,20 +1,11 @@
 //! `y[t, r] = W[r, :] . x[t, :]`
 
-use super::product::{self, Many, mat_cases};
+use super::product::{self, Many};
 use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
-use tabla_core::op::builder::{Builder, W, X};
 use tabla_core::op::params::gemm::Params;
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     product::link::<Many, false>(request, [p.tokens, p.rows, p.cols])
-}
-
-/// Odd shapes in every storage type.
-pub(super) const CASES: &[Case] = mat_cases!(7, 6, emit);
-
-fn emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
-    b.mat("y", w, x);
 }

@@ -1,9 +1,8 @@
 //! `tiles[i, :]` = an expert, how many pairs `k t + s` with this `ids[t, s]`, and these pairs
 
 use super::experts::sort;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::group_by_expert::{AT, COUNT};
@@ -48,27 +47,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         ..request.alone::<GroupByExpert>()
     })
 }
-
-macro_rules! case {
-    ($name:literal, $experts:literal, $k:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $experts);
-                b.route(x, $k, false);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// All pairs to one expert, a few to each, and most to experts that are not there: ids are below 50.
-pub(super) const CASES: &[Case] = &[
-    case!("one expert", 1, 1, 33, 33),
-    case!("some outside", 31, 3, 43, 42),
-    case!("full tiles", 50, 50, 67, 61),
-    case!("most without pairs", 2500, 8, 35, 34),
-    case!("one token of many", 64, 7, 34, 1),
-];

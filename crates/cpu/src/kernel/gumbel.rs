@@ -1,13 +1,10 @@
 //! `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use tabla_core::exec::philox::{LANES, chance, philox};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
 
@@ -79,31 +76,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE))
 }
-
-macro_rules! case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $seed:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                s.seed_lo = $seed;
-                s.seed_hi = 7;
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Ids that end within a draw, a far position, rows.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1/1 at 0, 0),
-    case!("a part of a draw", 37, 1/1 at 3, 0x1234_5678),
-    case!("past a draw", 65, 1/1 at 15, 1),
-    case!("many", 50_021, 1/1 at 4, 99),
-    case!("rows", 131, 5/4 at 9, 3),
-];

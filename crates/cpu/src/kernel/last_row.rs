@@ -1,8 +1,7 @@
 //! `y[0, :] = x[live - 1, :]`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::last_row::AT;
@@ -28,26 +27,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         ..request.alone::<LastRow>()
     })
 }
-
-macro_rules! case {
-    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $dim);
-                b.logit_rows(x);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// The first, a middle and the last row.
-pub(super) const CASES: &[Case] = &[
-    case!("first", 1, 2, 1),
-    case!("middle", 37, 5, 3),
-    case!("last", 257, 4, 4),
-];

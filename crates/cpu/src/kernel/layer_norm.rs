@@ -1,9 +1,7 @@
 //! `y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]`
 
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
@@ -39,30 +37,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let launch = request.launch::<LayerNorm>(Split::Rows(1), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * p.dim as usize))
 }
-
-macro_rules! case {
-    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $dim)],
-            emit: |b| {
-                let w = b.vector("w", $dim);
-                let x = b.input("x", $dim);
-                b.layer_norm(x, w, 1e-5);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Odd widths.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, 1),
-    case!("primes", 37, 5, 3),
-    case!("past a vector", 129, 2, 2),
-    case!("wide", 2048, 1, 1),
-    case!("many", 131, 67, 61),
-];

@@ -3,14 +3,11 @@
 
 use super::softmax::Softmax;
 use super::top_k;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::LogProbs;
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::log_probs::{AT, COUNT};
 use tabla_core::op::params::log_probs::Params;
 
@@ -38,7 +35,7 @@ impl Kernel for Logs {
 
 /// Those of a row; nothing is the logarithm of anything where a logit is infinite.
 #[inline(always)]
-fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
+pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     let all = Softmax::of(x).map_or(f32::NAN, Softmax::log_sum);
     let mut found = LogProbs {
         token: id,
@@ -73,57 +70,4 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         scratch: p.vocab as usize * size_of::<f32>(),
         ..request.alone::<Logs>()
     })
-}
-
-macro_rules! case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $wanted:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: |s| s.log_probs = $wanted,
-            ..PLAIN
-        }
-    };
-}
-
-/// Nobody asks, fewer than have room, many, rows; runners draw ids below 50.
-pub(super) const CASES: &[Case] = &[
-    case!("nobody asks", 101, 1/1, 0),
-    case!("as many as tokens", 50, 1/1, 1),
-    case!("many", 5003, 1/1, 1),
-    case!("rows", 131, 5/4, 1),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(x: &[f32], id: u32) -> LogProbs {
-        log_probs(x, id, &mut vec![0.0; x.len()])
-    }
-
-    #[test]
-    fn the_largest_in_their_order_the_lowest_of_equals_first() {
-        let third = -(3f32.ln());
-        let few = found(&[5.0, f32::NAN, 5.0, f32::NEG_INFINITY, 5.0], 2);
-        assert_eq!((few.token, few.count), (2, 4));
-        assert_eq!(few.tokens[..4], [0, 2, 4, 3]);
-        assert!((few.log_prob - third).abs() < 1e-6);
-        assert!((few.log_probs[2] - third).abs() < 1e-6);
-        assert_eq!(few.log_probs[3], f32::NEG_INFINITY);
-
-        let one = found(&[-7.0], 0);
-        assert_eq!((one.count, one.tokens[0], one.log_prob), (1, 0, 0.0));
-
-        let many: Vec<f32> = (0..1000u16).map(|i| f32::from(i % 100)).collect();
-        let many = found(&many, 0);
-        let wanted: Vec<u32> = (0..10).flat_map(|i| [100 * i + 99]).collect();
-        assert_eq!(many.tokens[..10], wanted);
-        let wanted: Vec<u32> = (0..10).flat_map(|i| [100 * i + 98]).collect();
-        assert_eq!(many.tokens[10..], wanted);
-    }
 }

@@ -1,13 +1,9 @@
 //! `y[t, i] = -inf` where bit `i` of the sequence's mask is 0
 
-use super::filter::filter_case;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
@@ -51,12 +47,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_pieces::<Mask>(p.tokens, p.vocab, PIECE))
 }
-
-/// Off, small, large, rows.
-pub(super) const CASES: &[Case] = &[
-    filter_case!("one", 1, |s| s.masked = 1),
-    filter_case!("off", 37, |_| {}),
-    filter_case!("word", 64, |s| s.masked = 1),
-    filter_case!("large", 9003, |s| s.masked = 1),
-    filter_case!("rows", 131, 5/4, |s| s.masked = 1),
-];

@@ -1,14 +1,11 @@
 //! `mu[sequence[t]] -= eta * (-log2(softmax(x[t, :])[ids[t]]) - tau)`
 
 use super::softmax::Softmax;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Sampler;
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::mirostat_mu::AT;
 use tabla_core::op::params::mirostat_mu::Params;
 use std::f32::consts::LN_2;
@@ -47,28 +44,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         ..request.alone::<MirostatMu>()
     })
 }
-
-macro_rules! case {
-    ($name:literal, $tokens:literal/$live:literal, $tau:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.pick_full(101, SamplerKind::DEFAULT),
-            sampler: |s| {
-                (s.mirostat_tau, s.mirostat_eta) = ($tau, 0.1);
-                s.mirostat_mu = 2.0 * $tau;
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, one row, rows; runners draw ids below 50.
-pub(super) const CASES: &[Case] = &[
-    case!("off", 1/1, 0.0),
-    case!("one", 1/1, 5.0),
-    case!("rows", 5/4, 3.0),
-];

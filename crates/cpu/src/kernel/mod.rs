@@ -1,4 +1,4 @@
-//! One file per operation of the list: its kernel, and the cases that hold it to the formula.
+//! One file per operation of the list: its kernel.
 
 mod activation;
 mod attend;
@@ -23,6 +23,22 @@ mod sources;
 mod tiles;
 mod turns;
 
+/// What tests call.
+pub(super) mod internals {
+    pub use super::advance::advance;
+    pub use super::argmax::argmax;
+    pub use super::bit_quantize::quantise as bit_quantize;
+    pub use super::dry::repetitions;
+    pub use super::experts::sort as sort_by_expert;
+    pub use super::filter::{BINS, by_size};
+    pub use super::log_probs::log_probs;
+    pub use super::quantise::block as quantise_block;
+    pub use super::route::largest;
+    pub use super::softmax::Softmax;
+    pub use super::top_k::threshold;
+    pub use super::top_n_sigma::sigma;
+}
+
 use super::panel::Pack;
 use super::simd::{Entry, Isa, Kernel};
 use super::step::{By, Split};
@@ -30,9 +46,7 @@ use bytemuck::Pod;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use tabla_core::for_each_op;
-use tabla_core::op::builder::LogitRows;
 use tabla_core::op::list::Op;
 use tabla_quant::Scales;
 
@@ -157,32 +171,9 @@ impl Launch {
     }
 }
 
-/// A case with the facts that most cases share.
-const PLAIN: Case = Case {
-    name: "",
-    tokens: 1,
-    live: 1,
-    position: 0,
-    sequence: u32::MAX,
-    context: 16,
-    window: 0,
-    cache: DType::F32,
-    logits: LogitRows::Last,
-    weights: &[],
-    scale: None,
-    emit: |_| {},
-    sampler: |_| {},
-    tolerance: 1e-5,
-};
-
 macro_rules! kernels {
     ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
         $(mod $stem;)+
-
-        /// The cases of an operation.
-        pub(super) fn cases(op: Op) -> &'static [Case] {
-            match op { $(Op::$op => $stem::CASES,)+ }
-        }
 
         /// The kernel of an operation.
         pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {

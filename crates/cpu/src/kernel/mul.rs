@@ -1,9 +1,7 @@
 //! `y[t, i] *= w[i mod len]`
 
-use super::{Launch, PLAIN, Request};
-use tabla_core::dtype::DType;
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
@@ -40,31 +38,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let launch = request.launch::<Mul>(Split::Rows(1), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * p.dim as usize))
 }
-
-macro_rules! case {
-    ($name:literal, $len:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $len)],
-            emit: |b| {
-                let w = b.vector("w", $len);
-                let y = b.input("y", $dim);
-                b.mul(w, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// A number, a group, a row.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, 1, 1),
-    case!("a number", 1, 37, 5, 3),
-    case!("primes", 37, 37, 5, 3),
-    case!("groups", 24, 96, 3, 2),
-    case!("past a vector", 257, 257, 2, 2),
-    case!("many", 131, 131, 67, 61),
-];

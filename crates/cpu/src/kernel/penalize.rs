@@ -1,14 +1,11 @@
 //! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of
 //! the history
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Sampler;
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
 use tabla_core::op::sampling;
@@ -71,41 +68,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_pieces::<Penalize>(p.tokens, p.vocab, PIECE))
 }
-
-macro_rules! case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $last:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                s.repeat_last = $last;
-                let set: fn(&mut Sampler) = $sampler;
-                set(s);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Off, short of the history, beyond it, beyond the limit, by count, all at once, rows; runners draw
-/// repeated tokens.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repeat_penalty = 1.5),
-    case!("off", 37, 1/1 at 5 of 8, 0, |_| {}),
-    case!("the last three", 37, 1/1 at 6 of 16, 3, |s| s.repeat_penalty = 1.3),
-    case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repeat_penalty = 1.3),
-    case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repeat_penalty = 1.1),
-    case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
-    case!("for being there", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
-    case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
-        (s.repeat_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
-    }),
-    case!("rows", 131, 5/4 at 6 of 16, 5, |s| (s.repeat_penalty, s.frequency_penalty) = (1.3, 0.1)),
-];

@@ -220,7 +220,7 @@ impl Kernel for Quantise {
 /// Every level gets the same: each step is exact or rounded once.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "whole numbers below 2032")]
-fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
+pub fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.
@@ -249,30 +249,4 @@ fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32
         *sum = s.sum(total) as i32;
     }
     (largest / 127.0, sums)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::simd::Scalar;
-
-    #[test]
-    fn a_block_worked_by_hand() {
-        let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
-        let mut q = [0; STRETCH];
-        let (d, sums) = block(Scalar, &x, &mut q);
-        assert_eq!(d, 1.0);
-        assert_eq!(q[0].cast_signed(), -127);
-        assert_eq!(q[31].cast_signed(), 121);
-        assert_eq!(sums, [-1072, 976]);
-    }
-
-    #[test]
-    fn nothing_and_next_to_nothing_are_zeros() {
-        for x in [0.0, 1e-42] {
-            let mut q = [7; STRETCH];
-            let (_, sums) = block(Scalar, &[x; STRETCH], &mut q);
-            assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
-        }
-    }
 }

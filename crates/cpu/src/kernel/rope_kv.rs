@@ -3,14 +3,12 @@
 use super::pages::Pages;
 use super::tiles::{Q8_0, Stored as _};
 use super::turns::{PAIRS, Turns};
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::case::Case;
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
-use tabla_core::op::builder::{Heads, Rope};
 use tabla_core::op::operands::rope_kv::AT;
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
@@ -215,68 +213,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     };
     Ok(launch.of_elements(p.tokens as usize * elements))
 }
-
-macro_rules! case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
-     $(, window $window:literal)? $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            window: 0 $(+ $window)?,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let v = b.input("v", $kv_heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: 0 $(+ $window)?,
-                };
-                let rope = Rope {
-                    index: 0,
-                    dim: $rope_dim,
-                    half_split: $half_split,
-                    magnitude: 1.25,
-                };
-                b.rope_kv(at, rope, q, k, v);
-            },
-            // A rounding of the cache may fall the other way: of codes by 1 of 127.
-            tolerance: match DType::$cache {
-                DType::Q8_0 => 8.5e-3,
-                _ => 1e-3,
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// Both pairings, parts of heads, the edge of the context, passes over the end of a page and of a
-/// ring of pages, sequences.
-pub(super) const CASES: &[Case] = &[
-    case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
-    case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
-    case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
-    case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
-    case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
-    case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
-    case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
-    case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
-    case!("over pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
-    case!("over the end of the ring", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
-    case!("a long way round", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
-    case!("past the context of a ring", F16, 4/4 at 198 of 200, 4/2 x 8, 4, false, window 3),
-    case!("a window without a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
-    case!("codes", Q8_0, 5/4 at 62 of 128, 4/2 x 64, 64, true),
-    case!("codes of long heads", Q8_0, 3/3 at 7 of 16, 6/3 x 320, 300, false),
-    case!("codes in a ring", Q8_0, 9/8 at 124 of 200, 5/1 x 64, 0, true, window 8),
-    case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
-    case!("sequences of rings", F32, 7/6 at 191 of 200, 2/1 x 6, 4, false, window 3, by 3),
-];

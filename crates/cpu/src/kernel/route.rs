@@ -1,8 +1,7 @@
 //! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first; `y[t, s] = softmax(x[t, :])[ids[t, s]]`, over their sum if `normalise`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
@@ -39,7 +38,7 @@ impl Kernel for Route {
 
 /// The ids of the largest numbers, the largest first, the lowest of equals first, NaN last.
 #[inline(always)]
-fn largest(x: &[f32], ids: &mut [u32]) {
+pub fn largest(x: &[f32], ids: &mut [u32]) {
     let ranks = || x.iter().zip(0u32..).map(|(x, id)| rank(*x, id));
     let mut last = u64::MAX;
     for id in ids {
@@ -67,40 +66,4 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize))
-}
-
-macro_rules! case {
-    ($name:literal, $experts:literal, $k:literal, $normalise:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $experts);
-                b.route(x, $k, $normalise);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// One of one, all, and some of few and of many.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, false, 1, 1),
-    case!("all", 7, 7, false, 3, 2),
-    case!("some", 37, 5, true, 5, 5),
-    case!("the first", 64, 1, true, 2, 1),
-    case!("many", 131, 8, false, 67, 61),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lowest_of_equals_comes_first_and_nan_last() {
-        let mut ids = [9; 6];
-        largest(&[-0.0, 2.0, f32::NAN, 0.0, 2.0, f32::NEG_INFINITY], &mut ids);
-        assert_eq!(ids, [1, 4, 0, 3, 5, 2]);
-    }
 }

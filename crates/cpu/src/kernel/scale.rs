@@ -1,8 +1,7 @@
 //! `y[t, i] *= factor`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
@@ -28,28 +27,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let launch = request.launch::<Scale>(Split::Rows(dim), p.tokens);
     Ok(launch.of_elements(p.tokens as usize * dim))
 }
-
-macro_rules! case {
-    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.scale(y, 0.3);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Odd widths.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, 1),
-    case!("primes", 37, 5, 3),
-    case!("past a vector", 257, 2, 2),
-    case!("wide", 8191, 1, 1),
-    case!("many", 131, 67, 61),
-];

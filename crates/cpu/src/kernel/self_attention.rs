@@ -4,9 +4,8 @@
 
 use super::attend::{self, Group, Queries, TOKENS};
 use super::tiles::{Cache, F32};
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use tabla_core::exec::state::Row;
@@ -100,37 +99,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let elements = p.heads * p.head_dim / p.kv_heads;
     Ok(launch.of_elements(elements as usize * (p.tokens as usize).pow(2)))
 }
-
-macro_rules! case {
-    ($name:literal, $tokens:literal/$live:literal by $sequence:expr,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, reach $reach:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: $sequence,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let v = b.input("v", $kv_heads * $head_dim);
-                let heads = [$heads, $kv_heads, $head_dim];
-                b.self_attention(heads, [q, k, v], 0.3, $reach);
-            },
-            ..PLAIN
-        }
-    };
-}
-
-/// One sequence and several, the last cut short, single rows, reaches within and over them.
-pub(super) const CASES: &[Case] = &[
-    case!("one row", 1/1 by 9, 2/1 x 2, reach u32::MAX),
-    case!("one sequence", 67/61 by 100, 4/4 x 16, reach u32::MAX),
-    case!("sequences", 40/37 by 13, 6/2 x 10, reach u32::MAX),
-    case!("tiles", 160/160 by 150, 5/1 x 32, reach u32::MAX),
-    case!("blocks", 300/290 by 280, 2/2 x 16, reach u32::MAX),
-    case!("window over blocks", 300/300 by 290, 2/1 x 16, reach 40),
-    case!("single rows", 5/4 by 1, 3/3 x 16, reach u32::MAX),
-    case!("near rows", 50/49 by 20, 6/3 x 16, reach 4),
-    case!("itself alone", 5/5 by 3, 2/2 x 6, reach 0),
-    case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
-];

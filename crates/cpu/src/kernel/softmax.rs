@@ -5,18 +5,18 @@
 use crate::simd::math;
 
 /// What a row's probabilities are made of.
-#[derive(Clone, Copy)]
-pub(super) struct Softmax {
+#[derive(Clone, Copy, Debug)]
+pub struct Softmax {
     /// The largest number.
-    pub(super) peak: f32,
+    pub peak: f32,
     /// The sum of all weights.
-    pub(super) total: f32,
+    pub total: f32,
 }
 
 impl Softmax {
     /// That of a row; `None` where the largest is infinite, or nothing is a number.
     #[inline(always)]
-    pub(super) fn of(y: &[f32]) -> Option<Self> {
+    pub fn of(y: &[f32]) -> Option<Self> {
         let peak = math::max(y);
         if !peak.is_finite() {
             return None;
@@ -33,7 +33,7 @@ impl Softmax {
 
     /// The entropy of the row that it is of.
     #[inline(always)]
-    pub(super) fn entropy(self, y: &[f32]) -> f32 {
+    pub fn entropy(self, y: &[f32]) -> f32 {
         let distances = sum(y, |y| self.weight(y) * distance(y, self.peak));
         math::ln(self.total) + distances / self.total
     }
@@ -56,19 +56,4 @@ pub(super) fn sum(y: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 fn distance(y: f32, peak: f32) -> f32 {
     let distance = peak - y;
     if distance < 87.0 { distance } else { 87.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_number_weighs_nothing() {
-        let y = [0.0, f32::NAN, f32::NEG_INFINITY, 0.0];
-        let softmax = Softmax::of(&y).expect("two numbers");
-        assert_eq!((softmax.peak, softmax.total), (0.0, 2.0));
-        assert!((softmax.entropy(&y) - 2f32.ln()).abs() < 1e-6);
-        assert!(Softmax::of(&[f32::NAN, f32::NEG_INFINITY]).is_none());
-        assert!(Softmax::of(&[0.0, f32::INFINITY]).is_none());
-    }
 }

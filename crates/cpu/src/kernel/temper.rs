@@ -1,13 +1,9 @@
 //! `y[t, i] /= temperature`
 
-use super::filter::filter_case;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
@@ -43,12 +39,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     Ok(request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE))
 }
-
-/// Cold, off, hot, by the row, rows.
-pub(super) const CASES: &[Case] = &[
-    filter_case!("one", 1, |s| s.temperature = 0.5),
-    filter_case!("off", 37, |s| s.temperature = 0.0),
-    filter_case!("hot", 5003, |s| s.temperature = 2.5),
-    filter_case!("by the row", 37, |s| (s.temperature, s.dynatemp_range) = (0.7, 0.5)),
-    filter_case!("rows", 131, 5/4, |s| s.temperature = 0.7),
-];

@@ -1,13 +1,10 @@
 //! `y[t, i] = -inf` outside the smallest set of the most typical whose softmax sums to `typical_p`
 
-use super::filter::{self, BINS, Filter, How, Ranking, filter_case};
+use super::filter::{self, BINS, Filter, How, Ranking};
 use super::softmax::Softmax;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::simd::{Simd, math};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 
 struct Typical;
 
@@ -45,13 +42,3 @@ impl Filter for Typical {
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     Ok(filter::link::<Typical>(request))
 }
-
-/// Off, the most typical one, some of the mass, rows.
-pub(super) const CASES: &[Case] = &[
-    filter_case!("one", 1, |s| s.typical_p = 0.5),
-    filter_case!("off", 37, |s| s.typical_p = 1.0),
-    filter_case!("the most typical", 37, |s| s.typical_p = 0.0),
-    filter_case!("half", 131, |s| s.typical_p = 0.5),
-    filter_case!("most", 5003, |s| s.typical_p = 0.95),
-    filter_case!("rows", 131, 5/4, |s| s.typical_p = 0.7),
-];

@@ -1,8 +1,7 @@
 //! `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)`
 
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
@@ -38,29 +37,3 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let launch = request.launch::<UnitNorm>(split, p.tokens);
     Ok(launch.of_elements(elements))
 }
-
-macro_rules! case {
-    ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $cols);
-                b.unit_norm(x, $dim, 1e-5);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-/// Rows and groups.
-pub(super) const CASES: &[Case] = &[
-    case!("one", 1, 1, 1, 1),
-    case!("primes", 37, 37, 5, 3),
-    case!("past a vector", 129, 129, 2, 2),
-    case!("groups", 96, 24, 3, 2),
-    case!("wide", 2048, 2048, 1, 1),
-    case!("many", 512, 64, 67, 61),
-];

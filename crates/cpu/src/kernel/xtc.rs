@@ -1,15 +1,12 @@
 //! `y[t, i] = -inf` above the smallest number whose softmax is at least `xtc_threshold`, with probability
 //! `xtc_probability`
 
-use super::filter::{self, Filter, How, filter_case, keep_to};
+use super::filter::{self, Filter, How, keep_to};
 use super::softmax::Softmax;
-use super::{Launch, PLAIN, Request};
+use super::{Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::exec::case::Case;
 use crate::simd::Simd;
 use tabla_core::exec::philox::{chance, philox};
-use tabla_core::op::builder::LogitRows;
-use tabla_core::op::sampler::SamplerKind;
 
 struct Xtc;
 
@@ -37,14 +34,3 @@ impl Filter for Xtc {
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     Ok(filter::link::<Xtc>(request))
 }
-
-/// Off, always, by chance, more than any token has, rows.
-pub(super) const CASES: &[Case] = &[
-    filter_case!("one", 1, |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.1)),
-    filter_case!("off", 37, |s| (s.xtc_probability, s.xtc_threshold) = (0.0, 0.1)),
-    filter_case!("always", 37, |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.03)),
-    filter_case!("by chance", 131, |s| (s.xtc_probability, s.xtc_threshold) = (0.5, 0.01)),
-    filter_case!("of the many", 5003, |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 3e-4)),
-    filter_case!("more than any has", 131, |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.5)),
-    filter_case!("rows", 131, 5/4, |s| (s.xtc_probability, s.xtc_threshold) = (0.5, 0.01)),
-];

@@ -14,7 +14,7 @@ use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
 
 /// How wide codes are.
-pub(crate) trait Width {
+pub trait Width {
     /// What they are like.
     type Codes: Codes;
     /// Words of a stretch.
@@ -27,7 +27,8 @@ pub(crate) trait Width {
 }
 
 /// Four bits: nibbles, columns 0 to 15 in the low ones and 16 to 31 in the high ones.
-pub(crate) struct Four;
+#[derive(Debug)]
+pub struct Four;
 
 impl Width for Four {
     type Codes = Kind<15, false, true>;
@@ -45,7 +46,8 @@ impl Width for Four {
 }
 
 /// Eight bits, less 128.
-pub(crate) struct Eight;
+#[derive(Debug)]
+pub struct Eight;
 
 impl Width for Eight {
     type Codes = Kind<128, false, true>;
@@ -65,7 +67,7 @@ impl Width for Eight {
 
 /// The groups of a matrix: what shares a scale and a bias.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
+pub struct Groups {
     /// Words of a stretch.
     words: usize,
     /// How scales and biases are stored: `F32`, `F16` or `Bf16`.
@@ -76,7 +78,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Those of a matrix of this many columns; `None` where they have no panels.
-    pub(crate) fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
+    pub fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
         let (float, [rows, columns]) = (scales.float, scales.group);
         let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
             && rows == 1
@@ -101,23 +103,17 @@ impl Groups {
     }
 
     /// Bytes of a group of a panel: whole lines of a cache.
-    fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         self.code_bytes() + 2 * self.number_bytes()
     }
 
     /// Bytes of a panel of rows of this many columns.
-    pub(crate) fn panel_bytes(self, columns: usize) -> usize {
+    pub fn panel_bytes(self, columns: usize) -> usize {
         columns / self.columns * self.bytes()
     }
 
     /// Packs rows of a matrix, `ROWS` of them at most.
-    pub(super) fn pack(
-        self,
-        unpack: Unpack,
-        matrix: &Matrix<'_>,
-        rows: Range<usize>,
-        panel: &mut [u8],
-    ) {
+    pub fn pack(self, unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
         let Some(scales) = &matrix.scales else {
             unreachable!("link saw scales");
         };
@@ -217,78 +213,5 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
             }
         }
         sink.end();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of two rows with two groups of 32 columns.
-    const SCALES: Scales<'_> = Scales {
-        float: DType::Bf16,
-        bytes: &[0, 1, 2, 3, 4, 5, 6, 7],
-        biases: &[10, 11, 12, 13, 14, 15, 16, 17],
-        group: [1, 32],
-    };
-
-    #[test]
-    fn a_panel_worked_by_hand() {
-        // Columns 0 to 15 of a row count up, and all others have the row's number.
-        let unpack: Unpack = |_, row, _, out| {
-            let row = i8::try_from(row).expect("two rows");
-            out.q =
-                std::array::from_fn(|i| i8::try_from(i).ok().filter(|i| *i < 16).unwrap_or(row));
-        };
-        let matrix = Matrix {
-            bytes: &[],
-            scales: Some(SCALES),
-            rows: 2,
-            cols: 64,
-        };
-        let groups = Groups::of::<Four>(&SCALES, 64).expect("these have panels");
-        assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
-        let mut panel = vec![0; groups.panel_bytes(64)];
-        groups.pack(unpack, &matrix, 0..2, &mut panel);
-        let (first, second) = panel.split_at(groups.bytes());
-        // The words of columns 0 to 3 and 12 to 15, each with those 16 further on.
-        assert_eq!(
-            first[..9],
-            [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0]
-        );
-        assert_eq!(
-            first[192..][..8],
-            [0x0c, 0x0d, 0x0e, 0x0f, 0x1c, 0x1d, 0x1e, 0x1f]
-        );
-        assert_eq!(
-            second[64..][..8],
-            [0x00, 0x00, 0x00, 0x00, 0x11, 0x11, 0x11, 0x11]
-        );
-        assert_eq!(first[256..][..5], [0, 1, 4, 5, 0]);
-        assert_eq!(second[256..][..4], [2, 3, 6, 7]);
-        assert_eq!(first[288..][..4], [10, 11, 14, 15]);
-        assert_eq!(second[288..][..4], [12, 13, 16, 17]);
-    }
-
-    #[test]
-    fn other_scales_have_no_panels() {
-        let of = |scales: Scales<'_>, cols| Groups::of::<Eight>(&scales, cols);
-        assert!(of(SCALES, 64).is_some());
-        assert!(of(SCALES, 48).is_none());
-        let float = DType::E8m0;
-        assert!(of(Scales { float, ..SCALES }, 64).is_none());
-        for group in [[2, 32], [1, 16]] {
-            assert!(of(Scales { group, ..SCALES }, 64).is_none());
-        }
-        assert!(
-            of(
-                Scales {
-                    biases: &[],
-                    ..SCALES
-                },
-                64
-            )
-            .is_none()
-        );
     }
 }

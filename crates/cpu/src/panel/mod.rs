@@ -17,7 +17,7 @@ use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Matrix};
 
 /// Columns whose activations share a scale, and so the stretch that is multiplied at once.
-pub(super) const STRETCH: usize = 32;
+pub const STRETCH: usize = 32;
 
 /// Words of a stretch: four columns of each row.
 pub(super) const WORDS: usize = STRETCH / 4;
@@ -27,18 +27,18 @@ const FIELDS_MAX: usize = 5;
 
 /// How the bytes of a block lie in the file.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub struct Layout {
     /// Columns of a block.
-    pub(super) columns: usize,
+    pub columns: usize,
     /// Bytes of a block.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// What it consists of.
-    pub(super) fields: &'static [Field],
+    pub fields: &'static [Field],
 }
 
 /// Some neighbouring bytes of a block.
 #[derive(Debug)]
-pub(super) struct Field {
+pub struct Field {
     /// Where they begin.
     at: usize,
     /// Bytes that stay together: 4, 2 or 1.
@@ -85,18 +85,18 @@ impl Field {
 
 impl Layout {
     /// Bytes of so many columns of a row, which are whole blocks.
-    pub(super) fn row_bytes(&self, columns: usize) -> usize {
+    pub fn row_bytes(&self, columns: usize) -> usize {
         columns / self.columns * self.bytes
     }
 
     /// Bytes of a panel of rows of this many columns, which are whole blocks.
-    pub(super) fn panel_bytes(&self, columns: usize) -> usize {
+    pub fn panel_bytes(&self, columns: usize) -> usize {
         let blocks = columns / self.columns;
         self.fields.iter().map(|f| f.panel_bytes(blocks)).sum()
     }
 
     /// Interleaves rows, `ROWS` of them at most; where there are fewer, zeros take their place.
-    pub(super) fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
+    pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
         let mut rest = panel;
         for field in self.fields {
@@ -116,7 +116,7 @@ impl Layout {
 
     /// The bytes of some columns of a row of a matrix that is packed; both are whole blocks, and
     /// the columns `to.len()` bytes at most.
-    pub(super) fn unpack<'a>(
+    pub fn unpack<'a>(
         &self,
         packed: &Matrix<'_>,
         row: usize,
@@ -216,11 +216,11 @@ impl Layout {
 }
 
 /// Bytes that a chunk's columns of a row have at most.
-pub(super) const CHUNK_BYTES: usize = 2 * CHUNK;
+pub const CHUNK_BYTES: usize = 2 * CHUNK;
 
 /// BF16: two columns of each row to a word.
 #[cfg(target_arch = "x86_64")]
-pub(super) const FLOATS: Layout = Layout {
+pub const FLOATS: Layout = Layout {
     columns: 32,
     bytes: 64,
     fields: &[Field::new(4, 0, 16)],
@@ -251,8 +251,8 @@ fn gather(word: [u8; 4]) -> [u8; 4] {
 }
 
 /// A panel, field by field.
-#[derive(Clone, Copy)]
-pub(super) struct Panel<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<'a> {
     fields: [&'a [u8]; FIELDS_MAX],
     blocks: usize,
     bytes: usize,
@@ -304,17 +304,18 @@ impl<'a> Panel<'a> {
 
 /// A stretch of columns of a panel: `x = scale (code - offset) + min`.
 #[derive(Clone, Copy)]
-pub(super) struct Stretch<S: Rows> {
+#[expect(missing_debug_implementations, reason = "vectors have none")]
+pub struct Stretch<S: Rows> {
     /// Four columns of each row to a word.
-    pub(super) codes: [S::Bytes; WORDS],
+    pub codes: [S::Bytes; WORDS],
     /// Of the first half and the second; where they are one, of the first.
-    pub(super) scale: [S::Floats; 2],
+    pub scale: [S::Floats; 2],
     /// As the scales.
-    pub(super) min: [S::Floats; 2],
+    pub min: [S::Floats; 2],
 }
 
 /// What codes and scales of a format are like.
-pub(super) trait Codes {
+pub trait Codes {
     /// No code is greater; 128 where they are signed bytes, which go [`Rows::raise`]d.
     const MAX: u8;
     /// Whether the two halves of a stretch have scales of their own.
@@ -324,7 +325,8 @@ pub(super) trait Codes {
 }
 
 /// Formats of one kind are multiplied by one kernel.
-pub(super) struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
+#[derive(Debug)]
+pub struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
 
 impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HALVES, MIN> {
     const MAX: u8 = MAX;
@@ -333,7 +335,7 @@ impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HAL
 }
 
 /// A format that is read in panels.
-pub(super) trait Format {
+pub trait Format {
     /// What its codes are like.
     type Codes: Codes;
     /// What is taken from each code.
@@ -347,7 +349,7 @@ pub(super) trait Format {
 
 /// What becomes of stretches. A trait and not a closure, which would be a function without the
 /// level's instructions wherever it is not inlined.
-pub(super) trait Sink<S: Rows> {
+pub trait Sink<S: Rows> {
     /// The next stretch.
     fn take(&mut self, stretch: Stretch<S>);
 
@@ -385,7 +387,7 @@ pub(super) fn stretches<F: Format, S: Simd, K: Sink<S>>(
 }
 
 /// What wants to know which format a storage type has.
-pub(super) trait Visit {
+pub trait Visit {
     /// What it makes of it.
     type Out;
     /// The type has this format.
@@ -395,7 +397,7 @@ pub(super) trait Visit {
 macro_rules! formats {
     ($($dtype:ident: $format:ty;)+) => {
         /// Tells a visitor the format of a storage type; `None` for one that has no panels.
-        pub(super) fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+        pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
             match dtype {
                 $(DType::$dtype => Some(v.format::<$format>()),)+
                 _ => None,
@@ -460,61 +462,3 @@ impl Pack {
 pub(super) type StoredCodes = [Word; WORDS];
 /// Scales, or minima, of a stretch in memory.
 pub(super) type StoredNumbers = [Column; 2];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The layout of a format.
-    struct Of;
-
-    impl Visit for Of {
-        type Out = &'static Layout;
-
-        fn format<F: Format>(self) -> &'static Layout {
-            const { &F::LAYOUT }
-        }
-    }
-
-    #[test]
-    fn rows_come_out_of_panels_as_they_went_in() {
-        let types = (0..64).filter_map(DType::from_gguf);
-        let mut layouts: Vec<_> = types.filter_map(|dtype| visit(dtype, Of)).collect();
-        #[cfg(target_arch = "x86_64")]
-        layouts.push(&FLOATS);
-        assert!(layouts.len() > 10, "there are more formats");
-        for layout in layouts {
-            let cols = 3 * layout.columns;
-            assert!(layout.row_bytes(CHUNK.max(layout.columns)) <= CHUNK_BYTES);
-            for count in [ROWS, 5] {
-                let bytes = layout.row_bytes(cols);
-                let row = |row: usize| -> Vec<u8> {
-                    let byte = |i: usize| u8::try_from((row * 89 + i * 37 + i / 7) % 251);
-                    (0..bytes).map(|i| byte(i).expect("a byte")).collect()
-                };
-                let rows: Vec<_> = (0..count).map(row).collect();
-                let lanes: Vec<_> = rows.iter().map(|row| &row[..]).collect();
-                let panel_bytes = layout.panel_bytes(cols);
-                // The second of two panels.
-                let mut panels = vec![0; 2 * panel_bytes];
-                layout.pack(&lanes, &mut panels[panel_bytes..]);
-                let matrix = Matrix {
-                    bytes: &panels,
-                    scales: None,
-                    rows: ROWS + count,
-                    cols,
-                };
-                for (i, row) in rows.iter().enumerate() {
-                    let columns = layout.columns..cols;
-                    let mut to = vec![0; bytes];
-                    let found = layout.unpack(&matrix, ROWS + i, columns, &mut to);
-                    assert_eq!(
-                        found,
-                        &row[layout.bytes..],
-                        "{layout:?}, row {i} of {count}"
-                    );
-                }
-            }
-        }
-    }
-}

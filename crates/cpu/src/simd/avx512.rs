@@ -23,7 +23,7 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 
 /// Proof that the processor has the AVX-512 sets of this level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512(());
+pub struct Avx512(());
 
 /// Runs a kernel compiled for this level.
 ///

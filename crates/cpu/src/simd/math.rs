@@ -25,7 +25,7 @@ const EXP: [f32; 8] = [
 
 /// `e^x` to about 1e-7 relative; arguments outside [-87, 88] count as the nearest of these.
 #[inline(always)]
-pub(crate) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     // The comparisons let a NaN pass.
     let x = if x < -87.0 { -87.0 } else { x };
     let x = if x > 88.0 { 88.0 } else { x };
@@ -59,7 +59,7 @@ pub(crate) fn exp_lanes<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// `ln x` to about 1e-7 relative, near 1 too, for normal positive `x`.
 #[inline(always)]
-pub(crate) fn ln(x: f32) -> f32 {
+pub fn ln(x: f32) -> f32 {
     // Exponent and mantissa such that the mantissa is in [sqrt(1/2), sqrt(2)).
     const SQRT_HALF: u32 = 0x3f35_04f3;
     let bits = x.to_bits().wrapping_sub(SQRT_HALF);
@@ -74,7 +74,7 @@ pub(crate) fn ln(x: f32) -> f32 {
 
 /// `tanh x` to about 2e-7 relative, near 0 too.
 #[inline(always)]
-pub(crate) fn tanh(x: f32) -> f32 {
+pub fn tanh(x: f32) -> f32 {
     // Cephes tanhf: minimax of (tanh x - x) / x^3 below 0.625.
     let z = x * x;
     let mut p = -5.704_988_7e-3;
@@ -90,7 +90,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
 /// The normal distribution, `(1 + erf(x / sqrt 2)) / 2`, to about 6e-7 relative above -4 and to
 /// 2e-7 everywhere.
 #[inline(always)]
-pub(crate) fn normal(x: f32) -> f32 {
+pub fn normal(x: f32) -> f32 {
     // Beyond |x| lies e^(-x^2 / 2) times a smooth function: as t p(t), the minimax of its
     // relative error on [0, 7], 4e-8.
     let t = 1.0 / (1.0 + 0.3 * x.abs());
@@ -117,7 +117,7 @@ const LANES: usize = 16;
 
 /// The sum of `f` over `x`, lane by lane and then the lanes pairwise: the same at every level.
 #[inline(always)]
-pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+pub fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -140,7 +140,7 @@ pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 
 /// The largest of `x`, NaN aside; negative infinity where there is none.
 #[inline(always)]
-pub(crate) fn max(x: &[f32]) -> f32 {
+pub fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -154,86 +154,4 @@ pub(crate) fn max(x: &[f32]) -> f32 {
     lanes
         .into_iter()
         .fold(f32::NEG_INFINITY, |m, x| if x > m { x } else { m })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn worst(f: fn(f32) -> f32, exact: fn(f64) -> f64, points: impl Iterator<Item = f32>) -> f64 {
-        points
-            .map(|x| {
-                let y = exact(f64::from(x));
-                ((f64::from(f(x)) - y) / y).abs()
-            })
-            .fold(0.0, f64::max)
-    }
-
-    #[test]
-    fn exp_is_close() {
-        let points = (-86_000..88_000).map(|i| i as f32 * 0.001);
-        assert!(worst(exp, f64::exp, points) < 2e-7);
-        assert_eq!(exp(0.0), 1.0);
-        assert!(exp(f32::NAN).is_nan());
-        assert!(exp(f32::NEG_INFINITY) < 1e-37);
-        assert!(exp(f32::INFINITY).is_finite());
-    }
-
-    #[test]
-    fn ln_is_close_near_one_too() {
-        let points = (1..200_000u32)
-            .map(|i| i as f32 / 65_536.0)
-            .filter(|x| *x != 1.0);
-        assert!(worst(ln, f64::ln, points) < 3e-7);
-        let near = (1..1000u32).map(|i| 1.0 - i as f32 / 16_777_216.0);
-        assert!(worst(ln, f64::ln, near) < 3e-7);
-        let far = (-120..120).map(|i| 1.5f32 * 2f32.powi(i));
-        assert!(worst(ln, f64::ln, far) < 3e-7);
-        assert_eq!(ln(1.0), 0.0);
-    }
-
-    #[test]
-    fn tanh_is_close_near_zero_too() {
-        let points = (-10_000..10_000).map(|i| (i as f32 + 0.5) * 0.001);
-        assert!(worst(tanh, f64::tanh, points) < 3e-7);
-        let near = (1..1000u32).map(|i| i as f32 / 16_777_216.0);
-        assert!(worst(tanh, f64::tanh, near) < 2e-7);
-        assert_eq!(
-            [tanh(1e30), tanh(f32::NEG_INFINITY), tanh(0.0)],
-            [1.0, -1.0, 0.0]
-        );
-        assert!(tanh(f32::NAN).is_nan());
-    }
-
-    /// By the series `1 / 2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...)`.
-    fn normal_exact(x: f64) -> f64 {
-        let mut term = x;
-        let mut sum = x;
-        for n in 1..200 {
-            term *= x * x / f64::from(2 * n + 1);
-            sum += term;
-        }
-        0.5 + sum * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt()
-    }
-
-    #[test]
-    fn normal_is_close() {
-        let points = (-4000..8000).map(|i| i as f32 * 0.001);
-        assert!(worst(normal, normal_exact, points) < 7e-7);
-        for i in 4000..12_000 {
-            let x = i as f32 * -0.001;
-            let error = f64::from(normal(x)) - normal_exact(f64::from(x));
-            assert!(error.abs() < 1e-10, "{x}: {error}");
-        }
-        assert_eq!([normal(0.0), normal(1e30)], [0.5, 1.0]);
-        assert!(normal(-1e10) < 1e-37);
-        assert!(normal(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn max_passes_over_nan() {
-        assert_eq!(max(&[1.0, f32::NAN, 3.0]), 3.0);
-        assert_eq!(max(&[]), f32::NEG_INFINITY);
-        assert_eq!(sum(&[1.0; 37], |x| x * 2.0), 74.0);
-    }
 }

@@ -22,7 +22,7 @@ pub(super) mod words;
 
 use super::memory::Args;
 use rows::Rows;
-pub(super) use scalar::Scalar;
+pub use scalar::Scalar;
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
 use tabla_core::error::{Result, bail};
@@ -89,7 +89,12 @@ impl Level {
         }
     }
 
-    fn named(name: &str) -> Result<Self> {
+    /// The level with this name, as in `TABLA_CPU`.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for an unknown name, `Unsupported` for a level that this machine lacks.
+    pub fn named(name: &str) -> Result<Self> {
         let Some(level) = Self::ALL.into_iter().find(|l| l.name() == name) else {
             let known = Self::ALL.map(Self::name).join(", ");
             bail!(Argument, "TABLA_CPU={name}: known are {known}");
@@ -101,7 +106,7 @@ impl Level {
 
 /// A level that was found on this machine: what a kernel is instantiated by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Isa(Proof);
+pub struct Isa(Proof);
 
 #[derive(Clone, Copy, Debug)]
 enum Proof {
@@ -120,7 +125,7 @@ enum Proof {
 
 impl Isa {
     /// The proof that this machine has the level.
-    pub(super) fn of(level: Level) -> Result<Self> {
+    pub fn of(level: Level) -> Result<Self> {
         match Self::detect(level) {
             Some(isa) => Ok(isa),
             None => bail!(Unsupported, "this processor has no {}", level.name()),
@@ -223,7 +228,7 @@ impl Isa {
     }
 
     /// Runs a probe compiled for this instruction set.
-    pub(super) fn probe<P: Probe>(self, probe: P) -> u64 {
+    pub fn probe<P: Probe>(self, probe: P) -> u64 {
         match self.0 {
             Proof::Scalar => probe.run(Scalar),
             // SAFETY: detection made the proof, here and below.
@@ -261,7 +266,7 @@ impl Isa {
 
     /// Tiles, where this level has them.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn amx(self) -> Option<amx::Amx> {
+    pub fn amx(self) -> Option<amx::Amx> {
         match self.0 {
             Proof::Amx(amx) => Some(amx),
             _ => None,
@@ -325,7 +330,7 @@ impl Isa {
 pub(super) type Entry = fn(Args<'_>);
 
 /// Turns the chunk of a row that begins at an element into integers.
-pub(super) type Unpack = fn(&Matrix<'_>, usize, usize, &mut Chunk);
+pub type Unpack = fn(&Matrix<'_>, usize, usize, &mut Chunk);
 
 /// Turns the chunk of a row that begins at an element into floats.
 pub(super) type Decode = fn(&Matrix<'_>, usize, usize, &mut [f32; CHUNK]);
@@ -338,13 +343,13 @@ pub(super) trait Kernel {
 }
 
 /// Work on no operands, written once for every instruction set. `run` is `#[inline(always)]`.
-pub(super) trait Probe {
+pub trait Probe {
     /// Does it; what it yields is its own affair.
     fn run<S: Simd>(self, s: S) -> u64;
 }
 
 /// Something to be run as a function of its own.
-pub(super) trait Task<S> {
+pub trait Task<S> {
     /// Runs it.
     fn run(self, s: S);
 }
@@ -352,7 +357,7 @@ pub(super) trait Task<S> {
 /// Vectors of f32, and the products of bytes that deserve instructions of their own.
 ///
 /// A value of an implementing type proves that its instructions are there.
-pub(super) trait Simd: Rows {
+pub trait Simd: Rows {
     /// Runs a task in a function of its own, compiled for the level: what many kernels share is
     /// there once.
     fn apart<T: Task<Self>>(self, task: T);
@@ -396,71 +401,4 @@ pub(super) trait Simd: Rows {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `2^n`, where `n` are the low bits of each lane as an integer in two's complement.
     fn power(self, n: Self::V) -> Self::V;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tabla_core::error::ErrorKind;
-
-    /// What all products of the greatest bytes come to, each sum in its place; the greatest code.
-    struct Products(u8);
-
-    impl Probe for Products {
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) -> u64 {
-            let Self(max) = self;
-            // Negative where codes are signed: -128, -127 and 127.
-            let codes = match max {
-                128 => [128, 129, 127],
-                _ => [max, max, max - 1],
-            };
-            let words: [_; 8] = std::array::from_fn(|i| {
-                s.bytes(&std::array::from_fn(|at| codes[(at / 9 + i) % 3]))
-            });
-            let (words, raised) = match max {
-                128 => (words.map(|word| s.raise(word)), S::RAISED),
-                _ => (words, 0),
-            };
-            let x: [[i8; 32]; 4] =
-                std::array::from_fn(|t| std::array::from_fn(|i| [127, -127][(i / 5 + t) % 2]));
-            let start = |x: &[i8]| {
-                let sum: i32 = x.iter().map(|x| i32::from(*x)).sum();
-                s.splat_int(-raised * sum)
-            };
-            let starts: [_; 4] = std::array::from_fn(|t| start(&x[t]));
-            let tokens: [&[u8]; 4] = std::array::from_fn(|t| bytemuck::cast_slice(&x[t]));
-            let sums = s.dots(max, starts, &words, tokens);
-            let few = s.dot(max, start(&x[0][..4]), &[words[0]], tokens[0]);
-            let (w, x) = ([[-128; 64], [127; 64]], [[-127; 64], [113; 64]]);
-            let mut all = i64::from(s.dot_i8(&w, &x)).cast_unsigned();
-            for sums in sums.into_iter().chain([few]) {
-                let mut column = [0.0f32; rows::ROWS];
-                s.put_column(&mut column, s.floats(sums));
-                for sum in column {
-                    all = all.wrapping_mul(31).wrapping_add(u64::from(sum.to_bits()));
-                }
-            }
-            all
-        }
-    }
-
-    #[test]
-    fn every_level_multiplies_exactly() {
-        for level in Level::available() {
-            let isa = Isa::of(level).expect("an available level");
-            for max in [3, 15, 63, 127, 128] {
-                let (found, exact) = (isa.probe(Products(max)), Products(max).run(Scalar));
-                assert_eq!(found, exact, "{level:?}, codes up to {max}");
-            }
-        }
-    }
-
-    #[test]
-    fn levels_go_by_their_names() {
-        assert_eq!(Level::named("scalar").expect("always there"), Level::Scalar);
-        let error = Level::named("sse9").expect_err("no such level");
-        assert_eq!(error.kind(), ErrorKind::Argument);
-        assert_eq!(Level::available()[0], Level::Scalar);
-    }
 }

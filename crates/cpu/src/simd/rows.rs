@@ -4,7 +4,7 @@
 //! one order, at every level, whatever else is in the batch.
 
 /// Rows of a panel.
-pub(crate) const ROWS: usize = 16;
+pub const ROWS: usize = 16;
 
 /// Four bytes of each row, as memory has them: `[ROWS][4]`.
 pub(crate) type Word = [u8; 4 * ROWS];
@@ -16,7 +16,7 @@ pub(crate) type Half = [u8; 2 * ROWS];
 pub(crate) type Column = [f32; ROWS];
 
 /// Vectors with a lane for each row.
-pub(crate) trait Rows: Copy {
+pub trait Rows: Copy {
     /// Four bytes of each row.
     type Bytes: Copy;
     /// An i32 of each row.

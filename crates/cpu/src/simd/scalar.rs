@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 /// Proof of nothing: plain Rust runs anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scalar;
+pub struct Scalar;
 
 fn two(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1]]

@@ -1,12 +1,12 @@
 //! Words turned between rows and columns, with what every processor of a target has.
 
 /// Four words of each of four rows.
-pub(crate) type Words = [[[u8; 4]; 4]; 4];
+pub type Words = [[[u8; 4]; 4]; 4];
 
 /// Word `i` of row `j` and word `j` of row `i` change places.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn turn(words: Words) -> Words {
+pub fn turn(words: Words) -> Words {
     use std::arch::x86_64::{
         __m128i, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
     };
@@ -29,24 +29,6 @@ pub(crate) fn turn(words: Words) -> Words {
 /// Word `i` of row `j` and word `j` of row `i` change places.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub(crate) fn turn(words: Words) -> Words {
+pub fn turn(words: Words) -> Words {
     std::array::from_fn(|i| words.map(|row| row[i]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_become_columns() {
-        let words: Words = std::array::from_fn(|row| {
-            std::array::from_fn(|i| [row, i, 0, 1].map(|x| u8::try_from(x).expect("small")))
-        });
-        let turned = turn(words);
-        for (i, row) in turned.iter().enumerate() {
-            for (j, word) in row.iter().enumerate() {
-                assert_eq!(*word, words[j][i]);
-            }
-        }
-    }
 }

@@ -14,15 +14,15 @@ use std::mem::offset_of;
 use std::sync::OnceLock;
 
 /// Rows of a tile, and numbers of a row of sums.
-pub(crate) const TILE: usize = 16;
+pub const TILE: usize = 16;
 
 /// Bytes of a tile's row.
-pub(crate) const ROW_BYTES: usize = 64;
+pub const ROW_BYTES: usize = 64;
 
 /// Proof that the processor has AMX with int8 and bf16, that the system lets this process use it,
 /// and that it has the level of AVX-512 and bf16.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Amx(());
+pub struct Amx(());
 
 /// A kernel that multiplies tiles.
 pub(crate) trait TileKernel {
@@ -141,17 +141,17 @@ impl Config {
 /// The sums of 16 rows and 16 tokens.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block(pub(crate) [[f32; TILE]; TILE]);
+pub struct Block(pub [[f32; TILE]; TILE]);
 
 impl Block {
     /// Nothing.
-    pub(crate) const ZERO: Self = Self([[0.0; TILE]; TILE]);
+    pub const ZERO: Self = Self([[0.0; TILE]; TILE]);
 }
 
 /// Columns of some rows and lanes whose products are added up, one step after the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch<'a> {
+pub struct Stretch<'a> {
     rows: [*const u8; 2],
     row_stride: usize,
     lanes: [*const u8; 2],
@@ -165,18 +165,18 @@ pub(crate) struct Stretch<'a> {
 /// How many rows of one matrix and lanes of the other a product is of, up to two tiles of each.
 /// Rows lie as they are; lanes lie side by side, four bytes of columns of each in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// Rows: 1 to 32.
-    pub(crate) rows: usize,
+    pub rows: usize,
     /// Lanes of a tile: 1 or 16.
-    pub(crate) lanes: usize,
+    pub lanes: usize,
     /// Whether there is a second tile of lanes.
-    pub(crate) wide: bool,
+    pub wide: bool,
 }
 
 /// How many bytes lie between rows, between tiles of rows and between steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Apart {
+pub struct Apart {
     stride: usize,
     tile: usize,
     step: usize,
@@ -184,7 +184,7 @@ pub(crate) struct Apart {
 
 impl Apart {
     /// Rows of a matrix that has so many bytes in each.
-    pub(crate) fn rows(bytes: usize) -> Self {
+    pub fn rows(bytes: usize) -> Self {
         Self {
             stride: bytes,
             tile: TILE * bytes,
@@ -205,7 +205,7 @@ impl Apart {
 
 impl Shape {
     /// Bytes of a step's tile of lanes.
-    pub(crate) fn lane_bytes(self) -> usize {
+    pub fn lane_bytes(self) -> usize {
         self.lanes * ROW_BYTES
     }
 
@@ -214,7 +214,7 @@ impl Shape {
     /// `rows` begins with the first row; rows lie `stride` bytes apart, the second tile of them
     /// `tile`, and steps `step`. `lanes` are the tiles of lanes, each of whose steps lie
     /// `step_bytes` apart.
-    pub(crate) fn stretch<'a>(
+    pub fn stretch<'a>(
         self,
         (rows, Apart { stride, tile, step }): (&'a [u8], Apart),
         (lanes, step_bytes): ([&'a [u8]; 2], usize),
@@ -499,7 +499,7 @@ impl Amx {
     ///
     /// Numbers too small for a normal f32, in or out, count as zeros.
     #[inline(always)]
-    pub(crate) fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+    pub fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
         let Self(()) = self;
         let shape = Shape::of(stretches);
         let product = match (shape.rows > TILE, shape.wide) {

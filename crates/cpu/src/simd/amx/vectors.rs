@@ -29,7 +29,7 @@ impl Amx {
     ///
     /// Source: `TDPBF16PS` and `VDPBF16PS` of Intel's Software Developer's Manual.
     #[inline(always)]
-    pub(crate) fn bf16_alone(
+    pub fn bf16_alone(
         self,
         w: &[[u8; ROW_BYTES]; TILE],
         x: &[u8; ROW_BYTES],
@@ -117,62 +117,5 @@ impl Amx {
         let rounded = with!(self, _mm512_cvtne2ps_pbh(high, low));
         // SAFETY: both are 64 bytes, and any bits are bytes.
         unsafe { transmute(rounded) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Apart, Shape};
-    use super::*;
-    use crate::simd::avx512::Avx512;
-    use crate::simd::{Isa, Level, Simd};
-
-    /// Numbers of every kind: small and great ones, none, too small, infinite.
-    #[test]
-    fn one_token_adds_as_tiles_do() {
-        let Some(amx) = Isa::of(Level::Amx).ok().and_then(|isa| isa.amx()) else {
-            return;
-        };
-        let mut state = 1u32;
-        let mut random = move || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state >> 16
-        };
-        for round in 0..4000 {
-            // bf16 whose exponents lie close to each other, anywhere, or at either end.
-            let mut number = |_| {
-                let exponent = match round % 4 {
-                    0 => 120 + random() % 16,
-                    1 => random() % 256,
-                    2 => random() % 80,
-                    _ => 180 + random() % 76,
-                };
-                let bits = random() & 0x807f | exponent << 7;
-                u16::try_from(bits).expect("16 bits").to_ne_bytes()
-            };
-            let w: [[u8; 2]; 32 * TILE] = std::array::from_fn(&mut number);
-            let x: [[u8; 2]; 32] = std::array::from_fn(&mut number);
-            let (w, x) = (w.as_flattened(), x.as_flattened());
-            let shape = Shape {
-                rows: 1,
-                lanes: TILE,
-                wide: false,
-            };
-            let rows = (x, Apart::rows(ROW_BYTES));
-            let stretch = shape.stretch(rows, ([w, &[]], shape.lane_bytes()), 1);
-            let mut tiles = [Block::ZERO; 4];
-            amx.bf16(&[stretch], &mut tiles);
-
-            let vectors = Avx512::from(amx);
-            let lines = w.as_chunks().0.first_chunk().expect("a tile");
-            let x = x.first_chunk().expect("a row");
-            let alone = amx.bf16_alone(lines, x, vectors.splat(0.0));
-            let mut sums = [0.0; TILE];
-            vectors.store(&mut sums, alone);
-            for (tile, sum) in tiles[0].0[0].iter().zip(sums) {
-                let same = *tile == sum || tile.is_nan() && sum.is_nan();
-                assert!(same, "round {round}: {tile:e} by tiles, {sum:e} alone");
-            }
-        }
     }
 }

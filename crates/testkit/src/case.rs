@@ -1,12 +1,12 @@
-//! Cases that hold every kernel of every device against the scalar reference.
+//! Test cases of operations.
 //!
-//! A case emits one operation through the builder and is compiled as tables are, so that grids
-//! are tested too. A runner fills what the operation reads with pseudo-random numbers, runs it
-//! on each device, and compares what it wrote.
+//! A case emits one operation through the builder and is compiled like any table, so that grids
+//! are tested too. [`crate::rig`] fills the operands with pseudo-random numbers, runs the
+//! operation on a device and compares the results.
 
-use crate::dtype::DType;
-use crate::exec::state::Sampler;
-use crate::op::builder::{Builder, LogitRows, WeightInfo, Weights};
+use tabla_core::dtype::DType;
+use tabla_core::exec::state::Sampler;
+use tabla_core::op::builder::{Builder, LogitRows, WeightInfo, Weights};
 
 /// One operation on one set of shapes.
 #[derive(Clone, Copy)]
@@ -61,3 +61,21 @@ impl std::fmt::Debug for Case {
         f.write_str(self.name)
     }
 }
+
+/// Defaults of a case.
+pub(crate) const PLAIN: Case = Case {
+    name: "",
+    tokens: 1,
+    live: 1,
+    position: 0,
+    sequence: u32::MAX,
+    context: 16,
+    window: 0,
+    cache: DType::F32,
+    logits: LogitRows::Last,
+    weights: &[],
+    scale: None,
+    emit: |_| {},
+    sampler: |_| {},
+    tolerance: 1e-5,
+};

@@ -4,18 +4,19 @@
     reason = "random numbers are rounded to f32"
 )]
 
-use tabla::dtype::DType;
-use tabla::exec::state::Bias;
-use tabla::op::pages::Pages;
-use tabla::op::table::{BIASES_MAX, Place, SlotInfo};
-use tabla::quant::{self, CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
+use tabla_core::dtype::DType;
+use tabla_core::exec::state::Bias;
+use tabla_core::op::pages::Pages;
+use tabla_core::op::table::{BIASES_MAX, Place, SlotInfo};
+use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
-pub(crate) struct Random(u64);
+#[derive(Debug)]
+pub struct Random(u64);
 
 impl Random {
     /// A generator for this name.
-    pub(crate) fn of(name: &str) -> Self {
+    pub fn of(name: &str) -> Self {
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -23,7 +24,7 @@ impl Random {
     }
 
     /// A word.
-    pub(crate) fn word(&mut self) -> u32 {
+    pub fn word(&mut self) -> u32 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -32,13 +33,13 @@ impl Random {
     }
 
     /// A number in (-2, 2).
-    pub(crate) fn number(&mut self) -> f32 {
+    pub fn number(&mut self) -> f32 {
         (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
     }
 }
 
 /// The row of a cache in `q8_0` that holds these blocks: first the codes of all, then their scales.
-pub(crate) fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
+pub fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
     let (blocks, _) = blocks.as_chunks::<{ q8_0::BYTES }>();
     let codes = blocks.iter().flat_map(|block| &block[2..]);
     let scales = blocks.iter().flat_map(|block| &block[..2]);
@@ -46,7 +47,7 @@ pub(crate) fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
 }
 
 /// The blocks of such a row.
-pub(crate) fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
+pub fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
     let (codes, scales) = row.split_at(row.len() / q8_0::BYTES * q8_0::ELEMENTS);
     let codes = codes.chunks_exact(q8_0::ELEMENTS);
     let blocks = scales.chunks_exact(2).zip(codes);
@@ -54,7 +55,7 @@ pub(crate) fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
 }
 
 /// A table of pages that gives sequences theirs in no order: nothing can rely on one.
-pub(crate) fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
+pub fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
     let mut random = Random::of(name);
     let [whole, ringed] = [pages.whole_pool, pages.ringed_pool].map(|pool| {
         let mut order: Vec<u32> = (0..pool).collect();
@@ -76,15 +77,17 @@ pub(crate) fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
 }
 
 /// A random matrix.
-pub(crate) struct Filling {
+#[derive(Debug)]
+pub struct Filling {
     dtype: DType,
     shape: [usize; 2],
     /// Its numbers, or their codes.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     scales: Option<OwnScales>,
 }
 
 /// Scales in a tensor of their own.
+#[derive(Debug)]
 struct OwnScales {
     float: DType,
     group: [usize; 2],
@@ -130,14 +133,14 @@ const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
 
 impl Filling {
     /// Random numbers for a tensor of this name, `[rows, cols]`.
-    pub(crate) fn random(name: &str, dtype: DType, shape: [u32; 2]) -> Self {
+    pub fn random(name: &str, dtype: DType, shape: [u32; 2]) -> Self {
         let row = SCALES.iter().find(|row| row.0 == dtype);
         let scales = row.map(|(_, float, group, biased)| (*float, *group, *biased));
         Self::scaled(name, dtype, shape, scales)
     }
 
     /// The same with such scales.
-    pub(crate) fn scaled(
+    pub fn scaled(
         name: &str,
         dtype: DType,
         shape: [u32; 2],
@@ -150,7 +153,7 @@ impl Filling {
                 let row: Vec<f32> = (0..rows * cols).map(|_| random.number()).collect();
                 let mut bytes = Vec::new();
                 let parts = row.chunks_exact(cols);
-                parts.for_each(|row| quant::encode_row(dtype, row, &mut bytes));
+                parts.for_each(|row| tabla_quant::encode_row(dtype, row, &mut bytes));
                 bytes
             }
             _ => codes(&mut random, dtype, rows * cols),
@@ -177,7 +180,7 @@ impl Filling {
     }
 
     /// The scales of its codes.
-    pub(crate) fn scales(&self) -> Option<Scales<'_>> {
+    pub fn scales(&self) -> Option<Scales<'_>> {
         let own = self.scales.as_ref()?;
         Some(Scales {
             float: own.float,
@@ -188,7 +191,7 @@ impl Filling {
     }
 
     /// What its numbers are, row after row.
-    pub(crate) fn numbers(&self) -> Vec<f32> {
+    pub fn numbers(&self) -> Vec<f32> {
         let [rows, cols] = self.shape;
         let matrix = Matrix {
             bytes: &self.bytes,
@@ -198,7 +201,7 @@ impl Filling {
         };
         let mut numbers = vec![0.0; rows * cols];
         for (r, row) in numbers.chunks_exact_mut(cols).enumerate() {
-            quant::decode_row_of(self.dtype, &matrix, r, row);
+            tabla_quant::decode_row_of(self.dtype, &matrix, r, row);
         }
         numbers
     }
@@ -247,25 +250,25 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
         match float {
             DType::E4m3 => bytes.push(0x20 + random.word() as u8 % 16),
             DType::E8m0 => bytes.push(120 + random.word() as u8 % 8),
-            _ => quant::encode_row(float, &[random.number() * 0.1], &mut bytes),
+            _ => tabla_quant::encode_row(float, &[random.number() * 0.1], &mut bytes),
         }
     }
     bytes
 }
 
 /// Whether a slot is a cache in `q8_0`.
-pub(crate) fn of_codes(slot: &SlotInfo) -> bool {
+pub fn of_codes(slot: &SlotInfo) -> bool {
     slot.dtype == DType::Q8_0 && matches!(slot.place, Place::Keys(_) | Place::Values(_))
 }
 
 /// What the bytes of a slot stand for.
-pub(crate) fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
+pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     let dtype = slot.dtype;
     if of_codes(slot) {
         let rows = bytes.chunks_exact(bytes.len() / slot.rows as usize);
         let blocks: Vec<u8> = rows.flat_map(blocks_of_codes).collect();
         let mut numbers = vec![0.0; blocks.len() / q8_0::BYTES * q8_0::ELEMENTS];
-        quant::decode_row(dtype, &blocks, &mut numbers);
+        tabla_quant::decode_row(dtype, &blocks, &mut numbers);
         return numbers;
     }
     if dtype == DType::U32 {
@@ -275,12 +278,12 @@ pub(crate) fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     }
     let facts = dtype.facts();
     let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
-    quant::decode_row(dtype, bytes, &mut row);
+    tabla_quant::decode_row(dtype, bytes, &mut row);
     row
 }
 
 /// The digits of a ternary matrix, row after row.
-pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
+pub fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
     struct Digits<'a>(Matrix<'a>);
     impl Visit for Digits<'_> {
         type Out = Vec<i8>;
@@ -305,11 +308,11 @@ pub(crate) fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
         rows: slot.rows as usize,
         cols: slot.cols as usize,
     };
-    quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
+    tabla_quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
 }
 
 /// Biases of the first tokens for every sequence, some of which are bans.
-pub(crate) fn biases(sequences: u32) -> Vec<u8> {
+pub fn biases(sequences: u32) -> Vec<u8> {
     let mut random = Random::of("biases");
     let mut bias = |token: u32| Bias {
         token,

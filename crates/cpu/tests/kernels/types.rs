@@ -1,18 +1,19 @@
 //! Products of every storage type on the CPU, held against decode-then-multiply in f64.
 
-use crate::fill::{Filling, Random};
-use crate::kernels::{Device, cpu, cpu_of};
+use crate::{cpu, cpu_of};
 use std::sync::Arc;
-use tabla::device::Precision;
-use tabla::dtype::DType;
-use tabla::exec::cpu::{Level, Options, packed_bytes};
-use tabla::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
-use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-use tabla::op::pages::Pages;
-use tabla::op::table::Place;
-use tabla::plan;
-use tabla::quant::Scales;
+use tabla_core::device::Precision;
+use tabla_core::dtype::DType;
+use tabla_core::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use tabla_core::exec::{Executor, Program, Tensors};
+use tabla_core::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+use tabla_core::op::pages::Pages;
+use tabla_core::op::table::Place;
+use tabla_core::plan;
+use tabla_cpu::{Level, Options, packed_bytes};
+use tabla_quant::Scales;
+use tabla_testkit::fill::{Filling, Random};
+use tabla_testkit::rig::Device;
 
 /// Tokens and rows of the products.
 const SHAPES: [[u32; 2]; 6] = [[1, 512], [1, 7], [2, 33], [7, 7], [33, 2], [512, 1]];

@@ -5,24 +5,23 @@
 )]
 
 mod products;
-pub(crate) mod samplers;
+pub mod samplers;
 
+use crate::case::Case;
 use crate::fill::of_codes;
-use crate::kernels::Outcome;
+use crate::rig::Outcome;
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
-use tabla::dtype::DType;
-use tabla::exec::case::Case;
-use tabla::exec::state::Row;
-use tabla::op::builder::Activation;
-use tabla::op::list::Op;
-use tabla::op::params::{self, attention, rope, rope_kv, self_attention};
-use tabla::quant;
+use tabla_core::dtype::DType;
+use tabla_core::exec::state::Row;
+use tabla_core::op::builder::Activation;
+use tabla_core::op::list::Op;
+use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
 
 /// What the operation should leave in its operands; empty for those with tests of their own.
-pub(crate) fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
+pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
     let live = case.live.min(case.tokens) as usize;
     match op {
         Op::Embed => vec![("y", embed(o, live))],
@@ -168,7 +167,7 @@ fn add_bias(o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 /// The activation with this number.
-pub(crate) fn activation(number: u32, x: f64) -> f64 {
+pub fn activation(number: u32, x: f64) -> f64 {
     match Activation::ALL[number as usize] {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
@@ -250,7 +249,7 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
 
 /// The row of the cache that has a position of a row's sequence.
 fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
-    let page = tabla::op::pages::PAGE as usize;
+    let page = tabla_core::op::pages::PAGE as usize;
     let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
     let at = row.sequence as usize * stride + first + position / page % ring;
     let entry = &o.before["pages"][4 * at..][..4];
@@ -452,8 +451,8 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         // What is stored already comes out of its codes as it was.
         for cache in [&mut keys, &mut values] {
             let mut blocks = Vec::new();
-            quant::encode_row(DType::Q8_0, cache, &mut blocks);
-            quant::decode_row(DType::Q8_0, &blocks, cache);
+            tabla_quant::encode_row(DType::Q8_0, cache, &mut blocks);
+            tabla_quant::decode_row(DType::Q8_0, &blocks, cache);
         }
     }
     vec![("q", q), ("k_cache", keys), ("v_cache", values)]

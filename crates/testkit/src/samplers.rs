@@ -1,21 +1,19 @@
 //! The samplers over odd rows of logits, what the device learns and tells, and the tails of tables: what one
 //! picks, the larger ones pick too, alone and in company.
 
+use crate::case::Case;
 use crate::fill::Random;
 use crate::formulas::samplers::{keeps, probabilities};
-use crate::kernels::{self, Device, Outcome, run_case};
+use crate::rig::{Device, Outcome, run_case};
 use std::sync::Arc;
-use tabla::device::Precision;
-use tabla::dtype::DType;
-use tabla::exec::case::Case;
-use tabla::exec::cpu::Level;
-use tabla::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
-use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, LogitRows, Shape};
-use tabla::op::list::Op;
-use tabla::op::pages::Pages;
-use tabla::op::sampler::SamplerKind;
-use tabla::op::table::{BIASES_MAX, Place, Table, Tail};
+use tabla_core::dtype::DType;
+use tabla_core::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla_core::exec::{Executor, Program, Tensors};
+use tabla_core::op::builder::{Builder, LogitRows, Shape};
+use tabla_core::op::list::Op;
+use tabla_core::op::pages::Pages;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::table::{BIASES_MAX, Place, Table, Tail};
 
 /// Changes of a sampler.
 type Set = fn(&mut Sampler);
@@ -131,7 +129,7 @@ const ASKED: &[(Op, &[Set])] = &[
 ];
 
 /// Every filter over odd rows of logits leaves the sets of its definition, and every bit of what stays.
-pub(crate) fn odd_logits(device: &Device) {
+pub fn odd_logits(device: &Device) {
     for case in &CASES {
         for (op, asked) in ASKED {
             for (i, set) in asked.iter().enumerate() {
@@ -168,7 +166,7 @@ fn left<T: bytemuck::Pod>(outcome: &Outcome, name: &str) -> Vec<T> {
 }
 
 /// Mirostat's mu moves by how surprising the token was.
-pub(crate) fn mirostat_mu(device: &Device) {
+pub fn mirostat_mu(device: &Device) {
     let outcome = run_case(
         Op::MirostatMu,
         &CASES[2],
@@ -202,7 +200,7 @@ pub(crate) fn mirostat_mu(device: &Device) {
 }
 
 /// The logarithms of the picked token's probability and of the largest ones, in their order.
-pub(crate) fn log_probs(device: &Device) {
+pub fn log_probs(device: &Device) {
     let few = over(|b| b.pick_full(7, SamplerKind::DEFAULT));
     for (case, id) in [
         (&CASES[0], 0u32),
@@ -257,7 +255,7 @@ impl Tensors for Nothing {
     fn weight(&self, _: u32) -> &[u8] {
         &[]
     }
-    fn scales(&self, _: u32) -> Option<tabla::quant::Scales<'_>> {
+    fn scales(&self, _: u32) -> Option<tabla_quant::Scales<'_>> {
         None
     }
     fn constant(&self, _: u32) -> &[u8] {
@@ -290,8 +288,8 @@ impl Tails {
         let mut b = Builder::new(&CASES[0], shape);
         b.pick(VOCAB, samplers);
         let draft = b.finish().expect("it needs no tensor");
-        let table = tabla::plan::compile(draft, &device.profile).expect("it has kernels");
-        tabla::op::verify::check(&table, &device.profile).expect("it is sound");
+        let table = tabla_core::plan::compile(draft, &device.profile).expect("it has kernels");
+        tabla_core::op::verify::check(&table, &device.profile).expect("it is sound");
         let program = Program {
             tables: Arc::from([table.clone()]),
             tensors: Arc::new(Nothing),
@@ -419,7 +417,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
 }
 
 /// Every tail from the smallest that does on picks the same, alone and in company, at many positions.
-pub(crate) fn tails(device: &Device) {
+pub fn tails(device: &Device) {
     let samplers: Vec<Sampler> = (0..SEQUENCES).map(|s| sampler(s).0).collect();
     let mut all = Tails::new(device, SEQUENCES, SamplerKind::DEFAULT);
     let mut one = Tails::new(device, 1, SamplerKind::DEFAULT);
@@ -464,7 +462,7 @@ pub(crate) fn tails(device: &Device) {
 
 /// The order is that of the list: what is left of the likeliest depends on it, and what is not in the
 /// list has no say.
-pub(crate) fn orders(device: &Device) {
+pub fn orders(device: &Device) {
     use SamplerKind::{MinP, TopK, Xtc};
     let set = Sampler {
         temperature: 1.0,
@@ -488,34 +486,4 @@ pub(crate) fn orders(device: &Device) {
     assert_eq!(picked(&[Xtc, TopK]), 700);
     assert_eq!(picked(&[Xtc]), 700);
     assert_eq!(picked(&[MinP, TopK]), 300);
-}
-
-fn cpus() -> Vec<Device> {
-    let levels = Level::available().into_iter();
-    levels
-        .map(|level| kernels::cpu(level, Precision::Fast, 2))
-        .collect()
-}
-
-#[test]
-fn odd_logits_leave_the_sets_of_the_definitions() {
-    cpus().iter().for_each(odd_logits);
-}
-
-#[test]
-fn the_device_learns_and_tells() {
-    for device in cpus() {
-        mirostat_mu(&device);
-        log_probs(&device);
-    }
-}
-
-#[test]
-fn a_larger_tail_picks_the_same() {
-    cpus().iter().for_each(tails);
-}
-
-#[test]
-fn samplers_go_in_the_order_of_the_list() {
-    cpus().iter().for_each(orders);
 }

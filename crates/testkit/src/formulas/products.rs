@@ -1,9 +1,9 @@
 //! Products of matrices, ternary digits and experts, and what stands in front of them.
 
 use super::{activation, rows, wide};
-use crate::kernels::Outcome;
-use tabla::exec::case::Case;
-use tabla::op::params;
+use crate::case::Case;
+use crate::rig::Outcome;
+use tabla_core::op::params;
 
 pub(super) fn product(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
     let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();

@@ -1,12 +1,12 @@
 //! The formulas of samplers.
 
 use super::{rows, wide};
-use crate::kernels::Outcome;
+use crate::rig::Outcome;
 use std::collections::HashMap;
-use tabla::exec::philox::{chance, philox};
-use tabla::exec::state::{Bias, Row, Sampler};
-use tabla::op::list::Op;
-use tabla::op::table::BIASES_MAX;
+use tabla_core::exec::philox::{chance, philox};
+use tabla_core::exec::state::{Bias, Row, Sampler};
+use tabla_core::op::list::Op;
+use tabla_core::op::table::BIASES_MAX;
 
 /// The row and the sampler of each row that lives.
 fn picking(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
@@ -48,7 +48,7 @@ pub(super) fn temper(o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 /// What a row's softmax is, and its entropy. What is no number weighs nothing.
-pub(crate) fn probabilities(y: &[f32]) -> (Vec<f64>, f64) {
+pub fn probabilities(y: &[f32]) -> (Vec<f64>, f64) {
     let peak = y.iter().fold(f32::NEG_INFINITY, |m, y| m.max(*y));
     let weights = y.iter().map(|y| (wide(*y) - wide(peak)).exp());
     let weights = weights.map(|w| if w.is_nan() { 0.0 } else { w });
@@ -161,7 +161,7 @@ pub(super) fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
 }
 
 /// Which numbers of a row stay. Sorted, so that the filters' sets are beginnings; NaN has no place.
-pub(crate) fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
+pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
     let mut sorted: Vec<f32> = y.iter().copied().filter(|y| !y.is_nan()).collect();
     sorted.sort_by(|a, b| b.total_cmp(a));
     let from = |least: f32| y.iter().map(|y| *y >= least).collect();

@@ -1,0 +1,331 @@
+//! Kernels at every level: every case of every operation against its formula and the scalar level.
+
+mod functions;
+mod panels;
+mod peak;
+mod samplers;
+mod simd;
+mod types;
+
+use half::f16;
+use std::sync::Arc;
+use tabla_core::device::Precision;
+use tabla_core::dtype::DType;
+use tabla_core::error::ErrorKind;
+use tabla_core::exec::Program;
+use tabla_core::exec::state::{ROWS_OFFSET, Row, State};
+use tabla_core::op::list::Op;
+use tabla_core::op::pages::PAGE;
+use tabla_core::op::params::attention;
+use tabla_core::op::table::Place;
+use tabla_cpu::{Level, Options};
+use tabla_testkit::case::Case;
+use tabla_testkit::cases::cases;
+use tabla_testkit::formulas;
+use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, table, tensors};
+
+/// A CPU at a level.
+fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
+    cpu_of(Options {
+        threads,
+        level: Some(level),
+        precision,
+        packed: true,
+    })
+}
+
+fn cpu_of(options: Options) -> Device {
+    Device {
+        name: format!("{options:?}"),
+        profile: tabla_cpu::profile(&options).expect("an available level"),
+        link: Box::new(move |program| tabla_cpu::link(program, &options)),
+    }
+}
+
+const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
+
+fn every(mut each: impl FnMut(Op, &Case)) {
+    for op in Op::ALL {
+        for case in cases(*op) {
+            each(*op, case);
+        }
+    }
+}
+
+fn keep(_: &str, _: &mut Vec<u8>) {}
+
+#[test]
+fn the_scalar_level_computes_the_formulas() {
+    let device = cpu(Level::Scalar, Precision::Exact, 1);
+    every(|op, case| {
+        let outcome = run_case(op, case, &device, &keep);
+        for (name, expected) in formulas::of(op, case, &outcome) {
+            let what = format!("{op:?} {}: {name}", case.name);
+            near(
+                &what,
+                &expected,
+                &outcome.results(name),
+                2e-5f32.max(case.tolerance),
+            );
+        }
+    });
+}
+
+#[test]
+fn every_level_agrees_with_the_scalar_one() {
+    for precision in PRECISIONS {
+        every(|op, case| {
+            let scalar = cpu(Level::Scalar, precision, 1);
+            let reference = run_case(op, case, &scalar, &keep);
+            for level in Level::available() {
+                let device = cpu(level, precision, 1);
+                let found = run_case(op, case, &device, &keep);
+                let what = format!("{op:?} {} on {}", case.name, device.name);
+                compare(&what, &reference, &found, case.tolerance);
+            }
+        });
+    }
+}
+
+#[test]
+fn fast_is_near_exact() {
+    every(|op, case| {
+        let [exact, fast] =
+            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &keep));
+        let tolerance = case.tolerance * 2e3;
+        compare(&format!("{op:?} {}", case.name), &exact, &fast, tolerance);
+    });
+}
+
+#[test]
+fn threads_change_no_bit() {
+    for level in Level::available() {
+        for precision in PRECISIONS {
+            every(|op, case| {
+                let one = run_case(op, case, &cpu(level, precision, 1), &keep);
+                for threads in [2, 3, 7] {
+                    let device = cpu(level, precision, threads);
+                    let found = run_case(op, case, &device, &keep);
+                    let what = format!("{op:?} {} on {}", case.name, device.name);
+                    compare(&what, &one, &found, 0.0);
+                }
+            });
+        }
+    }
+}
+
+/// Each token of attention's cases again: alone in the batch's table, and in a table of its own.
+#[test]
+fn a_tile_of_attention_changes_no_bit() {
+    for level in Level::available() {
+        let device = cpu(level, Precision::Exact, 2);
+        for case in cases(Op::Attention) {
+            let all = run_case(Op::Attention, case, &device, &keep);
+            let p: attention::Params = all.params();
+            let width = (p.heads * p.head_dim) as usize * size_of::<f32>();
+            for t in (0..case.live as usize).step_by(5) {
+                let wanted = &all.after["y"][t * width..][..width];
+                let alone = alone(&all, t, width);
+                let found = run_case(Op::Attention, case, &device, &alone);
+                let what = format!("{} {}, row {t}", case.name, device.name);
+                assert!(&found.after["y"][..width] == wanted, "{what} alone");
+                let single = Case {
+                    tokens: 1,
+                    live: 1,
+                    ..*case
+                };
+                if pages(&single) != pages(case) {
+                    continue;
+                }
+                for threads in [1, 2, 7] {
+                    let device = cpu(level, Precision::Exact, threads);
+                    let found = run_case(Op::Attention, &single, &device, &alone);
+                    assert!(found.after["y"] == wanted, "{what} by {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packing_changes_no_bit() {
+    for level in Level::available() {
+        let options = Options {
+            threads: 1,
+            level: Some(level),
+            precision: Precision::Fast,
+            packed: true,
+        };
+        let mapped = cpu_of(Options {
+            packed: false,
+            ..options
+        });
+        every(|op, case| {
+            let packed = run_case(op, case, &cpu_of(options), &keep);
+            let found = run_case(op, case, &mapped, &keep);
+            let what = format!("{op:?} {} on {}", case.name, mapped.name);
+            compare(&what, &packed, &found, 0.0);
+        });
+    }
+}
+
+#[test]
+fn a_batch_changes_no_bit() {
+    let pairs = [(Op::Gemv, Op::Gemm), (Op::GemvAdd, Op::GemmAdd)];
+    for level in Level::available() {
+        for precision in PRECISIONS {
+            let device = cpu(level, precision, 2);
+            for (one, many) in pairs {
+                for (alone, batch) in cases(one).iter().zip(cases(many)) {
+                    assert_eq!(alone.name, batch.name);
+                    let all = run_case(many, batch, &device, &keep);
+                    for t in 0..batch.live as usize {
+                        let row = |name: &str, bytes: &mut Vec<u8>| {
+                            if name != "state" {
+                                let len = bytes.len();
+                                bytes.copy_from_slice(&all.before[name][t * len..][..len]);
+                            }
+                        };
+                        let single = run_case(one, alone, &device, &row);
+                        let wanted = &single.after["y"];
+                        let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
+                        assert!(found == wanted, "{many:?} {} {}", batch.name, device.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_happens_where_nothing_lives() {
+    for level in Level::available() {
+        every(|op, case| {
+            let device = cpu(level, Precision::Fast, 2);
+            let dead = |name: &str, bytes: &mut Vec<u8>| {
+                if name == "state" {
+                    bytes[..4].fill(0);
+                }
+            };
+            let outcome = run_case(op, case, &device, &dead);
+            for (name, after) in &outcome.after {
+                let same = after == &outcome.before[name];
+                assert!(same, "{op:?} {}: {name} was touched", case.name);
+            }
+        });
+    }
+}
+
+#[test]
+fn places_are_bounded() {
+    let case = &cases(Op::Advance)[0];
+    let device = cpu(Level::Scalar, Precision::Exact, 1);
+    let program = Program {
+        tables: Arc::from([table(case, &device)]),
+        tensors: Arc::new(tensors(case)),
+    };
+    let mut executor = (device.link)(program).expect("it links");
+    let mut bytes = [0; 8];
+    for (place, offset) in [
+        (Place::Keys(3), 0),
+        (Place::Weight(0, 0), 0),
+        (Place::History, 4 * 8 - 7),
+        (Place::History, usize::MAX),
+    ] {
+        let error = executor.read(place, offset, &mut bytes);
+        let error = error.expect_err("outside");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+    let history: Vec<u32> = (0..8).collect();
+    let all = bytemuck::cast_slice(&history);
+    executor.write(Place::History, 0, all).expect("it fits");
+    executor
+        .duplicate(Place::History, 4, 16, 12)
+        .expect("they do not meet");
+    let mut now = vec![0; all.len()];
+    executor.read(Place::History, 0, &mut now).expect("it fits");
+    assert_eq!(
+        bytemuck::pod_collect_to_vec::<u8, u32>(&now),
+        [0, 1, 2, 3, 1, 2, 3, 7]
+    );
+    for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
+        let error = executor.duplicate(Place::History, from, to, bytes);
+        let error = error.expect_err("they meet, or leave it");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+    let error = executor.run(0, (0..3).into(), 1).expect_err("two commands");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    let error = executor.run(1, (0..1).into(), 1).expect_err("one table");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+}
+
+#[test]
+fn a_chain_ends_when_it_is_done() {
+    let case = &cases(Op::Advance)[0];
+    for threads in [1, 2, 3] {
+        let device = cpu(Level::Scalar, Precision::Exact, threads);
+        let program = Program {
+            tables: Arc::from([table(case, &device)]),
+            tensors: Arc::new(tensors(case)),
+        };
+        let mut executor = (device.link)(program).expect("it links");
+        executor
+            .write(Place::State, 0, &state(case))
+            .expect("it fits");
+        executor.run(0, (0..2).into(), 100).expect("it runs");
+        let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
+        executor.read(Place::State, 0, &mut bytes).expect("it fits");
+        let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+        let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
+        // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.
+        assert_eq!(
+            (found.step, found.live, row.done, row.position),
+            (5, 0, 2, 8)
+        );
+    }
+}
+
+#[test]
+fn f16_is_what_half_says() {
+    // The runner decodes caches by quant; half is what the kernels round with.
+    let x = 0.1f32;
+    let mut bytes = Vec::new();
+    tabla_quant::encode_row(DType::F16, &[x], &mut bytes);
+    assert_eq!(bytes, f16::from_f32(x).to_le_bytes());
+}
+
+/// Puts every page of a cache where another one was.
+fn moved(bytes: &mut [u8], pool: usize) {
+    bytes.rotate_right(bytes.len() / pool);
+}
+
+#[test]
+fn pages_anywhere_change_no_bit() {
+    for level in Level::available() {
+        let device = cpu(level, Precision::Exact, 2);
+        for op in [Op::RopeKv, Op::Attention, Op::AttendPart] {
+            for case in cases(op) {
+                let here = run_case(op, case, &device, &|_, _| {});
+                let pool = here.slots["k_cache"].rows / PAGE;
+                let there = run_case(op, case, &device, &|name, bytes| match name {
+                    "k_cache" | "v_cache" => moved(bytes, pool as usize),
+                    "pages" => {
+                        let entries = bytemuck::cast_slice_mut::<u8, u32>(bytes);
+                        entries
+                            .iter_mut()
+                            .for_each(|page| *page = (*page + 1) % pool);
+                    }
+                    _ => {}
+                });
+                for (name, wanted) in &here.after {
+                    let mut wanted = wanted.clone();
+                    if name.ends_with("cache") {
+                        moved(&mut wanted, pool as usize);
+                    }
+                    let same = wanted == there.after[name];
+                    assert!(same, "{op:?} {} on {}: {name}", case.name, device.name);
+                }
+            }
+        }
+    }
+}

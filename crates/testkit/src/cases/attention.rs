@@ -1,0 +1,283 @@
+//! Cases of attention and rotary position embedding.
+
+use crate::case::{Case, PLAIN};
+use tabla_core::dtype::DType;
+use tabla_core::op::builder::{Heads, Rope};
+
+macro_rules! rope_kv_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
+     $(, window $window:literal)? $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: $context,
+            window: 0 $(+ $window)?,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let v = b.input("v", $kv_heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: 0 $(+ $window)?,
+                };
+                let rope = Rope {
+                    index: 0,
+                    dim: $rope_dim,
+                    half_split: $half_split,
+                    magnitude: 1.25,
+                };
+                b.rope_kv(at, rope, q, k, v);
+            },
+            // A rounding of the cache may fall the other way: of codes by 1 of 127.
+            tolerance: match DType::$cache {
+                DType::Q8_0 => 8.5e-3,
+                _ => 1e-3,
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Both pairings, parts of heads, the edge of the context, passes over the end of a page and of a
+/// ring of pages, sequences.
+pub(super) const ROPE_KV: &[Case] = &[
+    rope_kv_case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
+    rope_kv_case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
+    rope_kv_case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
+    rope_kv_case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
+    rope_kv_case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
+    rope_kv_case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
+    rope_kv_case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
+    rope_kv_case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
+    rope_kv_case!("over pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
+    rope_kv_case!("over the end of the ring", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
+    rope_kv_case!("a long way round", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
+    rope_kv_case!("past the context of a ring", F16, 4/4 at 198 of 200, 4/2 x 8, 4, false, window 3),
+    rope_kv_case!("a window without a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
+    rope_kv_case!("codes", Q8_0, 5/4 at 62 of 128, 4/2 x 64, 64, true),
+    rope_kv_case!("codes of long heads", Q8_0, 3/3 at 7 of 16, 6/3 x 320, 300, false),
+    rope_kv_case!("codes in a ring", Q8_0, 9/8 at 124 of 200, 5/1 x 64, 0, true, window 8),
+    rope_kv_case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
+    rope_kv_case!("sequences of rings", F32, 7/6 at 191 of 200, 2/1 x 6, 4, false, window 3, by 3),
+];
+
+macro_rules! rope_case {
+    ($name:literal, $tokens:literal/$live:literal at $position:literal,
+     $heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            emit: |b| {
+                let x = b.input("x", $heads * $head_dim);
+                let rope = Rope {
+                    index: 0,
+                    dim: $rope_dim,
+                    half_split: $half_split,
+                    magnitude: 0.75,
+                };
+                b.rope($heads, $head_dim, rope, x);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Both pairings, parts of heads, positions behind the context, which is not looked at.
+pub(super) const ROPE: &[Case] = &[
+    rope_case!("one pair", 1/1 at 0, 1 x 2, 2, true),
+    rope_case!("half split", 5/3 at 7, 6 x 8, 8, true),
+    rope_case!("interleaved", 5/3 at 70, 3 x 10, 10, false),
+    rope_case!("a part of the head", 3/3 at 2, 5 x 12, 4, true),
+    rope_case!("a part, interleaved", 3/2 at 1000, 4 x 6, 2, false),
+    rope_case!("many", 67/61 at 3, 8 x 16, 16, true),
+];
+
+macro_rules! attention_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal) => {
+        attention_case!($name, $cache, $tokens/$live at $position of $context,
+              $heads/$kv_heads x $head_dim, window 0, cap 0.0)
+    };
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal
+     $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: $context,
+            window: $window,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.attention(at, q, 0.3, $cap);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Groups of 1 to 7, heads that are no whole vectors, several panels and blocks, contexts that are
+/// no whole pages, windows whose pages begin anew within a batch, a panel and a block.
+pub(super) const ATTENTION: &[Case] = &[
+    attention_case!("one", F32, 1/1 at 0 of 1, 1/1 x 1),
+    attention_case!("first position", F16, 1/1 at 0 of 8, 4/2 x 16),
+    attention_case!("odd head", F32, 3/2 at 4 of 16, 6/2 x 10),
+    attention_case!("odd head", F16, 3/3 at 4 of 16, 3/3 x 6),
+    attention_case!("group of 4", F16, 2/2 at 30 of 64, 8/2 x 64),
+    attention_case!("group of 7", F32, 5/4 at 3 of 32, 14/2 x 32),
+    attention_case!("panels", F16, 1/1 at 200 of 256, 6/2 x 48),
+    attention_case!("exactly a panel", F16, 2/2 at 62 of 128, 4/4 x 80),
+    attention_case!("many", F16, 67/61 at 70 of 140, 8/4 x 16),
+    attention_case!("soft cap", F32, 3/3 at 9 of 16, 4/2 x 16, window 0, cap 1.5),
+    attention_case!("window not yet full", F32, 3/2 at 2 of 64, 5/1 x 2, window 16, cap 0.0),
+    attention_case!("window over the context", F16, 2/2 at 6 of 8, 2/1 x 16, window 100, cap 0.0),
+    attention_case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1, cap 0.0),
+    attention_case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16, cap 0.0),
+    attention_case!("window of panels", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
+    attention_case!("batch over the end of the ring", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
+    attention_case!("over the end of the ring", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
+    attention_case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, window 0, cap 0.0, by 1),
+    attention_case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
+    attention_case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
+    attention_case!("blocks of heads that share", F16, 1/1 at 600 of 640, 8/8 x 64),
+    attention_case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),
+    attention_case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
+    attention_case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
+    attention_case!("ring of blocks", F16, 1/1 at 700 of 1024, 2/1 x 16, window 515, cap 0.0),
+    attention_case!("many heads of 256", F16, 20/19 at 30 of 64, 2/1 x 256),
+    attention_case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9, cap 0.0),
+    attention_case!("many heads of 512", F32, 19/18 at 20 of 64, 2/1 x 512, window 16, cap 2.0),
+    attention_case!("codes", Q8_0, 1/1 at 300 of 512, 6/3 x 64),
+    attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
+    attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
+    attention_case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
+];
+
+macro_rules! attend_part_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
+     part $part:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: $context,
+            window: $window,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.attention_in_parts(at, q, 0.3, $cap, $part);
+            },
+            tolerance: 1e-5,
+            ..PLAIN
+        }
+    };
+}
+
+/// Groups of 1 to 7, parts that are no whole tiles, one part and many, rings that begin anew within
+/// a part, contexts that are no whole pages.
+pub(super) const ATTEND_PART: &[Case] = &[
+    attend_part_case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
+    attend_part_case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
+    attend_part_case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
+    attend_part_case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
+    attend_part_case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
+    attend_part_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
+    attend_part_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
+];
+
+macro_rules! attend_join_case {
+    ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal x $head_dim:literal, window $window:literal, part $part:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: $context,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.attention_in_parts(at, q, 0.3, 0.0, $part);
+            },
+            tolerance: 1e-5,
+            ..PLAIN
+        }
+    };
+}
+
+/// One part and many, the last one full or not.
+pub(super) const ATTEND_JOIN: &[Case] = &[
+    attend_join_case!("one part", 1/1 at 5 of 16, 2 x 16, window 0, part 64),
+    attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
+    attend_join_case!("whole parts", 1/1 at 127 of 256, 2 x 8, window 0, part 32),
+    attend_join_case!("window", 4/4 at 300 of 512, 2 x 16, window 100, part 32),
+];
+
+macro_rules! self_attention_case {
+    ($name:literal, $tokens:literal/$live:literal by $sequence:expr,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, reach $reach:expr) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: $sequence,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let v = b.input("v", $kv_heads * $head_dim);
+                let heads = [$heads, $kv_heads, $head_dim];
+                b.self_attention(heads, [q, k, v], 0.3, $reach);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// One sequence and several, the last cut short, single rows, reaches within and over them.
+pub(super) const SELF_ATTENTION: &[Case] = &[
+    self_attention_case!("one row", 1/1 by 9, 2/1 x 2, reach u32::MAX),
+    self_attention_case!("one sequence", 67/61 by 100, 4/4 x 16, reach u32::MAX),
+    self_attention_case!("sequences", 40/37 by 13, 6/2 x 10, reach u32::MAX),
+    self_attention_case!("tiles", 160/160 by 150, 5/1 x 32, reach u32::MAX),
+    self_attention_case!("blocks", 300/290 by 280, 2/2 x 16, reach u32::MAX),
+    self_attention_case!("window over blocks", 300/300 by 290, 2/1 x 16, reach 40),
+    self_attention_case!("single rows", 5/4 by 1, 3/3 x 16, reach u32::MAX),
+    self_attention_case!("near rows", 50/49 by 20, 6/3 x 16, reach 4),
+    self_attention_case!("itself alone", 5/5 by 3, 2/2 x 6, reach 0),
+    self_attention_case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
+];

@@ -1,0 +1,307 @@
+//! Cases of norms and elementwise operations.
+
+use crate::case::{Case, PLAIN};
+use tabla_core::dtype::DType;
+use tabla_core::op::builder::Activation;
+
+macro_rules! rms_norm_case {
+    ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::F32, 1, $dim)],
+            emit: |b| {
+                let w = b.vector("w", $dim);
+                let x = b.input("x", $cols);
+                b.rms_norm(x, w, 1e-5);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Rows and groups.
+pub(super) const RMS_NORM: &[Case] = &[
+    rms_norm_case!("one", 1, 1, 1, 1),
+    rms_norm_case!("primes", 37, 37, 5, 3),
+    rms_norm_case!("past a vector", 129, 129, 2, 2),
+    rms_norm_case!("groups", 96, 24, 3, 2),
+    rms_norm_case!("wide", 2048, 2048, 1, 1),
+    rms_norm_case!("many", 512, 64, 67, 61),
+];
+
+macro_rules! unit_norm_case {
+    ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $cols);
+                b.unit_norm(x, $dim, 1e-5);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Rows and groups.
+pub(super) const UNIT_NORM: &[Case] = &[
+    unit_norm_case!("one", 1, 1, 1, 1),
+    unit_norm_case!("primes", 37, 37, 5, 3),
+    unit_norm_case!("past a vector", 129, 129, 2, 2),
+    unit_norm_case!("groups", 96, 24, 3, 2),
+    unit_norm_case!("wide", 2048, 2048, 1, 1),
+    unit_norm_case!("many", 512, 64, 67, 61),
+];
+
+macro_rules! layer_norm_case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::F32, 1, $dim)],
+            emit: |b| {
+                let w = b.vector("w", $dim);
+                let x = b.input("x", $dim);
+                b.layer_norm(x, w, 1e-5);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const LAYER_NORM: &[Case] = &[
+    layer_norm_case!("one", 1, 1, 1),
+    layer_norm_case!("primes", 37, 5, 3),
+    layer_norm_case!("past a vector", 129, 2, 2),
+    layer_norm_case!("wide", 2048, 1, 1),
+    layer_norm_case!("many", 131, 67, 61),
+];
+
+macro_rules! add_bias_case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("b", DType::F32, 1, $dim)],
+            emit: |b| {
+                let bias = b.vector("b", $dim);
+                let y = b.input("y", $dim);
+                b.add_bias(bias, y);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const ADD_BIAS: &[Case] = &[
+    add_bias_case!("one", 1, 1, 1),
+    add_bias_case!("primes", 37, 5, 3),
+    add_bias_case!("past a vector", 257, 2, 2),
+    add_bias_case!("many", 131, 67, 61),
+];
+
+macro_rules! glu_case {
+    ($name:literal, $act:ident, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($act)),
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let gate = b.input("gate", $dim);
+                let up = b.input("up", $dim);
+                b.glu(Activation::$act, gate, up);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const GLU: &[Case] = &[
+    glu_case!("one", Silu, 1, 1, 1),
+    glu_case!("primes", Silu, 37, 5, 3),
+    glu_case!("past a vector", Silu, 257, 2, 2),
+    glu_case!("wide", Silu, 8191, 1, 1),
+    glu_case!("many", Silu, 131, 67, 61),
+    glu_case!("primes", Gelu, 37, 5, 3),
+    glu_case!("many", Gelu, 131, 67, 61),
+    glu_case!("primes", GeluTanh, 37, 5, 3),
+    glu_case!("many", GeluTanh, 131, 67, 61),
+    glu_case!("primes", Relu2, 37, 5, 3),
+    glu_case!("many", Relu2, 131, 67, 61),
+    glu_case!("primes", Relu, 37, 5, 3),
+    glu_case!("many", Relu, 131, 67, 61),
+];
+
+macro_rules! activate_case {
+    ($name:literal, $act:ident, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($act)),
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let y = b.input("y", $dim);
+                b.activate(Activation::$act, y);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const ACTIVATE: &[Case] = &[
+    activate_case!("one", Silu, 1, 1, 1),
+    activate_case!("primes", Silu, 37, 5, 3),
+    activate_case!("past a vector", Silu, 257, 2, 2),
+    activate_case!("wide", Silu, 8191, 1, 1),
+    activate_case!("many", Silu, 131, 67, 61),
+    activate_case!("primes", Gelu, 37, 5, 3),
+    activate_case!("many", Gelu, 131, 67, 61),
+    activate_case!("primes", GeluTanh, 37, 5, 3),
+    activate_case!("many", GeluTanh, 131, 67, 61),
+    activate_case!("primes", Relu2, 37, 5, 3),
+    activate_case!("many", Relu2, 131, 67, 61),
+    activate_case!("primes", Relu, 37, 5, 3),
+    activate_case!("many", Relu, 131, 67, 61),
+];
+
+macro_rules! add_case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $dim);
+                let y = b.input("y", $dim);
+                b.add(x, y, 0.3);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const ADD: &[Case] = &[
+    add_case!("one", 1, 1, 1),
+    add_case!("primes", 37, 5, 3),
+    add_case!("past a vector", 257, 2, 2),
+    add_case!("wide", 8191, 1, 1),
+    add_case!("many", 131, 67, 61),
+];
+
+macro_rules! scale_case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let y = b.input("y", $dim);
+                b.scale(y, 0.3);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const SCALE: &[Case] = &[
+    scale_case!("one", 1, 1, 1),
+    scale_case!("primes", 37, 5, 3),
+    scale_case!("past a vector", 257, 2, 2),
+    scale_case!("wide", 8191, 1, 1),
+    scale_case!("many", 131, 67, 61),
+];
+
+macro_rules! mul_case {
+    ($name:literal, $len:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::F32, 1, $len)],
+            emit: |b| {
+                let w = b.vector("w", $len);
+                let y = b.input("y", $dim);
+                b.mul(w, y);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// A number, a group, a row.
+pub(super) const MUL: &[Case] = &[
+    mul_case!("one", 1, 1, 1, 1),
+    mul_case!("a number", 1, 37, 5, 3),
+    mul_case!("primes", 37, 37, 5, 3),
+    mul_case!("groups", 24, 96, 3, 2),
+    mul_case!("past a vector", 257, 257, 2, 2),
+    mul_case!("many", 131, 131, 67, 61),
+];
+
+macro_rules! soft_cap_case {
+    ($name:literal, $cap:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let y = b.input("y", $dim);
+                b.soft_cap(y, $cap);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Caps from far below the numbers to far above.
+pub(super) const SOFT_CAP: &[Case] = &[
+    soft_cap_case!("one", 1.0, 1, 1, 1),
+    soft_cap_case!("primes", 0.1, 37, 5, 3),
+    soft_cap_case!("past a vector", 30.0, 257, 2, 2),
+    soft_cap_case!("wide", 1.5, 8191, 1, 1),
+    soft_cap_case!("many", 50.0, 131, 67, 61),
+];
+
+macro_rules! columns_case {
+    ($name:literal, $width:literal, $offset:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $width);
+                b.columns(x, $offset, $dim);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Where columns may lie.
+pub(super) const COLUMNS: &[Case] = &[
+    columns_case!("one", 1, 0, 1, 1, 1),
+    columns_case!("the first", 37, 0, 5, 5, 3),
+    columns_case!("in the middle", 41, 3, 37, 5, 3),
+    columns_case!("the last", 514, 257, 257, 2, 2),
+    columns_case!("many", 300, 131, 131, 67, 61),
+];

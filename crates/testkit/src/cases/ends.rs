@@ -1,0 +1,140 @@
+//! Cases of the first and the last operations of a table: embeddings, logits, picked tokens.
+
+use crate::case::{Case, PLAIN};
+use tabla_core::dtype::DType;
+use tabla_core::op::builder::LogitRows;
+
+macro_rules! embed_case {
+    ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::$dtype, $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $rows, $cols);
+                b.embed(w);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Tokens beyond the last row give zeros: runners draw ids up to twice the rows.
+pub(super) const EMBED: &[Case] = &[
+    embed_case!("one", F32, 1, 1, 1, 1),
+    embed_case!("primes", F32, 5, 37, 3, 2),
+    embed_case!("primes", F16, 11, 67, 5, 4),
+    embed_case!("past a block", Bf16, 7, 33, 2, 2),
+    embed_case!("odd blocks", Q8_0, 9, 96, 4, 3),
+    embed_case!("odd blocks", Q4_0, 9, 96, 4, 4),
+    embed_case!("odd blocks", Q4_1, 9, 96, 4, 2),
+    embed_case!("many", Q4_0, 50, 256, 67, 61),
+];
+
+macro_rules! embed_add_case {
+    ($name:literal, $dtype:ident, $shape:expr, $place:expr, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            position: 2,
+            weights: &[("w", DType::$dtype, $shape[0], $shape[1])],
+            emit: |b| {
+                let w = b.weight("w", $shape[0], $shape[1]);
+                let y = b.input("y", $shape[1]);
+                b.embed_add(w, y, $place[0], $place[1]);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Strides and offsets; the first position is 2, and some end beyond the last row.
+pub(super) const EMBED_ADD: &[Case] = &[
+    embed_add_case!("one", F32, [3, 1], [1, 0], 1, 1),
+    embed_add_case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
+    embed_add_case!("primes", F16, [11, 67], [1, 0], 5, 4),
+    embed_add_case!("one for all", Bf16, [7, 33], [0, 1], 3, 2),
+    embed_add_case!("with an offset", F32, [9, 40], [1, 2], 4, 3),
+    embed_add_case!("odd blocks", Q8_0, [9, 96], [2, 1], 4, 3),
+    embed_add_case!("many", Q4_0, [50, 256], [1, 0], 67, 61),
+];
+
+macro_rules! last_row_case {
+    ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $dim);
+                b.logit_rows(x);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// The first, a middle and the last row.
+pub(super) const LAST_ROW: &[Case] = &[
+    last_row_case!("first", 1, 2, 1),
+    last_row_case!("middle", 37, 5, 3),
+    last_row_case!("last", 257, 4, 4),
+];
+
+macro_rules! argmax_case {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            logits: LogitRows::All,
+            emit: |b| b.pick_greedy($vocab),
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// One row and several, in one stretch and over it.
+pub(super) const ARGMAX: &[Case] = &[
+    argmax_case!("one", 1, 1 / 1),
+    argmax_case!("a row", 37, 1 / 1),
+    argmax_case!("past a stretch", 1025, 1 / 1),
+    argmax_case!("rows", 131, 5 / 3),
+    argmax_case!("rows for every thread", 2053, 7 / 6),
+];
+
+macro_rules! advance_case {
+    ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $sampler:expr) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            sequence: 1,
+            context: $context,
+            logits: LogitRows::All,
+            emit: |b| b.pick_greedy(50),
+            sampler: $sampler,
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Running on, stopping, filling the context; runners draw ids below 50.
+pub(super) const ADVANCE: &[Case] = &[
+    advance_case!("running on", 1/1 at 3 of 8, |_| {}),
+    advance_case!("full", 1/1 at 7 of 8, |_| {}),
+    advance_case!("rows", 5/3 at 3 of 8, |_| {}),
+    advance_case!("full rows", 4/4 at 7 of 8, |_| {}),
+    advance_case!("some rows stop", 16/15 at 2 of 8, |s| {
+        s.stops = std::array::from_fn(|i| u32::try_from(i).expect("a few"));
+        s.stop_count = 25;
+    }),
+];

@@ -1,0 +1,123 @@
+//! Cases of mixtures of experts: routing, grouping, products, weighted sums.
+
+use crate::case::{Case, PLAIN};
+use tabla_core::dtype::DType;
+
+macro_rules! experts_case {
+    ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($dtype)),
+            tokens: $tokens,
+            live: $live,
+            weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
+            emit: |b| {
+                let w = b.weight("w", $experts * $rows, $cols);
+                let router = b.input("router", $experts);
+                let x = b.input("x", $x);
+                let (routes, _) = b.route(router, $k, false);
+                b.experts("y", w, x, routes);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+macro_rules! route_case {
+    ($name:literal, $experts:literal, $k:literal, $normalise:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $experts);
+                b.route(x, $k, $normalise);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// One of one, all, and some of few and of many.
+pub(super) const ROUTE: &[Case] = &[
+    route_case!("one", 1, 1, false, 1, 1),
+    route_case!("all", 7, 7, false, 3, 2),
+    route_case!("some", 37, 5, true, 5, 5),
+    route_case!("the first", 64, 1, true, 2, 1),
+    route_case!("many", 131, 8, false, 67, 61),
+];
+
+/// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
+/// where there are fewer experts.
+pub(super) const EXPERTS: &[Case] = &[
+    experts_case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
+    experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
+    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
+    experts_case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
+    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
+    experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
+    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
+    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
+];
+
+macro_rules! group_by_expert_case {
+    ($name:literal, $experts:literal, $k:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $experts);
+                b.route(x, $k, false);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// All pairs to one expert, a few to each, and most to experts that are not there: ids are below 50.
+pub(super) const GROUP_BY_EXPERT: &[Case] = &[
+    group_by_expert_case!("one expert", 1, 1, 33, 33),
+    group_by_expert_case!("some outside", 31, 3, 43, 42),
+    group_by_expert_case!("full tiles", 50, 50, 67, 61),
+    group_by_expert_case!("most without pairs", 2500, 8, 35, 34),
+    group_by_expert_case!("one token of many", 64, 7, 34, 1),
+];
+
+/// As of `experts`: one row for all experts of a token and one for each, and ids that are outside.
+pub(super) const GROUPED_GEMM: &[Case] = &[
+    experts_case!("one expert", F32, 1 x 1 x 1, 1, 1, 33, 33),
+    experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 35, 27),
+    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 34, 34),
+    experts_case!("most outside", F16, 2 x 131 x 67, 2, 67, 41, 33),
+    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 33, 1),
+    experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 39, 38),
+    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 33, 4),
+    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 36, 36),
+    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
+];
+
+macro_rules! combine_case {
+    ($name:literal, $k:literal x $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let (x, w) = (b.input("x", $k * $dim), b.input("w", $k));
+                let y = b.input("y", $dim);
+                b.combine(x, w, y);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Odd widths.
+pub(super) const COMBINE: &[Case] = &[
+    combine_case!("one", 1 x 1, 1, 1),
+    combine_case!("primes", 3 x 37, 5, 3),
+    combine_case!("past a vector", 8 x 257, 2, 2),
+    combine_case!("wide", 4 x 4099, 1, 1),
+    combine_case!("many", 2 x 131, 67, 61),
+];

@@ -1,0 +1,71 @@
+//! Cases by operation.
+
+mod attention;
+mod elementwise;
+mod ends;
+mod experts;
+mod products;
+mod samplers;
+mod ternary;
+
+use crate::case::Case;
+use tabla_core::op::list::Op;
+
+/// Returns the cases of an operation: at least one.
+pub fn cases(op: Op) -> &'static [Case] {
+    match op {
+        Op::Embed => ends::EMBED,
+        Op::EmbedAdd => ends::EMBED_ADD,
+        Op::RmsNorm => elementwise::RMS_NORM,
+        Op::UnitNorm => elementwise::UNIT_NORM,
+        Op::LayerNorm => elementwise::LAYER_NORM,
+        Op::Gemv => products::GEMV,
+        Op::GemvAdd => products::GEMV_ADD,
+        Op::GemvNorm => products::GEMV_NORM,
+        Op::GemvGlu => products::GEMV_GLU,
+        Op::GemvGluAdd => products::GEMV_GLU_ADD,
+        Op::Gemm => products::GEMM,
+        Op::GemmAdd => products::GEMM_ADD,
+        Op::BitQuantize => ternary::BIT_QUANTIZE,
+        Op::BitMat => ternary::BIT_MAT,
+        Op::BitMatAdd => ternary::BIT_MAT_ADD,
+        Op::AddBias => elementwise::ADD_BIAS,
+        Op::RopeKv => attention::ROPE_KV,
+        Op::Rope => attention::ROPE,
+        Op::Attention => attention::ATTENTION,
+        Op::AttendPart => attention::ATTEND_PART,
+        Op::AttendJoin => attention::ATTEND_JOIN,
+        Op::Glu => elementwise::GLU,
+        Op::Activate => elementwise::ACTIVATE,
+        Op::Add => elementwise::ADD,
+        Op::Scale => elementwise::SCALE,
+        Op::Mul => elementwise::MUL,
+        Op::SoftCap => elementwise::SOFT_CAP,
+        Op::Columns => elementwise::COLUMNS,
+        Op::SelfAttention => attention::SELF_ATTENTION,
+        Op::Route => experts::ROUTE,
+        Op::Experts => experts::EXPERTS,
+        Op::GroupByExpert => experts::GROUP_BY_EXPERT,
+        Op::GroupedGemm => experts::GROUPED_GEMM,
+        Op::Combine => experts::COMBINE,
+        Op::LastRow => ends::LAST_ROW,
+        Op::Bias => samplers::BIAS,
+        Op::Mask => samplers::MASK,
+        Op::Penalize => samplers::PENALIZE,
+        Op::Dry => samplers::DRY,
+        Op::TopNSigma => samplers::TOP_N_SIGMA,
+        Op::TopK => samplers::TOP_K,
+        Op::Typical => samplers::TYPICAL,
+        Op::TopP => samplers::TOP_P,
+        Op::MinP => samplers::MIN_P,
+        Op::Xtc => samplers::XTC,
+        Op::Temper => samplers::TEMPER,
+        Op::DynamicTemper => samplers::DYNAMIC_TEMPER,
+        Op::Mirostat => samplers::MIROSTAT,
+        Op::Gumbel => samplers::GUMBEL,
+        Op::Argmax => ends::ARGMAX,
+        Op::MirostatMu => samplers::MIROSTAT_MU,
+        Op::LogProbs => samplers::LOG_PROBS,
+        Op::Advance => ends::ADVANCE,
+    }
+}

@@ -1,0 +1,314 @@
+//! Runs a case on a device and compares results.
+
+use crate::case::Case;
+use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
+use bytemuck::Pod;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tabla_core::device::{Fusion, Profile};
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla_core::exec::{Executor, Program, Tensors};
+use tabla_core::op::builder::{Builder, Shape};
+use tabla_core::op::list::{Access, Op};
+use tabla_core::op::pages::Pages;
+use tabla_core::op::table::{Place, SlotInfo, Table};
+use tabla_core::plan;
+use tabla_quant::Scales;
+
+/// Something that links tables.
+#[expect(missing_debug_implementations, reason = "it holds a closure")]
+pub struct Device {
+    /// For messages.
+    pub name: String,
+    /// What tables are planned for.
+    pub profile: Profile,
+    /// Links them.
+    pub link: Box<dyn Fn(Program) -> Result<Box<dyn Executor>>>,
+}
+
+/// What a command found and left in its operands, by their names in the list.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What each operand is.
+    pub slots: BTreeMap<&'static str, SlotInfo>,
+    /// The bytes of its parameters.
+    params: Vec<u8>,
+    /// The numbers of each weight.
+    weights: BTreeMap<&'static str, Vec<f32>>,
+    /// The bytes before.
+    pub before: BTreeMap<&'static str, Vec<u8>>,
+    /// The bytes after, of what the operation writes.
+    pub after: BTreeMap<&'static str, Vec<u8>>,
+}
+
+impl Outcome {
+    /// The numbers of an operand before the command.
+    pub fn numbers(&self, name: &str) -> Vec<f32> {
+        if let Some(weight) = self.weights.get(name) {
+            return weight.clone();
+        }
+        numbers(&self.slots[name], &self.before[name])
+    }
+
+    /// The digits of a ternary weight, row after row.
+    pub fn digits(&self, name: &str) -> Vec<i8> {
+        digits(&self.slots[name], &self.before[name])
+    }
+
+    /// The numbers of an operand after it.
+    pub fn results(&self, name: &str) -> Vec<f32> {
+        numbers(&self.slots[name], &self.after[name])
+    }
+
+    /// The command's parameters.
+    pub fn params<P: Pod>(&self) -> P {
+        bytemuck::pod_read_unaligned(&self.params)
+    }
+
+    /// Token and position of the rows before.
+    pub fn rows(&self) -> Vec<Row> {
+        bytemuck::pod_collect_to_vec(&self.before["state"][ROWS_OFFSET..])
+    }
+
+    /// The state before.
+    pub fn state(&self) -> State {
+        bytemuck::pod_read_unaligned(&self.before["state"][..ROWS_OFFSET])
+    }
+}
+
+/// The tensors of a case.
+#[derive(Debug)]
+pub struct Filled {
+    weights: Vec<Filling>,
+    freqs: Vec<u8>,
+}
+
+impl Tensors for Filled {
+    fn weight(&self, index: u32) -> &[u8] {
+        &self.weights[index as usize].bytes
+    }
+    fn scales(&self, index: u32) -> Option<Scales<'_>> {
+        self.weights[index as usize].scales()
+    }
+    fn constant(&self, _: u32) -> &[u8] {
+        &self.freqs
+    }
+}
+
+fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
+    let mut random = Random::of(&slot.name);
+    let mut bytes = Vec::new();
+    for _ in 0..slot.rows {
+        match slot.dtype {
+            DType::U32 => {
+                let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
+                bytes.extend_from_slice(bytemuck::cast_slice(&row));
+            }
+            // Activations, which are over -128.
+            DType::I8 => bytes.extend((0..slot.cols).map(|_| {
+                let q = i64::from(random.word() % 255) - 127;
+                i8::try_from(q)
+                    .expect("seven bits and a sign")
+                    .cast_unsigned()
+            })),
+            _ => {
+                let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
+                let mut stored = Vec::new();
+                tabla_quant::encode_row(slot.dtype, &row, &mut stored);
+                if of_codes(slot) {
+                    stored = row_of_codes(&stored);
+                }
+                bytes.extend(stored);
+            }
+        }
+    }
+    bytes
+}
+
+/// Returns the tensors of a case, filled with random numbers.
+pub fn tensors(case: &Case) -> Filled {
+    let weights = case
+        .weights
+        .iter()
+        .map(|(name, dtype, rows, cols)| Filling::random(name, *dtype, [*rows, *cols]));
+    let freqs: Vec<f32> = (0..512).map(|i| 0.9f32.powi(i)).collect();
+    Filled {
+        weights: weights.collect(),
+        freqs: bytemuck::cast_slice(&freqs).to_vec(),
+    }
+}
+
+/// Returns the step state of a case.
+pub fn state(case: &Case) -> Vec<u8> {
+    let state = State {
+        live: case.live,
+        context: case.context,
+        ..State::default()
+    };
+    let mut random = Random::of("tokens");
+    let ids = case.weights.first().map_or(1, |(_, _, rows, _)| 2 * rows);
+    let mut bytes = bytemuck::bytes_of(&state).to_vec();
+    for t in 0..case.tokens {
+        let row = Row {
+            token: random.word() % ids,
+            position: case.position + t % case.sequence,
+            sequence: t / case.sequence,
+            done: 0,
+        };
+        bytes.extend_from_slice(bytemuck::bytes_of(&row));
+    }
+    bytes
+}
+
+/// How every sequence of a case picks its tokens: as it says.
+fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
+    let mut sampler = Sampler {
+        temperature: 1.0,
+        ..SAMPLER_OFF
+    };
+    (case.sampler)(&mut sampler);
+    bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
+}
+
+/// How the cache of a case lies, and for how many sequences.
+pub fn pages(case: &Case) -> (Pages, u32) {
+    let sequences = case.tokens.div_ceil(case.sequence);
+    let pages = Pages::new(sequences, case.context, &[case.window], case.tokens);
+    (pages, sequences)
+}
+
+/// The table of a case, planned for a device.
+pub fn table(case: &Case, device: &Device) -> Table {
+    let (pages, sequences) = pages(case);
+    let shape = Shape {
+        name: "case",
+        tokens: case.tokens,
+        logits: case.logits,
+        sequences,
+        context: case.context,
+        pages,
+        cache: case.cache,
+        part: 0,
+    };
+    let mut b = Builder::new(case, shape);
+    (case.emit)(&mut b);
+    let draft = b.finish().expect("cases fit their weights");
+    let profile = Profile {
+        fusion: Fusion::Fused,
+        ..device.profile.clone()
+    };
+    plan::compile(draft, &profile).expect("cases have kernels")
+}
+
+/// Runs the command of `op` in a case, after `set` changed what its operands hold.
+pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Vec<u8>)) -> Outcome {
+    let table = table(case, device);
+    let at = table.cmds.iter().position(|c| c.kernel.op == op);
+    let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
+    // Tiles are not any numbers: what makes them of ids goes along.
+    let first = at - usize::from(op == Op::GroupedGemm);
+    let cmds = table.cmds[first..=at].iter();
+    let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.kernel.op.operands()));
+    let operands: Vec<_> = operands
+        .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
+        .collect();
+    let params = table.params(&table.cmds[at]).to_vec();
+    let tensors = Arc::new(tensors(case));
+    let program = Program {
+        tables: Arc::from([table]),
+        tensors: tensors.clone(),
+    };
+    let mut executor = (device.link)(program).expect("cases link");
+    let mut outcome = Outcome {
+        slots: BTreeMap::new(),
+        params,
+        weights: BTreeMap::new(),
+        before: BTreeMap::new(),
+        after: BTreeMap::new(),
+    };
+    for (name, _, slot) in &operands {
+        let bytes = match slot.place {
+            Place::Weight(i, _) => {
+                let weight = &tensors.weights[i as usize];
+                outcome.weights.insert(name, weight.numbers());
+                weight.bytes.clone()
+            }
+            Place::Constant(i) => tensors.constant(i).to_vec(),
+            _ => {
+                let mut bytes = match slot.place {
+                    Place::State => state(case),
+                    Place::Samplers => samplers(case, slot),
+                    Place::Biases => biases(slot.rows),
+                    Place::Pages => {
+                        let (pages, sequences) = pages(case);
+                        bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()
+                    }
+                    _ => random_bytes(slot),
+                };
+                if slot.dtype == DType::I8 {
+                    // Zeros stand behind the columns that a matrix has.
+                    let cols = operands
+                        .iter()
+                        .find(|o| o.0 == "w")
+                        .map(|o| o.2.cols as usize);
+                    let rows = bytes.chunks_exact_mut(slot.cols as usize);
+                    rows.for_each(|row| row[cols.unwrap_or(0)..].fill(0));
+                }
+                set(name, &mut bytes);
+                executor.write(slot.place, 0, &bytes).expect("it fits");
+                bytes
+            }
+        };
+        outcome.slots.insert(name, slot.clone());
+        outcome.before.insert(name, bytes);
+    }
+    executor.run(0, (first..at + 1).into(), 1).expect("it runs");
+    for (name, access, slot) in operands {
+        if access != Access::Read {
+            let mut bytes = vec![0; outcome.before[name].len()];
+            executor.read(slot.place, 0, &mut bytes).expect("it fits");
+            outcome.after.insert(name, bytes);
+        }
+    }
+    outcome
+}
+
+/// Panics unless two outcomes agree within a tolerance relative to the largest number.
+pub fn compare(what: &str, reference: &Outcome, found: &Outcome, tolerance: f32) {
+    for (name, bytes) in &reference.after {
+        let slot = &reference.slots[name];
+        if slot.dtype == DType::U32 || tolerance == 0.0 {
+            assert!(bytes == &found.after[name], "{what}: {name} differs");
+            continue;
+        }
+        let [x, y] = [bytes, &found.after[name]].map(|b| numbers(slot, b));
+        near(&format!("{what}: {name}"), &x, &y, tolerance);
+    }
+}
+
+/// Panics unless numbers agree within a tolerance relative to the largest of them.
+pub fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) {
+    assert_eq!(x.len(), y.len(), "{what}");
+    let finite = x.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(0.0f32, |m, x| m.max(x.abs()));
+    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+        let agree = x == y || (x - y).abs() <= tolerance * largest;
+        assert!(agree, "{what}[{i}]: {x} and {y}, the largest is {largest}");
+    }
+}
+
+/// Puts a token of a batch where the first one is, alone.
+pub fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8>) {
+    move |name, bytes| match name {
+        "state" => {
+            let (state, rows) = bytes.split_at_mut(ROWS_OFFSET);
+            bytemuck::from_bytes_mut::<State>(state).live = 1;
+            let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
+            rows[0] = all.rows()[t];
+        }
+        "q" => bytes[..width].copy_from_slice(&all.before[name][t * width..][..width]),
+        _ => {}
+    }
+}
