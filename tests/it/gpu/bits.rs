@@ -174,7 +174,7 @@ pub(super) fn bit_quantize(device: &Device) -> f64 {
 }
 
 pub(super) fn bit_mat(device: &Device) -> f64 {
-    let mut cases: Vec<Case> = tabla_testkit::cases::cases(Op::BitMat).to_vec();
+    let mut cases: Vec<Case> = cases(Op::BitMat).to_vec();
     cases.push(Case {
         emit: |b| {
             let (w, x) = (b.weight("w", 37, 4096), b.input("x", 4096));
