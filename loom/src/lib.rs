@@ -12,13 +12,17 @@ mod inbox;
 mod mail;
 mod sync;
 
-/// What goes through them.
-mod request {
-    use crate::mail::Mail;
-    use std::sync::Arc;
-
+/// The end of a request, in place of `src/decode/end.rs`.
+mod end {
     #[derive(Debug)]
     pub(super) struct End;
+}
+
+/// A request, in place of `src/decode/request.rs`.
+mod request {
+    use crate::end::End;
+    use crate::mail::Mail;
+    use std::sync::Arc;
 
     /// It tells its session of the end, whoever drops it.
     pub(super) struct Request(pub(super) Arc<Mail>);
@@ -43,10 +47,11 @@ mod exec {
 
 use bell::Bell;
 use cancel::Cancel;
+use end::End;
 use inbox::{Found, Inbox, Message, Patience};
 use loom::thread;
 use mail::{Mail, News};
-use request::{End, Request};
+use request::Request;
 use std::sync::Arc;
 
 /// Takes what comes until the end.

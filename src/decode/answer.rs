@@ -1,15 +1,18 @@
 //! Answers as they are being made: what the model picks, out as text.
 
-use super::Guesses;
+use super::chain::Chain;
+use super::drafter::Guesser;
+use super::end::End;
 use super::follow::Follow;
-use super::generate::{Chain, Finish, Generate, LogProb, Overflow, Piece, Stats};
+use super::generate::{Generate, Overflow};
 use super::mail::News;
-use super::request::{End, Picking, Wanted};
+use super::outputs::{Finish, Flow, Guesses, LogProb, Piece, Stats};
+use super::picking::Picking;
 use super::rows::PICKS_MAX;
 use super::sampling::tail;
 use super::session::Session;
-use super::speculate::Guesser;
 use super::steering::Steering;
+use super::wanted::Wanted;
 use crate::error::{Result, bail};
 use crate::exec::state::LogProbs;
 use crate::text::{StopStrings, Utf8Stream};
@@ -17,6 +20,27 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 impl Session {
+    /// Generates after the sequence; every piece goes to `each`.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence, `Argument` for options out of range, `Device` and
+    /// `DeviceLost`.
+    pub fn generate(
+        &mut self,
+        options: &Generate,
+        each: &mut dyn FnMut(Piece<'_>) -> Flow,
+    ) -> Result<Stats> {
+        let mut answer = self.answer(options)?;
+        while let Some(piece) = answer.next()? {
+            if each(piece) == Flow::Stop {
+                answer.stop()?;
+                break;
+            }
+        }
+        Ok(answer.stats())
+    }
+
     /// Begins to generate after the sequence. The model goes on while the pieces are taken, so that
     /// the answers of several sessions come together, on one thread or on many.
     ///
@@ -152,7 +176,7 @@ impl AnswerState {
         let follow = options.grammar.as_ref().map(|g| Follow::new(g, vocab));
         Ok(Self {
             follow,
-            steering: Steering::new(&session.model, options)?,
+            steering: options.steering(session.tokenizer(), vocab)?,
             token: 0,
             log_prob: None,
             likeliest: Vec::new(),
@@ -192,7 +216,7 @@ impl AnswerState {
         let longest = session.profile().chain_tokens.min(PICKS_MAX);
         self.taken = session.tokens().len();
         let so_far = (self.taken, self.picked);
-        let sampler = self.steering.sampler(&self.options, &self.stops, so_far);
+        let sampler = self.options.sampler(&self.steering, &self.stops, so_far);
         let picking = Picking {
             tail: tail(&sampler),
             sampler,
@@ -216,7 +240,7 @@ impl AnswerState {
             ..
         } = &self.options;
         let facts = session.facts();
-        let guesser = || Guesser::new(speculate, sampling, facts.context as usize);
+        let guesser = || speculate.guesser(sampling, facts.context as usize);
         let one_by_one = grammar.is_some() || log_probs.is_some() || sampling.mirostat_tau > 0.0;
         (facts.speculates && !one_by_one).then(guesser).flatten()
     }

@@ -3,8 +3,9 @@
 use super::answer::AnswerState;
 use super::bell::Bell;
 use super::cancel::Cancel;
-use super::generate::{Generate, Piece, Stats};
+use super::generate::Generate;
 use super::model::Model;
+use super::outputs::{Piece, Stats};
 use super::request::IfBusy;
 use super::session::Session;
 use crate::error::{Error, Result, bail};

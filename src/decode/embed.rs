@@ -1,7 +1,6 @@
 //! Embeddings: texts go through the table that ends with rows, and the rows of a text become one.
 
-use super::Session;
-use super::session::room;
+use super::session::{Session, room};
 use crate::error::{Context, Result, bail};
 use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
@@ -102,7 +101,7 @@ impl Session {
     /// `State` for a model that was loaded without its table for embeddings, `Argument` where no
     /// one says a pooling, for dimensions out of range, for room of another length, and for a
     /// text without tokens or with one outside the vocabulary, `TooLarge` for a text over the
-    /// limit; nothing is computed then. `Cancelled` after [`Cancel::cancel`](super::Cancel).
+    /// limit; nothing is computed then. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn embed_tokens<T: AsRef<[u32]>>(
         &mut self,
         texts: &[T],

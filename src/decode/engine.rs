@@ -1,12 +1,13 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
-use super::request::{Request, Wanted};
+use super::request::Request;
 use super::rows::{
     PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_learned, read_picked, wait,
     write_history, write_picking, write_rows,
 };
 use super::sequence::Apart;
+use super::wanted::Wanted;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{Linked, STEP_ROWS_MAX, TableId};

@@ -1,12 +1,13 @@
-//! Generation: what is wanted of an answer, the pieces that it comes in, and how long its chains are.
+//! Options of a generation.
 
-use super::{Guesses, Sampling, Session, Speculate};
+use super::sampling::Sampling;
+use super::speculate::Speculate;
+use super::steering::Steering;
 use crate::error::{Result, bail};
-use crate::exec::state::STOPS_MAX;
+use crate::exec::state::{STOPS_MAX, Sampler};
 use crate::op::table::BIASES_MAX;
-use crate::text::CompiledGrammar;
+use crate::text::{CompiledGrammar, Tokenizer};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What to generate.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +17,7 @@ pub struct Generate {
     /// Tokens at most; 0 goes on until a stop token or a full context.
     pub max_tokens: u32,
     /// Tokens of one submission; 0 adapts: short at the start, longer as long as pieces keep
-    /// coming at least every [`PIECE_EVERY`]. The device's own limit holds, 32 on a CPU.
+    /// coming at least every 40 ms. The device's own limit holds, 32 on a CPU.
     pub chain: u32,
     /// Whether the model's own stop tokens are ordinary.
     pub ignore_stops: bool,
@@ -29,7 +30,7 @@ pub struct Generate {
     pub overflow: Overflow,
     /// Where guesses at the next tokens come from.
     pub speculate: Speculate,
-    /// The grammar that the answer follows, from [`Model::compile_grammar`](super::Model::compile_grammar).
+    /// The grammar that the answer follows, from [`Model::compile_grammar`](crate::Model::compile_grammar).
     /// It ends where nothing can follow; what can come in one way only is not picked,
     /// unless log-probabilities are asked for.
     pub grammar: Option<Arc<CompiledGrammar>>,
@@ -76,6 +77,38 @@ impl Generate {
         let breakers = self.dry_breakers.as_deref();
         check_texts("DRY breaker", breakers.unwrap_or(&[]))
     }
+
+    /// Creates the logit biases and DRY breakers of the answer.
+    pub(super) fn steering(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<Steering> {
+        let own = self.dry_breakers.as_ref();
+        let own = own.map(|own| own.iter().map(String::as_str).collect());
+        let breakers: Vec<&str> = own.unwrap_or_else(|| Self::DRY_BREAKERS.to_vec());
+        let breakers = (self.sampling.dry_multiplier != 0.0).then_some(&breakers[..]);
+        Steering::new(tokenizer, vocab, &self.logit_bias, breakers)
+    }
+
+    /// How an answer picks the tokens behind `len`, `picked` of them its own.
+    pub(super) fn sampler(
+        &self,
+        steering: &Steering,
+        stops: &[u32],
+        (len, picked): (usize, usize),
+    ) -> Sampler {
+        let count = u32::try_from(steering.biases.len()).expect("no more than have room");
+        let early = (self.min_tokens as usize).saturating_sub(picked);
+        let stop_from = match early {
+            0 => 0,
+            // Positions are under the context, which is less than that.
+            early => u32::try_from(len + early).unwrap_or(u32::MAX),
+        };
+        Sampler {
+            bias_count: count,
+            stop_from,
+            log_probs: u32::from(self.log_probs.is_some()),
+            masked: u32::from(self.grammar.is_some()),
+            ..self.sampling.sampler(stops)
+        }
+    }
 }
 
 /// Holds texts to a number and a length.
@@ -107,140 +140,4 @@ pub enum Overflow {
         /// (BOS) stays in any case.
         keep: u32,
     },
-}
-
-/// Someone watches: pieces come at least this often where the device is fast enough.
-const PIECE_EVERY: Duration = Duration::from_millis(40);
-
-/// A piece of the answer: one token. Where the last character stays incomplete, or text was held back
-/// that a stop string might have begun with, the last token comes once more with what there is of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
-    /// The token.
-    pub token: u32,
-    /// The text that it completes; empty while a character is incomplete, or a stop string may have
-    /// begun.
-    pub text: &'a str,
-    /// How likely the token was, where [`Generate::log_probs`] asked for it.
-    pub log_prob: Option<f32>,
-    /// The likeliest tokens in its place, the likeliest first.
-    pub likeliest: &'a [LogProb],
-    /// Whether it is text that was held back to the end, and the token the one that came before.
-    pub is_rest: bool,
-}
-
-/// The natural logarithm of how likely the model held a token, before biases and samplers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogProb {
-    /// The token.
-    pub token: u32,
-    /// The logarithm.
-    pub log_prob: f32,
-}
-
-/// What a callback answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Go on.
-    Continue,
-    /// End here; the token stays in the sequence.
-    Stop,
-}
-
-/// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// A stop token or a stop string, which is in the sequence and not in the text, or the end of the
-    /// grammar.
-    Stop,
-    /// `max_tokens` were picked.
-    Length,
-    /// The context is full.
-    Context,
-    /// The callback said so.
-    Callback,
-    /// Someone called [`Cancel::cancel`](super::Cancel).
-    Cancelled,
-}
-
-/// What a generation did.
-#[derive(Clone, Copy, Debug)]
-pub struct Stats {
-    /// Tokens that were picked.
-    pub tokens: u32,
-    /// How long it took.
-    pub took: Duration,
-    /// How much of that the host spent on handing chains to the device; `None` where they are done by
-    /// then, as on a CPU.
-    pub submitting: Option<Duration>,
-    /// Guesses that were made at tokens, and those of them that were right.
-    pub guesses: Guesses,
-    /// Why it ended.
-    pub finish: Finish,
-}
-
-impl Session {
-    /// Generates after the sequence; every piece goes to `each`.
-    ///
-    /// # Errors
-    ///
-    /// `State` for an empty sequence, `Argument` for options out of range, `Device` and
-    /// `DeviceLost`.
-    pub fn generate(
-        &mut self,
-        options: &Generate,
-        each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Result<Stats> {
-        let mut answer = self.answer(options)?;
-        while let Some(piece) = answer.next()? {
-            if each(piece) == Flow::Stop {
-                answer.stop()?;
-                break;
-            }
-        }
-        Ok(answer.stats())
-    }
-}
-
-/// How many tokens the next submission picks.
-#[derive(Clone, Debug)]
-pub(super) struct Chain {
-    next: u32,
-    max: u32,
-    fixed: bool,
-}
-
-impl Chain {
-    pub(super) fn new(wanted: u32, max: u32) -> Self {
-        match wanted {
-            0 => Self {
-                next: 1,
-                max,
-                fixed: false,
-            },
-            n => Self {
-                next: n.min(max),
-                max,
-                fixed: true,
-            },
-        }
-    }
-
-    /// Tokens of the next submission.
-    pub(super) fn next(&self) -> u32 {
-        self.next
-    }
-
-    /// Doubles while the pieces still come often enough, halves when they do not.
-    pub(super) fn adapt(&mut self, took: Duration, times: u32) {
-        if self.fixed {
-            return;
-        }
-        let doubled = took * 2 * self.next / times.max(1);
-        if doubled <= PIECE_EVERY {
-            self.next = (self.next * 2).min(self.max);
-        } else if took > PIECE_EVERY {
-            self.next = (self.next / 2).max(1);
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! here, and the session waits for them on its own thread.
 
 use super::bell::Bell;
-use super::request::End;
+use super::end::End;
 use super::sync::{Condvar, Mutex};
 use crate::exec::state::LogProbs;
 use std::collections::VecDeque;

@@ -1,76 +1,18 @@
 //! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
 
 use super::cancel::Cancel;
-use super::follow::Follow;
-use super::generate::{Chain, Finish};
+use super::drafter::Guesser;
+use super::end::End;
 use super::mail::{Mail, UNREAD_MAX};
-use super::rows::Tells;
-use super::sampling::tail;
-use super::score::Likelihoods;
+use super::outputs::Finish;
+use super::picking::{Picking, Tells};
 use super::sequence::Sequence;
-use super::speculate::Guesser;
-use super::steering::Steering;
-use super::{Guesses, Sampling};
+use super::wanted::Wanted;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{LogProbs, RUNNING, STOPPED, Sampler};
+use crate::exec::state::{LogProbs, RUNNING, STOPPED};
 use crate::op::table::Tail;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How tokens are picked, and how many.
-#[derive(Debug)]
-pub(super) struct Picking {
-    /// As the device has it.
-    pub(super) sampler: Sampler,
-    /// What it has beside numbers.
-    pub(super) steering: Steering,
-    /// The tail of tables that picks so.
-    pub(super) tail: Tail,
-    /// Tokens at most; the context ends it in any case.
-    pub(super) limit: usize,
-    /// How many come in one submission.
-    pub(super) chain: Chain,
-    /// The grammar that they follow.
-    pub(super) follow: Option<Box<Follow>>,
-    /// What makes guesses at them.
-    pub(super) guesser: Option<Guesser>,
-}
-
-/// What is read back of a sequence that goes through the model, and the room for it.
-#[derive(Debug, Default)]
-pub(super) enum Wanted {
-    #[default]
-    Nothing,
-    /// The logits behind the last token, `[vocab]`.
-    Logits(Vec<f32>),
-    /// The logits behind every token, `[tokens, vocab]`.
-    Scores(Vec<f32>),
-    /// How likely tokens are, one by one.
-    Likelihoods(Likelihoods),
-    /// The last layer's normed row of every token, `[tokens, dim]`.
-    Hidden(Vec<f32>),
-}
-
-impl Wanted {
-    /// The token from which on each has to go through the model by itself, whatever the cache holds,
-    /// and leaves there what nobody else takes; one that no sequence has where none has to.
-    pub(super) fn each_from(&self) -> usize {
-        match self {
-            Self::Nothing | Self::Logits(_) => usize::MAX,
-            Self::Scores(_) | Self::Hidden(_) => 0,
-            Self::Likelihoods(wanted) => wanted.first,
-        }
-    }
-
-    /// What was read back.
-    pub(super) fn numbers(self) -> Vec<f32> {
-        match self {
-            Self::Nothing => Vec::new(),
-            Self::Logits(numbers) | Self::Scores(numbers) | Self::Hidden(numbers) => numbers,
-            Self::Likelihoods(wanted) => wanted.numbers,
-        }
-    }
-}
 
 /// What becomes of a request where no seat is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,51 +49,6 @@ pub(super) struct Request {
     pub(super) if_busy: IfBusy,
     /// Whether the end was told.
     pub(super) ended: bool,
-}
-
-/// What comes back.
-#[derive(Debug)]
-pub(super) struct End {
-    pub(super) sequence: Sequence,
-    pub(super) wanted: Wanted,
-    pub(super) submitting: Duration,
-    pub(super) guesses: Guesses,
-    pub(super) follow: Option<Box<Follow>>,
-    /// Tokens that the cache held; where it failed, this is what is sure.
-    pub(super) fed: usize,
-    /// Number of tokens that were computed.
-    pub(super) computed: usize,
-    /// `None` where there was nothing to pick.
-    pub(super) finish: Result<Option<Finish>>,
-}
-
-impl Picking {
-    /// One token.
-    pub(super) fn one(sampling: &Sampling) -> Self {
-        let sampler = sampling.sampler(&[]);
-        Self {
-            tail: tail(&sampler),
-            sampler,
-            steering: Steering::default(),
-            limit: 1,
-            chain: Chain::new(1, 1),
-            follow: None,
-            guesser: None,
-        }
-    }
-
-    /// Whether its tokens follow a grammar.
-    pub(super) fn follows(&self) -> bool {
-        self.sampler.masked != 0
-    }
-
-    /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> Tells {
-        match self.sampler.log_probs {
-            0 => Tells::Nothing,
-            _ => Tells::LogProbs,
-        }
-    }
 }
 
 impl Request {

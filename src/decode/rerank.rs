@@ -1,9 +1,8 @@
 //! Reranking: how well documents answer a query, as a model says that was trained to answer yes or
 //! no. It gets query and document in one prompt, and the logits of the two words are the answer.
 
-use super::Session;
-use super::request::Wanted;
-use super::session::room;
+use super::session::{Session, room};
+use super::wanted::Wanted;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::text::{ChatTemplate, Conversation, Encode, Ends, Specials};
 use serde_json::{Map, Value};
@@ -54,7 +53,7 @@ impl Session {
     /// `Unsupported` where the model's vocabulary has not the words or the special tokens for it,
     /// `Argument` for an instruction that its prompt has no place for, `TooLarge` for a document that
     /// does not fit the context, `State` for an encoder. `Cancelled` after
-    /// [`Cancel::cancel`](super::Cancel).
+    /// [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn rerank<T: AsRef<str>>(
         &mut self,
         by: &Rerank<'_>,

@@ -1,6 +1,6 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
-use super::request::Picking;
+use super::picking::{Picking, Tells};
 use crate::error::Result;
 use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
@@ -95,13 +95,6 @@ pub(super) struct Submission {
     /// How many: a place has the probabilities of one step, so that those that tell them are alone.
     pub(super) times: u32,
     pub(super) tells: Tells,
-}
-
-/// What steps tell beside tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tells {
-    Nothing,
-    LogProbs,
 }
 
 /// What a chain picks for the rows of the step state, on its way here.

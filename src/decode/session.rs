@@ -2,12 +2,15 @@
 
 use super::bell::Bell;
 use super::cancel::Cancel;
+use super::end::End;
 use super::mail::{Mail, News};
 use super::model::Model;
-use super::request::{End, IfBusy, Picking, Request, Wanted};
-use super::rows::Tells;
+use super::outputs::Finish;
+use super::picking::{Picking, Tells};
+use super::request::{IfBusy, Request};
+use super::sampling::Sampling;
 use super::sequence::Sequence;
-use super::{Finish, Sampling};
+use super::wanted::Wanted;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Lap;
@@ -278,13 +281,19 @@ impl Session {
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
         self.check_room()?;
-        let total = self.sequence.len();
-        self.start(Some(Picking::one(sampling)), Wanted::Nothing)?;
-        self.finish(total, &mut |_, _| {})?;
+        self.pick(Picking::one(sampling))?;
         let token = self.sequence.tokens().last();
         token
             .copied()
             .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was picked"))
+    }
+
+    /// Picks tokens after the sequence and appends them, up to the limit of `picking` or a full
+    /// context.
+    pub(super) fn pick(&mut self, picking: Picking) -> Result<()> {
+        let total = self.sequence.len();
+        self.start(Some(picking), Wanted::Nothing)?;
+        self.finish(total, &mut |_, _| {}).map(drop)
     }
 
     /// Draws a token after the sequence and does not append it: one seed after another gives

@@ -1,8 +1,7 @@
-//! What an answer's tokens are picked by, beside numbers: biases of tokens, and what ends repetitions.
+//! Logit biases and DRY sequence breakers of an answer.
 
-use super::{Generate, Model};
 use crate::error::{Result, bail};
-use crate::exec::state::{Bias, Sampler};
+use crate::exec::state::Bias;
 use crate::op::table::BIASES_MAX;
 use crate::text::Tokenizer;
 use std::sync::Arc;
@@ -17,41 +16,19 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// That of an answer.
-    pub(super) fn new(model: &Model, options: &Generate) -> Result<Self> {
-        let vocab = model.facts().vocab;
-        let breakers = match &options.dry_breakers {
-            _ if options.sampling.dry_multiplier == 0.0 => Vec::new(),
-            None => breaker_bits(model.tokenizer(), vocab, &Generate::DRY_BREAKERS),
-            Some(breakers) => breaker_bits(model.tokenizer(), vocab, breakers),
-        };
+    /// Checks and merges the biases, and finds the tokens that contain one of the DRY breakers.
+    /// `None` for the breakers: DRY is off.
+    pub(super) fn new(
+        tokenizer: &Tokenizer,
+        vocab: u32,
+        biases: &[(u32, f32)],
+        breakers: Option<&[&str]>,
+    ) -> Result<Self> {
+        let breakers = breakers.map(|breakers| breaker_bits(tokenizer, vocab, breakers));
         Ok(Self {
-            biases: merged(vocab, &options.logit_bias)?.into(),
-            breakers: breakers.into(),
+            biases: merged(vocab, biases)?.into(),
+            breakers: breakers.unwrap_or_default().into(),
         })
-    }
-
-    /// How an answer picks the tokens behind `len`, `picked` of them its own.
-    pub(super) fn sampler(
-        &self,
-        options: &Generate,
-        stops: &[u32],
-        (len, picked): (usize, usize),
-    ) -> Sampler {
-        let count = u32::try_from(self.biases.len()).expect("no more than have room");
-        let early = (options.min_tokens as usize).saturating_sub(picked);
-        let stop_from = match early {
-            0 => 0,
-            // Positions are under the context, which is less than that.
-            early => u32::try_from(len + early).unwrap_or(u32::MAX),
-        };
-        Sampler {
-            bias_count: count,
-            stop_from,
-            log_probs: u32::from(options.log_probs.is_some()),
-            masked: u32::from(options.grammar.is_some()),
-            ..options.sampling.sampler(stops)
-        }
     }
 }
 
@@ -82,11 +59,11 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
 }
 
 /// A bit for each token whose text has one of `breakers` in it.
-fn breaker_bits(tokenizer: &Tokenizer, vocab: u32, breakers: &[impl AsRef<str>]) -> Vec<u32> {
+fn breaker_bits(tokenizer: &Tokenizer, vocab: u32, breakers: &[&str]) -> Vec<u32> {
     let within = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|w| w == part);
     let breaks = |token: u32| {
         let text = tokenizer.token_bytes(token);
-        let mut parts = breakers.iter().map(|part| part.as_ref().as_bytes());
+        let mut parts = breakers.iter().map(|part| part.as_bytes());
         parts.any(|part| within(text, part))
     };
     let mut bits = vec![0; vocab.div_ceil(u32::BITS) as usize];

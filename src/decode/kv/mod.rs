@@ -7,13 +7,12 @@
 
 mod pool;
 mod prefixes;
-mod saved;
+pub(super) mod saved;
 
 use crate::op::pages::{PAGE, Pages};
 pub(super) use pool::Pair;
 use pool::{Page, Pool, Pools};
 use prefixes::{Path, Prefixes};
-pub(super) use saved::Window;
 use std::ops::Range;
 
 /// Positions of a page.

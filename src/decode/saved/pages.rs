@@ -2,7 +2,8 @@
 //! scheduler.
 
 use crate::decode::engine::Engine;
-use crate::decode::kv::{Pair, Window};
+use crate::decode::kv::Pair;
+use crate::decode::kv::saved::Window;
 use crate::decode::model::Model;
 use crate::decode::sequence::{Apart, Sequence};
 use crate::error::Result;

@@ -11,8 +11,8 @@ mod tests;
 
 use super::engine::Engine;
 use super::follow::Masks;
-use super::generate::Finish;
 use super::inbox::{Found, Inbox, Message, Patience};
+use super::outputs::Finish;
 use super::request::{IfBusy, Request};
 use super::rows::Picks;
 use crate::error::{Error, ErrorKind, Result};

@@ -2,12 +2,13 @@
 //! goes on by itself, and with masks where answers follow grammars.
 
 use super::{Scheduler, UnderWay};
+use crate::decode::drafter::Guesser;
 use crate::decode::engine::row_of;
 use crate::decode::follow::Masks;
-use crate::decode::generate::Finish;
-use crate::decode::request::{Picking, Request};
-use crate::decode::rows::{Submission, Tells};
-use crate::decode::speculate::Guesser;
+use crate::decode::outputs::Finish;
+use crate::decode::picking::{Picking, Tells};
+use crate::decode::request::Request;
+use crate::decode::rows::Submission;
 use crate::error::Result;
 use crate::exec::state::{FULL, RUNNING, STOPPED};
 use crate::op::table::Tail;

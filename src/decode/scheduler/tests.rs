@@ -1,14 +1,17 @@
 //! What a round is: which of the requests go through the device in it.
 
 use super::{Scheduler, WAITING_MAX};
-use crate::decode::Sampling;
 use crate::decode::cancel::Cancel;
+use crate::decode::chain::Chain;
 use crate::decode::engine::Engine;
-use crate::decode::generate::{Chain, Finish};
 use crate::decode::inbox::Message;
 use crate::decode::mail::{Mail, News, UNREAD_MAX};
-use crate::decode::request::{IfBusy, Picking, Request, Wanted};
+use crate::decode::outputs::Finish;
+use crate::decode::picking::Picking;
+use crate::decode::request::{IfBusy, Request};
+use crate::decode::sampling::Sampling;
 use crate::decode::sequence::Sequence;
+use crate::decode::wanted::Wanted;
 use crate::error::ErrorKind;
 use crate::load::{DeviceChoice, Options, Source, load};
 use std::ops::Range;

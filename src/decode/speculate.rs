@@ -5,18 +5,16 @@
 //! of as many steps, whatever was guessed (Leviathan et al., arXiv 2211.17192). Draws depend on the
 //! seed and the position alone, so that this holds of sampled tokens, too.
 
-mod lookup;
-mod pace;
-
-use super::model::Role;
+use super::drafter::lookup::Lookup;
+use super::drafter::{Guesser, Source};
+use super::model::{Model, Role};
+use super::picking::Picking;
 use super::request::IfBusy;
-use super::{Flow, Generate, Model, Sampling, Session};
+use super::rows::PICKS_MAX;
+use super::sampling::Sampling;
+use super::session::Session;
 use crate::error::{ErrorKind, Result, bail};
-use crate::model::STEP_ROWS_MAX;
 use crate::text::Tokenizer;
-use lookup::Lookup;
-use pace::Pace;
-use std::time::Duration;
 
 /// Where guesses at the next tokens come from. They change how fast an answer comes, and no token of
 /// it: where they do not pay, steps go on without them.
@@ -87,127 +85,30 @@ impl Speculate {
             _ => Ok(()),
         }
     }
-}
 
-/// Guesses of a pass at most: with the last token, they are the rows of a table.
-const GUESSES_MAX: usize = STEP_ROWS_MAX as usize - 1;
-
-/// What makes guesses for a sequence.
-#[derive(Debug)]
-pub(super) struct Guesser {
-    source: Box<dyn Source>,
-    pace: Pace,
-    /// The last token and the guesses behind it.
-    tokens: Vec<u32>,
-    pub(super) count: Guesses,
-}
-
-/// A source of guesses. It is told apart at run time: a draft model is as much as the model itself.
-trait Source: std::fmt::Debug + Send {
-    /// Appends guesses at what follows these tokens, `count` at most. Returns whether it has read them all:
-    /// else it goes on when it is asked next.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
+    /// Creates the guesser for a sequence of at most `context` tokens; `None` for [`Speculate::Off`].
+    pub(super) fn guesser(&self, sampling: &Sampling, context: usize) -> Option<Guesser> {
+        let source: Box<dyn Source> = match self {
+            Self::Off => return None,
+            Self::Lookup => Box::new(Lookup::with_room(context)),
+            Self::Draft(model) => Box::new(Draft {
+                session: Session::with(model.clone(), IfBusy::Fail, None),
+                // The draft model has no DRY breakers of its own.
+                sampling: Sampling {
+                    dry_multiplier: 0.0,
+                    ..*sampling
+                },
+            }),
+        };
+        Some(Guesser::new(source))
+    }
 }
 
 /// A sequence of the draft model.
 #[derive(Debug)]
 struct Draft {
     session: Session,
-    how: Generate,
-}
-
-/// Guesses at tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guesses {
-    /// How many were made.
-    pub made: u32,
-    /// How many of them were right.
-    pub right: u32,
-}
-
-impl std::ops::AddAssign for Guesses {
-    fn add_assign(&mut self, other: Self) {
-        self.made = self.made.saturating_add(other.made);
-        self.right = self.right.saturating_add(other.right);
-    }
-}
-
-impl Guesser {
-    /// What guesses this way for a sequence of so many tokens at most; `None` where nothing does.
-    pub(super) fn new(speculate: &Speculate, sampling: &Sampling, context: usize) -> Option<Self> {
-        let source: Box<dyn Source> = match speculate {
-            Speculate::Off => return None,
-            Speculate::Lookup => Box::new(Lookup::with_room(context)),
-            Speculate::Draft(model) => Box::new(Draft {
-                session: Session::with(model.clone(), IfBusy::Fail, None),
-                how: Generate {
-                    // What ends repetitions is found anew for every answer.
-                    sampling: Sampling {
-                        dry_multiplier: 0.0,
-                        ..*sampling
-                    },
-                    ignore_stops: true,
-                    ..Generate::default()
-                },
-            }),
-        };
-        Some(Self {
-            source,
-            pace: Pace::new(GUESSES_MAX),
-            tokens: Vec::with_capacity(1 + GUESSES_MAX),
-            count: Guesses::default(),
-        })
-    }
-
-    /// Steps that are to go without guesses, at least.
-    pub(super) fn rest(&self) -> u32 {
-        self.pace.rest()
-    }
-
-    /// Hears of steps without guesses.
-    pub(super) fn stepped(&mut self, took: Duration, steps: u32) {
-        self.pace.stepped(took, steps);
-    }
-
-    /// The last of these tokens and guesses at what follows it, `most` at most. No guesses: it is not
-    /// known, or not worth it.
-    pub(super) fn guess(&mut self, tokens: &[u32], most: usize) -> Option<&[u32]> {
-        let count = self.pace.guesses().min(most);
-        if count == 0 || self.rest() > 0 {
-            return None;
-        }
-        self.tokens.clear();
-        self.tokens.extend(tokens.last());
-        let read = self.source.guess(tokens, count, &mut self.tokens);
-        if self.tokens.len() < 2 {
-            match read {
-                true => self.pace.missed(),
-                false => self.pace.later(),
-            }
-            return None;
-        }
-        Some(&self.tokens)
-    }
-
-    /// How many guesses are right where this was picked behind each of the tokens.
-    pub(super) fn right(&self, picked: impl Iterator<Item = u32>) -> usize {
-        let guesses = self.tokens[1..].iter();
-        let same = guesses
-            .zip(picked)
-            .take_while(|(guess, pick)| **guess == *pick);
-        same.count()
-    }
-
-    /// Hears what became of the guesses, and how long they and their check took.
-    pub(super) fn checked(&mut self, right: usize, took: Duration) {
-        let made = self.tokens.len() - 1;
-        let few = |n| u32::try_from(n).expect("no more than rows of a table");
-        self.count += Guesses {
-            made: few(made),
-            right: few(right),
-        };
-        self.pace.checked(made, right, took);
-    }
+    sampling: Sampling,
 }
 
 impl Source for Draft {
@@ -220,16 +121,16 @@ impl Source for Draft {
         if tokens.len() + count > self.session.facts().context as usize {
             return true;
         }
-        self.how.max_tokens = u32::try_from(count).expect("no more than rows of a table");
-        self.how.chain = self.how.max_tokens;
         let chunk = self.session.profile().chunk_tokens as usize;
         let unread = &tokens[same..];
         let part = &unread[..unread.len().min(chunk)];
         let mut drafted = self.session.prefill(part, &mut |_, _| {});
         let read = drafted.is_err() || part.len() == unread.len();
         if drafted.is_ok() && read {
-            let picked = self.session.generate(&self.how, &mut |_| Flow::Continue);
-            drafted = picked.map(drop);
+            let longest = self.session.profile().chain_tokens.min(PICKS_MAX);
+            let limit = u32::try_from(count).expect("no more than rows of a table");
+            let picking = Picking::plain(&self.sampling, limit, longest);
+            drafted = self.session.pick(picking);
         }
         // That others have it passes.
         if let Some(e) = drafted.err().filter(|e| e.kind() != ErrorKind::Busy) {

@@ -9,7 +9,7 @@ const GRAM: usize = 3;
 
 /// Where every few tokens of a sequence stood last.
 #[derive(Debug)]
-pub(super) struct Lookup {
+pub(in crate::decode) struct Lookup {
     /// By the hash of the tokens: the position behind them; 0 where there is none.
     behind: Vec<u32>,
     /// Tokens of the sequence that are in it.
@@ -18,7 +18,7 @@ pub(super) struct Lookup {
 
 impl Lookup {
     /// An index for a sequence of so many tokens at most.
-    pub(super) fn with_room(tokens: usize) -> Self {
+    pub(in crate::decode) fn with_room(tokens: usize) -> Self {
         Self {
             behind: vec![0; (2 * tokens).next_power_of_two()],
             known: GRAM,
