@@ -15,7 +15,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// Source folders of the crates that are checked. `*` matches one folder.
-const ROOTS: &[&str] = &["cli/src"];
+const ROOTS: &[&str] = &[
+    "cli/src",
+    "crates/capi/src",
+    "crates/core/src",
+    "crates/format/src",
+    "crates/gpu/src",
+    "crates/quant/src",
+    "crates/text/src",
+    "shaders/src",
+    "xtask/src",
+];
 
 /// Maximum number of re-exports followed for one path, since re-exports may form a cycle.
 const REEXPORTS_MAX: usize = 16;

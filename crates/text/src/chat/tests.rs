@@ -1,12 +1,13 @@
 //! Tests of chat templates: Python's ways, limits, and messages that spell special tokens. Whole
 //! templates are in `tests/it/chat.rs`.
 
+use super::template::TEMPLATE_BYTES_MAX;
 use super::*;
 use crate::bytelevel::CHARS;
-use crate::{Encode, Specials, Vocab};
-use serde_json::json;
+use crate::{Encode, Specials, Tokenizer, Vocab};
+use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant, UNIX_EPOCH};
-use tabla_core::error::ErrorKind;
+use tabla_core::error::{ErrorKind, Result};
 
 const ENDS: Ends<'_> = Ends {
     bos: Some("<s>"),

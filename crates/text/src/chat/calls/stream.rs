@@ -44,7 +44,7 @@ impl AnswerFormat {
     }
 
     /// What begins calls and thoughts, and what ends them.
-    fn markers(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn markers(&self) -> impl Iterator<Item = &'static str> {
         let calls = self.calls.iter();
         let calls =
             calls.flat_map(|calls| calls.open.iter().chain([&calls.close]).chain(calls.inner));

@@ -1,7 +1,7 @@
 //! Formats of calls, piece by piece.
 
 use super::*;
-use crate::Ends;
+use crate::{ChatTemplate, Ends};
 use serde_json::json;
 
 fn format(template: &str) -> AnswerFormat {
