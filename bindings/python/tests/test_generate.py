@@ -143,12 +143,14 @@ def test_another_thread_closes(model: tabla.Model) -> None:
     session = model.session()
     stream = session.stream(PROMPT, **ENDLESS)
     next(stream)
-    threading.Timer(0.05, session.close).start()
+    closing = threading.Timer(0.05, session.close)
+    closing.start()
     ended = (tabla.HandleError, tabla.CancelledError)
     with contextlib.suppress(*ended):  # or the last piece says that it was cancelled
         for _ in stream:
             pass
     assert list(stream) == []
+    closing.join()  # close() cancels the answer first, which ends the loop
     with pytest.raises(tabla.HandleError):
         session.generate()
 
