@@ -2,12 +2,12 @@
 
 use super::activation::{self, Family, Function};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use std::marker::PhantomData;
+use tabla_core::error::Result;
 use tabla_core::op::operands::activate::AT;
 use tabla_core::op::params::activate::Params;
-use std::marker::PhantomData;
 
 struct Activate<F>(PhantomData<F>);
 

@@ -1,10 +1,10 @@
 //! `y[t, i] += scale * x[t, i]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::add::AT;
 use tabla_core::op::params::add::Params;
 

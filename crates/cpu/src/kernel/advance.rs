@@ -2,9 +2,9 @@
 //! done go behind those that live
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;

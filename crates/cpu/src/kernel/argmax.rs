@@ -1,9 +1,9 @@
 //! `ids[t] = argmax(x[t, :])`, lowest id first
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
 use tabla_core::op::operands::argmax::AT;
 use tabla_core::op::params::argmax::Params;
 

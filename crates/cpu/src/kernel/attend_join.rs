@@ -3,10 +3,10 @@
 //! A unit is a token and a head.
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::attend_join::AT;
 use tabla_core::op::params::attend_join::Params;
 
@@ -24,7 +24,11 @@ impl Kernel for AttendJoin {
             let position = args.rows(AT.state)[unit / heads].position;
             let seen = (position.min(last) + 1).min(p.window);
             let there = seen.div_ceil(p.part) as usize;
-            let parts = || x[unit * parts * size..].chunks_exact(size).take(there.min(parts));
+            let parts = || {
+                x[unit * parts * size..]
+                    .chunks_exact(size)
+                    .take(there.min(parts))
+            };
             let peak = parts().fold(-3.0e38f32, |peak, part| peak.max(part[head]));
             let y = y.unit(unit, head);
             y.fill(0.0);

@@ -7,14 +7,14 @@
 use super::pages::Pages;
 use super::tiles::{F16, F32, Q8_0, Stored};
 use super::{Launch, Request};
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use std::marker::PhantomData;
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::attend_part::AT;
 use tabla_core::op::params::attend_part::Params;
-use std::marker::PhantomData;
 
 struct AttendPart<C>(PhantomData<C>);
 
@@ -23,7 +23,11 @@ impl<C: Stored> Kernel for AttendPart<C> {
         let p: Params = args.params();
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
         let size = head + 2;
-        let (q, keys, values) = (args.f32s(AT.q), args.bytes(AT.k_cache), args.bytes(AT.v_cache));
+        let (q, keys, values) = (
+            args.f32s(AT.q),
+            args.bytes(AT.k_cache),
+            args.bytes(AT.v_cache),
+        );
         let last = args.state(AT.state).context.saturating_sub(1);
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
@@ -32,7 +36,11 @@ impl<C: Stored> Kernel for AttendPart<C> {
             let seen = end.saturating_sub(p.window)..end;
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);
-            let pages = Pages::of(args.bytes(AT.pages), row.sequence, [p.stride, p.first, p.ring]);
+            let pages = Pages::of(
+                args.bytes(AT.pages),
+                row.sequence,
+                [p.stride, p.first, p.ring],
+            );
             let dim = kv_heads * head;
             let number = |cache: &[u8], position: u32, i: usize| {
                 let row = &cache[pages.row(position as usize) * C::row_bytes(dim)..];

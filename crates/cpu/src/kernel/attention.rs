@@ -7,16 +7,16 @@ use super::attend::{self, Block, Group, Queries, TOKENS};
 use super::pages::Pages;
 use super::tiles::{Cache, F16, F32, Q8_0, Stored};
 use super::{Join, Launch, Request};
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use std::marker::PhantomData;
+use std::ops::Range;
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
 use tabla_core::exec::state::Row;
 use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
-use std::marker::PhantomData;
-use std::ops::Range;
 
 /// The positions that a token sees: the last ones up to its own.
 #[inline(always)]
@@ -38,7 +38,11 @@ fn runs(rows: &[Row], tokens: Range<usize>) -> impl Iterator<Item = Range<usize>
 
 /// Heads of keys and values that a unit does.
 fn sharing<C: Stored>(p: &Params) -> usize {
-    attend::sharing(p.tokens, p.kv_heads as usize, p.head_dim as usize * C::BYTES)
+    attend::sharing(
+        p.tokens,
+        p.kv_heads as usize,
+        p.head_dim as usize * C::BYTES,
+    )
 }
 
 struct Attention<C>(PhantomData<C>);

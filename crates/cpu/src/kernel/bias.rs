@@ -1,9 +1,9 @@
 //! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::exec::state::Bias;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;

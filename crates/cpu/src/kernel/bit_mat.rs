@@ -7,12 +7,12 @@
 use super::bit_tiles;
 use super::chunks::{self, Read};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::{Args, Out};
 use crate::panel::{Pack, digits};
 use crate::simd::rows::ROWS;
 use crate::simd::{Kernel, Simd, Task};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};

@@ -5,10 +5,10 @@
 //! bits.
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::bit_quantize::AT;
 use tabla_core::op::params::bit_quantize::Params;
 
@@ -35,7 +35,9 @@ pub fn quantise(x: &[f32], q: &mut [u8]) -> f32 {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.
-    let bits = x.iter().fold(1e-5f32.to_bits(), |m, x| m.max(x.abs().to_bits()));
+    let bits = x
+        .iter()
+        .fold(1e-5f32.to_bits(), |m, x| m.max(x.abs().to_bits()));
     let largest = f32::from_bits(bits);
     if !largest.is_finite() {
         q.fill(0);

@@ -1,10 +1,10 @@
 //! `y[t, i] += sum_s w[t, s] x[t, s, i]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::combine::AT;
 use tabla_core::op::params::combine::Params;
 

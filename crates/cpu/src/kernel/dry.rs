@@ -2,9 +2,9 @@
 //! `n(i)` tokens
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
@@ -21,7 +21,10 @@ impl Kernel for Dry {
         let x = args.f32s(AT.x);
         let history: &[u32] = bytemuck::cast_slice(args.bytes(AT.history));
         let breakers: &[u32] = bytemuck::cast_slice(args.bytes(AT.breakers));
-        let (samplers, context) = (args.samplers(AT.samplers), args.state(AT.state).context as usize);
+        let (samplers, context) = (
+            args.samplers(AT.samplers),
+            args.state(AT.state).context as usize,
+        );
         let rows = args.rows(AT.state);
         let mut out = args.open::<f32>(AT.y);
         for t in args.units() {

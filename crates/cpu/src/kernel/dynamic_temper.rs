@@ -3,8 +3,8 @@
 use super::filter::{self, Filter, How};
 use super::softmax::{Softmax, sum};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::simd::{Simd, math};
+use tabla_core::error::Result;
 
 struct DynamicTemper;
 

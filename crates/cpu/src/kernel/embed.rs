@@ -2,11 +2,11 @@
 
 use super::chunks::{self, Read};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::embed::AT;
 use tabla_core::op::params::embed::Params;
 use tabla_quant::{CHUNK, Matrix};
@@ -17,7 +17,10 @@ impl Kernel for Embed {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(AT.state));
+        let (matrix, rows) = (
+            args.matrix(p.rows as usize, p.cols as usize),
+            args.rows(AT.state),
+        );
         let Some(Read::Rows(decode, layout)) = args.read() else {
             unreachable!("link chose {:?}", args.read());
         };
@@ -57,7 +60,10 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
         // Where a product has the weights packed, link fills in how.
-        read: Some(Read::Rows(chunks::decoder(request.isa, request.variant)?, None)),
+        read: Some(Read::Rows(
+            chunks::decoder(request.isa, request.variant)?,
+            None,
+        )),
         ..request.launch::<Embed>(Split::Rows(1), p.tokens)
     };
     Ok(launch.of_elements(elements))

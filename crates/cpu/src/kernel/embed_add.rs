@@ -2,10 +2,10 @@
 
 use super::chunks::{self, Read};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::embed_add::AT;
 use tabla_core::op::params::embed_add::Params;
 use tabla_quant::CHUNK;
@@ -16,7 +16,10 @@ impl Kernel for EmbedAdd {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let (matrix, rows) = (args.matrix(p.rows as usize, p.cols as usize), args.rows(AT.state));
+        let (matrix, rows) = (
+            args.matrix(p.rows as usize, p.cols as usize),
+            args.rows(AT.state),
+        );
         let decode = args.decode();
         let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];

@@ -5,14 +5,14 @@
 
 use super::chunks::{self, Read, dot_floats};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::step::Split;
+use std::ops::Range;
+use tabla_core::error::Result;
 use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
 use tabla_quant::{CHUNK, Matrix};
-use std::ops::Range;
 
 /// Rows of activations that a chunk of weights passes by before the next one is read.
 const TILE: usize = 16;

@@ -2,9 +2,9 @@
 
 use super::experts::sort;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::op::operands::group_by_expert::{AT, COUNT};
 use tabla_core::op::params::group_by_expert::Params;
 

@@ -3,10 +3,10 @@
 use super::chunks::{self, Read};
 use super::experts::Products;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::grouped_gemm::AT;
 use tabla_core::op::params::grouped_gemm::Params;
 

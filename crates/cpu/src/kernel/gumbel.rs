@@ -1,9 +1,9 @@
 //! `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
 use tabla_core::exec::philox::{LANES, chance, philox};
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;

@@ -1,9 +1,9 @@
 //! `y[0, :] = x[live - 1, :]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::op::operands::last_row::AT;
 use tabla_core::op::params::last_row::Params;
 

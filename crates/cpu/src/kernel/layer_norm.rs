@@ -1,10 +1,10 @@
 //! `y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::layer_norm::AT;
 use tabla_core::op::params::layer_norm::Params;
 

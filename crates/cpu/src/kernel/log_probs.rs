@@ -4,9 +4,9 @@
 use super::softmax::Softmax;
 use super::top_k;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::exec::state::LogProbs;
 use tabla_core::op::operands::log_probs::{AT, COUNT};
 use tabla_core::op::params::log_probs::Params;

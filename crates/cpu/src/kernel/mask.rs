@@ -1,9 +1,9 @@
 //! `y[t, i] = -inf` where bit `i` of the sequence's mask is 0
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 

@@ -2,8 +2,8 @@
 
 use super::filter::{self, Filter, How, keep_from};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::simd::{Simd, math};
+use tabla_core::error::Result;
 
 struct MinP;
 

@@ -3,9 +3,9 @@
 use super::filter::{self, Filter, How, keep_from};
 use super::softmax::Softmax;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::simd::Simd;
 use std::f32::consts::LN_2;
+use tabla_core::error::Result;
 
 struct Mirostat;
 

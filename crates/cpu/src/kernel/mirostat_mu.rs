@@ -2,13 +2,13 @@
 
 use super::softmax::Softmax;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use std::f32::consts::LN_2;
+use tabla_core::error::Result;
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::mirostat_mu::AT;
 use tabla_core::op::params::mirostat_mu::Params;
-use std::f32::consts::LN_2;
 
 struct MirostatMu;
 

@@ -1,10 +1,10 @@
 //! `y[t, i] *= w[i mod len]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::mul::AT;
 use tabla_core::op::params::mul::Params;
 

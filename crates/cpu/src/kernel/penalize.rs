@@ -2,9 +2,9 @@
 //! the history
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
@@ -26,7 +26,10 @@ impl Kernel for Penalize {
         let vocab = p.vocab as usize;
         let x = args.f32s(AT.x);
         let history: &[u32] = bytemuck::cast_slice(args.bytes(AT.history));
-        let (samplers, context) = (args.samplers(AT.samplers), args.state(AT.state).context as usize);
+        let (samplers, context) = (
+            args.samplers(AT.samplers),
+            args.state(AT.state).context as usize,
+        );
         let rows = args.rows(AT.state);
         let each = vocab.div_ceil(PIECE);
         let mut out = args.open::<f32>(AT.y);

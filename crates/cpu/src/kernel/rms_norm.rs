@@ -1,10 +1,10 @@
 //! `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::rms_norm::AT;
 use tabla_core::op::params::rms_norm::Params;
 

@@ -2,10 +2,10 @@
 
 use super::turns::Turns;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::rope::AT;
 use tabla_core::op::params::rope::Params;
 

@@ -4,18 +4,18 @@ use super::pages::Pages;
 use super::tiles::{Q8_0, Stored as _};
 use super::turns::{PAIRS, Turns};
 use super::{Launch, Request};
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
-use tabla_core::op::operands::rope_kv::AT;
-use tabla_core::op::params::rope_kv::Params;
-use tabla_quant::q8_0;
 use bytemuck::Pod;
 use half::f16;
 use std::array::from_fn;
 use std::marker::PhantomData;
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_core::op::operands::rope_kv::AT;
+use tabla_core::op::params::rope_kv::Params;
+use tabla_quant::q8_0;
 
 /// How the cache stores numbers.
 trait Stored: Pod {
@@ -70,7 +70,12 @@ impl<C: Stored> Kernel for RopeKv<C> {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (args.f32s(AT.k), args.f32s(AT.v), args.f32s(AT.freqs), args.rows(AT.state));
+        let (k, v, freqs, rows) = (
+            args.f32s(AT.k),
+            args.f32s(AT.v),
+            args.f32s(AT.freqs),
+            args.rows(AT.state),
+        );
         let table = args.bytes(AT.pages);
         let mut q = args.open::<f32>(AT.q);
         let mut keys = args.open::<C>(AT.k_cache);
@@ -121,7 +126,12 @@ impl Kernel for RopeKvCodes {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (args.f32s(AT.k), args.f32s(AT.v), args.f32s(AT.freqs), args.rows(AT.state));
+        let (k, v, freqs, rows) = (
+            args.f32s(AT.k),
+            args.f32s(AT.v),
+            args.f32s(AT.freqs),
+            args.rows(AT.state),
+        );
         let table = args.bytes(AT.pages);
         let mut q = args.open::<f32>(AT.q);
         let mut keys = args.open::<u8>(AT.k_cache);

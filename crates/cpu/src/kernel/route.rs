@@ -1,10 +1,10 @@
 //! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first; `y[t, s] = softmax(x[t, :])[ids[t, s]]`, over their sum if `normalise`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::route::AT;
 use tabla_core::op::params::route::Params;
 

@@ -1,10 +1,10 @@
 //! `y[t, i] *= factor`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::scale::AT;
 use tabla_core::op::params::scale::Params;
 

@@ -5,13 +5,13 @@
 use super::attend::{self, Group, Queries, TOKENS};
 use super::tiles::{Cache, F32};
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use std::ops::Range;
+use tabla_core::error::Result;
 use tabla_core::exec::state::Row;
 use tabla_core::op::operands::self_attention::{AT, COUNT};
 use tabla_core::op::params::self_attention::Params;
-use std::ops::Range;
 
 struct SelfAttention;
 

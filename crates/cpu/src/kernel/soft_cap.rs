@@ -1,10 +1,10 @@
 //! `y[t, i] = cap * tanh(y[t, i] / cap)`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::step::Split;
+use tabla_core::error::Result;
 use tabla_core::op::operands::soft_cap::AT;
 use tabla_core::op::params::soft_cap::Params;
 

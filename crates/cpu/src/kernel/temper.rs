@@ -1,9 +1,9 @@
 //! `y[t, i] /= temperature`
 
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 

@@ -3,8 +3,8 @@
 use super::filter::{self, BINS, Filter, How, Ranking};
 use super::softmax::Softmax;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::simd::{Simd, math};
+use tabla_core::error::Result;
 
 struct Typical;
 

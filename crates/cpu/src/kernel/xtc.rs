@@ -4,8 +4,8 @@
 use super::filter::{self, Filter, How, keep_to};
 use super::softmax::Softmax;
 use super::{Launch, Request};
-use tabla_core::error::Result;
 use crate::simd::Simd;
+use tabla_core::error::Result;
 use tabla_core::exec::philox::{chance, philox};
 
 struct Xtc;
