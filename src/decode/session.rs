@@ -33,13 +33,22 @@ pub struct Session {
     pub(super) fed: usize,
     /// Number of tokens that were computed for it so far.
     computed: u64,
-    /// Whether it reuses what was computed for other sequences with the same prefix.
-    prefix_caching: bool,
+    /// Which computed tokens it reuses.
+    reuse: Reuse,
     mail: Arc<Mail>,
     cancel: Cancel,
     /// Whether the model works for it.
     at_work: bool,
     if_busy: IfBusy,
+}
+
+/// Which computed tokens a session reuses.
+#[derive(Clone, Copy, Debug)]
+enum Reuse {
+    /// Those of every sequence with the same prefix.
+    Shared,
+    /// Only its own.
+    Own,
 }
 
 impl Session {
@@ -55,7 +64,7 @@ impl Session {
             sequence: Sequence::default(),
             fed: 0,
             computed: 0,
-            prefix_caching: true,
+            reuse: Reuse::Shared,
             mail: Arc::new(Mail::new(bell)),
             at_work: false,
             if_busy,
@@ -75,7 +84,7 @@ impl Session {
         fork.reserve()?;
         fork.sequence.copy_from(&self.sequence);
         fork.fed = self.fed;
-        fork.prefix_caching = self.prefix_caching;
+        fork.reuse = self.reuse;
         Ok(fork)
     }
 
@@ -171,7 +180,7 @@ impl Session {
     /// has it from another one. Other sessions still reuse what is computed for this one;
     /// [`Options::prefix_bytes`](crate::Options::prefix_bytes) bounds the prefix cache of a model.
     pub fn disable_prefix_caching(&mut self) {
-        self.prefix_caching = false;
+        self.reuse = Reuse::Own;
     }
 
     /// Number of tokens that the model has computed for the sequence of this session since it was
@@ -376,7 +385,7 @@ impl Session {
     pub(super) fn beside(&self, text: &[u32]) -> Result<Self> {
         let mut other = Self::new(self.model.clone());
         other.cancel = self.cancel.clone();
-        other.prefix_caching = self.prefix_caching;
+        other.reuse = self.reuse;
         other.append(text)?;
         Ok(other)
     }
@@ -412,10 +421,9 @@ impl Session {
             session: self.number,
             sequence: std::mem::take(&mut self.sequence),
             fed: 0,
-            reusable: if self.prefix_caching {
-                usize::MAX
-            } else {
-                self.fed
+            reusable: match self.reuse {
+                Reuse::Shared => usize::MAX,
+                Reuse::Own => self.fed,
             },
             computed: 0,
             picking,

@@ -4,15 +4,18 @@
 //! its work is cut among the threads, before which commands the threads wait for each other.
 //! `run` walks what is left, an array of calls. It allocates nothing and decides nothing.
 
+mod descriptors;
 mod kernel;
 mod link;
 mod memory;
+mod options;
 mod pack;
 mod panel;
 mod peak;
 mod pool;
 mod simd;
 mod step;
+mod work;
 
 /// What tests call. Not part of the API.
 #[doc(hidden)]
@@ -40,6 +43,7 @@ pub mod internals {
 
 use link::Target;
 use memory::Operand;
+pub use options::Options;
 pub use peak::{Peak, peak, read};
 use pool::Pool;
 use simd::Isa;
@@ -47,30 +51,12 @@ pub use simd::Level;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use step::Steps;
-use tabla_core::device::{DeviceKind, Fusion, Precision, Profile};
+use tabla_core::device::{DeviceKind, Fusion, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span, check_apart,
 };
 use tabla_core::op::table::{Cmds, Place};
-
-/// How tables are linked to the CPU.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Threads that replay a table; 0: one for each core that the process may use, and one alone
-    /// where a token is less work than waiting for others.
-    pub threads: u32,
-    /// The instruction set; `None`: what [`Level::best`] gives.
-    pub level: Option<Level>,
-    /// Whether activations may go to int8 before a quantised product.
-    pub precision: Precision,
-    /// Whether weights whose type has panels are rearranged while linking, in memory of their own;
-    /// otherwise they are used where they are.
-    pub packed: bool,
-}
-
-/// Threads at most: beyond any machine's cores a number is a mistake.
-const THREADS_MAX: usize = 1024;
 
 /// A token of fewer bytes is left to one thread: its commands take about as long as the barriers
 /// between them, and far less than a barrier on a machine whose cores are busy elsewhere.
@@ -84,26 +70,6 @@ const CHUNK_TOKENS: u32 = 256;
 
 /// Tokens of the longest chain.
 const CHAIN_TOKENS: u32 = 32;
-
-impl Options {
-    fn level(&self) -> Result<Level> {
-        self.level.map_or_else(Level::best, Ok)
-    }
-
-    fn threads(&self) -> Result<usize> {
-        let threads = match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n as usize,
-        };
-        if threads > THREADS_MAX {
-            bail!(
-                Argument,
-                "{threads} threads are over the limit of {THREADS_MAX}"
-            );
-        }
-        Ok(threads)
-    }
-}
 
 /// The facts of this machine that planning may use.
 ///
@@ -215,7 +181,7 @@ fn span_of<'a>(
     let Some(operand) = places.get(&place) else {
         bail!(Argument, "{place:?} is no place of these tables");
     };
-    let bytes = memory::between_runs(*operand, pool);
+    let bytes = pool.memory(*operand);
     let all = bytes.len();
     match offset
         .checked_add(len)

@@ -1,14 +1,14 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
-use super::kernel::chunks::Read;
-use super::kernel::quantise::{self, Shape};
-use super::kernel::{self, Join, Launch, Request};
-use super::memory::{ALIGN, Arena, Operand, ScalesAt};
+use super::descriptors::{ALIGN, Read, Shape};
+use super::kernel::{self, Join, Launch, Request, quantise};
+use super::memory::{Arena, Bound, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
 use super::panel::Pack;
 use super::pool::Linked;
 use super::simd::Isa;
-use super::step::{By, Split, Step, Steps};
+use super::step::{Step, Steps};
+use super::work::{By, Split};
 use std::collections::BTreeMap;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -293,7 +293,7 @@ fn steps(
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
         if let Some(shape) = launch.quantise {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
-            let mut before = quantise(&mut step, shape, memory, target.isa);
+            let mut before = quantising(&mut step, shape, memory, target.isa);
             match made {
                 Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
                 _ => {
@@ -333,7 +333,10 @@ impl Join {
         Step {
             entry: self.entry,
             split: self.split,
-            writes: first.writes & !(1 << (first.count - 1)),
+            bound: Bound {
+                writes: first.bound.writes & !(1 << (first.bound.count - 1)),
+                ..first.bound
+            },
             ..*first
         }
     }
@@ -404,16 +407,18 @@ fn step(
     params[..bytes.len()].copy_from_slice(bytes);
     let step = Step {
         entry: launch.entry,
-        operands,
-        writes,
-        count,
-        params,
-        read,
-        product: launch.product,
-        scales: scales.as_ref().map(ScalesAt::of),
-        tokens: launch.tokens,
+        bound: Bound {
+            operands,
+            writes,
+            count,
+            params,
+            read,
+            product: launch.product,
+            scales: scales.as_ref().map(ScalesAt::of),
+            tokens: launch.tokens,
+            by: launch.by,
+        },
         split: launch.split,
-        by: launch.by,
         barrier: false,
         made_by: None,
     };
@@ -423,9 +428,9 @@ fn step(
 
 /// Refuses a command that names the memory it writes twice: its threads would meet there.
 fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
-    for i in (0..step.count).filter(|&i| step.writes(i)) {
-        for j in (0..step.count).filter(|&j| j != i) {
-            if step.operands[i].overlaps(step.operands[j]) {
+    for i in (0..step.bound.count).filter(|&i| step.bound.writes(i)) {
+        for j in (0..step.bound.count).filter(|&j| j != i) {
+            if step.bound.operands[i].overlaps(step.bound.operands[j]) {
                 let names = cmd.kernel.op.operands();
                 let name = |i: usize| names.get(i).map_or("scratch", |o| o.name);
                 return Err(Error::new(
@@ -439,7 +444,7 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
 }
 
 /// The step that quantises a product's activations, which become one more operand of it.
-fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
+fn quantising(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     let bytes = shape.tile_bytes();
     // One row is quantised by every thread for itself: cheaper than to wait for another.
     let alone = shape.tokens == 1;
@@ -448,29 +453,31 @@ fn quantise(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     } else {
         memory.quantised
     };
-    step.operands[step.count] = out;
-    step.count += 1;
+    step.bound.operands[step.bound.count] = out;
+    step.bound.count += 1;
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
-    (operands[quantise::X], operands[quantise::OUT]) = (step.operands[ACTIVATIONS], out);
+    (operands[quantise::X], operands[quantise::OUT]) = (step.bound.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
     Step {
-        entry: shape.entry(isa),
-        operands,
-        writes: 1 << quantise::OUT,
-        count: 2,
-        params,
-        read: None,
-        product: None,
-        scales: None,
-        tokens: shape.tokens as usize,
+        entry: quantise::entry(shape, isa),
+        bound: Bound {
+            operands,
+            writes: 1 << quantise::OUT,
+            count: 2,
+            params,
+            read: None,
+            product: None,
+            scales: None,
+            tokens: shape.tokens as usize,
+            by: By::All,
+        },
         split: if alone {
             Split::Each
         } else {
             Split::Tiles(shape.tile as usize)
         },
-        by: By::All,
         barrier: false,
         made_by: None,
     }
@@ -502,10 +509,10 @@ impl Touch {
 impl Hazards {
     /// Takes note of a step and says whether the threads must meet before it.
     fn meet(&mut self, step: &Step) -> bool {
-        let touches = (0..step.count).map(|i| Touch {
-            operand: step.operands[i],
-            written: step.writes(i),
-            by: step.by,
+        let touches = (0..step.bound.count).map(|i| Touch {
+            operand: step.bound.operands[i],
+            written: step.bound.writes(i),
+            by: step.bound.by,
         });
         let touches: Vec<Touch> = touches.collect();
         let meet = touches

@@ -11,11 +11,9 @@
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
-use super::kernel::chunks::Read;
-use super::kernel::codes::Product;
-use super::pool::Pool;
+use super::descriptors::{Product, Read};
 use super::simd::{Decode, Unpack};
-use super::step::{By, Step};
+use super::work::{By, Part};
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut};
 use std::marker::PhantomData;
@@ -24,10 +22,8 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::state::{ROWS_OFFSET, Row, Sampler, State};
 use tabla_core::op::operands::WEIGHT;
+use tabla_core::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use tabla_quant::{Matrix, Scales};
-
-/// Every place begins at a multiple of this many bytes: a cache line, and the widest vector.
-pub(super) const ALIGN: usize = 64;
 
 /// All memory that linked tables own, zero until touched.
 #[derive(Debug)]
@@ -137,6 +133,16 @@ impl Operand {
         self.stride != 0 && (self.at, self.stride) == (other.at, other.stride)
     }
 
+    /// All of its memory, to be written.
+    ///
+    /// # Safety
+    ///
+    /// The operand must be of an arena that outlives `'a`, and nothing else may use this memory.
+    pub(super) unsafe fn exclusive<'a>(self) -> &'a mut [u8] {
+        // SAFETY: the memory is there and nobody else's by the contract.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+
     /// `live` of the step state, which this operand must be.
     ///
     /// # Safety
@@ -171,62 +177,40 @@ impl ScalesAt {
     }
 }
 
-/// The memory of an arena's operand while no command runs, which `&mut Pool` proves.
-pub(super) fn between_runs(operand: Operand, _: &mut Pool) -> &mut [u8] {
-    // SAFETY: the pool keeps the arena, lends it out here alone, and its threads wait.
-    unsafe { std::slice::from_raw_parts_mut(operand.at, operand.bytes) }
-}
-
-/// What a thread does of a command: the units `first, first + step, ...` below `end`.
+/// The operands of a step, and what its kernel is told beside them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    thread: usize,
-    first: usize,
-    end: usize,
-    step: usize,
+pub(super) struct Bound {
+    /// The operands of the list, then scratch.
+    pub(super) operands: [Operand; SLOTS_MAX],
+    /// Bit `i`: operand `i` is written.
+    pub(super) writes: u32,
+    /// How many operands count.
+    pub(super) count: usize,
+    /// The parameters.
+    pub(super) params: [u8; PARAMS_BYTES_MAX],
+    /// How the weights, operand 0, are read where the kernel serves many storage types.
+    pub(super) read: Option<Read>,
+    /// What the kernel is told where it is a product of codes.
+    pub(super) product: Option<Product>,
+    /// The scales of the weights, where they lie in tensors of their own.
+    pub(super) scales: Option<ScalesAt>,
+    /// Live rows at most.
+    pub(super) tokens: usize,
+    /// Who does the work.
+    pub(super) by: By,
 }
 
-impl Part {
-    /// Part `thread` of `threads`, of `units` cut into ranges.
-    pub(super) fn of(thread: usize, threads: usize, units: usize) -> Self {
-        Self {
-            thread,
-            first: units * thread / threads,
-            end: units * (thread + 1) / threads,
-            step: 1,
-        }
-    }
-
-    /// Part `thread` of `threads`, of `units` dealt out in turn.
-    pub(super) fn dealt(thread: usize, threads: usize, units: usize) -> Self {
-        Self {
-            thread,
-            first: thread,
-            end: units,
-            step: threads,
-        }
-    }
-
-    /// Whether there is nothing to do.
-    pub(super) fn is_empty(&self) -> bool {
-        self.first >= self.end
-    }
-
-    /// All `units`.
-    pub(super) fn whole(thread: usize, units: usize) -> Self {
-        Self {
-            thread,
-            first: 0,
-            end: units,
-            step: 1,
-        }
+impl Bound {
+    /// Whether operand `i` is written.
+    pub(super) fn writes(&self, i: usize) -> bool {
+        self.writes & 1 << i != 0
     }
 }
 
 /// What a kernel gets: the operands of its command and the part of the work that is its own.
 #[derive(Debug)]
 pub(super) struct Args<'a> {
-    step: &'a Step,
+    bound: &'a Bound,
     part: Part,
     live: usize,
     opened: u32,
@@ -239,9 +223,9 @@ impl<'a> Args<'a> {
     ///
     /// At any time only parts of one step run that share written memory with others, the parts
     /// of a step are disjoint, and each is passed here once in a run of the step.
-    pub(super) unsafe fn new(step: &'a Step, part: Part, live: usize) -> Self {
+    pub(super) unsafe fn new(bound: &'a Bound, part: Part, live: usize) -> Self {
         Self {
-            step,
+            bound,
             part,
             live,
             opened: 0,
@@ -250,12 +234,12 @@ impl<'a> Args<'a> {
 
     /// The command's parameters.
     pub(super) fn params<P: Pod>(&self) -> P {
-        bytemuck::pod_read_unaligned(&self.step.params[..size_of::<P>()])
+        bytemuck::pod_read_unaligned(&self.bound.params[..size_of::<P>()])
     }
 
     /// How many operands there are: those of the list and what link adds.
     pub(super) fn count(&self) -> usize {
-        self.step.count
+        self.bound.count
     }
 
     /// Rows that count.
@@ -276,8 +260,8 @@ impl<'a> Args<'a> {
 
     /// An operand that the command only reads.
     pub(super) fn bytes(&self, i: usize) -> &'a [u8] {
-        assert!(!self.step.writes(i), "operand {i} is written");
-        let operand = self.step.operands[i];
+        assert!(!self.bound.writes(i), "operand {i} is written");
+        let operand = self.bound.operands[i];
         let at = operand.at.wrapping_add(operand.stride * self.part.thread);
         // SAFETY: the operand's memory is alive while the step is; while the step runs nobody
         // writes it, because link refuses commands that write what they read.
@@ -286,7 +270,7 @@ impl<'a> Args<'a> {
 
     /// How the weights are read as integers, where the kernel serves many storage types.
     pub(super) fn unpack(&self) -> Unpack {
-        match self.step.read {
+        match self.bound.read {
             Some(Read::Ints(unpack)) => unpack,
             other => unreachable!("link chose {other:?}"),
         }
@@ -294,7 +278,7 @@ impl<'a> Args<'a> {
 
     /// The same for floats.
     pub(super) fn decode(&self) -> Decode {
-        match self.step.read {
+        match self.bound.read {
             Some(Read::Floats(decode)) => decode,
             other => unreachable!("link chose {other:?}"),
         }
@@ -302,18 +286,18 @@ impl<'a> Args<'a> {
 
     /// How the weights are read, where link chose.
     pub(super) fn read(&self) -> Option<Read> {
-        self.step.read
+        self.bound.read
     }
 
     /// Rows that count at most.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tokens(&self) -> usize {
-        self.step.tokens
+        self.bound.tokens
     }
 
     /// What the command is told as a product of codes.
     pub(super) fn product(&self) -> Product {
-        self.step.product.expect("link tells products")
+        self.bound.product.expect("link tells products")
     }
 
     /// The weights as a matrix of this shape.
@@ -324,7 +308,7 @@ impl<'a> Args<'a> {
         };
         Matrix {
             bytes: self.bytes(WEIGHT),
-            scales: self.step.scales.map(|s| Scales {
+            scales: self.bound.scales.map(|s| Scales {
                 float: s.float,
                 bytes: bytes(s.scales),
                 biases: bytes(s.biases),
@@ -357,10 +341,10 @@ impl<'a> Args<'a> {
 
     /// Opens an operand that the command writes, once.
     pub(super) fn open<T: Pod>(&mut self, i: usize) -> Out<'a, T> {
-        assert!(self.step.writes(i), "operand {i} is not written");
+        assert!(self.bound.writes(i), "operand {i} is not written");
         assert_eq!(self.opened & 1 << i, 0, "operand {i} is opened twice");
         self.opened |= 1 << i;
-        let operand = self.step.operands[i];
+        let operand = self.bound.operands[i];
         let at = operand.at.wrapping_add(operand.stride * self.part.thread);
         assert!(
             at.addr().is_multiple_of(align_of::<T>()),
@@ -370,7 +354,7 @@ impl<'a> Args<'a> {
             at: at.cast(),
             len: operand.bytes / size_of::<T>(),
             part: self.part,
-            alone: operand.stride != 0 || self.step.by == By::First,
+            alone: operand.stride != 0 || self.bound.by == By::First,
             life: PhantomData,
         }
     }

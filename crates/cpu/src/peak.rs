@@ -1,10 +1,10 @@
 //! What this machine delivers: multiply-adds that nothing has to be read for, and bytes that nothing
 //! is done with.
 
-use super::panel::AHEAD;
-use super::simd::rows::{ROWS, Word, unroll};
+use super::options::Options;
+use super::simd::Level;
+use super::simd::rows::{AHEAD, ROWS, Word, unroll};
 use super::simd::{Isa, Probe, Simd};
-use super::{Level, Options};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tabla_core::error::Result;

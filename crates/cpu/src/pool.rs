@@ -5,7 +5,7 @@
 //! that neither an idle executor nor an oversubscribed machine burns a core.
 #![expect(unsafe_code, reason = "hands disjoint parts of a step to the threads")]
 
-use super::memory::Args;
+use super::memory::{Args, Operand};
 use super::step::{Step, Steps};
 use std::any::Any;
 use std::ops::Range;
@@ -103,6 +103,12 @@ impl Pool {
     /// The tables.
     pub(super) fn tables(&self) -> &[Steps] {
         &self.shared.linked.tables
+    }
+
+    /// The memory of an operand of the arena.
+    pub(super) fn memory(&mut self, operand: Operand) -> &mut [u8] {
+        // SAFETY: the pool keeps the arena and lends it out here alone, and its threads wait.
+        unsafe { operand.exclusive() }
     }
 
     /// Walks these commands of a table `times` times, or until no row lives. `laps` has room for
@@ -248,7 +254,7 @@ impl Shared {
 
     /// Does this thread's part of a step. After a panic steps are passed over, barriers are not.
     fn part(&self, step: &Step, thread: usize, live: usize) {
-        let live = live.min(step.tokens);
+        let live = live.min(step.bound.tokens);
         let Some(part) = step.part(thread, self.threads, live) else {
             return;
         };
@@ -257,7 +263,7 @@ impl Shared {
         }
         // SAFETY: every thread comes here once for a step, with its own part of the same cut,
         // and a barrier parts this step from those that it shares written memory with.
-        let args = unsafe { Args::new(step, part, live) };
+        let args = unsafe { Args::new(&step.bound, part, live) };
         let entry = step.entry;
         if catch_unwind(AssertUnwindSafe(|| entry(args))).is_err() {
             self.panicked.store(true, Ordering::Relaxed);

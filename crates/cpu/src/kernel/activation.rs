@@ -2,7 +2,7 @@
 
 use super::{Launch, Request};
 use crate::simd::{Kernel, math};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::builder::Activation;
 

@@ -10,7 +10,7 @@ use super::pages::Pages;
 use super::tiles::{Cache, LANES_MAX, PANEL, Panel, Stored, for_tiles, mix, scores, weigh};
 use super::{Launch, Request};
 use crate::simd::{Isa, Kernel, Level, Simd, math};
-use crate::step::Split;
+use crate::work::Split;
 use std::ops::Range;
 use tabla_core::error::Result;
 

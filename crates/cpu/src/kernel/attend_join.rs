@@ -5,7 +5,7 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::attend_join::AT;
 use tabla_core::op::params::attend_join::Params;

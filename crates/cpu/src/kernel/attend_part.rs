@@ -9,7 +9,7 @@ use super::tiles::{F16, F32, Q8_0, Stored};
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};

@@ -9,7 +9,7 @@ use super::tiles::{Cache, F16, F32, Q8_0, Stored};
 use super::{Join, Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;

@@ -4,10 +4,11 @@
 //! the integers of `bit_mat`, in registers along all columns: the same bits.
 
 use super::Request;
-use super::bit_mat::{BitPanels, put};
+use super::bit_panels::{BitPanels, put};
 use crate::memory::Args;
 use crate::panel::digits;
-use crate::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE, TileKernel};
+use crate::simd::TileKernel;
+use crate::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Entry, Kernel};

@@ -6,29 +6,19 @@
 //! chunk passes by all tokens of a tile before the next one is read.
 
 use super::codes::{self, Wanted};
-use super::product::{Sizes, Sums};
+use super::sums::{Sizes, Sums};
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::Args;
-use crate::panel::{Layout, STRETCH};
+use crate::panel::STRETCH;
 use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Floats, Ints};
-
-/// How a step reads its weights; link chooses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Read {
-    /// As integers.
-    Ints(Unpack),
-    /// As floats.
-    Floats(Decode),
-    /// As floats, row by row: out of panels where a product has them packed.
-    Rows(Decode, Option<&'static Layout>),
-}
 
 /// The ways in which a storage type can be read at a level.
 #[derive(Clone, Copy)]

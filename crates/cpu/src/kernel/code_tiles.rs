@@ -2,7 +2,7 @@
 //!
 //! The integers are those of `codes`, and their scales go the same way: the same bits.
 
-use super::codes::{Piece, carried};
+use super::pieces::{Piece, carried};
 use super::quantise::{Block, Tiles};
 use crate::panel::{Codes, STRETCH};
 use crate::simd::Task;

@@ -7,27 +7,23 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
-use super::quantise::{self, Block, Number, Shape, Tiles};
+use super::pieces::{Piece, carried};
+use super::quantise::{self, Block, Tiles};
 use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
 use super::{Launch, Request};
+use crate::descriptors::{Number, Product, Read, Shape};
 use crate::memory::Args;
 use crate::panel::affine::{Eight, Four, Groups, Width};
 use crate::panel::{
     self, Codes, Format, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::simd::amx::Amx;
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Kernel, Simd, Task, Unpack};
-use crate::step::Split;
-use bytemuck::{Pod, Zeroable};
+use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
-
-/// [`COLUMNS`] as stretches.
-const STRETCHES: usize = COLUMNS / STRETCH;
 
 /// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
 /// may come from further away, is brought near once for all of them.
@@ -86,37 +82,6 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const
             });
         }
     }
-}
-
-/// What a product's kernel is told.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
-    pub(super) rows: usize,
-    pub(super) cols: usize,
-    /// Whether sums are added to what is there.
-    add: bool,
-    quantised: Shape,
-    /// Of affine codes that are packed.
-    pub(super) groups: Option<Groups>,
-    /// Panels that many tokens pass by together.
-    together: usize,
-    /// Whether they do so by tiles.
-    #[cfg(target_arch = "x86_64")]
-    amx: Option<Amx>,
-}
-
-/// Sums so far: before the first block of columns there are none.
-#[inline(always)]
-pub(super) fn carried<S: Rows, const T: usize>(
-    s: S,
-    sums: &[Column],
-    first: usize,
-) -> [S::Floats; T] {
-    let mut carried = [s.splat_float(0.0); T];
-    if first > 0 {
-        unroll!(t < T => { carried[t] = s.column(&sums[t]); });
-    }
-    carried
 }
 
 /// The products of stretches and `T` tokens of a tile of `N`, as they come.
@@ -180,15 +145,6 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
 
     #[inline(always)]
     fn end(self) {}
-}
-
-/// Stored stretches of some columns of a panel.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Piece {
-    pub(super) codes: [StoredCodes; STRETCHES],
-    pub(super) scales: [StoredNumbers; STRETCHES],
-    pub(super) mins: [StoredNumbers; STRETCHES],
 }
 
 /// What a thread needs beside its operands.
@@ -482,7 +438,7 @@ pub(super) fn link_chunks(
         (false, false) => launch::<Chunks<false, false>>,
     };
     Launch {
-        read: Some(super::chunks::Read::Ints(unpack)),
+        read: Some(Read::Ints(unpack)),
         ..launch(request, 0, wanted)
     }
 }

@@ -1,11 +1,12 @@
 //! `y[t, :] = W[token[t], :]`
 
-use super::chunks::{self, Read};
+use super::chunks;
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::embed::AT;
 use tabla_core::op::params::embed::Params;

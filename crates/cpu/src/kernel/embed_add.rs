@@ -1,10 +1,11 @@
 //! `y[t, :] += W[stride * position[t] + offset, :]`
 
-use super::chunks::{self, Read};
+use super::chunks;
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::embed_add::AT;
 use tabla_core::op::params::embed_add::Params;

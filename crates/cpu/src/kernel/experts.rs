@@ -3,11 +3,12 @@
 //! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
 //! its own order whatever the company, so a token's result is the same bits alone and in a batch.
 
-use super::chunks::{self, Read, dot_floats};
+use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use std::ops::Range;
 use tabla_core::error::Result;
 use tabla_core::op::operands::experts::{AT, COUNT};

@@ -5,17 +5,19 @@
 //! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
 
 use super::float_tiles::{STEP, rounded};
-use super::product::Sizes;
-use super::quantise::Number;
+use super::sums::Sizes;
 use super::{Launch, Request};
+use crate::descriptors::Number;
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
 use crate::simd::Simd;
-use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE, TileKernel};
+use crate::simd::TileKernel;
+use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE};
 use crate::simd::avx512::Avx512;
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
+use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Tokens that are multiplied at once.
@@ -158,7 +160,10 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
     request: &Request<'_>,
     [tokens, rows, cols]: [u32; 3],
 ) -> Option<Launch> {
-    if !request.packed || !(cols as usize).is_multiple_of(FLOATS.columns) {
+    if request.variant != Some(DType::Bf16)
+        || !request.packed
+        || !(cols as usize).is_multiple_of(FLOATS.columns)
+    {
         return None;
     }
     let entry = request.isa.tiles::<Product<N, ADD>>()?;

@@ -3,13 +3,14 @@
 //! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
-use super::float_panels;
-use super::product::Sizes;
-use super::quantise::{self, Number, Shape};
+use super::quantise;
+use super::sums::Sizes;
 use super::{Launch, Request};
+use crate::descriptors::{Number, Shape};
 use crate::memory::{Args, Out};
-use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE, TileKernel};
-use crate::step::Split;
+use crate::simd::TileKernel;
+use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE};
+use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
@@ -264,10 +265,6 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
 ) -> Option<Launch> {
     if request.variant != Some(DType::Bf16) {
         return None;
-    }
-    let packed = float_panels::link::<N, ADD>(request, [tokens, rows, cols]);
-    if packed.is_some() {
-        return packed;
     }
     let entry = request.isa.tiles::<Product<N, ADD>>()?;
     Some(Launch {

@@ -4,13 +4,13 @@
 //! activations are brought near first: a number is decoded once for all of them. Either way a sum
 //! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
 
-#[cfg(target_arch = "x86_64")]
-use super::float_tiles;
-use super::product::{Sizes, Sums};
+use super::sums::{Sizes, Sums};
 use super::{Launch, Request};
+#[cfg(target_arch = "x86_64")]
+use super::{float_panels, float_tiles};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::device::Precision;
@@ -410,7 +410,10 @@ pub(super) fn link<N: Sizes, const ADD: bool>(
 ) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
-    if fast && let Some(launch) = float_tiles::link::<N, ADD>(request, shape) {
+    if fast
+        && let Some(launch) = float_panels::link::<N, ADD>(request, shape)
+            .or_else(|| float_tiles::link::<N, ADD>(request, shape))
+    {
         return Some(launch);
     }
     let [tokens, rows, cols] = shape;

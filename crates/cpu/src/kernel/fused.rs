@@ -2,11 +2,12 @@
 //! norm is computed once and no thread waits long for it. These are what other devices are held to.
 
 use super::activation::{self, Family, Function};
-use super::chunks::{self, Read, dot_floats};
+use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use crate::step::Split;
+use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::error::Result;
 use tabla_core::op::operands::{gemv_glu, gemv_norm};

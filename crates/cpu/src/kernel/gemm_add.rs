@@ -1,6 +1,7 @@
 //! `y[t, r] += W[r, :] . x[t, :]`
 
-use super::product::{self, Many};
+use super::product;
+use super::sums::Many;
 use super::{Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::params::gemm::Params;

@@ -1,6 +1,7 @@
 //! `y[r] = W[r, :] . x, one token`
 
-use super::product::{self, One};
+use super::product;
+use super::sums::One;
 use super::{Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::params::gemv::Params;

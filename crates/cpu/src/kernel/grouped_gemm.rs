@@ -1,11 +1,12 @@
 //! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, the pairs in `tiles`
 
-use super::chunks::{self, Read};
+use super::chunks;
 use super::experts::Products;
 use super::{Launch, Request};
+use crate::descriptors::Read;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::grouped_gemm::AT;
 use tabla_core::op::params::grouped_gemm::Params;

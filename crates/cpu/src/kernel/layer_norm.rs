@@ -3,7 +3,7 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::layer_norm::AT;
 use tabla_core::op::params::layer_norm::Params;

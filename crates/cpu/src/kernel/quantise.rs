@@ -8,76 +8,23 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::float_tiles::Arrange;
-use crate::memory::{ALIGN, Args};
+use crate::descriptors::{Number, Shape, TOKEN_BYTES, TOKEN_WORDS};
+use crate::memory::Args;
 use crate::panel::STRETCH;
 use crate::simd::{Entry, Isa, Kernel, Simd};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use std::ops::Range;
 
-/// Rows of activations, and what products want to know of them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub(crate) struct Shape {
-    /// Rows at most.
-    pub(crate) tokens: u32,
-    /// Elements of a row: whole blocks.
-    pub(crate) cols: u32,
-    /// Rows of a tile.
-    pub(crate) tile: u32,
-    /// What is taken from each code of the weights.
-    pub(crate) offset: i32,
-    /// Whether the two halves of a block are summed apart: 0 or 1.
-    pub(crate) halves: u32,
-    /// What they become: a [`Number`].
-    pub(crate) number: u32,
-}
-
-/// What activations become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
-    /// Blocks of int8.
-    Int8,
-    /// Pairs of columns of bf16, tokens side by side.
+/// The kernel that quantizes activations into this shape.
+pub(crate) fn entry(shape: Shape, isa: Isa) -> Entry {
     #[cfg(target_arch = "x86_64")]
-    Bf16,
-    /// Columns of bf16 by tiles of tokens: 32 of each token in turn.
-    #[cfg(target_arch = "x86_64")]
-    Bf16Rows,
-}
-
-/// Words that a token has of a block: the numbers, their scale, two starts, two sums.
-const TOKEN_WORDS: usize = STRETCH / 4 + 5;
-
-/// Bytes of them.
-const TOKEN_BYTES: usize = 4 * TOKEN_WORDS;
-
-impl Shape {
-    /// Bytes of a tile.
-    pub(crate) fn tile_bytes(self) -> usize {
-        if self.number != Number::Int8 as u32 {
-            let blocks = (self.cols as usize).div_ceil(STRETCH);
-            return 2 * STRETCH * blocks * self.tile as usize;
-        }
-        let blocks = self.cols as usize / STRETCH;
-        (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
+    if let Some(tiles) = (shape.number != Number::Int8 as u32)
+        .then(|| isa.tiles::<Arrange>())
+        .flatten()
+    {
+        return tiles;
     }
-
-    /// The kernel that makes them.
-    pub(crate) fn entry(self, isa: Isa) -> Entry {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tiles) = (self.number != Number::Int8 as u32)
-            .then(|| isa.tiles::<Arrange>())
-            .flatten()
-        {
-            return tiles;
-        }
-        isa.entry::<Quantise>()
-    }
-
-    /// Tiles of as many rows as there are at most.
-    pub(crate) fn tiles(self) -> usize {
-        self.tokens.div_ceil(self.tile) as usize
-    }
+    isa.entry::<Quantise>()
 }
 
 /// A block of a tile of `N` tokens: first the bytes of each, then a number of each in turn.

@@ -4,7 +4,7 @@ use super::turns::Turns;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::rope::AT;
 use tabla_core::op::params::rope::Params;

@@ -6,7 +6,7 @@ use super::turns::{PAIRS, Turns};
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
-use crate::step::Split;
+use crate::work::Split;
 use bytemuck::Pod;
 use half::f16;
 use std::array::from_fn;

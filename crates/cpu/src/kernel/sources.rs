@@ -1,7 +1,7 @@
 //! Where the stretches of a matrix come from: panels, rows that become panels on the way, or
 //! chunks of any type that can be read as integers.
 
-use super::codes::Product;
+use crate::descriptors::Product;
 use crate::memory::Args;
 use crate::panel::affine::{self, Width};
 use crate::panel::{

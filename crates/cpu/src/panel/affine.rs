@@ -5,8 +5,9 @@
 //! signed bytes that [`Unpack`] makes of them; scales and biases stay as the file has them.
 
 use super::blocks::{nibbles, whole};
-use super::{AHEAD, Codes, Kind, STRETCH, Sink, Stretch, WORDS};
-use crate::simd::rows::{Column, ROWS, Rows, Word};
+use super::format::{Codes, Kind, Sink, Stretch};
+use super::layout::{STRETCH, WORDS};
+use crate::simd::rows::{AHEAD, Column, ROWS, Rows, Word};
 use crate::simd::{Simd, Task, Unpack};
 use std::marker::PhantomData;
 use std::ops::Range;

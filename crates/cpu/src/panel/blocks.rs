@@ -1,6 +1,7 @@
 //! Formats whose block is one stretch: 32 columns with a scale of their own.
 
-use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS, bits};
+use super::format::{Format, Kind, Sink, Stretch, bits};
+use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{ROWS, Rows, Word};
 use tabla_quant::{iq4_nl, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0};

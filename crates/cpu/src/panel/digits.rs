@@ -3,8 +3,8 @@
 //! A word has four columns of four stretches; stretch `j` of the four is in its bits `2 j` and
 //! `2 j + 1`. Digits are stored plus 1.
 
-use super::{AHEAD, STRETCH, WORDS};
-use crate::simd::rows::{ROWS, Word, unroll};
+use super::layout::{STRETCH, WORDS};
+use crate::simd::rows::{AHEAD, ROWS, Word, unroll};
 use crate::simd::{Simd, Unpack};
 use std::ops::Range;
 use tabla_quant::{CHUNK, Chunk, Matrix};

@@ -1,7 +1,8 @@
 //! Formats whose block is eight stretches: 256 columns.
 
 use super::blocks::looked_up;
-use super::{Field, Format, Kind, Layout, Panel, Sink, Stretch, WORDS, bits};
+use super::format::{Format, Kind, Sink, Stretch, bits};
+use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{Rows, Word};
 use tabla_quant::{CHUNK, iq4_nl, iq4_xs, q4_k, q5_k, q6_k, tq1_0, tq2_0};

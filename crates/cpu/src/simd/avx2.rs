@@ -3,7 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd, Task};
+use super::vectors::{Probe, Simd, Task};
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
     _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
@@ -26,14 +26,14 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2(());
 
-/// Runs a kernel compiled for this level.
+/// Runs a task, compiled for this level.
 ///
 /// # Safety
 ///
 /// The processor must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
-    K::run(Avx2(()), args);
+pub(super) unsafe fn enter<T: Task<Avx2>>(task: T) {
+    task.run(Avx2(()));
 }
 
 /// Unpacks a chunk, compiled for this level.

@@ -4,7 +4,7 @@
 
 use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
-use super::{Args, Kernel, Probe, Simd, Task};
+use super::vectors::{Probe, Simd, Task};
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1,
     _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_loadu_si256,
@@ -25,14 +25,14 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
-/// Runs a kernel compiled for this level.
+/// Runs a task, compiled for this level.
 ///
 /// # Safety
 ///
 /// The processor must have AVX2, FMA, F16C and AVX-512 F, BW, VL, DQ and VNNI.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
-    K::run(Avx512(()), args);
+pub(super) unsafe fn enter<T: Task<Avx512>>(task: T) {
+    task.run(Avx512(()));
 }
 
 /// Unpacks a chunk, compiled for this level.

@@ -1,7 +1,7 @@
 //! Functions of f32 without branches: loops over them become vectors, and the bits are the same
 //! at every level because nothing is fused or reordered.
 
-use super::Simd;
+use super::vectors::Simd;
 
 /// Adding and taking away this number rounds to the nearest whole one, halves to even.
 const ROUND: f32 = 12_582_912.0;

@@ -9,7 +9,7 @@
 //! as much, but on eight columns of two rows at a time, and a word of a panel has four of sixteen.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
-use super::{Simd, Task};
+use super::vectors::{Simd, Task};
 use std::arch::aarch64::{
     float32x4_t, int16x8_t, int32x4_t, uint8x16_t, uint16x4_t, vaddq_f32, vaddq_s32, vaddq_u8,
     vaddq_u32, vaddvq_s32, vandq_s32, vandq_u8, vbslq_f32, vcgeq_u8, vcgtq_f32, vcombine_u16,
@@ -34,17 +34,17 @@ macro_rules! level {
     ($(#[doc = $doc:literal])+ $level:ident, $dot:literal, $features:literal) => {
         $(#[doc = $doc])+
         pub(super) mod $level {
-            use super::super::{Args, Kernel, Probe, Task};
+            use super::super::vectors::{Probe, Task};
             use super::Neon;
 
-            /// Runs a kernel compiled for this level.
+            /// Runs a task, compiled for this level.
             ///
             /// # Safety
             ///
             /// The processor must have what this level is made of.
             #[target_feature(enable = $features)]
-            pub(in super::super) unsafe fn enter<K: Kernel>(args: Args<'_>) {
-                K::run(Neon::<$dot>(()), args);
+            pub(in super::super) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
+                task.run(Neon::<$dot>(()));
             }
 
             /// Runs a probe compiled for this level.

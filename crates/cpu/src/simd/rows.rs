@@ -15,6 +15,9 @@ pub(crate) type Half = [u8; 2 * ROWS];
 /// A number of each row.
 pub(crate) type Column = [f32; ROWS];
 
+/// How far ahead of its use a block is asked for.
+pub(crate) const AHEAD: usize = 4096;
+
 /// Vectors with a lane for each row.
 pub trait Rows: Copy {
     /// Four bytes of each row.

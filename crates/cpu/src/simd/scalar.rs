@@ -1,7 +1,7 @@
 //! The scalar level: every product as its formula reads. The other levels are held against it.
 
 use super::rows::{Column, Half, ROWS, Rows, Word};
-use super::{Simd, Task};
+use super::vectors::{Simd, Task};
 use half::{bf16, f16};
 
 /// Proof of nothing: plain Rust runs anywhere.

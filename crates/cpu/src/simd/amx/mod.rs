@@ -7,7 +7,7 @@
 
 mod vectors;
 
-use super::{Args, Task};
+use super::vectors::Task;
 use std::arch::asm;
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -23,12 +23,6 @@ pub const ROW_BYTES: usize = 64;
 /// and that it has the level of AVX-512 and bf16.
 #[derive(Clone, Copy, Debug)]
 pub struct Amx(());
-
-/// A kernel that multiplies tiles.
-pub(crate) trait TileKernel {
-    /// Does one thread's part of the operation.
-    fn run(s: Amx, args: Args<'_>);
-}
 
 /// The proof that tiles may be used, on a processor that is known to have the level of AVX-512:
 /// asks the system for their registers, once.
@@ -68,15 +62,15 @@ impl Drop for Release {
     }
 }
 
-/// Runs a kernel, and gives the tiles back.
+/// Runs a task, then releases the tiles.
 ///
 /// # Safety
 ///
 /// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
-pub(super) unsafe fn enter<K: TileKernel>(args: Args<'_>) {
+pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
     let _release = Release;
-    K::run(Amx(()), args);
+    task.run(Amx(()));
 }
 
 /// Multiplies what is near in bf16 so many times; yields the operations that it took.

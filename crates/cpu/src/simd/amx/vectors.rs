@@ -2,9 +2,9 @@
 //! out.
 
 use super::{Amx, Block, ROW_BYTES, TILE};
-use crate::panel::AHEAD;
-use crate::simd::Simd;
 use crate::simd::avx512::Avx512;
+use crate::simd::rows::AHEAD;
+use crate::simd::vectors::Simd;
 use std::arch::x86_64::{
     __m512, __m512bh, _CMP_LT_OQ, _mm512_abs_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_cmp_ps_mask, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,

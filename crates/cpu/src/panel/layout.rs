@@ -1,0 +1,303 @@
+//! Layouts: how the fields of blocks lie in a panel.
+
+use crate::simd::rows::{AHEAD, Column, Half, ROWS, Word};
+use crate::simd::{Simd, words};
+use std::ops::Range;
+use tabla_quant::{CHUNK, Matrix};
+
+/// Columns whose activations share a scale, and so the stretch that is multiplied at once.
+pub const STRETCH: usize = 32;
+
+/// Words of a stretch: four columns of each row.
+pub(crate) const WORDS: usize = STRETCH / 4;
+
+/// Fields of a format at most.
+const FIELDS_MAX: usize = 5;
+
+/// How the bytes of a block lie in the file.
+#[derive(Debug)]
+pub struct Layout {
+    /// Columns of a block.
+    pub columns: usize,
+    /// Bytes of a block.
+    pub bytes: usize,
+    /// What it consists of.
+    pub fields: &'static [Field],
+}
+
+/// Some neighbouring bytes of a block.
+#[derive(Debug)]
+pub struct Field {
+    /// Where they begin.
+    pub(super) at: usize,
+    /// Bytes that stay together: 4, 2 or 1.
+    pub(super) unit: usize,
+    /// How many units.
+    pub(super) count: usize,
+    /// Whether bit `4 w + i` of each word becomes bit `w` of byte `i`.
+    pub(super) spread: bool,
+}
+
+impl Field {
+    pub(super) const fn new(unit: usize, at: usize, count: usize) -> Self {
+        Self {
+            at,
+            unit,
+            count,
+            spread: false,
+        }
+    }
+
+    /// A bit of each column in one word, so laid that a shift brings out those of four columns.
+    pub(super) const fn spread(at: usize) -> Self {
+        Self {
+            spread: true,
+            ..Self::new(4, at, 1)
+        }
+    }
+
+    /// Bytes that a block of a panel has of it.
+    const fn block_bytes(&self) -> usize {
+        self.unit * self.count * ROWS
+    }
+
+    /// Lines of a cache that these are.
+    const fn lines(&self) -> usize {
+        self.block_bytes().div_ceil(64)
+    }
+
+    /// Bytes that a panel of so many blocks has of it: whole lines of a cache.
+    fn panel_bytes(&self, blocks: usize) -> usize {
+        (self.block_bytes() * blocks).next_multiple_of(64)
+    }
+}
+
+impl Layout {
+    /// Bytes of so many columns of a row, which are whole blocks.
+    pub fn row_bytes(&self, columns: usize) -> usize {
+        columns / self.columns * self.bytes
+    }
+
+    /// Bytes of a panel of rows of this many columns, which are whole blocks.
+    pub fn panel_bytes(&self, columns: usize) -> usize {
+        let blocks = columns / self.columns;
+        self.fields.iter().map(|f| f.panel_bytes(blocks)).sum()
+    }
+
+    /// Interleaves rows, `ROWS` of them at most; where there are fewer, zeros take their place.
+    pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        let mut rest = panel;
+        for field in self.fields {
+            let (out, behind) = rest.split_at_mut(field.panel_bytes(blocks));
+            rest = behind;
+            match field.unit {
+                4 if field.spread => self.interleave::<4>(rows, field, out, spread),
+                4 if rows.len() == ROWS && field.count.is_multiple_of(4) => {
+                    self.turn(rows, field, out);
+                }
+                4 => self.interleave::<4>(rows, field, out, |word| word),
+                2 => self.interleave::<2>(rows, field, out, |half| half),
+                _ => self.interleave::<1>(rows, field, out, |byte| byte),
+            }
+        }
+    }
+
+    /// The bytes of some columns of a row of a matrix that is packed; both are whole blocks, and
+    /// the columns `to.len()` bytes at most.
+    pub fn unpack<'a>(
+        &self,
+        packed: &Matrix<'_>,
+        row: usize,
+        columns: Range<usize>,
+        to: &'a mut [u8],
+    ) -> &'a [u8] {
+        let to = &mut to[..self.row_bytes(columns.len())];
+        let bytes = self.panel_bytes(packed.cols);
+        let mut rest = &packed.bytes[row / ROWS * bytes..][..bytes];
+        for field in self.fields {
+            let (panel, behind) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
+            rest = behind;
+            let blocks = panel.chunks_exact(field.block_bytes());
+            let blocks = blocks.skip(columns.start / self.columns);
+            for (to, block) in to.chunks_exact_mut(self.bytes).zip(blocks) {
+                let to = to[field.at..].chunks_exact_mut(field.unit);
+                for (to, lanes) in to.zip(block.chunks_exact(field.unit * ROWS)) {
+                    to.copy_from_slice(&lanes[row % ROWS * field.unit..][..field.unit]);
+                    if let Some(word) = to.first_chunk_mut().filter(|_| field.spread) {
+                        *word = gather(*word);
+                    }
+                }
+            }
+        }
+        to
+    }
+
+    /// Words of all rows, four by four.
+    fn turn(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
+        let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+        let bytes = field.at..field.at + 4 * field.count;
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
+            let block = block * self.bytes;
+            for (at, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+                let four = rows.map(|row| row[block..][bytes.clone()].as_chunks::<4>().0);
+                for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                    let words = four.map(|words| words.as_chunks().0[i]);
+                    for (out, column) in out.iter_mut().zip(words::turn(words)) {
+                        out[at] = column;
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn interleave<const UNIT: usize>(
+        &self,
+        rows: &[&[u8]],
+        field: &Field,
+        out: &mut [u8],
+        turn: impl Fn([u8; UNIT]) -> [u8; UNIT],
+    ) {
+        let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
+        let bytes = field.at..field.at + UNIT * field.count;
+        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
+        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
+            let block = block * self.bytes;
+            for (row, lane) in rows.iter().zip(0..ROWS) {
+                let units = row[block..][bytes.clone()].as_chunks::<UNIT>().0;
+                for (out, unit) in out.iter_mut().zip(units) {
+                    out[lane] = turn(*unit);
+                }
+            }
+        }
+    }
+
+    /// The blocks of a panel among those of a matrix of this many columns.
+    #[inline(always)]
+    pub(crate) fn open_at<'a>(&self, panels: &'a [u8], at: usize, columns: usize) -> Panel<'a> {
+        let bytes = self.panel_bytes(columns);
+        Panel {
+            ahead: AHEAD.div_ceil(self.bytes * ROWS),
+            ..self.open(&panels[at * bytes..][..bytes], columns)
+        }
+    }
+
+    /// The blocks of a panel of rows of this many columns.
+    #[inline(always)]
+    pub(crate) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
+        let blocks = columns / self.columns;
+        let mut fields = [&panel[..0]; FIELDS_MAX];
+        let mut rest = panel;
+        for (i, field) in self.fields.iter().enumerate() {
+            let (bytes, behind) = rest.split_at(field.panel_bytes(blocks));
+            fields[i] = bytes;
+            rest = behind;
+        }
+        Panel {
+            fields,
+            blocks,
+            bytes: panel.len(),
+            ahead: 0,
+        }
+    }
+}
+
+/// Bytes that a chunk's columns of a row have at most.
+pub const CHUNK_BYTES: usize = 2 * CHUNK;
+
+/// BF16: two columns of each row to a word.
+#[cfg(target_arch = "x86_64")]
+pub const FLOATS: Layout = Layout {
+    columns: 32,
+    bytes: 64,
+    fields: &[Field::new(4, 0, 16)],
+};
+
+/// A word of each row: four by four rows.
+type Columns = [[[u8; 4]; 4]; ROWS / 4];
+
+/// The bits of four columns at a time in bits of one number each.
+#[inline(always)]
+fn spread(word: [u8; 4]) -> [u8; 4] {
+    let bits = u32::from_le_bytes(word);
+    let mut out = 0;
+    for w in 0..WORDS {
+        // Four bits, one to a byte: their copies never meet.
+        let four = bits >> (4 * w) & 15;
+        out |= (four.wrapping_mul(0x0020_4081) & 0x0101_0101) << w;
+    }
+    u32::to_le_bytes(out)
+}
+
+/// What [`spread`] made of a word, back.
+fn gather(word: [u8; 4]) -> [u8; 4] {
+    let word = u32::from_le_bytes(word);
+    let from = |bit: usize| word >> (8 * (bit % 4) + bit / 4) & 1;
+    let bits = (0..u32::BITS as usize).fold(0, |bits, bit| bits | from(bit) << bit);
+    u32::to_le_bytes(bits)
+}
+
+/// A panel, field by field.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<'a> {
+    fields: [&'a [u8]; FIELDS_MAX],
+    blocks: usize,
+    bytes: usize,
+    /// How many blocks ahead of their use they are asked for; none where they are near.
+    ahead: usize,
+}
+
+impl<'a> Panel<'a> {
+    /// Asks for the block that comes next but so many, in this panel or behind it: as they are
+    /// read where panels are read through. Of several parts a block asks for one after the other,
+    /// as lines that are asked for together wait for each other, and all else for them.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Simd>(
+        &self,
+        s: S,
+        layout: &'static Layout,
+        block: usize,
+        part: [usize; 2],
+    ) {
+        if self.ahead == 0 {
+            return;
+        }
+        let (block, panel) = match block + self.ahead.min(self.blocks) {
+            block if block < self.blocks => (block, 0),
+            block => (block - self.blocks, self.bytes),
+        };
+        let [part, parts] = part;
+        for (field, bytes) in layout.fields.iter().zip(self.fields) {
+            let (at, lines) = (panel + block * field.block_bytes(), field.lines());
+            for line in lines * part / parts..lines * (part + 1) / parts {
+                s.prefetch(bytes, at + 64 * line);
+            }
+        }
+    }
+
+    /// Four bytes of each row, and again: the field's `count` of them.
+    #[inline(always)]
+    pub(super) fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
+        let words = self.fields[field].as_chunks::<{ 4 * ROWS }>().0;
+        &words.as_chunks().0[block]
+    }
+
+    /// Two bytes of each row.
+    #[inline(always)]
+    pub(super) fn half(&self, field: usize, block: usize) -> &'a Half {
+        &self.fields[field].as_chunks().0[block]
+    }
+
+    /// A byte of each row.
+    #[inline(always)]
+    pub(super) fn bytes(&self, field: usize, block: usize) -> &'a [u8; ROWS] {
+        &self.fields[field].as_chunks().0[block]
+    }
+}
+
+/// The bytes of a packed stretch in memory.
+pub(crate) type StoredCodes = [Word; WORDS];
+/// Scales, or minima, of a stretch in memory.
+pub(crate) type StoredNumbers = [Column; 2];

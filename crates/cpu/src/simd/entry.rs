@@ -1,0 +1,108 @@
+//! Kernels and their entries: one function for each kernel and level.
+
+#[cfg(target_arch = "x86_64")]
+use super::amx::{self, Amx};
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
+use super::levels::{Isa, Proof};
+#[cfg(target_arch = "aarch64")]
+use super::neon;
+use super::scalar::Scalar;
+use super::vectors::{Simd, Task};
+use crate::memory::Args;
+use std::marker::PhantomData;
+
+/// A kernel that is chosen: what a step of a linked table calls.
+pub(crate) type Entry = fn(Args<'_>);
+
+/// A kernel, written once for every instruction set. `run` is `#[inline(always)]`, so that its
+/// plain loops too are compiled for the set.
+pub(crate) trait Kernel {
+    /// Does one thread's part of the operation.
+    fn run<S: Simd>(s: S, args: Args<'_>);
+}
+
+#[cfg(target_arch = "x86_64")]
+/// A kernel that multiplies tiles.
+pub(crate) trait TileKernel {
+    /// Does one thread's part of the operation.
+    fn run(s: Amx, args: Args<'_>);
+}
+
+/// A kernel and its arguments as a task of a level.
+struct Run<'a, K> {
+    args: Args<'a>,
+    kernel: PhantomData<K>,
+}
+
+impl<'a, K> Run<'a, K> {
+    fn new(args: Args<'a>) -> Self {
+        Self {
+            args,
+            kernel: PhantomData,
+        }
+    }
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl<K: Kernel, S: Simd> Task<S> for Run<'_, K> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        K::run(s, self.args);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
+    #[inline(always)]
+    fn run(self, s: Amx) {
+        K::run(s, self.args);
+    }
+}
+
+/// Marks a kernel of tiles.
+#[cfg(target_arch = "x86_64")]
+struct TileRun<K>(PhantomData<K>);
+
+impl Isa {
+    /// The kernel compiled for this instruction set.
+    pub(crate) fn entry<K: Kernel>(self) -> Entry {
+        match self.0 {
+            Proof::Scalar => |args| K::run(Scalar, args),
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::plain::enter(Run::<K>::new(args)) }
+            },
+            #[cfg(target_arch = "aarch64")]
+            Proof::Dotprod => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { neon::dotprod::enter(Run::<K>::new(args)) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx2::enter(Run::<K>::new(args)) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 | Proof::Amx(_) => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                unsafe { avx512::enter(Run::<K>::new(args)) }
+            },
+        }
+    }
+
+    /// The kernel that multiplies tiles, where this level has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles<K: TileKernel>(self) -> Option<Entry> {
+        let Proof::Amx(_) = self.0 else {
+            return None;
+        };
+        Some(|args| {
+            // SAFETY: this closure is only reached through an `Isa` that detection made.
+            unsafe { amx::enter(Run::<TileRun<K>>::new(args)) }
+        })
+    }
+}
