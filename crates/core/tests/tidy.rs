@@ -62,7 +62,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
     (
         &["env::var", "env::var_os"],
         &[
-            "crates/cpu/src/simd/mod.rs",
+            "crates/cpu/src/simd/levels.rs",
             "cli/",
             "xtask/",
             "crates/capi/build.rs",

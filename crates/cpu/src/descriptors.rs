@@ -92,3 +92,9 @@ pub(crate) struct Product {
     #[cfg(target_arch = "x86_64")]
     pub(crate) amx: Option<Amx>,
 }
+
+/// Operand of a quantising step: the activations as f32.
+pub(crate) const QUANTISE_X: usize = 0;
+
+/// Operand of a quantising step: the activations as int8 or bf16.
+pub(crate) const QUANTISE_OUT: usize = 1;

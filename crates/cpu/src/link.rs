@@ -1,6 +1,6 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
-use super::descriptors::{ALIGN, Read, Shape};
+use super::descriptors::{ALIGN, QUANTISE_OUT, QUANTISE_X, Read, Shape};
 use super::kernel::{self, Join, Launch, Request, quantise};
 use super::memory::{Arena, Bound, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
@@ -456,7 +456,7 @@ fn quantising(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
     step.bound.operands[step.bound.count] = out;
     step.bound.count += 1;
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
-    (operands[quantise::X], operands[quantise::OUT]) = (step.bound.operands[ACTIVATIONS], out);
+    (operands[QUANTISE_X], operands[QUANTISE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
@@ -464,7 +464,7 @@ fn quantising(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
         entry: quantise::entry(shape, isa),
         bound: Bound {
             operands,
-            writes: 1 << quantise::OUT,
+            writes: 1 << QUANTISE_OUT,
             count: 2,
             params,
             read: None,

@@ -15,17 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// Source folders of the crates that are checked. `*` matches one folder.
-const ROOTS: &[&str] = &[
-    "cli/src",
-    "crates/capi/src",
-    "crates/core/src",
-    "crates/format/src",
-    "crates/gpu/src",
-    "crates/quant/src",
-    "crates/text/src",
-    "shaders/src",
-    "xtask/src",
-];
+const ROOTS: &[&str] = &["src", "crates/*/src", "shaders/src", "cli/src", "xtask/src"];
 
 /// Maximum number of re-exports followed for one path, since re-exports may form a cycle.
 const REEXPORTS_MAX: usize = 16;
@@ -156,6 +146,8 @@ struct Crate<'a> {
     imports: Vec<Import>,
     /// Absolute paths of imported names, by module and name.
     names: BTreeMap<(Path, String), Path>,
+    /// Names imported from other crates, by module.
+    external: BTreeSet<(Path, String)>,
     /// Absolute paths of glob imports, by module.
     globs: BTreeMap<Path, Vec<Path>>,
     /// Files of the macros that are exported to the root.
@@ -169,6 +161,7 @@ impl<'a> Crate<'a> {
             inline: BTreeSet::new(),
             imports: Vec::new(),
             names: BTreeMap::new(),
+            external: BTreeSet::new(),
             globs: BTreeMap::new(),
             macros: BTreeMap::new(),
         };
@@ -245,8 +238,13 @@ impl<'a> Crate<'a> {
                 false
             });
             if waiting.len() == before {
-                return;
+                break;
             }
+        }
+        for import in waiting.iter().map(|at| &self.imports[*at]) {
+            let name = import.name.clone();
+            self.external
+                .extend(name.map(|name| (import.scope.clone(), name)));
         }
     }
 
@@ -287,6 +285,12 @@ impl<'a> Crate<'a> {
             let reexport = self.names.get(&(module.clone(), name.clone()));
             if let Some(target) = reexport.filter(|_| hops > 0) {
                 return self.target(&[target, rest].concat(), hops - 1);
+            }
+            if self.external.contains(&(module.clone(), name.clone())) {
+                return Target {
+                    file: vec!["another crate".to_string()],
+                    is_module: false,
+                };
             }
             let exported = self.macros.get(name).filter(|_| module.is_empty());
             let file = match (exported, self.glob(&module, name)) {

@@ -3,10 +3,9 @@
 //! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
-use super::quantise;
 use super::sums::Sizes;
 use super::{Launch, Request};
-use crate::descriptors::{Number, Shape};
+use crate::descriptors::{Number, QUANTISE_OUT, QUANTISE_X, Shape};
 use crate::memory::{Args, Out};
 use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE};
@@ -57,7 +56,7 @@ impl TileKernel for Arrange {
     fn run(s: Amx, mut args: Args<'_>) {
         let shape: Shape = args.params();
         let cols = shape.cols as usize;
-        let x = args.f32s(quantise::X);
+        let x = args.f32s(QUANTISE_X);
         let mut padded = [0.0; STEP];
         let mut rounded = |t: usize, step: usize| {
             let rest = &x[t * cols..][step * STEP..cols];
@@ -66,7 +65,7 @@ impl TileKernel for Arrange {
                 &padded
             }))
         };
-        let mut out = args.open::<u8>(quantise::OUT);
+        let mut out = args.open::<u8>(QUANTISE_OUT);
         for unit in args.units() {
             let tile = out.unit(unit, shape.tile_bytes());
             let first = unit * shape.tile as usize;

@@ -8,7 +8,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::float_tiles::Arrange;
-use crate::descriptors::{Number, Shape, TOKEN_BYTES, TOKEN_WORDS};
+use crate::descriptors::{Number, QUANTISE_OUT, QUANTISE_X, Shape, TOKEN_BYTES, TOKEN_WORDS};
 use crate::memory::Args;
 use crate::panel::STRETCH;
 use crate::simd::{Entry, Isa, Kernel, Simd};
@@ -110,12 +110,6 @@ pub(super) const fn width(live: usize, tile: usize) -> usize {
     if enough < tile { enough } else { tile }
 }
 
-/// The operand of a step that quantises: activations as f32.
-pub(crate) const X: usize = 0;
-
-/// The operand of a step that quantises: activations in int8 or bf16.
-pub(crate) const OUT: usize = 1;
-
 /// Quantises the tiles of its units.
 struct Quantise;
 
@@ -125,8 +119,8 @@ impl Kernel for Quantise {
         let shape: Shape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
         let width = width(args.live(), n);
-        let x = args.f32s(X);
-        let mut out = args.open::<u8>(OUT);
+        let x = args.f32s(QUANTISE_X);
+        let mut out = args.open::<u8>(QUANTISE_OUT);
         for tile in args.units() {
             let tokens = tile * n..args.live().min((tile + 1) * n);
             let tile = out.unit(tile, shape.tile_bytes());

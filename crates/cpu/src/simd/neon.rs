@@ -34,7 +34,7 @@ macro_rules! level {
     ($(#[doc = $doc:literal])+ $level:ident, $dot:literal, $features:literal) => {
         $(#[doc = $doc])+
         pub(super) mod $level {
-            use super::super::vectors::{Probe, Task};
+            use crate::simd::vectors::{Probe, Task};
             use super::Neon;
 
             /// Runs a task, compiled for this level.
@@ -43,7 +43,7 @@ macro_rules! level {
             ///
             /// The processor must have what this level is made of.
             #[target_feature(enable = $features)]
-            pub(in super::super) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
+            pub(in crate::simd) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
                 task.run(Neon::<$dot>(()));
             }
 
@@ -53,7 +53,7 @@ macro_rules! level {
             ///
             /// As for [`enter`].
             #[target_feature(enable = $features)]
-            pub(in super::super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
+            pub(in crate::simd) unsafe fn probe<P: Probe>(probe: P) -> u64 {
                 probe.run(Neon::<$dot>(()))
             }
 

@@ -4,19 +4,21 @@
     reason = "references are rounded to f32"
 )]
 
+mod common;
 mod products;
 pub mod samplers;
 
 use crate::case::Case;
 use crate::fill::of_codes;
 use crate::rig::Outcome;
+pub use common::activation;
+use common::{rows, wide};
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use tabla_core::dtype::DType;
 use tabla_core::exec::state::Row;
-use tabla_core::op::builder::Activation;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
 
@@ -76,22 +78,6 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Advance => vec![("history", advance(o, live))],
         Op::Gumbel | Op::MirostatMu | Op::LogProbs => Vec::new(),
     }
-}
-
-/// `y` with the rows below `live` replaced by `row(t, i)`.
-fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Vec<f32> {
-    let mut y = o.numbers("y");
-    let cols = o.slots["y"].cols as usize;
-    for t in 0..live {
-        for i in 0..cols {
-            y[t * cols + i] = row(t, i) as f32;
-        }
-    }
-    y
-}
-
-fn wide(x: f32) -> f64 {
-    f64::from(x)
 }
 
 fn embed(o: &Outcome, live: usize) -> Vec<f32> {
@@ -164,33 +150,6 @@ fn combine(o: &Outcome, live: usize) -> Vec<f32> {
 fn add_bias(o: &Outcome, live: usize) -> Vec<f32> {
     let (b, y) = (o.numbers("b"), o.numbers("y"));
     rows(o, live, |t, i| wide(y[t * b.len() + i]) + wide(b[i]))
-}
-
-/// The activation with this number.
-pub fn activation(number: u32, x: f64) -> f64 {
-    match Activation::ALL[number as usize] {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
-        Activation::GeluTanh => {
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-            0.5 * x * (1.0 + u.tanh())
-        }
-        Activation::Relu2 => x.max(0.0).powi(2),
-        Activation::Relu => x.max(0.0),
-    }
-}
-
-/// By the series `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ...)`.
-fn erf(x: f64) -> f64 {
-    if x.abs() > 6.0 {
-        return x.signum();
-    }
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
 }
 
 fn glu(o: &Outcome, live: usize) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Products of matrices, ternary digits and experts, and what stands in front of them.
 
-use super::{activation, rows, wide};
+use super::common::{activation, rows, wide};
 use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::op::params;

@@ -1,6 +1,6 @@
 //! The formulas of samplers.
 
-use super::{rows, wide};
+use super::common::{rows, wide};
 use crate::rig::Outcome;
 use std::collections::HashMap;
 use tabla_core::exec::philox::{chance, philox};
