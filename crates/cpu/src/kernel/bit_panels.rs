@@ -11,17 +11,18 @@ use tabla_core::op::params::bit_mat::Params;
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn put<const ADD: bool>(y: &mut f32, sum: f32) {
-    *y = if ADD { *y + sum } else { sum };
+pub(super) fn put(add: bool, y: &mut f32, sum: f32) {
+    *y = if add { *y + sum } else { sum };
 }
 
 /// Panels of packed digits.
-pub(super) struct BitPanels<const ADD: bool>;
+pub(super) struct BitPanels;
 
-impl<const ADD: bool> Kernel for BitPanels<ADD> {
+impl Kernel for BitPanels {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
+        let add = args.dense().add;
         let (rows, padded) = (p.rows as usize, (p.cols as usize).next_multiple_of(64));
         let (q, d) = (args.bytes(AT.q), args.f32s(AT.d));
         let bytes = digits::panel_bytes(p.cols as usize);
@@ -42,7 +43,8 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.apart(Tile::<ADD, $tokens> {
+                            s.apart(Tile::<$tokens> {
+                                add,
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -75,7 +77,9 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
 }
 
 /// The results of a panel for some tokens.
-struct Tile<'a, 'b, const ADD: bool, const T: usize> {
+struct Tile<'a, 'b, const T: usize> {
+    /// Whether results are added.
+    add: bool,
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -87,7 +91,7 @@ struct Tile<'a, 'b, const ADD: bool, const T: usize> {
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
+impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
     #[inline(always)]
     fn run(self, s: S) {
         let starts = self.starts.first_chunk().expect("one for each token");
@@ -99,7 +103,7 @@ impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> 
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                put::<ADD>(y, sum * scale);
+                put(self.add, y, sum * scale);
             }
         }
     }

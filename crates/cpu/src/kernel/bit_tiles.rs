@@ -28,17 +28,18 @@ fn together(cols: usize) -> usize {
     2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
 
-struct BitTiles<const ADD: bool>;
+struct BitTiles;
 
-impl<const ADD: bool> TileKernel for BitTiles<ADD> {
+impl TileKernel for BitTiles {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let live = args.live();
         let vectors = Avx512::from(s);
         if live <= FEW as usize {
-            return BitPanels::<ADD>::run(vectors, args);
+            return BitPanels::run(vectors, args);
         }
         let p: Params = args.params();
+        let add = args.dense().add;
         let (rows, cols) = (p.rows as usize, p.cols as usize);
         let padded = cols.next_multiple_of(ROW_BYTES);
         let (w, q, d) = (args.bytes(AT.w), args.bytes(AT.q), args.f32s(AT.d));
@@ -81,7 +82,7 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
                                 vectors.times(vectors.floats(sums), scale),
                             );
                             for (y, sum) in y.iter_mut().zip(column) {
-                                put::<ADD>(y, sum);
+                                put(add, y, sum);
                             }
                         }
                     }
@@ -92,7 +93,7 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
 }
 
 /// The kernel of many tokens where there are tiles, and bytes of its scratch.
-pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
-    let entry = request.isa.tiles::<BitTiles<ADD>>()?;
+pub(super) fn link(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
+    let entry = request.isa.tiles::<BitTiles>()?;
     Some((entry, together(cols) * digits::unpacked_bytes(cols)))
 }

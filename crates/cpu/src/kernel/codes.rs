@@ -9,7 +9,8 @@
 use super::code_tiles;
 use super::pieces::{Piece, carried};
 use super::quantise::{self, Block, Tiles};
-use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
+use super::sources::{Affine, At, Blocks, COLUMNS, Chunks, Source, stored};
+use super::sums::Wanted;
 use super::{Launch, Request};
 use crate::descriptors::{Number, Product, Read, Shape};
 use crate::memory::Args;
@@ -18,7 +19,7 @@ use crate::panel::{
     self, Codes, Format, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
-use crate::simd::{Kernel, Simd, Task, Unpack};
+use crate::simd::{Entry, Kernel, Simd, Task, Unpack};
 use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -212,6 +213,7 @@ impl<W: Source> Kernel for Products<W> {
         let Product {
             rows,
             add,
+            packed,
             quantised,
             together,
             ..
@@ -219,7 +221,7 @@ impl<W: Source> Kernel for Products<W> {
         let live = args.live();
         let x = Tiles::new(args.bytes(COUNT + 1), quantised);
         let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
+        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes(packed));
         let mut y = args.open::<f32>(AT.y);
         // A tile is near as it is, and panels are read through.
         let together = if live > S::TOKENS { together } else { 1 };
@@ -380,37 +382,24 @@ fn many<S: Simd, W: Source>(
     }
 }
 
-/// A product that wants a kernel.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    /// Rows of activations at most.
-    pub(super) tokens: u32,
-    /// Rows of the matrix.
-    pub(super) rows: u32,
-    /// Columns: whole stretches.
-    pub(super) cols: u32,
-    /// Whether the sums are added to what is there.
-    pub(super) add: bool,
-}
-
-/// The kernel of a product where the type of its weights has panels.
+/// The kernel of a product where the type of its weights has panels. The scalar level reads such
+/// types by chunks.
 pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
     struct Found<'a>(&'a Request<'a>, Wanted);
     impl panel::Visit for Found<'_> {
-        type Out = Launch;
-        fn format<F: Format>(self) -> Launch {
+        type Out = Option<Launch>;
+        fn format<F: Format>(self) -> Option<Launch> {
             let Self(request, wanted) = self;
-            if request.packed {
-                let launch = launch::<Packed<F>>(request, F::OFFSET, wanted);
-                return Launch {
-                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
-                    ..launch
-                };
-            }
-            launch::<Mapped<F>>(request, F::OFFSET, wanted)
+            let entry = request.isa.vector_entry::<Products<Blocks<F>>>()?;
+            let launch = launch::<Blocks<F>>(request, entry, F::OFFSET, wanted);
+            let pack = Pack::Blocks(const { &F::LAYOUT });
+            Some(Launch {
+                pack: request.packed.then_some(pack),
+                ..launch
+            })
         }
     }
-    panel::visit(request.variant?, Found(request, wanted))
+    panel::visit(request.variant?, Found(request, wanted))?
 }
 
 /// The same for a type that has none and can be read as integers.
@@ -427,15 +416,25 @@ pub(super) fn link_chunks(
     if let Some(launch) = packed {
         return launch;
     }
+    /// Whether a format has two scales in a stretch.
+    struct Halves;
+    impl panel::Visit for Halves {
+        type Out = bool;
+        fn format<F: Format>(self) -> bool {
+            F::Codes::HALVES
+        }
+    }
     // Scales of their own may have groups of whole stretches.
-    let halves = request
-        .scales
-        .is_none_or(|s| !s.group[1].is_multiple_of(STRETCH));
-    let launch = match (halves, min) {
-        (true, true) => launch::<Chunks<true, true>>,
-        (true, false) => launch::<Chunks<true, false>>,
-        (false, true) => launch::<Chunks<false, true>>,
-        (false, false) => launch::<Chunks<false, false>>,
+    let own = || {
+        let scales = request.scales.as_ref();
+        scales.is_none_or(|s| !s.group[1].is_multiple_of(STRETCH))
+    };
+    let format = request.variant.and_then(|v| panel::visit(v, Halves));
+    let launch = match (format.unwrap_or_else(own), min) {
+        (true, true) => launch_all::<Chunks<true, true>>,
+        (true, false) => launch_all::<Chunks<true, false>>,
+        (false, true) => launch_all::<Chunks<false, true>>,
+        (false, false) => launch_all::<Chunks<false, false>>,
     };
     Launch {
         read: Some(Read::Ints(unpack)),
@@ -447,7 +446,7 @@ pub(super) fn link_chunks(
 fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) -> Option<Launch> {
     let scales = request.scales.filter(|_| request.packed)?;
     let groups = Groups::of::<W>(&scales, wanted.cols as usize)?;
-    let launch = launch::<Affine<W>>(request, 0, wanted);
+    let launch = launch_all::<Affine<W>>(request, 0, wanted);
     Some(Launch {
         pack: Some(Pack::Affine(unpack, groups)),
         product: launch.product.map(|product| Product {
@@ -458,7 +457,13 @@ fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) 
     })
 }
 
-fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
+/// The same, compiled for every level.
+fn launch_all<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
+    let entry = request.isa.entry::<Products<W>>();
+    launch::<W>(request, entry, offset, wanted)
+}
+
+fn launch<W: Source>(request: &Request<'_>, entry: Entry, offset: i32, wanted: Wanted) -> Launch {
     let Wanted {
         tokens,
         rows,
@@ -482,18 +487,19 @@ fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Laun
     let room = tokens.next_multiple_of(tile) as usize;
     let together = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(room, together, W::buffer_bytes()),
+        scratch: Scratch::bytes(room, together, W::buffer_bytes(request.packed)),
         quantise: Some(quantised),
         product: Some(Product {
             rows,
             cols,
             add,
+            packed: request.packed,
             quantised,
             groups: None,
             together,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),
-        ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
+        ..request.of(entry, Split::Units(rows.div_ceil(ROWS)), tokens)
     }
 }

@@ -4,10 +4,11 @@
 //! activations are brought near first: a number is decoded once for all of them. Either way a sum
 //! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
 
-use super::sums::{Sizes, Sums};
+use super::sums::{Sums, Wanted};
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
+use crate::descriptors::Dense;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -62,14 +63,16 @@ const FEW: usize = 8;
 /// Rows of a tile.
 const ROWS: usize = 4;
 
-/// `ROUND`: activations are rounded to bf16.
-struct Product<W, N, const ADD: bool, const ROUND: bool>(PhantomData<(W, N)>);
+struct Product<W>(PhantomData<W>);
 
-impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product<W, N, ADD, ROUND> {
+impl<W: Weight> Kernel for Product<W> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
-        let mut sums = Sums::open::<ADD>(&mut args, rows);
+        let dense = args.dense();
+        let Dense {
+            cols, add, round, ..
+        } = dense;
+        let mut sums = Sums::open(&mut args, dense);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
         let w = Weights::<W> {
@@ -79,7 +82,7 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
         };
         let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
         if live <= FEW {
-            let x = near::<ROUND>(&x[..live * cols], scratch);
+            let x = near(&x[..live * cols], scratch, round);
             few(s, (&w, range), (x, live), &mut sums);
             return;
         }
@@ -94,12 +97,12 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
                         let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            near::<ROUND>(x, to);
+                            near(x, to, round);
                             to[x.len()..].fill(0.0);
                         }
                     }
                 }
-                sums.add = ADD || col > 0;
+                sums.add = add || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
                     for group in groups(panel.clone(), &ROWS_TOGETHER) {
@@ -147,9 +150,13 @@ fn blocks(
 
 /// Activations as they are multiplied.
 #[inline(always)]
-fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
-    for (to, x) in to.iter_mut().zip(x) {
-        *to = if ROUND { rounded(*x) } else { *x };
+fn near<'a>(x: &[f32], to: &'a mut [f32], round: bool) -> &'a [f32] {
+    if round {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = rounded(*x);
+        }
+    } else {
+        to[..x.len()].copy_from_slice(x);
     }
     to
 }
@@ -403,36 +410,37 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     acc
 }
 
-/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights are floats.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    shape: [u32; 3],
-) -> Option<Launch> {
+/// The kernel of a product, if its weights are floats.
+pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
-        && let Some(launch) = float_panels::link::<N, ADD>(request, shape)
-            .or_else(|| float_tiles::link::<N, ADD>(request, shape))
+        && let Some(launch) =
+            float_panels::link(request, wanted).or_else(|| float_tiles::link(request, wanted))
     {
         return Some(launch);
     }
-    let [tokens, rows, cols] = shape;
+    let Wanted { tokens, rows, .. } = wanted;
     let split = Split::Units(rows as usize);
-    let launch = match (request.variant?, fast) {
-        (DType::F32, _) => request.launch::<Product<F32, N, ADD, false>>(split, tokens),
-        (DType::F16, _) => request.launch::<Product<F16, N, ADD, false>>(split, tokens),
-        (DType::Bf16, false) => request.launch::<Product<Bf16, N, ADD, false>>(split, tokens),
-        (DType::Bf16, true) => request.launch::<Product<Bf16, N, ADD, true>>(split, tokens),
+    let launch = match request.variant? {
+        DType::F32 => request.launch::<Product<F32>>(split, tokens),
+        DType::F16 => request.launch::<Product<F16>>(split, tokens),
+        DType::Bf16 => request.launch::<Product<Bf16>>(split, tokens),
         _ => return None,
     };
-    let [tokens, cols] = [tokens, cols].map(|n| n as usize);
+    let dense = Dense {
+        round: fast && request.variant == Some(DType::Bf16),
+        ..wanted.dense()
+    };
+    let tokens = tokens as usize;
     let many = if tokens > FEW {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: many.max(tokens.min(FEW) * cols) * size_of::<f32>(),
+        scratch: many.max(tokens.min(FEW) * dense.cols) * size_of::<f32>(),
+        dense: Some(dense),
         ..launch
     })
 }

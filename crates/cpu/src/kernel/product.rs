@@ -5,36 +5,26 @@
 //! on any number of threads.
 
 use super::chunks;
-use super::codes::{self, Wanted};
+use super::codes;
 use super::floats;
-use super::sums::Sizes;
+use super::sums::Wanted;
 use super::{Launch, Request};
 use crate::panel::STRETCH;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
 
-/// The kernel of a product of this shape: `[tokens, rows, cols]`.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    shape: [u32; 3],
-) -> Result<Launch> {
+/// The kernel of a product.
+pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Result<Launch> {
     // Activations go to int8 in whole stretches.
-    let whole = (shape[2] as usize).is_multiple_of(STRETCH);
-    let [tokens, rows, cols] = shape;
-    let wanted = Wanted {
-        tokens,
-        rows,
-        cols,
-        add: ADD,
-    };
+    let whole = (wanted.cols as usize).is_multiple_of(STRETCH);
     if request.precision == Precision::Fast
         && whole
         && let Some(launch) = codes::link(request, wanted)
     {
         return Ok(launch);
     }
-    match floats::link::<N, ADD>(request, shape) {
+    match floats::link(request, wanted) {
         Some(launch) => Ok(launch),
-        None => chunks::link::<N, ADD>(request, shape),
+        None => chunks::link(request, wanted),
     }
 }
