@@ -2,7 +2,7 @@
 
 use super::sampling::Sampling;
 use super::speculate::Speculate;
-use super::steering::Steering;
+use super::steering::{Steering, breaker_bits};
 use crate::error::{Result, bail};
 use crate::exec::state::{STOPS_MAX, Sampler};
 use crate::op::table::BIASES_MAX;
@@ -80,11 +80,12 @@ impl Generate {
 
     /// Creates the logit biases and DRY breakers of the answer.
     pub(super) fn steering(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<Steering> {
-        let own = self.dry_breakers.as_ref();
-        let own = own.map(|own| own.iter().map(String::as_str).collect());
-        let breakers: Vec<&str> = own.unwrap_or_else(|| Self::DRY_BREAKERS.to_vec());
-        let breakers = (self.sampling.dry_multiplier != 0.0).then_some(&breakers[..]);
-        Steering::new(tokenizer, vocab, &self.logit_bias, breakers)
+        let breakers = match &self.dry_breakers {
+            _ if self.sampling.dry_multiplier == 0.0 => Vec::new(),
+            None => breaker_bits(tokenizer, vocab, &Self::DRY_BREAKERS),
+            Some(breakers) => breaker_bits(tokenizer, vocab, breakers),
+        };
+        Steering::new(vocab, &self.logit_bias, breakers)
     }
 
     /// How an answer picks the tokens behind `len`, `picked` of them its own.

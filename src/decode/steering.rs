@@ -16,18 +16,11 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Checks and merges the biases, and finds the tokens that contain one of the DRY breakers.
-    /// `None` for the breakers: DRY is off.
-    pub(super) fn new(
-        tokenizer: &Tokenizer,
-        vocab: u32,
-        biases: &[(u32, f32)],
-        breakers: Option<&[&str]>,
-    ) -> Result<Self> {
-        let breakers = breakers.map(|breakers| breaker_bits(tokenizer, vocab, breakers));
+    /// Checks and merges the biases. `breakers` is what [`breaker_bits`] returns; empty: DRY is off.
+    pub(super) fn new(vocab: u32, biases: &[(u32, f32)], breakers: Vec<u32>) -> Result<Self> {
         Ok(Self {
             biases: merged(vocab, biases)?.into(),
-            breakers: breakers.unwrap_or_default().into(),
+            breakers: breakers.into(),
         })
     }
 }
@@ -59,11 +52,15 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
 }
 
 /// A bit for each token whose text has one of `breakers` in it.
-fn breaker_bits(tokenizer: &Tokenizer, vocab: u32, breakers: &[&str]) -> Vec<u32> {
+pub(super) fn breaker_bits(
+    tokenizer: &Tokenizer,
+    vocab: u32,
+    breakers: &[impl AsRef<str>],
+) -> Vec<u32> {
     let within = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|w| w == part);
     let breaks = |token: u32| {
         let text = tokenizer.token_bytes(token);
-        let mut parts = breakers.iter().map(|part| part.as_bytes());
+        let mut parts = breakers.iter().map(|part| part.as_ref().as_bytes());
         parts.any(|part| within(text, part))
     };
     let mut bits = vec![0; vocab.div_ceil(u32::BITS) as usize];

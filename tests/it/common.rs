@@ -37,7 +37,8 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Every device that tests run on: each level of this CPU, then a GPU, be it a software one.
+/// Every device that tests run on: each level of this CPU, then a GPU, be it a software one; in an
+/// exhaustive run once more with no optional feature and encoded replay, which `gpu::` tests run always.
 pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
     let mut all: Vec<_> = Level::available()
         .into_iter()
@@ -54,10 +55,12 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
         .collect();
     if has_gpu() {
         let device = DeviceChoice::Gpu;
-        for (gpu_features, replay) in [
+        let both = [
             (GpuFeatures::All, Replay::Auto),
             (GpuFeatures::Baseline, Replay::Encoded),
-        ] {
+        ];
+        let count = if exhaustive() { 2 } else { 1 };
+        for (gpu_features, replay) in both.into_iter().take(count) {
             let options = Options {
                 device,
                 gpu_features,
@@ -158,4 +161,10 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
         }
     }
     best
+}
+
+/// Whether matrices of tests run whole, as `cargo xtask exhaustive` asks; otherwise they run a part
+/// that has every operation, every kernel and every family once.
+pub(crate) fn exhaustive() -> bool {
+    std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1")
 }

@@ -1,11 +1,13 @@
 //! What `cargo xtask` writes, and what a test compares with the files in the tree.
 
+mod exhaustive;
 mod header;
 mod install;
 mod operations;
 mod size;
 mod tree;
 
+pub use exhaustive::exhaustive;
 pub use install::{install, install_from};
 pub use size::size;
 pub use tree::{Result, root};

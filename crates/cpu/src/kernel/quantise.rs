@@ -17,13 +17,12 @@ use std::ops::Range;
 
 /// The kernel that quantizes activations into this shape.
 pub(crate) fn entry(shape: Shape, isa: Isa) -> Entry {
+    let is_wide = shape.number != Number::Int8 as u32;
     #[cfg(target_arch = "x86_64")]
-    if let Some(tiles) = (shape.number != Number::Int8 as u32)
-        .then(|| isa.tiles::<Arrange>())
-        .flatten()
-    {
+    if let Some(tiles) = is_wide.then(|| isa.tiles::<Arrange>()).flatten() {
         return tiles;
     }
+    debug_assert!(!is_wide, "only tiles of AMX take bf16");
     isa.entry::<Quantise>()
 }
 
