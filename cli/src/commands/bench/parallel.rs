@@ -7,6 +7,7 @@ use crate::commands::common::probe::Probe;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::time::Instant;
+use tabla::op::pages::PAGE;
 use tabla::{Generate, Sampling, Session};
 
 /// Runs the tests of `-npl` in turns, as those of one sequence are.
@@ -17,9 +18,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(message));
     }
     let source = args.model.source(terminal::note)?;
-    let mut options = args
-        .device
-        .options(tests.iter().map(Test::positions).max().unwrap_or(1))?;
+    // A page more for each sequence: what starts to generate copies the last page of its prompt, and
+    // without a free one the prompt of another sequence would be computed again in the measurement.
+    let positions = tests.iter().map(Test::positions).max().unwrap_or(1) + PAGE;
+    let mut options = args.device.options(positions)?;
     options.sequences = args.n_parallel.iter().copied().max().unwrap_or(1);
     let opened = open::model(&source, &options)?;
     let profile = opened.profile.clone();
