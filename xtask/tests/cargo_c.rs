@@ -20,7 +20,7 @@ target_link_libraries(shared tabla::tabla m)
 
 #[test]
 fn the_metadata_are_those_of_the_header() {
-    let root = xtask::root();
+    let root = xtask::root().join("crates/capi");
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("it is there");
     let (_, capi) = manifest
         .split_once("\n[package.metadata.capi]\n")
