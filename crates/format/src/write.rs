@@ -15,7 +15,8 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 /// piece](Writer::begin).
 ///
 /// ```
-/// # use tabla::{dtype::DType, format::{open_bytes, write::Writer}};
+/// # use tabla_core::dtype::DType;
+/// # use tabla_format::{open_bytes, write::Writer};
 /// let mut w = Writer::new();
 /// w.set("general.architecture", "llama");
 /// w.list("tokenizer.ggml.tokens", &["a", "b"]);
