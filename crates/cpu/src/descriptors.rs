@@ -76,28 +76,13 @@ impl Shape {
     }
 }
 
-/// The parameters of a product of floats.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dense {
-    /// Rows of the matrix.
-    pub(crate) rows: usize,
-    /// Columns of the matrix.
-    pub(crate) cols: usize,
-    /// Whether sums are added to the output.
-    pub(crate) add: bool,
-    /// Whether activations are rounded to bf16.
-    pub(crate) round: bool,
-}
-
-/// The parameters of a product of codes.
+/// What a product's kernel is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     /// Whether sums are added to what is there.
     pub(crate) add: bool,
-    /// Whether weights are packed.
-    pub(crate) packed: bool,
     pub(crate) quantised: Shape,
     /// Of affine codes that are packed.
     pub(crate) groups: Option<Groups>,

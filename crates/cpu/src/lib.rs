@@ -4,12 +4,6 @@
 //! its work is cut among the threads, before which commands the threads wait for each other.
 //! `run` walks what is left, an array of calls. It allocates nothing and decides nothing.
 
-#![expect(
-    clippy::fn_params_excessive_bools,
-    clippy::struct_excessive_bools,
-    reason = "what kernels are told of a command at run time: added, rounded, packed"
-)]
-
 mod descriptors;
 mod kernel;
 mod link;

@@ -11,7 +11,7 @@
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
-use super::descriptors::{Dense, Product, Read};
+use super::descriptors::{Product, Read};
 use super::simd::{Decode, Unpack};
 use super::work::{By, Part};
 use bytemuck::Pod;
@@ -192,8 +192,6 @@ pub(super) struct Bound {
     pub(super) read: Option<Read>,
     /// What the kernel is told where it is a product of codes.
     pub(super) product: Option<Product>,
-    /// What the kernel is told where it is a product of floats.
-    pub(super) dense: Option<Dense>,
     /// The scales of the weights, where they lie in tensors of their own.
     pub(super) scales: Option<ScalesAt>,
     /// Live rows at most.
@@ -300,11 +298,6 @@ impl<'a> Args<'a> {
     /// What the command is told as a product of codes.
     pub(super) fn product(&self) -> Product {
         self.bound.product.expect("link tells products")
-    }
-
-    /// The parameters of a product of floats.
-    pub(super) fn dense(&self) -> Dense {
-        self.bound.dense.expect("link tells products")
     }
 
     /// The weights as a matrix of this shape.

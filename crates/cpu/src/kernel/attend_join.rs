@@ -50,5 +50,5 @@ impl Kernel for AttendJoin {
 #[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    Ok(request.scalar::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens))
+    Ok(request.launch::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens))
 }

@@ -8,7 +8,7 @@ use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, put};
 use super::bit_tiles;
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::{Dense, Read};
+use crate::descriptors::Read;
 use crate::memory::Args;
 use crate::panel::Pack;
 use crate::simd::rows::ROWS;
@@ -20,14 +20,13 @@ use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
 
 /// Rows unpacked one after the other, as the file has them.
-struct BitMat;
+struct BitMat<const ADD: bool>;
 
-impl Kernel for BitMat {
+impl<const ADD: bool> Kernel for BitMat<ADD> {
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rounded as the shader rounds")]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let add = args.dense().add;
         let (rows, cols) = (p.rows as usize, p.cols as usize);
         let padded = cols.next_multiple_of(64);
         let (q, d): (&[i8], _) = (bytemuck::cast_slice(args.bytes(AT.q)), args.f32s(AT.d));
@@ -49,7 +48,7 @@ impl Kernel for BitMat {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
                     let y = &mut y.columns(t, rows, 1)[r - range.start];
-                    put(add, y, sum as f32 * (d[t] * p.scale));
+                    put::<ADD>(y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }
@@ -57,24 +56,10 @@ impl Kernel for BitMat {
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_as(request, false)
+    link_as::<false>(request)
 }
 
-pub(super) fn link_as(request: &Request<'_>, add: bool) -> Result<Launch> {
-    let p: Params = request.params();
-    let dense = Dense {
-        rows: p.rows as usize,
-        cols: p.cols as usize,
-        add,
-        round: false,
-    };
-    Ok(Launch {
-        dense: Some(dense),
-        ..launch(request)?
-    })
-}
-
-fn launch(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let (rows, cols) = (p.rows as usize, p.cols as usize);
     let unpack = chunks::unpacker(request.isa, request.variant)?;
@@ -83,11 +68,11 @@ fn launch(request: &Request<'_>) -> Result<Launch> {
         let launch = Launch {
             scratch: p.tokens as usize * size_of::<i32>(),
             pack: Some(Pack::Digits(unpack)),
-            ..request.launch::<BitPanels>(panels, p.tokens)
+            ..request.launch::<BitPanels<ADD>>(panels, p.tokens)
         };
         #[cfg(target_arch = "x86_64")]
         if p.tokens > bit_tiles::FEW
-            && let Some((entry, scratch)) = bit_tiles::link(request, cols)
+            && let Some((entry, scratch)) = bit_tiles::link::<ADD>(request, cols)
         {
             let scratch = launch.scratch.max(scratch);
             return Ok(Launch {
@@ -101,6 +86,6 @@ fn launch(request: &Request<'_>) -> Result<Launch> {
     Ok(Launch {
         scratch: cols.next_multiple_of(CHUNK),
         read: Some(Read::Ints(unpack)),
-        ..request.launch::<BitMat>(Split::Units(rows), p.tokens)
+        ..request.launch::<BitMat<ADD>>(Split::Units(rows), p.tokens)
     })
 }

@@ -11,18 +11,17 @@ use tabla_core::op::params::bit_mat::Params;
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn put(add: bool, y: &mut f32, sum: f32) {
-    *y = if add { *y + sum } else { sum };
+pub(super) fn put<const ADD: bool>(y: &mut f32, sum: f32) {
+    *y = if ADD { *y + sum } else { sum };
 }
 
 /// Panels of packed digits.
-pub(super) struct BitPanels;
+pub(super) struct BitPanels<const ADD: bool>;
 
-impl Kernel for BitPanels {
+impl<const ADD: bool> Kernel for BitPanels<ADD> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let add = args.dense().add;
         let (rows, padded) = (p.rows as usize, (p.cols as usize).next_multiple_of(64));
         let (q, d) = (args.bytes(AT.q), args.f32s(AT.d));
         let bytes = digits::panel_bytes(p.cols as usize);
@@ -43,8 +42,7 @@ impl Kernel for BitPanels {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.apart(Tile::<$tokens> {
-                                add,
+                            s.apart(Tile::<ADD, $tokens> {
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -77,9 +75,7 @@ impl Kernel for BitPanels {
 }
 
 /// The results of a panel for some tokens.
-struct Tile<'a, 'b, const T: usize> {
-    /// Whether results are added.
-    add: bool,
+struct Tile<'a, 'b, const ADD: bool, const T: usize> {
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -91,7 +87,7 @@ struct Tile<'a, 'b, const T: usize> {
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
+impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
     #[inline(always)]
     fn run(self, s: S) {
         let starts = self.starts.first_chunk().expect("one for each token");
@@ -103,7 +99,7 @@ impl<S: Simd, const T: usize> Task<S> for Tile<'_, '_, T> {
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                put(self.add, y, sum * scale);
+                put::<ADD>(y, sum * scale);
             }
         }
     }

@@ -28,18 +28,17 @@ fn together(cols: usize) -> usize {
     2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
 
-struct BitTiles;
+struct BitTiles<const ADD: bool>;
 
-impl TileKernel for BitTiles {
+impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let live = args.live();
         let vectors = Avx512::from(s);
         if live <= FEW as usize {
-            return BitPanels::run(vectors, args);
+            return BitPanels::<ADD>::run(vectors, args);
         }
         let p: Params = args.params();
-        let add = args.dense().add;
         let (rows, cols) = (p.rows as usize, p.cols as usize);
         let padded = cols.next_multiple_of(ROW_BYTES);
         let (w, q, d) = (args.bytes(AT.w), args.bytes(AT.q), args.f32s(AT.d));
@@ -82,7 +81,7 @@ impl TileKernel for BitTiles {
                                 vectors.times(vectors.floats(sums), scale),
                             );
                             for (y, sum) in y.iter_mut().zip(column) {
-                                put(add, y, sum);
+                                put::<ADD>(y, sum);
                             }
                         }
                     }
@@ -93,7 +92,7 @@ impl TileKernel for BitTiles {
 }
 
 /// The kernel of many tokens where there are tiles, and bytes of its scratch.
-pub(super) fn link(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
-    let entry = request.isa.tiles::<BitTiles>()?;
+pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
+    let entry = request.isa.tiles::<BitTiles<ADD>>()?;
     Some((entry, together(cols) * digits::unpacked_bytes(cols)))
 }

@@ -9,8 +9,7 @@
 use super::code_tiles;
 use super::pieces::{Piece, carried};
 use super::quantise::{self, Block, Tiles};
-use super::sources::{Affine, At, Blocks, COLUMNS, Chunks, Source, stored};
-use super::sums::Wanted;
+use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
 use super::{Launch, Request};
 use crate::descriptors::{Number, Product, Read, Shape};
 use crate::memory::Args;
@@ -19,7 +18,7 @@ use crate::panel::{
     self, Codes, Format, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
-use crate::simd::{Entry, Kernel, Simd, Task, Unpack};
+use crate::simd::{Kernel, Simd, Task, Unpack};
 use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -213,7 +212,6 @@ impl<W: Source> Kernel for Products<W> {
         let Product {
             rows,
             add,
-            packed,
             quantised,
             together,
             ..
@@ -221,7 +219,7 @@ impl<W: Source> Kernel for Products<W> {
         let live = args.live();
         let x = Tiles::new(args.bytes(COUNT + 1), quantised);
         let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes(packed));
+        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
         // A tile is near as it is, and panels are read through.
         let together = if live > S::TOKENS { together } else { 1 };
@@ -382,24 +380,37 @@ fn many<S: Simd, W: Source>(
     }
 }
 
-/// The kernel of a product where the type of its weights has panels. The scalar level reads such
-/// types by chunks.
+/// A product that wants a kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Rows of activations at most.
+    pub(super) tokens: u32,
+    /// Rows of the matrix.
+    pub(super) rows: u32,
+    /// Columns: whole stretches.
+    pub(super) cols: u32,
+    /// Whether the sums are added to what is there.
+    pub(super) add: bool,
+}
+
+/// The kernel of a product where the type of its weights has panels.
 pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
     struct Found<'a>(&'a Request<'a>, Wanted);
     impl panel::Visit for Found<'_> {
-        type Out = Option<Launch>;
-        fn format<F: Format>(self) -> Option<Launch> {
+        type Out = Launch;
+        fn format<F: Format>(self) -> Launch {
             let Self(request, wanted) = self;
-            let entry = request.isa.vector_entry::<Products<Blocks<F>>>()?;
-            let launch = launch::<Blocks<F>>(request, entry, F::OFFSET, wanted);
-            let pack = Pack::Blocks(const { &F::LAYOUT });
-            Some(Launch {
-                pack: request.packed.then_some(pack),
-                ..launch
-            })
+            if request.packed {
+                let launch = launch::<Packed<F>>(request, F::OFFSET, wanted);
+                return Launch {
+                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
+                    ..launch
+                };
+            }
+            launch::<Mapped<F>>(request, F::OFFSET, wanted)
         }
     }
-    panel::visit(request.variant?, Found(request, wanted))?
+    panel::visit(request.variant?, Found(request, wanted))
 }
 
 /// The same for a type that has none and can be read as integers.
@@ -416,25 +427,15 @@ pub(super) fn link_chunks(
     if let Some(launch) = packed {
         return launch;
     }
-    /// Whether a format has two scales in a stretch.
-    struct Halves;
-    impl panel::Visit for Halves {
-        type Out = bool;
-        fn format<F: Format>(self) -> bool {
-            F::Codes::HALVES
-        }
-    }
     // Scales of their own may have groups of whole stretches.
-    let own = || {
-        let scales = request.scales.as_ref();
-        scales.is_none_or(|s| !s.group[1].is_multiple_of(STRETCH))
-    };
-    let format = request.variant.and_then(|v| panel::visit(v, Halves));
-    let launch = match (format.unwrap_or_else(own), min) {
-        (true, true) => launch_all::<Chunks<true, true>>,
-        (true, false) => launch_all::<Chunks<true, false>>,
-        (false, true) => launch_all::<Chunks<false, true>>,
-        (false, false) => launch_all::<Chunks<false, false>>,
+    let halves = request
+        .scales
+        .is_none_or(|s| !s.group[1].is_multiple_of(STRETCH));
+    let launch = match (halves, min) {
+        (true, true) => launch::<Chunks<true, true>>,
+        (true, false) => launch::<Chunks<true, false>>,
+        (false, true) => launch::<Chunks<false, true>>,
+        (false, false) => launch::<Chunks<false, false>>,
     };
     Launch {
         read: Some(Read::Ints(unpack)),
@@ -446,7 +447,7 @@ pub(super) fn link_chunks(
 fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) -> Option<Launch> {
     let scales = request.scales.filter(|_| request.packed)?;
     let groups = Groups::of::<W>(&scales, wanted.cols as usize)?;
-    let launch = launch_all::<Affine<W>>(request, 0, wanted);
+    let launch = launch::<Affine<W>>(request, 0, wanted);
     Some(Launch {
         pack: Some(Pack::Affine(unpack, groups)),
         product: launch.product.map(|product| Product {
@@ -457,13 +458,7 @@ fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) 
     })
 }
 
-/// The same, compiled for every level.
-fn launch_all<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
-    let entry = request.isa.entry::<Products<W>>();
-    launch::<W>(request, entry, offset, wanted)
-}
-
-fn launch<W: Source>(request: &Request<'_>, entry: Entry, offset: i32, wanted: Wanted) -> Launch {
+fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
     let Wanted {
         tokens,
         rows,
@@ -487,19 +482,18 @@ fn launch<W: Source>(request: &Request<'_>, entry: Entry, offset: i32, wanted: W
     let room = tokens.next_multiple_of(tile) as usize;
     let together = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(room, together, W::buffer_bytes(request.packed)),
+        scratch: Scratch::bytes(room, together, W::buffer_bytes()),
         quantise: Some(quantised),
         product: Some(Product {
             rows,
             cols,
             add,
-            packed: request.packed,
             quantised,
             groups: None,
             together,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),
-        ..request.of(entry, Split::Units(rows.div_ceil(ROWS)), tokens)
+        ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
     }
 }

@@ -5,9 +5,8 @@
 //! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
 
 use super::float_tiles::{STEP, rounded};
-use super::sums::Wanted;
+use super::sums::Sizes;
 use super::{Launch, Request};
-use crate::descriptors::Dense;
 use crate::descriptors::Number;
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
@@ -16,6 +15,7 @@ use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE};
 use crate::simd::avx512::Avx512;
 use crate::work::Split;
+use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
@@ -34,14 +34,12 @@ const NEAR: usize = 12;
 /// Bytes of a step of a panel.
 const STEP_BYTES: usize = TILE * ROW_BYTES;
 
-struct Product;
+struct Product<N, const ADD: bool>(PhantomData<N>);
 
-impl TileKernel for Product {
+impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let Dense {
-            rows, cols, add, ..
-        } = args.dense();
+        let [rows, cols] = N::sizes(&args);
         let (live, range) = (args.live(), args.range());
         let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
         let panel_bytes = FLOATS.panel_bytes(cols);
@@ -52,7 +50,7 @@ impl TileKernel for Product {
         if args.tokens() == 1 {
             for panel in range {
                 let w = &w[panel * panel_bytes..];
-                y.alone(s, add, panel, (w, &x[..cols / STEP * ROW_BYTES]));
+                y.alone::<ADD>(s, panel, (w, &x[..cols / STEP * ROW_BYTES]));
             }
             return;
         }
@@ -75,7 +73,7 @@ impl TileKernel for Product {
                             wide: panels.len() > 1,
                         };
                         let mut sums = [Block::ZERO; 4];
-                        if add || from > 0 {
+                        if ADD || from > 0 {
                             y.load(&panels, &tokens, &mut sums);
                         }
                         for step in (from..to).step_by(at_once) {
@@ -120,11 +118,11 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// A panel beside one token.
     #[inline(always)]
-    fn alone(&mut self, s: Amx, add: bool, panel: usize, (w, x): (&[u8], &[u8])) {
+    fn alone<const ADD: bool>(&mut self, s: Amx, panel: usize, (w, x): (&[u8], &[u8])) {
         let vectors = Avx512::from(s);
         let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
         let mut sums = [0.0; TILE];
-        if add {
+        if ADD {
             sums[..y.len()].copy_from_slice(y);
         }
         let mut sum = vectors.load(&sums);
@@ -157,21 +155,20 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product of BF16 weights that are packed.
-pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
-    let Wanted {
-        tokens, rows, cols, ..
-    } = wanted;
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, of BF16 weights that are packed.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+) -> Option<Launch> {
     if request.variant != Some(DType::Bf16)
         || !request.packed
         || !(cols as usize).is_multiple_of(FLOATS.columns)
     {
         return None;
     }
-    let entry = request.isa.tiles::<Product>()?;
+    let entry = request.isa.tiles::<Product<N, ADD>>()?;
     let panels = Split::Units((rows as usize).div_ceil(TILE));
     Some(Launch {
-        dense: Some(wanted.dense()),
         quantise: Some(rounded(tokens, cols, Number::Bf16Rows)),
         pack: Some(Pack::Blocks(&FLOATS)),
         ..request.of(entry, panels, tokens)

@@ -3,13 +3,14 @@
 //! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
-use super::sums::Wanted;
+use super::sums::Sizes;
 use super::{Launch, Request};
-use crate::descriptors::{Dense, Number, QUANTISE_OUT, QUANTISE_X, Shape};
+use crate::descriptors::{Number, QUANTISE_OUT, QUANTISE_X, Shape};
 use crate::memory::{Args, Out};
 use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE};
 use crate::work::Split;
+use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
@@ -164,14 +165,12 @@ impl<'a> Matrices<'a> {
     }
 }
 
-struct Product;
+struct Product<N, const ADD: bool>(PhantomData<N>);
 
-impl TileKernel for Product {
+impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let Dense {
-            rows, cols, add, ..
-        } = args.dense();
+        let [rows, cols] = N::sizes(&args);
         let range = args.range();
         let mut y = Sums {
             y: args.open(AT.y),
@@ -205,7 +204,7 @@ impl TileKernel for Product {
                         };
                         let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
                         let mut sums = [Block::ZERO; 4];
-                        if add || step > 0 {
+                        if ADD || step > 0 {
                             y.load(s, &at, &mut sums);
                         }
                         s.bf16(&stretches[..n], &mut sums);
@@ -258,17 +257,16 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product if its weights go by tiles here.
-pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
-    let Wanted {
-        tokens, rows, cols, ..
-    } = wanted;
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights go by tiles here.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+) -> Option<Launch> {
     if request.variant != Some(DType::Bf16) {
         return None;
     }
-    let entry = request.isa.tiles::<Product>()?;
+    let entry = request.isa.tiles::<Product<N, ADD>>()?;
     Some(Launch {
-        dense: Some(wanted.dense()),
         quantise: Some(rounded(tokens, cols, Number::Bf16)),
         ..request.of(entry, Split::Units(rows as usize), tokens)
     })

@@ -4,11 +4,10 @@
 //! activations are brought near first: a number is decoded once for all of them. Either way a sum
 //! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
 
-use super::sums::{Sums, Wanted};
+use super::sums::{Sizes, Sums};
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
-use crate::descriptors::Dense;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -63,16 +62,14 @@ const FEW: usize = 8;
 /// Rows of a tile.
 const ROWS: usize = 4;
 
-struct Product<W>(PhantomData<W>);
+/// `ROUND`: activations are rounded to bf16.
+struct Product<W, N, const ADD: bool, const ROUND: bool>(PhantomData<(W, N)>);
 
-impl<W: Weight> Kernel for Product<W> {
+impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product<W, N, ADD, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let dense = args.dense();
-        let Dense {
-            cols, add, round, ..
-        } = dense;
-        let mut sums = Sums::open(&mut args, dense);
+        let [rows, cols] = N::sizes(&args);
+        let mut sums = Sums::open::<ADD>(&mut args, rows);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
         let w = Weights::<W> {
@@ -82,7 +79,7 @@ impl<W: Weight> Kernel for Product<W> {
         };
         let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
         if live <= FEW {
-            let x = near(&x[..live * cols], scratch, round);
+            let x = near::<ROUND>(&x[..live * cols], scratch);
             few(s, (&w, range), (x, live), &mut sums);
             return;
         }
@@ -97,12 +94,12 @@ impl<W: Weight> Kernel for Product<W> {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
                         let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            near(x, to, round);
+                            near::<ROUND>(x, to);
                             to[x.len()..].fill(0.0);
                         }
                     }
                 }
-                sums.add = add || col > 0;
+                sums.add = ADD || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
                     for group in groups(panel.clone(), &ROWS_TOGETHER) {
@@ -150,13 +147,9 @@ fn blocks(
 
 /// Activations as they are multiplied.
 #[inline(always)]
-fn near<'a>(x: &[f32], to: &'a mut [f32], round: bool) -> &'a [f32] {
-    if round {
-        for (to, x) in to.iter_mut().zip(x) {
-            *to = rounded(*x);
-        }
-    } else {
-        to[..x.len()].copy_from_slice(x);
+fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = if ROUND { rounded(*x) } else { *x };
     }
     to
 }
@@ -410,37 +403,36 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     acc
 }
 
-/// The kernel of a product, if its weights are floats.
-pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
+/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights are floats.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    shape: [u32; 3],
+) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
-        && let Some(launch) =
-            float_panels::link(request, wanted).or_else(|| float_tiles::link(request, wanted))
+        && let Some(launch) = float_panels::link::<N, ADD>(request, shape)
+            .or_else(|| float_tiles::link::<N, ADD>(request, shape))
     {
         return Some(launch);
     }
-    let Wanted { tokens, rows, .. } = wanted;
+    let [tokens, rows, cols] = shape;
     let split = Split::Units(rows as usize);
-    let launch = match request.variant? {
-        DType::F32 => request.launch::<Product<F32>>(split, tokens),
-        DType::F16 => request.launch::<Product<F16>>(split, tokens),
-        DType::Bf16 => request.launch::<Product<Bf16>>(split, tokens),
+    let launch = match (request.variant?, fast) {
+        (DType::F32, _) => request.launch::<Product<F32, N, ADD, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<Product<F16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<Product<Bf16, N, ADD, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<Product<Bf16, N, ADD, true>>(split, tokens),
         _ => return None,
     };
-    let dense = Dense {
-        round: fast && request.variant == Some(DType::Bf16),
-        ..wanted.dense()
-    };
-    let tokens = tokens as usize;
+    let [tokens, cols] = [tokens, cols].map(|n| n as usize);
     let many = if tokens > FEW {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: many.max(tokens.min(FEW) * dense.cols) * size_of::<f32>(),
-        dense: Some(dense),
+        scratch: many.max(tokens.min(FEW) * cols) * size_of::<f32>(),
         ..launch
     })
 }

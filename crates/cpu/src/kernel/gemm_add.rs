@@ -1,18 +1,12 @@
 //! `y[t, r] += W[r, :] . x[t, :]`
 
 use super::product;
-use super::sums::Wanted;
+use super::sums::Many;
 use super::{Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::params::gemm::Params;
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    let wanted = Wanted {
-        tokens: p.tokens,
-        rows: p.rows,
-        cols: p.cols,
-        add: true,
-    };
-    product::link(request, wanted)
+    product::link::<Many, true>(request, [p.tokens, p.rows, p.cols])
 }

@@ -5,5 +5,5 @@ use super::{Launch, Request};
 use tabla_core::error::Result;
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_glu(request, false)
+    link_glu::<false>(request)
 }

@@ -5,5 +5,5 @@ use super::{Launch, Request};
 use tabla_core::error::Result;
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_glu(request, true)
+    link_glu::<true>(request)
 }

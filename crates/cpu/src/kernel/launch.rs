@@ -1,6 +1,6 @@
 //! What link asks of an operation, and how the operation is run.
 
-use crate::descriptors::{Dense, Product, Read, Shape};
+use crate::descriptors::{Product, Read, Shape};
 use crate::panel::Pack;
 use crate::simd::{Entry, Isa, Kernel};
 use crate::work::{By, Split};
@@ -37,11 +37,6 @@ impl Request<'_> {
         self.of(self.isa.entry::<K>(), split, tokens)
     }
 
-    /// A kernel of an operation that no table of a CPU has: compiled for the scalar level only.
-    pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.of(Isa::scalar_entry::<K>(), split, tokens)
-    }
-
     /// A kernel that is compiled for the level already.
     pub(super) fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
@@ -55,7 +50,6 @@ impl Request<'_> {
             read: None,
             pack: None,
             product: None,
-            dense: None,
         }
     }
 
@@ -108,8 +102,6 @@ pub(crate) struct Launch {
     pub(crate) pack: Option<Pack>,
     /// What it is told, where it is a product of codes.
     pub(crate) product: Option<Product>,
-    /// What it is told, where it is a product of floats.
-    pub(crate) dense: Option<Dense>,
 }
 
 /// A second step on the operands of the first. Both see the parts as one more operand, behind

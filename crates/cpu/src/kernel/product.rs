@@ -5,26 +5,36 @@
 //! on any number of threads.
 
 use super::chunks;
-use super::codes;
+use super::codes::{self, Wanted};
 use super::floats;
-use super::sums::Wanted;
+use super::sums::Sizes;
 use super::{Launch, Request};
 use crate::panel::STRETCH;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
 
-/// The kernel of a product.
-pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Result<Launch> {
+/// The kernel of a product of this shape: `[tokens, rows, cols]`.
+pub(super) fn link<N: Sizes, const ADD: bool>(
+    request: &Request<'_>,
+    shape: [u32; 3],
+) -> Result<Launch> {
     // Activations go to int8 in whole stretches.
-    let whole = (wanted.cols as usize).is_multiple_of(STRETCH);
+    let whole = (shape[2] as usize).is_multiple_of(STRETCH);
+    let [tokens, rows, cols] = shape;
+    let wanted = Wanted {
+        tokens,
+        rows,
+        cols,
+        add: ADD,
+    };
     if request.precision == Precision::Fast
         && whole
         && let Some(launch) = codes::link(request, wanted)
     {
         return Ok(launch);
     }
-    match floats::link(request, wanted) {
+    match floats::link::<N, ADD>(request, shape) {
         Some(launch) => Ok(launch),
-        None => chunks::link(request, wanted),
+        None => chunks::link::<N, ADD>(request, shape),
     }
 }

@@ -5,8 +5,7 @@ use crate::descriptors::Product;
 use crate::memory::Args;
 use crate::panel::affine::{self, Width};
 use crate::panel::{
-    self, Codes, Format, Kind, Layout, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
-    WORDS,
+    self, Codes, Format, Kind, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
 };
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Simd, Task};
@@ -23,8 +22,8 @@ pub(super) const COLUMNS: usize = 512;
 pub(super) trait Source {
     type Codes: Codes;
 
-    /// Bytes that it needs to read [`COLUMNS`] of weights that are packed, or not.
-    fn buffer_bytes(_packed: bool) -> usize {
+    /// Bytes that it needs to read [`COLUMNS`].
+    fn buffer_bytes() -> usize {
         0
     }
 
@@ -61,69 +60,65 @@ impl<F: Format, S: Simd, K: Sink<S>> Task<S> for Read<'_, F, K> {
     }
 }
 
-/// Weights of a format of blocks: packed by link, or as the file has them and packed on the way.
-pub(super) struct Blocks<F>(PhantomData<F>);
+/// Weights that link packed.
+pub(super) struct Packed<F>(PhantomData<F>);
 
-impl<F: Format> Source for Blocks<F> {
+impl<F: Format> Source for Packed<F> {
     type Codes = F::Codes;
 
-    fn buffer_bytes(packed: bool) -> usize {
-        match packed {
-            true => 0,
-            false => F::LAYOUT.panel_bytes(COLUMNS),
-        }
-    }
-
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K) {
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
         let layout = const { &F::LAYOUT };
-        let (panel, columns) = if args.product().packed {
-            let panel = layout.open_at(args.bytes(AT.w), at.panel, args.product().cols);
-            (panel, at.columns)
-        } else {
-            pack(s, args, &at, layout, buffer);
-            let columns = 0..at.columns.len();
-            (
-                layout.open(&buffer[..layout.panel_bytes(columns.len())], columns.len()),
-                columns,
-            )
-        };
         s.apart(Read::<F, K> {
-            panel,
-            columns,
+            panel: layout.open_at(args.bytes(AT.w), at.panel, args.product().cols),
+            columns: at.columns,
             sink,
             format: PhantomData,
         });
     }
 }
 
-/// Packs columns of a panel of weights that lie as the file has them.
-#[inline(always)]
-fn pack<S: Simd>(s: S, args: &Args<'_>, at: &At, layout: &Layout, buffer: &mut [u8]) {
-    let shape = args.product();
-    let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
-    let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
-    let mut rows = [&w[..0]; ROWS];
-    let count = at.rows(shape.rows).len();
-    for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
-        *row = &w[r * row_bytes..][part.clone()];
+/// Weights as the file has them, packed on the way.
+pub(super) struct Mapped<F>(PhantomData<F>);
+
+impl<F: Format> Source for Mapped<F> {
+    type Codes = F::Codes;
+
+    fn buffer_bytes() -> usize {
+        F::LAYOUT.panel_bytes(COLUMNS)
     }
-    // Sixteen short stretches are too short for the processor to foresee the next ones: those
-    // behind, or of the next panel.
-    let next = if at.columns.end < shape.cols {
-        part.len()
-    } else {
-        ROWS * row_bytes - part.start
-    };
-    for row in &rows[..count] {
-        for line in (0..part.len()).step_by(64) {
-            s.prefetch(row, next + line);
+
+    #[inline(always)]
+    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K) {
+        let (layout, shape) = (const { &F::LAYOUT }, args.product());
+        let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
+        let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
+        let mut rows = [&w[..0]; ROWS];
+        let count = at.rows(shape.rows).len();
+        for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
+            *row = &w[r * row_bytes..][part.clone()];
         }
+        // Sixteen short stretches are too short for the processor to foresee the next ones: those
+        // behind, or of the next panel.
+        let next = if at.columns.end < shape.cols {
+            part.len()
+        } else {
+            ROWS * row_bytes - part.start
+        };
+        for row in &rows[..count] {
+            for line in (0..part.len()).step_by(64) {
+                s.prefetch(row, next + line);
+            }
+        }
+        let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
+        layout.pack(&rows[..count], buffer);
+        s.apart(Read::<F, K> {
+            panel: layout.open(buffer, at.columns.len()),
+            columns: 0..at.columns.len(),
+            sink,
+            format: PhantomData,
+        });
     }
-    layout.pack(
-        &rows[..count],
-        &mut buffer[..layout.panel_bytes(at.columns.len())],
-    );
 }
 
 /// Affine codes that link packed.

@@ -1,31 +1,31 @@
 //! Shapes of products, and where their sums go.
 
-use crate::descriptors::Dense;
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
+use tabla_core::op::params;
 
-/// The shape of a product, and what becomes of its sums.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    /// Rows of activations at most.
-    pub(super) tokens: u32,
-    /// Rows of the matrix.
-    pub(super) rows: u32,
-    /// Columns: whole stretches.
-    pub(super) cols: u32,
-    /// Whether the sums are added to what is there.
-    pub(super) add: bool,
+/// The shape of a product, from the parameters of either shader.
+pub(super) trait Sizes {
+    fn sizes(args: &Args<'_>) -> [usize; 2];
 }
 
-impl Wanted {
-    /// What a kernel of floats is told.
-    pub(super) fn dense(self) -> Dense {
-        Dense {
-            rows: self.rows as usize,
-            cols: self.cols as usize,
-            add: self.add,
-            round: false,
-        }
+/// One token.
+pub(super) struct One;
+
+impl Sizes for One {
+    fn sizes(args: &Args<'_>) -> [usize; 2] {
+        let p: params::gemv::Params = args.params();
+        [p.rows as usize, p.cols as usize]
+    }
+}
+
+/// Many tokens.
+pub(super) struct Many;
+
+impl Sizes for Many {
+    fn sizes(args: &Args<'_>) -> [usize; 2] {
+        let p: params::gemm::Params = args.params();
+        [p.rows as usize, p.cols as usize]
     }
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    pub(super) fn open(args: &mut Args<'a>, Dense { rows, add, .. }: Dense) -> Self {
+    pub(super) fn open<const ADD: bool>(args: &mut Args<'a>, rows: usize) -> Self {
         Self {
             y: args.open(AT.y),
             first: args.range().start,
             rows,
-            add,
+            add: ADD,
         }
     }
 

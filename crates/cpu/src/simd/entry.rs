@@ -67,44 +67,30 @@ impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
 struct TileRun<K>(PhantomData<K>);
 
 impl Isa {
-    /// The kernel compiled for the scalar level only: for operations that no table of a CPU has.
-    pub(crate) fn scalar_entry<K: Kernel>() -> Entry {
-        |args| K::run(Scalar, args)
-    }
-
     /// The kernel compiled for this instruction set.
     pub(crate) fn entry<K: Kernel>(self) -> Entry {
-        match self.vector_entry::<K>() {
-            Some(entry) => entry,
-            None => Self::scalar_entry::<K>(),
-        }
-    }
-
-    /// The kernel compiled for this instruction set; `None` at the scalar level, for which it is
-    /// not compiled.
-    pub(crate) fn vector_entry<K: Kernel>(self) -> Option<Entry> {
         match self.0 {
-            Proof::Scalar => None,
+            Proof::Scalar => |args| K::run(Scalar, args),
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => Some(|args| {
+            Proof::Neon => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { neon::plain::enter(Run::<K>::new(args)) }
-            }),
+            },
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => Some(|args| {
+            Proof::Dotprod => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { neon::dotprod::enter(Run::<K>::new(args)) }
-            }),
+            },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => Some(|args| {
+            Proof::Avx2 => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx2::enter(Run::<K>::new(args)) }
-            }),
+            },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => Some(|args| {
+            Proof::Avx512 | Proof::Amx(_) => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.
                 unsafe { avx512::enter(Run::<K>::new(args)) }
-            }),
+            },
         }
     }
 
