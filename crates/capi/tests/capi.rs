@@ -215,6 +215,8 @@ fn under_valgrind(program: &Path, arguments: &[&OsStr]) {
         "--errors-for-leak-kinds=definite,indirect",
         "--show-leak-kinds=definite",
     ]);
+    let suppressions = root().join("crates/capi/tests/valgrind.supp");
+    command.arg(format!("--suppressions={}", suppressions.display()));
     run(command.arg(program).args(arguments));
 }
 
