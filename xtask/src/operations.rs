@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Operations
 
 A table is made of these operations and no others.
-The name of each is at once its shader `shaders/<name>.wgsl` and its CPU kernel `crates/cpu/src/kernel/<name>.rs`.
+The shader of each is `shaders/<name>.wgsl`; its CPU kernel is named in `crates/cpu/src/kernel/mod.rs`.
 Operands stand in the order of the shader's bindings: a plain one is read, `=` is written, `+` is read and written in place.
 `state` is the step state: how many rows live, their tokens and positions, how the next token is picked.
 Where storage types are named, there is one kernel for each.

@@ -297,30 +297,39 @@ fn operations(files: &[File]) -> Vec<String> {
         .without_tests(&list.code)
         .lines()
         .filter(|line| line.trim_end().ends_with(");"));
-    let rows = rows.filter_map(|line| line.split_once(" = ")?.1.split_once('('));
+    let rows = rows.filter_map(|line| {
+        let (op, row) = line.trim().split_once(" = ")?;
+        Some((op, row.split_once('(')?.0))
+    });
     let of_name = |c: char| c.is_alphanumeric() || c == '_';
-    let name = |stem: &str| !stem.is_empty() && stem.chars().all(of_name);
-    let rows = rows.filter(|(stem, _)| name(stem));
-    let listed: BTreeSet<_> = rows.map(|(stem, _)| stem.to_string()).collect();
-    // A file beside the kernels that none of them is has to be declared by hand.
-    let declared = |stem: &str| {
-        let page = page("crates/cpu/src/kernel/mod.rs");
-        page.is_some_and(|f| find(&f.code, &format!("mod {stem};")).next().is_some())
-    };
-    for (folder, kind) in [(shaders, ".wgsl"), (kernels, ".rs")] {
-        let there = stems(folder, kind);
-        for stem in listed.difference(&there) {
-            findings.push(format!(
-                "crates/core/src/op/list.rs:1: {stem} has no {folder}{stem}{kind}"
-            ));
+    let name = |word: &str| !word.is_empty() && word.chars().all(of_name);
+    let rows = rows.filter(|(op, stem)| name(op) && name(stem));
+    let (ops, listed): (BTreeSet<_>, BTreeSet<_>) =
+        rows.map(|(op, stem)| (op, stem.to_string())).unzip();
+    let there = stems(shaders, ".wgsl");
+    for stem in listed.difference(&there) {
+        findings.push(format!(
+            "crates/core/src/op/list.rs:1: {stem} has no {shaders}{stem}.wgsl"
+        ));
+    }
+    for stem in there.difference(&listed) {
+        findings.push(format!(
+            "{shaders}{stem}.wgsl:1: {stem} is not in crates/core/src/op/list.rs"
+        ));
+    }
+    // Operations may share a file of kernels, so `link` names the kernel of each.
+    let links = page("crates/cpu/src/kernel/mod.rs").map_or("", |f| f.code.as_str());
+    let has = |words: &str| find(links, words).next().is_some();
+    for op in ops {
+        if !has(&format!("Op::{op} =>")) {
+            findings.push(format!("{kernels}mod.rs:1: link has no kernel of Op::{op}"));
         }
-        for stem in there.difference(&listed) {
-            if folder == shaders || stem != "mod" && !declared(stem) {
-                let file = format!("{folder}{stem}{kind}");
-                findings.push(format!(
-                    "{file}:1: {stem} is not in crates/core/src/op/list.rs"
-                ));
-            }
+    }
+    for stem in stems(kernels, ".rs") {
+        if stem != "mod" && !has(&format!("mod {stem};")) {
+            findings.push(format!(
+                "{kernels}{stem}.rs:1: {stem} is not declared in {kernels}mod.rs"
+            ));
         }
     }
     if listed.is_empty() {

@@ -1,9 +1,9 @@
 //! THE list of operations.
 //!
 //! A row gives the formula, the enum's name, the stem and the operands with their access.
-//! The stem is at once `shaders/<stem>.wgsl`, `src/exec/cpu/kernel/<stem>.rs` and the name in
-//! listings and profiles; the operands stand in the order of the shader's bindings.
-//! From the list come the enum, its facts, the CPU kernel table and `docs/OPS.md`.
+//! The stem names the shader `shaders/<stem>.wgsl` and the operation in listings and profiles; the
+//! operands are in the order of the shader's bindings. From the list come the enum, its facts, the
+//! indices of operands and `docs/OPS.md`; the table of CPU kernels is a match on the enum.
 //!
 //! Shapes: `tokens` rows of activations, of which the first `state.live` count; W is
 //! `[rows, cols]`, row after row, in any storage type. Everything else is f32.
@@ -177,7 +177,7 @@ macro_rules! define_ops {
             /// Every operation, in the order of the list.
             pub const ALL: &'static [Self] = &[$(Self::$op,)+];
 
-            /// The stem: name of the shader, of the CPU kernel, in listings.
+            /// The stem: name of the shader and in listings.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$op => stringify!($stem),)+ }
             }

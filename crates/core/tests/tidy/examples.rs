@@ -96,16 +96,18 @@ fn operations_finds_missing_and_extra_files() {
             ("shaders/add.wgsl", "// y = x"),
             ("shaders/old.wgsl", "// y = x"),
             ("shaders/lib/x.wgsl", "// x"),
-            ("crates/cpu/src/kernel/mod.rs", "mod shared;"),
+            (
+                "crates/cpu/src/kernel/mod.rs",
+                "mod shared;\nmatch op { Op::Add => shared::add(request) }",
+            ),
             ("crates/cpu/src/kernel/shared.rs", ""),
-            ("crates/cpu/src/kernel/add.rs", ""),
-            ("crates/cpu/src/kernel/mul.rs", ""),
             ("crates/cpu/src/kernel/stray.rs", ""),
         ],
         &[
             "crates/core/src/op/list.rs:1: mul has no shaders/mul.wgsl",
             "shaders/old.wgsl:1: old is not in",
-            "crates/cpu/src/kernel/stray.rs:1: stray is not in",
+            "crates/cpu/src/kernel/mod.rs:1: link has no kernel of Op::Mul",
+            "crates/cpu/src/kernel/stray.rs:1: stray is not declared in",
         ],
     );
 }

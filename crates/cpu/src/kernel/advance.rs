@@ -4,7 +4,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
@@ -62,11 +61,10 @@ pub fn advance(
     state.step = state.step.wrapping_add(1);
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(Launch {
+    Launch {
         tokens: p.tokens as usize,
         ..request.alone::<Advance>()
-    })
+    }
 }

@@ -3,7 +3,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use tabla_core::error::Result;
 use tabla_core::op::operands::argmax::AT;
 use tabla_core::op::params::argmax::Params;
 
@@ -40,8 +39,7 @@ pub fn argmax(x: &[f32]) -> u32 {
     u32::try_from(start + offset.unwrap_or(0)).expect("ids have 32 bits")
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_row::<Argmax>(p.tokens, p.vocab))
+    request.by_row::<Argmax>(p.tokens, p.vocab)
 }

@@ -6,7 +6,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
-use tabla_core::error::Result;
 use tabla_core::op::operands::attend_join::AT;
 use tabla_core::op::params::attend_join::Params;
 
@@ -47,8 +46,7 @@ impl Kernel for AttendJoin {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.launch::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens))
+    request.launch::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens)
 }

@@ -3,7 +3,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::exec::state::Bias;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;
@@ -50,8 +49,7 @@ impl Kernel for Biases {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_pieces::<Biases>(p.tokens, p.vocab, PIECE))
+    request.by_pieces::<Biases>(p.tokens, p.vocab, PIECE)
 }

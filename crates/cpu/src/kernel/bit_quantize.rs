@@ -8,7 +8,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
-use tabla_core::error::Result;
 use tabla_core::op::operands::bit_quantize::AT;
 use tabla_core::op::params::bit_quantize::Params;
 
@@ -52,9 +51,8 @@ pub fn quantise(x: &[f32], q: &mut [u8]) -> f32 {
     largest * (1.0 / 127.0)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<BitQuantize>(Split::Rows(1), p.tokens);
-    Ok(launch.of_elements(p.tokens as usize * p.cols as usize))
+    launch.of_elements(p.tokens as usize * p.cols as usize)
 }

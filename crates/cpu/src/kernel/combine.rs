@@ -4,7 +4,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
-use tabla_core::error::Result;
 use tabla_core::op::operands::combine::AT;
 use tabla_core::op::params::combine::Params;
 
@@ -34,10 +33,9 @@ impl Kernel for Combine {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let dim = p.dim as usize;
     let launch = request.launch::<Combine>(Split::Rows(dim), p.tokens);
-    Ok(launch.of_elements(p.tokens as usize * dim * p.k as usize))
+    launch.of_elements(p.tokens as usize * dim * p.k as usize)
 }

@@ -4,7 +4,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use tabla_core::error::Result;
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
@@ -76,8 +75,7 @@ pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_row::<Dry>(p.tokens, p.vocab))
+    request.by_row::<Dry>(p.tokens, p.vocab)
 }

@@ -4,7 +4,6 @@ use super::experts::sort;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::op::operands::group_by_expert::{AT, COUNT};
 use tabla_core::op::params::group_by_expert::Params;
 
@@ -38,12 +37,11 @@ impl Kernel for GroupByExpert {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(Launch {
+    Launch {
         tokens: p.tokens as usize,
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
         ..request.alone::<GroupByExpert>()
-    })
+    }
 }

@@ -3,7 +3,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
-use tabla_core::error::Result;
 use tabla_core::exec::philox::{LANES, chance, philox};
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
@@ -71,8 +70,7 @@ fn gumbel(word: u32) -> f32 {
     -math::ln(-math::ln(chance(word)))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE))
+    request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE)
 }

@@ -1,12 +1,11 @@
 //! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]`, and of the 20 largest, lowest id first among
 //! equals
 
+use super::filters;
 use super::softmax::Softmax;
-use super::top_k;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::exec::state::LogProbs;
 use tabla_core::op::operands::log_probs::{AT, COUNT};
 use tabla_core::op::params::log_probs::Params;
@@ -43,7 +42,7 @@ pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
         ..LogProbs::default()
     };
     let room = found.tokens.len();
-    let least = top_k::threshold(x, room.min(x.len()), scratch);
+    let least = filters::threshold(x, room.min(x.len()), scratch);
     // Fewer numbers than have room are all among the largest.
     let least = least.unwrap_or(f32::NEG_INFINITY);
     let mut count = 0;
@@ -62,12 +61,11 @@ pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     found
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(Launch {
+    Launch {
         tokens: p.tokens as usize,
         scratch: p.vocab as usize * size_of::<f32>(),
         ..request.alone::<Logs>()
-    })
+    }
 }

@@ -3,7 +3,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
@@ -42,8 +41,7 @@ impl Kernel for Mask {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_pieces::<Mask>(p.tokens, p.vocab, PIECE))
+    request.by_pieces::<Mask>(p.tokens, p.vocab, PIECE)
 }

@@ -5,7 +5,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use std::f32::consts::LN_2;
-use tabla_core::error::Result;
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::mirostat_mu::AT;
 use tabla_core::op::params::mirostat_mu::Params;
@@ -36,11 +35,10 @@ impl Kernel for MirostatMu {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(Launch {
+    Launch {
         tokens: p.tokens as usize,
         ..request.alone::<MirostatMu>()
-    })
+    }
 }

@@ -1,29 +1,65 @@
-//! One file per operation of the list: its kernel.
+//! The kernels: a file for each operation of the list, or for several that share their loop.
 
 mod activation;
+mod advance;
+mod argmax;
 mod attend;
+mod attend_join;
+mod attend_part;
+mod attention;
+mod bias;
+mod bit_mat;
+mod bit_mat_add;
 mod bit_panels;
+mod bit_quantize;
 #[cfg(target_arch = "x86_64")]
 mod bit_tiles;
 mod chunks;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;
 mod codes;
+mod combine;
+mod dry;
+mod elementwise;
+mod embed;
+mod embed_add;
+mod experts;
 mod filter;
+mod filters;
 #[cfg(target_arch = "x86_64")]
 mod float_panels;
 #[cfg(target_arch = "x86_64")]
 mod float_tiles;
 mod floats;
 mod fused;
+mod gemm;
+mod gemm_add;
+mod gemv;
+mod gemv_add;
+mod gemv_glu;
+mod gemv_glu_add;
+mod gemv_norm;
+mod group_by_expert;
+mod grouped_gemm;
+mod gumbel;
 mod launch;
+mod log_probs;
+mod mask;
+mod mirostat_mu;
+mod norms;
 mod pages;
+mod penalize;
 mod pieces;
 mod product;
 pub(super) mod quantise;
+mod rope;
+mod rope_kv;
+mod route;
+mod self_attention;
 mod softmax;
 mod sources;
 mod sums;
+mod temper;
 mod tiles;
 mod turns;
 
@@ -35,27 +71,72 @@ pub(super) mod internals {
     pub use super::dry::repetitions;
     pub use super::experts::sort as sort_by_expert;
     pub use super::filter::{BINS, by_size};
+    pub use super::filters::{sigma, threshold};
     pub use super::log_probs::log_probs;
     pub use super::quantise::block as quantise_block;
     pub use super::route::largest;
     pub use super::softmax::Softmax;
-    pub use super::top_k::threshold;
-    pub use super::top_n_sigma::sigma;
 }
 
 pub(super) use launch::{Join, Launch, Request};
 use tabla_core::error::Result;
-use tabla_core::for_each_op;
 use tabla_core::op::list::Op;
 
-macro_rules! kernels {
-    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
-        $(mod $stem;)+
-
-        /// The kernel of an operation.
-        pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
-            match op { $(Op::$op => $stem::link(request),)+ }
-        }
-    };
+/// The kernel of an operation.
+pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
+    Ok(match op {
+        Op::Embed => embed::link(request)?,
+        Op::EmbedAdd => embed_add::link(request)?,
+        Op::RmsNorm => norms::rms_norm(request),
+        Op::UnitNorm => norms::unit_norm(request),
+        Op::LayerNorm => norms::layer_norm(request),
+        Op::Gemv => gemv::link(request)?,
+        Op::GemvAdd => gemv_add::link(request)?,
+        Op::GemvNorm => gemv_norm::link(request)?,
+        Op::GemvGlu => gemv_glu::link(request)?,
+        Op::GemvGluAdd => gemv_glu_add::link(request)?,
+        Op::Gemm => gemm::link(request)?,
+        Op::GemmAdd => gemm_add::link(request)?,
+        Op::BitQuantize => bit_quantize::link(request),
+        Op::BitMat => bit_mat::link(request)?,
+        Op::BitMatAdd => bit_mat_add::link(request)?,
+        Op::AddBias => elementwise::add_bias(request),
+        Op::RopeKv => rope_kv::link(request)?,
+        Op::Rope => rope::link(request),
+        Op::Attention => attention::link(request)?,
+        Op::AttendPart => attend_part::link(request)?,
+        Op::AttendJoin => attend_join::link(request),
+        Op::Glu => elementwise::glu(request)?,
+        Op::Activate => elementwise::activate(request)?,
+        Op::Add => elementwise::add(request),
+        Op::Scale => elementwise::scale(request),
+        Op::Mul => elementwise::mul(request),
+        Op::SoftCap => elementwise::soft_cap(request),
+        Op::Columns => elementwise::columns(request),
+        Op::SelfAttention => self_attention::link(request)?,
+        Op::Route => route::link(request),
+        Op::Experts => experts::link(request)?,
+        Op::GroupByExpert => group_by_expert::link(request),
+        Op::GroupedGemm => grouped_gemm::link(request)?,
+        Op::Combine => combine::link(request),
+        Op::LastRow => elementwise::last_row(request),
+        Op::Bias => bias::link(request),
+        Op::Mask => mask::link(request),
+        Op::Penalize => penalize::link(request),
+        Op::Dry => dry::link(request),
+        Op::TopNSigma => filter::link::<filters::TopNSigma>(request),
+        Op::TopK => filter::link::<filters::TopK>(request),
+        Op::Typical => filter::link::<filters::Typical>(request),
+        Op::TopP => filter::link::<filters::TopP>(request),
+        Op::MinP => filter::link::<filters::MinP>(request),
+        Op::Xtc => filter::link::<filters::Xtc>(request),
+        Op::Temper => temper::link(request),
+        Op::DynamicTemper => filter::link::<filters::DynamicTemper>(request),
+        Op::Mirostat => filter::link::<filters::Mirostat>(request),
+        Op::Gumbel => gumbel::link(request),
+        Op::Argmax => argmax::link(request),
+        Op::MirostatMu => mirostat_mu::link(request),
+        Op::LogProbs => log_probs::link(request),
+        Op::Advance => advance::link(request),
+    })
 }
-for_each_op!(kernels);

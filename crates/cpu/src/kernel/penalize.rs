@@ -4,7 +4,6 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::error::Result;
 use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
@@ -66,8 +65,7 @@ fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
     repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    Ok(request.by_pieces::<Penalize>(p.tokens, p.vocab, PIECE))
+    request.by_pieces::<Penalize>(p.tokens, p.vocab, PIECE)
 }

@@ -5,7 +5,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
-use tabla_core::error::Result;
 use tabla_core::op::operands::rope::AT;
 use tabla_core::op::params::rope::Params;
 
@@ -32,10 +31,9 @@ impl Kernel for Rope {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.heads as usize * p.head_dim as usize;
     let launch = request.launch::<Rope>(Split::Rows(1), p.tokens);
-    Ok(launch.of_elements(elements))
+    launch.of_elements(elements)
 }

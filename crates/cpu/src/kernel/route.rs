@@ -4,7 +4,6 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
-use tabla_core::error::Result;
 use tabla_core::op::operands::route::AT;
 use tabla_core::op::params::route::Params;
 
@@ -61,9 +60,8 @@ fn rank(x: f32, id: u32) -> u64 {
     u64::from(key) << 32 | u64::from(!id)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all operations link alike")]
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
-    Ok(launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize))
+    launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize)
 }

@@ -1,0 +1,232 @@
+//! Operations on elements and rows of activations, one loop each.
+
+use super::activation::{self, Family, Function};
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use crate::work::Split;
+use std::marker::PhantomData;
+use tabla_core::error::Result;
+use tabla_core::op::{operands, params};
+
+/// A kernel whose unit is an element.
+fn by_element<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
+    let launch = request.launch::<K>(Split::Rows(dim as usize), tokens);
+    launch.of_elements(tokens as usize * dim as usize)
+}
+
+/// A kernel whose unit is a row.
+fn by_row<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
+    let launch = request.launch::<K>(Split::Rows(1), tokens);
+    launch.of_elements(tokens as usize * dim as usize)
+}
+
+/// `y[t, i] += scale * x[t, i]`
+struct Add;
+
+impl Kernel for Add {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::add::AT;
+        let p: params::add::Params = args.params();
+        let x = &args.f32s(AT.x)[args.range()];
+        for (y, x) in args.open::<f32>(AT.y).units(1).iter_mut().zip(x) {
+            *y += p.scale * x;
+        }
+    }
+}
+
+pub(super) fn add(request: &Request<'_>) -> Launch {
+    let p: params::add::Params = request.params();
+    by_element::<Add>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, i] *= factor`
+struct Scale;
+
+impl Kernel for Scale {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::scale::AT;
+        let p: params::scale::Params = args.params();
+        for y in args.open::<f32>(AT.y).units(1) {
+            *y *= p.factor;
+        }
+    }
+}
+
+pub(super) fn scale(request: &Request<'_>) -> Launch {
+    let p: params::scale::Params = request.params();
+    by_element::<Scale>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, i] = cap * tanh(y[t, i] / cap)`
+struct SoftCap;
+
+impl Kernel for SoftCap {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::soft_cap::AT;
+        let p: params::soft_cap::Params = args.params();
+        for y in args.open::<f32>(AT.y).units(1) {
+            *y = p.cap * math::tanh(*y / p.cap);
+        }
+    }
+}
+
+pub(super) fn soft_cap(request: &Request<'_>) -> Launch {
+    let p: params::soft_cap::Params = request.params();
+    by_element::<SoftCap>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, i] = act(y[t, i])`
+struct Activate<F>(PhantomData<F>);
+
+impl<F: Function> Kernel for Activate<F> {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::activate::AT;
+        for y in args.open::<f32>(AT.y).units(1) {
+            *y = F::of(*y);
+        }
+    }
+}
+
+struct Activates;
+
+impl Family for Activates {
+    type With<F: Function> = Activate<F>;
+}
+
+pub(super) fn activate(request: &Request<'_>) -> Result<Launch> {
+    let p: params::activate::Params = request.params();
+    activation::link::<Activates>(request, p.activation, [p.dim, p.tokens])
+}
+
+/// `y[t, i] = act(gate[t, i]) * up[t, i]`
+struct Glu<F>(PhantomData<F>);
+
+impl<F: Function> Kernel for Glu<F> {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::glu::AT;
+        let range = args.range();
+        let gate = &args.f32s(AT.gate)[range.clone()];
+        let up = &args.f32s(AT.up)[range];
+        let mut y = args.open::<f32>(AT.y);
+        for ((y, g), u) in y.units(1).iter_mut().zip(gate).zip(up) {
+            *y = F::of(*g) * u;
+        }
+    }
+}
+
+struct Glus;
+
+impl Family for Glus {
+    type With<F: Function> = Glu<F>;
+}
+
+pub(super) fn glu(request: &Request<'_>) -> Result<Launch> {
+    let p: params::glu::Params = request.params();
+    activation::link::<Glus>(request, p.activation, [p.dim, p.tokens])
+}
+
+/// `y[t, i] += b[i]`
+struct AddBias;
+
+impl Kernel for AddBias {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::add_bias::AT;
+        let p: params::add_bias::Params = args.params();
+        let dim = p.dim as usize;
+        let b = &args.f32s(AT.b)[..dim];
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            for (y, b) in y.unit(t, dim).iter_mut().zip(b) {
+                *y += b;
+            }
+        }
+    }
+}
+
+pub(super) fn add_bias(request: &Request<'_>) -> Launch {
+    let p: params::add_bias::Params = request.params();
+    by_row::<AddBias>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, i] *= w[i mod len]`
+struct Mul;
+
+impl Kernel for Mul {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::mul::AT;
+        let p: params::mul::Params = args.params();
+        let (dim, len) = (p.dim as usize, p.len as usize);
+        let w = &args.f32s(AT.w)[..len];
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let y = y.unit(t, dim);
+            if let [factor] = w {
+                y.iter_mut().for_each(|y| *y *= factor);
+                continue;
+            }
+            for y in y.chunks_exact_mut(len) {
+                for (y, w) in y.iter_mut().zip(w) {
+                    *y *= w;
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn mul(request: &Request<'_>) -> Launch {
+    let p: params::mul::Params = request.params();
+    by_row::<Mul>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, i] = x[t, offset + i]`
+struct Columns;
+
+impl Kernel for Columns {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::columns::AT;
+        let p: params::columns::Params = args.params();
+        let [width, offset, dim] = [p.width, p.offset, p.dim].map(|n| n as usize);
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            y.unit(t, dim)
+                .copy_from_slice(&x[t * width + offset..][..dim]);
+        }
+    }
+}
+
+pub(super) fn columns(request: &Request<'_>) -> Launch {
+    let p: params::columns::Params = request.params();
+    by_row::<Columns>(request, [p.dim, p.tokens])
+}
+
+/// `y[0, :] = x[live - 1, :]`
+struct LastRow;
+
+impl Kernel for LastRow {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::last_row::AT;
+        let p: params::last_row::Params = args.params();
+        let dim = p.dim as usize;
+        let x = &args.f32s(AT.x)[(args.live() - 1) * dim..][..dim];
+        args.open::<f32>(AT.y).whole()[..dim].copy_from_slice(x);
+    }
+}
+
+pub(super) fn last_row(request: &Request<'_>) -> Launch {
+    let p: params::last_row::Params = request.params();
+    Launch {
+        tokens: p.tokens as usize,
+        ..request.alone::<LastRow>()
+    }
+}

@@ -1,0 +1,225 @@
+//! Samplers that look at whole rows of logits.
+
+use super::filter::{BINS, Filter, How, Ranking, by_size, keep_from, keep_to};
+use super::softmax::{Softmax, sum};
+use crate::simd::{Simd, math};
+use std::f32::consts::LN_2;
+use tabla_core::exec::philox::{chance, philox};
+
+/// `y[t, i] = -inf` where `y[t, i] < max(y[t, :]) - top_n_sigma * sigma(y[t, :])`
+pub(super) struct TopNSigma;
+
+impl Filter for TopNSigma {
+    const SCRATCH: Option<usize> = None;
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+        let n = sampler.top_n_sigma;
+        if n > 0.0 {
+            keep_from(y, math::max(y) - n * sigma(y));
+        }
+    }
+}
+
+/// The standard deviation of the numbers over -inf.
+#[inline(always)]
+pub fn sigma(y: &[f32]) -> f32 {
+    let over = |y: f32, of: f32| if y > f32::NEG_INFINITY { of } else { 0.0 };
+    let count = sum(y, |y| over(y, 1.0));
+    let mean = sum(y, |y| over(y, y)) / count;
+    (sum(y, |y| over(y, (y - mean) * (y - mean))) / count).sqrt()
+}
+
+/// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+pub(super) struct TopK;
+
+impl Filter for TopK {
+    const SCRATCH: Option<usize> = Some(0);
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+        let k = sampler.top_k as usize;
+        if k == 0 || k >= y.len() {
+            return;
+        }
+        if let Some(threshold) = threshold(y, k, scratch) {
+            keep_from(y, threshold);
+        }
+    }
+}
+
+/// The `k`-th largest of `y`, NaN aside; `None` where there are fewer numbers.
+///
+/// The `k`-th largest of the maxima of stretches is a bound: `k` stretches have a number that is
+/// as large. Few numbers reach it, and only these are ordered.
+#[inline(always)]
+pub fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
+    let stretch = (y.len() / (8 * k)).clamp(1, 256);
+    let stretches = y.len().div_ceil(stretch);
+    for (max, y) in scratch.iter_mut().zip(y.chunks(stretch)) {
+        *max = math::max(y);
+    }
+    let bound = kth(&mut scratch[..stretches], k)?;
+    let mut found = 0;
+    for y in y.chunks(stretch) {
+        if math::max(y) >= bound {
+            for y in y.iter().filter(|y| **y >= bound) {
+                scratch[found] = *y;
+                found += 1;
+            }
+        }
+    }
+    kth(&mut scratch[..found], k)
+}
+
+fn kth(x: &mut [f32], k: usize) -> Option<f32> {
+    if x.len() < k {
+        return None;
+    }
+    let (_, kth, _) = x.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+    Some(*kth)
+}
+
+/// `y[t, i] = -inf` outside the smallest set of the most typical whose softmax sums to `typical_p`
+pub(super) struct Typical;
+
+impl Filter for Typical {
+    const SCRATCH: Option<usize> = Some(BINS);
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+        if sampler.typical_p >= 1.0 {
+            return;
+        }
+        let Some(softmax) = Softmax::of(y) else {
+            return;
+        };
+        // How far below the peak a token of typical probability lies.
+        let typical = softmax.entropy(y) - math::ln(softmax.total);
+        let ranking = Ranking {
+            best: 0.0,
+            rank: |y: f32| -((softmax.peak - y) - typical).abs(),
+            weight: |y| softmax.weight(y),
+        };
+        if let Some(least) = ranking.least(y, sampler.typical_p, scratch) {
+            for y in y {
+                *y = if (ranking.rank)(*y) < least {
+                    f32::NEG_INFINITY
+                } else {
+                    *y
+                };
+            }
+        }
+    }
+}
+
+/// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+pub(super) struct TopP;
+
+impl Filter for TopP {
+    const SCRATCH: Option<usize> = Some(BINS);
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+        if sampler.top_p >= 1.0 {
+            return;
+        }
+        let max = math::max(y);
+        if !max.is_finite() {
+            return;
+        }
+        if let Some(threshold) = by_size(max).least(y, sampler.top_p, scratch) {
+            keep_from(y, threshold);
+        }
+    }
+}
+
+/// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
+pub(super) struct MinP;
+
+impl Filter for MinP {
+    const SCRATCH: Option<usize> = None;
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+        if sampler.min_p > 0.0 {
+            keep_from(y, math::max(y) + math::ln(sampler.min_p));
+        }
+    }
+}
+
+/// `y[t, i] = -inf` above the smallest number whose softmax is at least `xtc_threshold`, with probability
+/// `xtc_probability`
+pub(super) struct Xtc;
+
+impl Filter for Xtc {
+    const SCRATCH: Option<usize> = None;
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { row, sampler }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+        let key = [sampler.seed_lo, sampler.seed_hi];
+        let [word, ..] = philox(key, [0, row.position.wrapping_add(1), 1, 0]);
+        if chance(word) >= sampler.xtc_probability {
+            return;
+        }
+        let Some(softmax) = Softmax::of(y) else {
+            return;
+        };
+        let least_weight = sampler.xtc_threshold * softmax.total;
+        let top = y.iter().copied().filter(|y| *y <= softmax.peak);
+        let top = top.filter(|y| softmax.weight(*y) >= least_weight);
+        keep_to(y, top.fold(f32::INFINITY, f32::min));
+    }
+}
+
+/// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, where the temperature has a range
+pub(super) struct DynamicTemper;
+
+impl Filter for DynamicTemper {
+    const SCRATCH: Option<usize> = None;
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+        let (middle, range) = (sampler.temperature, sampler.dynatemp_range);
+        if middle <= 0.0 || range <= 0.0 {
+            return;
+        }
+        let some = |y: f32| if y > f32::NEG_INFINITY { 1.0 } else { 0.0 };
+        let count = sum(y, some);
+        // One number alone is picked at any temperature.
+        if count <= 1.0 {
+            return;
+        }
+        let Some(softmax) = Softmax::of(y) else {
+            return;
+        };
+        let part = (softmax.entropy(y) / math::ln(count)).clamp(1e-30, 1.0);
+        let low = (middle - range).max(0.0);
+        let power = math::exp(sampler.dynatemp_exponent * math::ln(part));
+        let temperature = (low + (middle + range - low) * power).max(COLDEST);
+        for y in y {
+            *y /= temperature;
+        }
+    }
+}
+
+/// What is divided by it stays finite.
+const COLDEST: f32 = 1e-20;
+
+/// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, but for the largest
+pub(super) struct Mirostat;
+
+impl Filter for Mirostat {
+    const SCRATCH: Option<usize> = None;
+
+    #[inline(always)]
+    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+        if sampler.mirostat_tau <= 0.0 {
+            return;
+        }
+        if let Some(softmax) = Softmax::of(y) {
+            let least = softmax.log_sum() - sampler.mirostat_mu * LN_2;
+            keep_from(y, softmax.peak.min(least));
+        }
+    }
+}

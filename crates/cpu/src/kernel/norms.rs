@@ -1,0 +1,105 @@
+//! Norms of rows, and of the heads of rows.
+
+use super::{Launch, Request};
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, math};
+use crate::work::Split;
+use tabla_core::op::{operands, params};
+
+/// A kernel whose unit is one of `groups` parts of a row, each of `dim` elements.
+fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -> Launch {
+    let elements = tokens as usize * groups as usize * dim as usize;
+    let launch = request.launch::<K>(Split::Rows(groups as usize), tokens);
+    launch.of_elements(elements)
+}
+
+/// `1 / sqrt(mean(x^2) + eps)`
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    let mean = math::sum(x, |x| x * x) / x.len() as f32;
+    1.0 / (mean + eps).sqrt()
+}
+
+/// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
+struct RmsNorm;
+
+impl Kernel for RmsNorm {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::rms_norm::AT;
+        let p: params::rms_norm::Params = args.params();
+        let dim = p.dim as usize;
+        let (x, w) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim]);
+        let mut y = args.open::<f32>(AT.y);
+        for unit in args.range() {
+            let x = &x[unit * dim..][..dim];
+            let scale = inverse_rms(x, p.eps);
+            for ((y, x), w) in y.unit(unit, dim).iter_mut().zip(x).zip(w) {
+                *y = x * scale * w;
+            }
+        }
+    }
+}
+
+pub(super) fn rms_norm(request: &Request<'_>) -> Launch {
+    let p: params::rms_norm::Params = request.params();
+    by_group::<RmsNorm>(request, [p.dim, p.groups, p.tokens])
+}
+
+/// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)`
+struct UnitNorm;
+
+impl Kernel for UnitNorm {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::unit_norm::AT;
+        let p: params::unit_norm::Params = args.params();
+        let dim = p.dim as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for unit in args.range() {
+            let x = &x[unit * dim..][..dim];
+            let scale = inverse_rms(x, p.eps);
+            for (y, x) in y.unit(unit, dim).iter_mut().zip(x) {
+                *y = x * scale;
+            }
+        }
+    }
+}
+
+pub(super) fn unit_norm(request: &Request<'_>) -> Launch {
+    let p: params::unit_norm::Params = request.params();
+    by_group::<UnitNorm>(request, [p.dim, p.groups, p.tokens])
+}
+
+/// `y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]`
+struct LayerNorm;
+
+impl Kernel for LayerNorm {
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::layer_norm::AT;
+        let p: params::layer_norm::Params = args.params();
+        let dim = p.dim as usize;
+        let (x, w) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim]);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let x = &x[t * dim..][..dim];
+            let mean = math::sum(x, |x| x) / dim as f32;
+            // Squares of differences from the mean: squares of large, nearly equal numbers would
+            // cancel.
+            let variance = math::sum(x, |x| (x - mean) * (x - mean)) / dim as f32;
+            let scale = 1.0 / (variance + p.eps).sqrt();
+            for ((y, x), w) in y.unit(t, dim).iter_mut().zip(x).zip(w) {
+                *y = (x - mean) * scale * w;
+            }
+        }
+    }
+}
+
+pub(super) fn layer_norm(request: &Request<'_>) -> Launch {
+    let p: params::layer_norm::Params = request.params();
+    by_group::<LayerNorm>(request, [p.dim, 1, p.tokens])
+}
