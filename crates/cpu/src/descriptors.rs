@@ -7,6 +7,7 @@ use crate::panel::{Layout, STRETCH};
 use crate::simd::amx::Amx;
 use crate::simd::{Decode, Unpack};
 use bytemuck::{Pod, Zeroable};
+use tabla_core::dtype::DType;
 
 /// Every place begins at a multiple of this many bytes: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
@@ -76,21 +77,51 @@ impl Shape {
     }
 }
 
-/// What a product's kernel is told.
+/// A product of a weight matrix and activations: `y[t, r] = W[r, :] . x[t, :]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
+    /// Rows of activations at most.
+    pub(crate) tokens: u32,
+    /// Rows of the matrix.
     pub(crate) rows: usize,
+    /// Columns of the matrix.
     pub(crate) cols: usize,
-    /// Whether sums are added to what is there.
+    /// Whether sums are added to the output.
     pub(crate) add: bool,
+}
+
+impl Product {
+    /// The columns as shapes of activations have them.
+    pub(crate) fn columns(self) -> u32 {
+        u32::try_from(self.cols).expect("operations have u32")
+    }
+}
+
+/// The parameters of a product of codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CodeProduct {
+    /// How the weights are read.
+    pub(crate) weights: Weights,
+    /// The activations as int8.
     pub(crate) quantised: Shape,
-    /// Of affine codes that are packed.
-    pub(crate) groups: Option<Groups>,
-    /// Panels that many tokens pass by together.
+    /// Panels that are multiplied by many tokens together.
     pub(crate) together: usize,
-    /// Whether they do so by tiles.
+    /// Whether they are multiplied by tiles.
     #[cfg(target_arch = "x86_64")]
     pub(crate) amx: Option<Amx>,
+}
+
+/// How the weights of a product of codes are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Weights {
+    /// Panels of this type.
+    Packed(DType),
+    /// Rows of this type as the file has them, which are packed piece by piece.
+    Mapped(DType),
+    /// Panels of affine codes of this type.
+    Groups(DType, Groups),
+    /// Rows of any type that can be read as integers, chunk by chunk.
+    Chunks,
 }
 
 /// Operand of a quantising step: the activations as f32.

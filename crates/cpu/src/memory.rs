@@ -11,7 +11,7 @@
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
-use super::descriptors::{Product, Read};
+use super::descriptors::{CodeProduct, Product, Read};
 use super::simd::{Decode, Unpack};
 use super::work::{By, Part};
 use bytemuck::Pod;
@@ -190,8 +190,10 @@ pub(super) struct Bound {
     pub(super) params: [u8; PARAMS_BYTES_MAX],
     /// How the weights, operand 0, are read where the kernel serves many storage types.
     pub(super) read: Option<Read>,
-    /// What the kernel is told where it is a product of codes.
+    /// The shape of a product.
     pub(super) product: Option<Product>,
+    /// The parameters of a product of codes.
+    pub(super) codes: Option<CodeProduct>,
     /// The scales of the weights, where they lie in tensors of their own.
     pub(super) scales: Option<ScalesAt>,
     /// Live rows at most.
@@ -295,9 +297,16 @@ impl<'a> Args<'a> {
         self.bound.tokens
     }
 
-    /// What the command is told as a product of codes.
+    /// The shape of the product.
     pub(super) fn product(&self) -> Product {
-        self.bound.product.expect("link tells products")
+        self.bound.product.expect("link sets it for products")
+    }
+
+    /// The parameters of the product of codes.
+    pub(super) fn codes(&self) -> CodeProduct {
+        self.bound
+            .codes
+            .expect("link sets them for products of codes")
     }
 
     /// The weights as a matrix of this shape.

@@ -25,25 +25,27 @@ pub(super) fn link<K: Family>(
     [dim, tokens]: [u32; 2],
 ) -> Result<Launch> {
     let split = Split::Rows(dim as usize);
-    let launch = launch::<K>(request, activation, (split, tokens))?;
-    Ok(launch.of_elements(tokens as usize * dim as usize))
-}
-
-/// The kernel of the activation with this number, its work shared so.
-pub(super) fn launch<K: Family>(
-    request: &Request<'_>,
-    activation: u32,
-    (split, tokens): (Split, u32),
-) -> Result<Launch> {
     let Some(activation) = Activation::ALL.get(activation as usize) else {
         bail!(Internal, "activation {activation} is unknown");
     };
-    Ok(match activation {
+    let launch = match activation {
         Activation::Silu => request.launch::<K::With<Silu>>(split, tokens),
         Activation::Gelu => request.launch::<K::With<Gelu>>(split, tokens),
         Activation::GeluTanh => request.launch::<K::With<GeluTanh>>(split, tokens),
         Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
         Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
+    };
+    Ok(launch.of_elements(tokens as usize * dim as usize))
+}
+
+/// The activation with this number; `None` for one that is unknown.
+pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
+    Some(match Activation::ALL.get(activation as usize)? {
+        Activation::Silu => Silu::of,
+        Activation::Gelu => Gelu::of,
+        Activation::GeluTanh => GeluTanh::of,
+        Activation::Relu2 => Relu2::of,
+        Activation::Relu => Relu::of,
     })
 }
 

@@ -48,5 +48,5 @@ impl Kernel for AttendJoin {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.launch::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens)
+    request.scalar::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens)
 }

@@ -76,9 +76,9 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let split = Split::Rows(p.heads as usize);
     match request.variant {
-        Some(DType::F32) => Ok(request.launch::<AttendPart<F32>>(split, p.tokens)),
-        Some(DType::F16) => Ok(request.launch::<AttendPart<F16>>(split, p.tokens)),
-        Some(DType::Q8_0) => Ok(request.launch::<AttendPart<Q8_0>>(split, p.tokens)),
+        Some(DType::F32) => Ok(request.scalar::<AttendPart<F32>>(split, p.tokens)),
+        Some(DType::F16) => Ok(request.scalar::<AttendPart<F16>>(split, p.tokens)),
+        Some(DType::Q8_0) => Ok(request.scalar::<AttendPart<Q8_0>>(split, p.tokens)),
         other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
     }
 }

@@ -5,15 +5,14 @@
 //! scales, or into floats; link picks it once. It costs as much for one token as for many, so a
 //! chunk passes by all tokens of a tile before the next one is read.
 
-use super::codes::{self, Wanted};
-use super::sums::{Sizes, Sums};
+use super::codes;
+use super::sums::Sums;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::{Product, Read};
 use crate::memory::Args;
 use crate::panel::STRETCH;
 use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
 use crate::work::Split;
-use std::marker::PhantomData;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
@@ -91,14 +90,14 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
 }
 
 /// Floats, by activations as they are.
-struct Product<N, const ADD: bool>(PhantomData<N>);
+struct Chunks;
 
-impl<N: Sizes, const ADD: bool> Kernel for Product<N, ADD> {
+impl Kernel for Chunks {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
+        let product @ Product { rows, cols, .. } = args.product();
         let range = args.range();
-        let mut out = Sums::open::<ADD>(&mut args, rows);
+        let mut out = Sums::open(&mut args, product);
         let x = args.f32s(AT.x);
         let m = args.matrix(rows, cols);
         let decode = args.decode();
@@ -123,28 +122,18 @@ impl<N: Sizes, const ADD: bool> Kernel for Product<N, ADD> {
     }
 }
 
-/// The kernel of a product of this shape: `[tokens, rows, cols]`.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    shape: [u32; 3],
-) -> Result<Launch> {
+/// The kernel of a product of weights of any type.
+pub(super) fn link(request: &Request<'_>, product: Product) -> Result<Launch> {
     let ways = Ways::of(request.isa, request.variant)?;
-    let [tokens, rows, cols] = shape;
     // Activations go to int8 in whole stretches.
-    let whole = (cols as usize).is_multiple_of(STRETCH);
+    let whole = product.cols.is_multiple_of(STRETCH);
     match ways.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            let wanted = Wanted {
-                tokens,
-                rows,
-                cols,
-                add: ADD,
-            };
-            Ok(codes::link_chunks(request, ints, wanted))
+            Ok(codes::link_chunks(request, ints, product))
         }
         _ => Ok(Launch {
             read: Some(Read::Floats(ways.floats)),
-            ..request.launch::<Product<N, ADD>>(Split::Units(rows as usize), tokens)
+            ..request.launch::<Chunks>(Split::Units(product.rows), product.tokens)
         }),
     }
 }

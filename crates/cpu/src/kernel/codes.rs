@@ -9,13 +9,14 @@
 use super::code_tiles;
 use super::pieces::{Piece, carried};
 use super::quantise::{self, Block, Tiles};
-use super::sources::{Affine, At, COLUMNS, Chunks, Mapped, Packed, Source, stored};
+use super::sources::{At, COLUMNS, stored, stretches};
 use super::{Launch, Request};
-use crate::descriptors::{Number, Product, Read, Shape};
+use crate::descriptors::{CodeProduct, Number, Product, Read, Shape, Weights};
 use crate::memory::Args;
-use crate::panel::affine::{Eight, Four, Groups, Width};
+use crate::panel::affine::{Eight, Four, Groups};
 use crate::panel::{
-    self, Codes, Format, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
+    self, Codes, Format, Formats, Kind, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
+    WORDS, Width,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Kernel, Simd, Task, Unpack};
@@ -28,6 +29,9 @@ use tabla_core::op::operands::gemm::{AT, COUNT};
 /// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
 /// may come from further away, is brought near once for all of them.
 const PANELS: usize = 8;
+
+/// Tokens of the largest tile.
+const TOKENS_MAX: usize = 16;
 
 /// Adds the products of a stretch and `T` tokens of a block of `N`, from token `F` on.
 #[inline(always)]
@@ -204,51 +208,51 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, 
     }
 }
 
-struct Products<W>(PhantomData<W>);
+struct Products<C>(PhantomData<C>);
 
-impl<W: Source> Kernel for Products<W> {
+impl<C: Formats> Kernel for Products<C> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let Product {
-            rows,
-            add,
+        let Product { rows, add, .. } = args.product();
+        let CodeProduct {
+            weights,
             quantised,
             together,
             ..
-        } = args.product();
+        } = args.codes();
         let live = args.live();
         let x = Tiles::new(args.bytes(COUNT + 1), quantised);
         let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), together, W::buffer_bytes());
+        let mut scratch = Scratch::open(scratch.whole(), together, weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
         // A tile is near as it is, and panels are read through.
         let together = if live > S::TOKENS { together } else { 1 };
         #[cfg(target_arch = "x86_64")]
-        let reads_twice = args.product().amx.is_none();
+        let reads_twice = args.codes().amx.is_none();
         #[cfg(not(target_arch = "x86_64"))]
         let reads_twice = true;
         let range = args.range();
         for first in range.clone().step_by(together) {
             let panels = first..range.end.min(first + together);
             match quantise::width(live, S::TOKENS) {
-                _ if live > S::TOKENS => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
-                1 => few::<S, W, 1, 1, 0>(s, &args, first, x, &mut scratch),
-                2 => few::<S, W, 2, 2, 0>(s, &args, first, x, &mut scratch),
-                4 => few::<S, W, 4, 4, 0>(s, &args, first, x, &mut scratch),
+                _ if live > S::TOKENS => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
+                1 => few::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
+                2 => few::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
+                4 => few::<S, C, 4, 4, 0>(s, &args, first, x, &mut scratch),
                 // The conditions on a level are decided where the function is instantiated.
                 8 if const { S::TOKENS >= 8 } => {
-                    few::<S, W, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                    few::<S, C, 8, 8, 0>(s, &args, first, x, &mut scratch);
                 }
                 // Their sums and the codes are more than there are registers: the panel, which is near
                 // then, is read twice.
                 16 if const { S::TOKENS >= 16 } && reads_twice => {
-                    few::<S, W, 8, 16, 0>(s, &args, first, x, &mut scratch);
+                    few::<S, C, 8, 16, 0>(s, &args, first, x, &mut scratch);
                     match live {
-                        ..=12 => few::<S, W, 4, 16, 8>(s, &args, first, x, &mut scratch),
-                        _ => few::<S, W, 8, 16, 8>(s, &args, first, x, &mut scratch),
+                        ..=12 => few::<S, C, 4, 16, 8>(s, &args, first, x, &mut scratch),
+                        _ => few::<S, C, 8, 16, 8>(s, &args, first, x, &mut scratch),
                     }
                 }
-                _ => many::<S, W>(s, &args, panels.clone(), x, &mut scratch),
+                _ => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
             }
             // Token by token: what a token has of these panels lies side by side.
             for t in 0..live {
@@ -269,15 +273,15 @@ fn room<S: Rows>(live: usize) -> usize {
     live.next_multiple_of(S::TOKENS)
 }
 
-/// The columns of a row, some at a time.
-fn pieces(cols: usize) -> impl Iterator<Item = Range<usize>> {
-    let piece = move |first| first..cols.min(first + COLUMNS);
-    (0..cols).step_by(COLUMNS).map(piece)
+/// The columns of a row, so many at a time.
+fn pieces(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let piece = move |first| first..cols.min(first + step);
+    (0..cols).step_by(step).map(piece)
 }
 
 /// The sums of a panel for `T` tokens of the only tile, which has `N`, from token `F` on.
 #[inline(always)]
-fn few<S: Simd, W: Source, const T: usize, const N: usize, const F: usize>(
+fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
     args: &Args<'_>,
     panel: usize,
@@ -286,34 +290,39 @@ fn few<S: Simd, W: Source, const T: usize, const N: usize, const F: usize>(
 ) {
     let sums = scratch.sums[F..].first_chunk_mut();
     let sums = sums.expect("one for each token");
-    for columns in pieces(args.product().cols) {
+    // A tile of few tokens stays in the nearest cache with more columns.
+    let step = match args.codes().weights {
+        Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / N),
+        Weights::Mapped(_) | Weights::Chunks => COLUMNS,
+    };
+    for columns in pieces(args.product().cols, step) {
         let blocks = columns.start / STRETCH..columns.end / STRETCH;
-        let sink = Few::<S, W::Codes, _, T, N, F> {
+        let sink = Few::<S, C, _, T, N, F> {
             s,
             sums: carried::<S, T>(s, &*sums, blocks.start),
             x: x.blocks::<N>(0, blocks),
             to: sums,
             codes: PhantomData,
         };
-        W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
+        stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
     }
 }
 
 /// The sums of some panels for all tokens.
 #[inline(always)]
-fn many<S: Simd, W: Source>(
+fn many<S: Simd, C: Formats>(
     s: S,
     args: &Args<'_>,
     panels: Range<usize>,
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let (live, product) = (args.live(), args.product());
+    let (live, product) = (args.live(), args.codes());
     #[cfg(target_arch = "x86_64")]
     let amx = product.amx;
-    for columns in pieces(product.cols) {
+    for columns in pieces(args.product().cols, COLUMNS) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
-            let sink = Store::<S, W::Codes> {
+            let sink = Store::<S, C> {
                 s,
                 codes: piece.codes.iter_mut(),
                 scales: piece.scales.iter_mut(),
@@ -321,7 +330,7 @@ fn many<S: Simd, W: Source>(
                 kind: PhantomData,
             };
             let columns = columns.clone();
-            W::stretches(s, args, At { panel, columns }, scratch.buffer, sink);
+            stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
                 let by = product.quantised.offset.to_le_bytes()[0];
@@ -332,7 +341,7 @@ fn many<S: Simd, W: Source>(
         let pieces = &scratch.pieces[..panels.len()];
         #[cfg(target_arch = "x86_64")]
         if let Some(amx) = amx {
-            let add = code_tiles::Add::<W::Codes> {
+            let add = code_tiles::Add::<C> {
                 pieces,
                 blocks,
                 x,
@@ -340,7 +349,7 @@ fn many<S: Simd, W: Source>(
                 room: room::<S>(live),
                 kind: PhantomData,
             };
-            amx.byte_tiles(code_tiles::columns::<W::Codes>(), add);
+            amx.byte_tiles(code_tiles::columns::<C>(), add);
             continue;
         }
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
@@ -348,7 +357,7 @@ fn many<S: Simd, W: Source>(
             for (piece, sums) in pieces.iter().zip(sums) {
                 macro_rules! tile {
                     ($tokens:literal of $all:literal) => {
-                        s.apart(Tile::<W::Codes, $tokens, $all> {
+                        s.apart(Tile::<C, $tokens, $all> {
                             piece,
                             blocks: blocks.clone(),
                             x,
@@ -380,120 +389,117 @@ fn many<S: Simd, W: Source>(
     }
 }
 
-/// A product that wants a kernel.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    /// Rows of activations at most.
-    pub(super) tokens: u32,
-    /// Rows of the matrix.
-    pub(super) rows: u32,
-    /// Columns: whole stretches.
-    pub(super) cols: u32,
-    /// Whether the sums are added to what is there.
-    pub(super) add: bool,
-}
-
-/// The kernel of a product where the type of its weights has panels.
-pub(super) fn link(request: &Request<'_>, wanted: Wanted) -> Option<Launch> {
-    struct Found<'a>(&'a Request<'a>, Wanted);
+/// The kernel of a product where the type of its weights has panels at this level.
+pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
+    if !request.isa.panels() {
+        return None;
+    }
+    struct Found<'a>(&'a Request<'a>, Product, DType);
     impl panel::Visit for Found<'_> {
         type Out = Launch;
         fn format<F: Format>(self) -> Launch {
-            let Self(request, wanted) = self;
-            if request.packed {
-                let launch = launch::<Packed<F>>(request, F::OFFSET, wanted);
-                return Launch {
-                    pack: Some(Pack::Blocks(const { &F::LAYOUT })),
-                    ..launch
-                };
+            let Self(request, product, dtype) = self;
+            if !request.packed {
+                let weights = Weights::Mapped(dtype);
+                return launch::<F::Codes>(request, weights, F::OFFSET, product);
             }
-            launch::<Mapped<F>>(request, F::OFFSET, wanted)
+            Launch {
+                pack: Some(Pack::Blocks(const { &F::LAYOUT })),
+                ..launch::<F::Codes>(request, Weights::Packed(dtype), F::OFFSET, product)
+            }
         }
     }
-    panel::visit(request.variant?, Found(request, wanted))
+    let dtype = request.variant?;
+    panel::visit(dtype, Found(request, product, dtype))
 }
 
 /// The same for a type that has none and can be read as integers.
 pub(super) fn link_chunks(
     request: &Request<'_>,
     (unpack, min): (Unpack, bool),
-    wanted: Wanted,
+    product: Product,
 ) -> Launch {
     let packed = match request.variant {
-        Some(DType::Affine4) => link_groups::<Four>(request, unpack, wanted),
-        Some(DType::Affine8) => link_groups::<Eight>(request, unpack, wanted),
+        _ if !request.isa.panels() => None,
+        Some(DType::Affine4) => link_groups::<Four>(request, unpack, product),
+        Some(DType::Affine8) => link_groups::<Eight>(request, unpack, product),
         _ => None,
     };
     if let Some(launch) = packed {
         return launch;
     }
-    // Scales of their own may have groups of whole stretches.
-    let halves = request
-        .scales
-        .is_none_or(|s| !s.group[1].is_multiple_of(STRETCH));
-    let launch = match (halves, min) {
-        (true, true) => launch::<Chunks<true, true>>,
-        (true, false) => launch::<Chunks<true, false>>,
-        (false, true) => launch::<Chunks<false, true>>,
-        (false, false) => launch::<Chunks<false, false>>,
+    /// Whether the two halves of a stretch have scales of their own.
+    struct Halves;
+    impl panel::Visit for Halves {
+        type Out = bool;
+        fn format<F: Format>(self) -> bool {
+            F::Codes::HALVES
+        }
+    }
+    let halves = match (&request.scales, request.variant) {
+        // Their groups may be whole stretches.
+        (Some(scales), _) => Some(!scales.group[1].is_multiple_of(STRETCH)),
+        (None, dtype) => dtype.and_then(|dtype| panel::visit(dtype, Halves)),
+    };
+    let launch = match (halves.unwrap_or(true), min) {
+        (true, true) => launch::<Kind<128, true, true>>,
+        (true, false) => launch::<Kind<128, true, false>>,
+        (false, true) => launch::<Kind<128, false, true>>,
+        (false, false) => launch::<Kind<128, false, false>>,
     };
     Launch {
         read: Some(Read::Ints(unpack)),
-        ..launch(request, 0, wanted)
+        ..launch(request, Weights::Chunks, 0, product)
     }
 }
 
 /// The same for affine codes that are packed.
-fn link_groups<W: Width>(request: &Request<'_>, unpack: Unpack, wanted: Wanted) -> Option<Launch> {
+fn link_groups<W: Width>(
+    request: &Request<'_>,
+    unpack: Unpack,
+    product: Product,
+) -> Option<Launch> {
     let scales = request.scales.filter(|_| request.packed)?;
-    let groups = Groups::of::<W>(&scales, wanted.cols as usize)?;
-    let launch = launch::<Affine<W>>(request, 0, wanted);
+    let groups = Groups::of::<W>(&scales, product.cols)?;
+    let weights = Weights::Groups(request.variant?, groups);
     Some(Launch {
         pack: Some(Pack::Affine(unpack, groups)),
-        product: launch.product.map(|product| Product {
-            groups: Some(groups),
-            ..product
-        }),
-        ..launch
+        ..launch::<W::Codes>(request, weights, 0, product)
     })
 }
 
-fn launch<W: Source>(request: &Request<'_>, offset: i32, wanted: Wanted) -> Launch {
-    let Wanted {
-        tokens,
-        rows,
-        cols,
-        add,
-    } = wanted;
+fn launch<C: Formats>(
+    request: &Request<'_>,
+    weights: Weights,
+    offset: i32,
+    product: Product,
+) -> Launch {
     let isa = request.isa;
+    let tokens = product.tokens;
     let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
     let quantised = Shape {
         tokens,
-        cols,
+        cols: product.columns(),
         tile,
-        offset: match W::Codes::MAX {
+        offset: match C::MAX {
             128 => isa.raised(),
             _ => offset,
         },
-        halves: u32::from(W::Codes::HALVES),
+        halves: u32::from(C::HALVES),
         number: Number::Int8 as u32,
     };
-    let [rows, cols] = [rows, cols].map(|n| n as usize);
     let room = tokens.next_multiple_of(tile) as usize;
     let together = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(room, together, W::buffer_bytes()),
+        scratch: Scratch::bytes(room, together, weights.buffer_bytes()),
         quantise: Some(quantised),
-        product: Some(Product {
-            rows,
-            cols,
-            add,
+        codes: Some(CodeProduct {
+            weights,
             quantised,
-            groups: None,
             together,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),
-        ..request.launch::<Products<W>>(Split::Units(rows.div_ceil(ROWS)), tokens)
+        ..request.launch::<Products<C>>(Split::Units(product.rows.div_ceil(ROWS)), tokens)
     }
 }

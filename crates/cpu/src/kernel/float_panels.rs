@@ -5,9 +5,8 @@
 //! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
 
 use super::float_tiles::{STEP, rounded};
-use super::sums::Sizes;
 use super::{Launch, Request};
-use crate::descriptors::Number;
+use crate::descriptors::{Number, Product};
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
 use crate::simd::Simd;
@@ -15,7 +14,6 @@ use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE};
 use crate::simd::avx512::Avx512;
 use crate::work::Split;
-use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
@@ -34,12 +32,14 @@ const NEAR: usize = 12;
 /// Bytes of a step of a panel.
 const STEP_BYTES: usize = TILE * ROW_BYTES;
 
-struct Product<N, const ADD: bool>(PhantomData<N>);
+struct FloatPanels;
 
-impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
+impl TileKernel for FloatPanels {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
+        let Product {
+            rows, cols, add, ..
+        } = args.product();
         let (live, range) = (args.live(), args.range());
         let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
         let panel_bytes = FLOATS.panel_bytes(cols);
@@ -50,7 +50,7 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
         if args.tokens() == 1 {
             for panel in range {
                 let w = &w[panel * panel_bytes..];
-                y.alone::<ADD>(s, panel, (w, &x[..cols / STEP * ROW_BYTES]));
+                y.alone(s, panel, add, (w, &x[..cols / STEP * ROW_BYTES]));
             }
             return;
         }
@@ -73,7 +73,7 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
                             wide: panels.len() > 1,
                         };
                         let mut sums = [Block::ZERO; 4];
-                        if ADD || from > 0 {
+                        if add || from > 0 {
                             y.load(&panels, &tokens, &mut sums);
                         }
                         for step in (from..to).step_by(at_once) {
@@ -118,11 +118,11 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// A panel beside one token.
     #[inline(always)]
-    fn alone<const ADD: bool>(&mut self, s: Amx, panel: usize, (w, x): (&[u8], &[u8])) {
+    fn alone(&mut self, s: Amx, panel: usize, add: bool, (w, x): (&[u8], &[u8])) {
         let vectors = Avx512::from(s);
         let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
         let mut sums = [0.0; TILE];
-        if ADD {
+        if add {
             sums[..y.len()].copy_from_slice(y);
         }
         let mut sum = vectors.load(&sums);
@@ -155,22 +155,19 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product of this shape, `[tokens, rows, cols]`, of BF16 weights that are packed.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    [tokens, rows, cols]: [u32; 3],
-) -> Option<Launch> {
+/// The kernel of a product of BF16 weights that are packed.
+pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     if request.variant != Some(DType::Bf16)
         || !request.packed
-        || !(cols as usize).is_multiple_of(FLOATS.columns)
+        || !product.cols.is_multiple_of(FLOATS.columns)
     {
         return None;
     }
-    let entry = request.isa.tiles::<Product<N, ADD>>()?;
-    let panels = Split::Units((rows as usize).div_ceil(TILE));
+    let entry = request.isa.tiles::<FloatPanels>()?;
+    let panels = Split::Units(product.rows.div_ceil(TILE));
     Some(Launch {
-        quantise: Some(rounded(tokens, cols, Number::Bf16Rows)),
+        quantise: Some(rounded(product, Number::Bf16Rows)),
         pack: Some(Pack::Blocks(&FLOATS)),
-        ..request.of(entry, panels, tokens)
+        ..request.of(entry, panels, product.tokens)
     })
 }

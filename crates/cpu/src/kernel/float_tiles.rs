@@ -3,14 +3,12 @@
 //! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
-use super::sums::Sizes;
 use super::{Launch, Request};
-use crate::descriptors::{Number, QUANTISE_OUT, QUANTISE_X, Shape};
+use crate::descriptors::{Number, Product, QUANTISE_OUT, QUANTISE_X, Shape};
 use crate::memory::{Args, Out};
 use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE};
 use crate::work::Split;
-use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
@@ -34,11 +32,11 @@ const STEPS: usize = 64;
 const ACTIVATIONS_BYTES: usize = 1 << 20;
 
 /// Activations that become bf16.
-pub(super) fn rounded(tokens: u32, cols: u32, number: Number) -> Shape {
+pub(super) fn rounded(product: Product, number: Number) -> Shape {
     Shape {
-        tokens,
-        cols,
-        tile: if tokens == 1 { 1 } else { LANES },
+        tokens: product.tokens,
+        cols: product.columns(),
+        tile: if product.tokens == 1 { 1 } else { LANES },
         offset: 0,
         halves: 0,
         number: number as u32,
@@ -165,12 +163,14 @@ impl<'a> Matrices<'a> {
     }
 }
 
-struct Product<N, const ADD: bool>(PhantomData<N>);
+struct FloatTiles;
 
-impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
+impl TileKernel for FloatTiles {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
+        let Product {
+            rows, cols, add, ..
+        } = args.product();
         let range = args.range();
         let mut y = Sums {
             y: args.open(AT.y),
@@ -204,7 +204,7 @@ impl<N: Sizes, const ADD: bool> TileKernel for Product<N, ADD> {
                         };
                         let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
                         let mut sums = [Block::ZERO; 4];
-                        if ADD || step > 0 {
+                        if add || step > 0 {
                             y.load(s, &at, &mut sums);
                         }
                         s.bf16(&stretches[..n], &mut sums);
@@ -257,17 +257,14 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights go by tiles here.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    [tokens, rows, cols]: [u32; 3],
-) -> Option<Launch> {
+/// The kernel of a product, if its weights go by tiles here.
+pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     if request.variant != Some(DType::Bf16) {
         return None;
     }
-    let entry = request.isa.tiles::<Product<N, ADD>>()?;
+    let entry = request.isa.tiles::<FloatTiles>()?;
     Some(Launch {
-        quantise: Some(rounded(tokens, cols, Number::Bf16)),
-        ..request.of(entry, Split::Units(rows as usize), tokens)
+        quantise: Some(rounded(product, Number::Bf16)),
+        ..request.of(entry, Split::Units(product.rows), product.tokens)
     })
 }

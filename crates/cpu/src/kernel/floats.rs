@@ -4,10 +4,11 @@
 //! activations are brought near first: a number is decoded once for all of them. Either way a sum
 //! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
 
-use super::sums::{Sizes, Sums};
+use super::sums::Sums;
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
+use crate::descriptors::Product;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -63,13 +64,13 @@ const FEW: usize = 8;
 const ROWS: usize = 4;
 
 /// `ROUND`: activations are rounded to bf16.
-struct Product<W, N, const ADD: bool, const ROUND: bool>(PhantomData<(W, N)>);
+struct Floats<W, const ROUND: bool>(PhantomData<W>);
 
-impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product<W, N, ADD, ROUND> {
+impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let [rows, cols] = N::sizes(&args);
-        let mut sums = Sums::open::<ADD>(&mut args, rows);
+        let product @ Product { cols, add, .. } = args.product();
+        let mut sums = Sums::open(&mut args, product);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
         let w = Weights::<W> {
@@ -99,7 +100,7 @@ impl<W: Weight, N: Sizes, const ADD: bool, const ROUND: bool> Kernel for Product
                         }
                     }
                 }
-                sums.add = ADD || col > 0;
+                sums.add = add || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
                     for group in groups(panel.clone(), &ROWS_TOGETHER) {
@@ -403,36 +404,33 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     acc
 }
 
-/// The kernel of a product of this shape, `[tokens, rows, cols]`, if its weights are floats.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    shape: [u32; 3],
-) -> Option<Launch> {
+/// The kernel of a product, if its weights are floats.
+pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
-        && let Some(launch) = float_panels::link::<N, ADD>(request, shape)
-            .or_else(|| float_tiles::link::<N, ADD>(request, shape))
+        && let Some(launch) =
+            float_panels::link(request, product).or_else(|| float_tiles::link(request, product))
     {
         return Some(launch);
     }
-    let [tokens, rows, cols] = shape;
-    let split = Split::Units(rows as usize);
+    let split = Split::Units(product.rows);
+    let tokens = product.tokens;
     let launch = match (request.variant?, fast) {
-        (DType::F32, _) => request.launch::<Product<F32, N, ADD, false>>(split, tokens),
-        (DType::F16, _) => request.launch::<Product<F16, N, ADD, false>>(split, tokens),
-        (DType::Bf16, false) => request.launch::<Product<Bf16, N, ADD, false>>(split, tokens),
-        (DType::Bf16, true) => request.launch::<Product<Bf16, N, ADD, true>>(split, tokens),
+        (DType::F32, _) => request.launch::<Floats<F32, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<Floats<F16, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<Floats<Bf16, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<Floats<Bf16, true>>(split, tokens),
         _ => return None,
     };
-    let [tokens, cols] = [tokens, cols].map(|n| n as usize);
+    let tokens = tokens as usize;
     let many = if tokens > FEW {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: many.max(tokens.min(FEW) * cols) * size_of::<f32>(),
+        scratch: many.max(tokens.min(FEW) * product.cols) * size_of::<f32>(),
         ..launch
     })
 }

@@ -1,6 +1,6 @@
 //! What link asks of an operation, and how the operation is run.
 
-use crate::descriptors::{Product, Read, Shape};
+use crate::descriptors::{CodeProduct, Product, Read, Shape};
 use crate::panel::Pack;
 use crate::simd::{Entry, Isa, Kernel};
 use crate::work::{By, Split};
@@ -37,6 +37,12 @@ impl Request<'_> {
         self.of(self.isa.entry::<K>(), split, tokens)
     }
 
+    /// A kernel of an operation that plans for a CPU do not have: the reference for other devices,
+    /// compiled for the scalar level only.
+    pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
+        self.of(Isa::scalar_entry::<K>(), split, tokens)
+    }
+
     /// A kernel that is compiled for the level already.
     pub(super) fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
@@ -50,6 +56,7 @@ impl Request<'_> {
             read: None,
             pack: None,
             product: None,
+            codes: None,
         }
     }
 
@@ -100,8 +107,10 @@ pub(crate) struct Launch {
     pub(crate) read: Option<Read>,
     /// How its weights, operand 0, are packed first, where they are.
     pub(crate) pack: Option<Pack>,
-    /// What it is told, where it is a product of codes.
+    /// The shape of a product.
     pub(crate) product: Option<Product>,
+    /// The parameters of a product of codes.
+    pub(crate) codes: Option<CodeProduct>,
 }
 
 /// A second step on the operands of the first. Both see the parts as one more operand, behind

@@ -32,13 +32,6 @@ mod float_panels;
 mod float_tiles;
 mod floats;
 mod fused;
-mod gemm;
-mod gemm_add;
-mod gemv;
-mod gemv_add;
-mod gemv_glu;
-mod gemv_glu_add;
-mod gemv_norm;
 mod group_by_expert;
 mod grouped_gemm;
 mod gumbel;
@@ -90,13 +83,13 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::RmsNorm => norms::rms_norm(request),
         Op::UnitNorm => norms::unit_norm(request),
         Op::LayerNorm => norms::layer_norm(request),
-        Op::Gemv => gemv::link(request)?,
-        Op::GemvAdd => gemv_add::link(request)?,
-        Op::GemvNorm => gemv_norm::link(request)?,
-        Op::GemvGlu => gemv_glu::link(request)?,
-        Op::GemvGluAdd => gemv_glu_add::link(request)?,
-        Op::Gemm => gemm::link(request)?,
-        Op::GemmAdd => gemm_add::link(request)?,
+        Op::Gemv => product::gemv(request, false)?,
+        Op::GemvAdd => product::gemv(request, true)?,
+        Op::GemvNorm => fused::gemv_norm(request)?,
+        Op::GemvGlu => fused::gemv_glu(request, false)?,
+        Op::GemvGluAdd => fused::gemv_glu(request, true)?,
+        Op::Gemm => product::gemm(request, false)?,
+        Op::GemmAdd => product::gemm(request, true)?,
         Op::BitQuantize => bit_quantize::link(request),
         Op::BitMat => bit_mat::link(request)?,
         Op::BitMatAdd => bit_mat_add::link(request)?,

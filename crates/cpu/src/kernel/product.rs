@@ -1,40 +1,51 @@
-//! Products of a matrix and activations: what gemv, gemm and their adding twins share.
+//! Products of a matrix and activations: `gemv`, `gemm` and the operations that add.
 //!
 //! A tile is some rows by some tokens; each of its sums runs along the columns in one order,
 //! whatever the tile. So a token's result is the same bits alone, in a batch of any size, and
 //! on any number of threads.
 
 use super::chunks;
-use super::codes::{self, Wanted};
+use super::codes;
 use super::floats;
-use super::sums::Sizes;
 use super::{Launch, Request};
+use crate::descriptors::Product;
 use crate::panel::STRETCH;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
+use tabla_core::op::params;
 
-/// The kernel of a product of this shape: `[tokens, rows, cols]`.
-pub(super) fn link<N: Sizes, const ADD: bool>(
-    request: &Request<'_>,
-    shape: [u32; 3],
-) -> Result<Launch> {
-    // Activations go to int8 in whole stretches.
-    let whole = (shape[2] as usize).is_multiple_of(STRETCH);
-    let [tokens, rows, cols] = shape;
-    let wanted = Wanted {
+/// One token: `y[r] = W[r, :] . x`, stored or added.
+pub(super) fn gemv(request: &Request<'_>, add: bool) -> Result<Launch> {
+    let p: params::gemv::Params = request.params();
+    link(request, [1, p.rows, p.cols], add)
+}
+
+/// Many tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
+pub(super) fn gemm(request: &Request<'_>, add: bool) -> Result<Launch> {
+    let p: params::gemm::Params = request.params();
+    link(request, [p.tokens, p.rows, p.cols], add)
+}
+
+fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], add: bool) -> Result<Launch> {
+    let product = Product {
         tokens,
-        rows,
-        cols,
-        add: ADD,
+        rows: rows as usize,
+        cols: cols as usize,
+        add,
     };
-    if request.precision == Precision::Fast
-        && whole
-        && let Some(launch) = codes::link(request, wanted)
-    {
-        return Ok(launch);
-    }
-    match floats::link::<N, ADD>(request, shape) {
-        Some(launch) => Ok(launch),
-        None => chunks::link::<N, ADD>(request, shape),
-    }
+    // Activations go to int8 in whole stretches.
+    let whole = product.cols.is_multiple_of(STRETCH);
+    let codes = if request.precision == Precision::Fast && whole {
+        codes::link(request, product)
+    } else {
+        None
+    };
+    let launch = match codes.or_else(|| floats::link(request, product)) {
+        Some(launch) => launch,
+        None => chunks::link(request, product)?,
+    };
+    Ok(Launch {
+        product: Some(product),
+        ..launch
+    })
 }

@@ -1,11 +1,12 @@
 //! Where the stretches of a matrix come from: panels, rows that become panels on the way, or
 //! chunks of any type that can be read as integers.
 
-use crate::descriptors::Product;
+use crate::descriptors::{Product, Weights};
 use crate::memory::Args;
-use crate::panel::affine::{self, Width};
+use crate::panel::affine;
 use crate::panel::{
-    self, Codes, Format, Kind, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch, WORDS,
+    self, Codes, Format, Formats, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
+    VisitKind, WORDS, Width,
 };
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Simd, Task};
@@ -18,19 +19,6 @@ use tabla_quant::{CHUNK, Chunk};
 /// nearest cache.
 pub(super) const COLUMNS: usize = 512;
 
-/// Where stretches come from.
-pub(super) trait Source {
-    type Codes: Codes;
-
-    /// Bytes that it needs to read [`COLUMNS`].
-    fn buffer_bytes() -> usize {
-        0
-    }
-
-    /// Gives the stretches of some columns of a panel, at most [`COLUMNS`].
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K);
-}
-
 /// Columns of a panel of a matrix.
 pub(super) struct At {
     pub(super) panel: usize,
@@ -41,6 +29,126 @@ impl At {
     /// The rows of the panel.
     fn rows(&self, rows: usize) -> Range<usize> {
         self.panel * ROWS..rows.min((self.panel + 1) * ROWS)
+    }
+}
+
+impl Weights {
+    /// Bytes that are needed to read [`COLUMNS`].
+    pub(super) fn buffer_bytes(self) -> usize {
+        struct Bytes;
+        impl panel::Visit for Bytes {
+            type Out = usize;
+            fn format<F: Format>(self) -> usize {
+                F::LAYOUT.panel_bytes(COLUMNS)
+            }
+        }
+        match self {
+            Self::Mapped(dtype) => panel::visit(dtype, Bytes).expect("link saw the format"),
+            _ => 0,
+        }
+    }
+}
+
+/// Gives the stretches of some columns of a panel, at most [`COLUMNS`]. Kernels are compiled for a
+/// kind of codes; which format the weights have is decided here, once for each piece.
+#[inline(always)]
+pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
+    s: S,
+    args: &Args<'_>,
+    at: At,
+    buffer: &mut [u8],
+    sink: K,
+) {
+    let from = From {
+        s,
+        args,
+        at,
+        buffer,
+        sink,
+    };
+    match args.codes().weights {
+        Weights::Packed(dtype) | Weights::Mapped(dtype) | Weights::Groups(dtype, _)
+            if const { S::PANELS } =>
+        {
+            C::visit(dtype, from);
+        }
+        Weights::Chunks if const { C::MAX == 128 } => {
+            let From { at, sink, .. } = from;
+            s.apart(Chunks::<C, K> {
+                args,
+                at,
+                sink,
+                codes: PhantomData,
+            });
+        }
+        weights => unreachable!("link reads no {weights:?} here"),
+    }
+}
+
+/// A piece of the weights, and where its stretches go.
+struct From<'a, 'b, S, K> {
+    s: S,
+    args: &'a Args<'b>,
+    at: At,
+    buffer: &'a mut [u8],
+    sink: K,
+}
+
+impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
+    type Out = ();
+
+    #[inline(always)]
+    fn blocks<F: Format<Codes = C>>(self) {
+        let Self {
+            s,
+            args,
+            at,
+            buffer,
+            sink,
+        } = self;
+        let layout = const { &F::LAYOUT };
+        let (panel, columns) = if let Weights::Mapped(_) = args.codes().weights {
+            let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
+            s.apart(PackRows::<F> {
+                args,
+                at: &at,
+                buffer,
+                format: PhantomData,
+            });
+            let count = at.columns.len();
+            (layout.open(buffer, count), 0..count)
+        } else {
+            let cols = args.product().cols;
+            (layout.open_at(args.bytes(AT.w), at.panel, cols), at.columns)
+        };
+        s.apart(Read::<F, K> {
+            panel,
+            columns,
+            sink,
+            format: PhantomData,
+        });
+    }
+
+    fn other(self) {
+        unreachable!("link chose the kind by the type");
+    }
+
+    #[inline(always)]
+    fn groups<W: Width<Codes = C>>(self) {
+        let Self {
+            s, args, at, sink, ..
+        } = self;
+        let Weights::Groups(_, groups) = args.codes().weights else {
+            unreachable!("affine codes in panels have groups");
+        };
+        let bytes = groups.panel_bytes(args.product().cols);
+        s.apart(affine::Read::<W, K> {
+            groups,
+            panel: &args.bytes(AT.w)[at.panel * bytes..][..bytes],
+            columns: at.columns,
+            sink,
+            width: PhantomData,
+        });
     }
 }
 
@@ -60,36 +168,20 @@ impl<F: Format, S: Simd, K: Sink<S>> Task<S> for Read<'_, F, K> {
     }
 }
 
-/// Weights that link packed.
-pub(super) struct Packed<F>(PhantomData<F>);
-
-impl<F: Format> Source for Packed<F> {
-    type Codes = F::Codes;
-
-    #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
-        let layout = const { &F::LAYOUT };
-        s.apart(Read::<F, K> {
-            panel: layout.open_at(args.bytes(AT.w), at.panel, args.product().cols),
-            columns: at.columns,
-            sink,
-            format: PhantomData,
-        });
-    }
+/// Packs a piece of rows as the file has them.
+struct PackRows<'a, 'b, F> {
+    args: &'a Args<'b>,
+    at: &'a At,
+    buffer: &'a mut [u8],
+    format: PhantomData<F>,
 }
 
-/// Weights as the file has them, packed on the way.
-pub(super) struct Mapped<F>(PhantomData<F>);
-
-impl<F: Format> Source for Mapped<F> {
-    type Codes = F::Codes;
-
-    fn buffer_bytes() -> usize {
-        F::LAYOUT.panel_bytes(COLUMNS)
-    }
-
+impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, buffer: &mut [u8], sink: K) {
+    fn run(self, s: S) {
+        let Self {
+            args, at, buffer, ..
+        } = self;
         let (layout, shape) = (const { &F::LAYOUT }, args.product());
         let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
         let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
@@ -110,47 +202,25 @@ impl<F: Format> Source for Mapped<F> {
                 s.prefetch(row, next + line);
             }
         }
-        let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
         layout.pack(&rows[..count], buffer);
-        s.apart(Read::<F, K> {
-            panel: layout.open(buffer, at.columns.len()),
-            columns: 0..at.columns.len(),
-            sink,
-            format: PhantomData,
-        });
     }
 }
 
-/// Affine codes that link packed.
-pub(super) struct Affine<W>(PhantomData<W>);
-
-impl<W: Width> Source for Affine<W> {
-    type Codes = W::Codes;
-
-    #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], sink: K) {
-        let Product { cols, groups, .. } = args.product();
-        let groups = groups.expect("link found them");
-        let bytes = groups.panel_bytes(cols);
-        s.apart(affine::Read::<W, K> {
-            groups,
-            panel: &args.bytes(AT.w)[at.panel * bytes..][..bytes],
-            columns: at.columns,
-            sink,
-            width: PhantomData,
-        });
-    }
+/// Reads weights of any other type as integers, chunk by chunk.
+struct Chunks<'a, 'b, C, K> {
+    args: &'a Args<'b>,
+    at: At,
+    sink: K,
+    codes: PhantomData<C>,
 }
 
-/// Weights of any other type that can be read as integers, chunk by chunk.
-pub(super) struct Chunks<const HALVES: bool, const MIN: bool>;
-
-impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
-    type Codes = Kind<128, HALVES, MIN>;
-
+impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for Chunks<'_, '_, C, K> {
     #[inline(always)]
-    fn stretches<S: Rows, K: Sink<S>>(s: S, args: &Args<'_>, at: At, _: &mut [u8], mut sink: K) {
+    fn run(self, s: S) {
         const STRETCHES: usize = CHUNK / STRETCH;
+        let Self {
+            args, at, mut sink, ..
+        } = self;
         let unpack = args.unpack();
         let Product { rows, cols, .. } = args.product();
         let m = args.matrix(rows, cols);
@@ -173,7 +243,7 @@ impl<const HALVES: bool, const MIN: bool> Source for Chunks<HALVES, MIN> {
             let count = (at.columns.end - first).min(CHUNK) / STRETCH;
             let [scales, mins] = &numbers;
             for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
-                let mut stretch = stored::<S, Self::Codes>(s, codes, scale, min);
+                let mut stretch = stored::<S, C>(s, codes, scale, min);
                 for code in &mut stretch.codes {
                     *code = s.raise(*code);
                 }

@@ -1,33 +1,8 @@
-//! Shapes of products, and where their sums go.
+//! Where the sums of products go.
 
+use crate::descriptors::Product;
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
-use tabla_core::op::params;
-
-/// The shape of a product, from the parameters of either shader.
-pub(super) trait Sizes {
-    fn sizes(args: &Args<'_>) -> [usize; 2];
-}
-
-/// One token.
-pub(super) struct One;
-
-impl Sizes for One {
-    fn sizes(args: &Args<'_>) -> [usize; 2] {
-        let p: params::gemv::Params = args.params();
-        [p.rows as usize, p.cols as usize]
-    }
-}
-
-/// Many tokens.
-pub(super) struct Many;
-
-impl Sizes for Many {
-    fn sizes(args: &Args<'_>) -> [usize; 2] {
-        let p: params::gemm::Params = args.params();
-        [p.rows as usize, p.cols as usize]
-    }
-}
 
 /// Where the sums of tiles go: `y[t, r]`, stored or added.
 pub(super) struct Sums<'a> {
@@ -39,12 +14,12 @@ pub(super) struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    pub(super) fn open<const ADD: bool>(args: &mut Args<'a>, rows: usize) -> Self {
+    pub(super) fn open(args: &mut Args<'a>, product: Product) -> Self {
         Self {
             y: args.open(AT.y),
             first: args.range().start,
-            rows,
-            add: ADD,
+            rows: product.rows,
+            add: product.add,
         }
     }
 

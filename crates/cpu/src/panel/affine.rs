@@ -5,7 +5,7 @@
 //! signed bytes that [`Unpack`] makes of them; scales and biases stay as the file has them.
 
 use super::blocks::{nibbles, whole};
-use super::format::{Codes, Kind, Sink, Stretch};
+use super::format::{Kind, Sink, Stretch, Width};
 use super::layout::{STRETCH, WORDS};
 use crate::simd::rows::{AHEAD, Column, ROWS, Rows, Word};
 use crate::simd::{Simd, Task, Unpack};
@@ -13,19 +13,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
-
-/// How wide codes are.
-pub trait Width {
-    /// What they are like.
-    type Codes: Codes;
-    /// Words of a stretch.
-    const WORDS: usize;
-
-    /// The codes of a stretch, which has [`Width::WORDS`].
-    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS];
-    /// The minimum of a group.
-    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats;
-}
 
 /// Four bits: nibbles, columns 0 to 15 in the low ones and 16 to 31 in the high ones.
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 
 use super::layout::{Layout, Panel, WORDS};
 use crate::simd::Simd;
-use crate::simd::rows::Rows;
+use crate::simd::rows::{Rows, Word};
 use std::ops::Range;
+use tabla_core::dtype::DType;
 
 /// A stretch of columns of a panel: `x = scale (code - offset) + min`.
 #[derive(Clone, Copy)]
@@ -37,10 +38,16 @@ impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HAL
     const MIN: bool = MIN;
 }
 
+/// Codes of one kind, and the storage types that have them.
+pub trait Formats: Codes + Sized {
+    /// Tells a visitor the format of a storage type.
+    fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out;
+}
+
 /// A format that is read in panels.
 pub trait Format {
     /// What its codes are like.
-    type Codes: Codes;
+    type Codes: Formats;
     /// What is taken from each code.
     const OFFSET: i32;
     /// How its blocks lie.
@@ -48,6 +55,31 @@ pub trait Format {
 
     /// Gives the stretches of a block of a panel, in order.
     fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
+}
+
+/// Affine codes of a width.
+pub trait Width {
+    /// What they are like.
+    type Codes: Formats;
+    /// Words of a stretch.
+    const WORDS: usize;
+
+    /// The codes of a stretch, which has [`Width::WORDS`].
+    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS];
+    /// The minimum of a group.
+    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats;
+}
+
+/// What wants to know which format with codes of the kind `C` a storage type has.
+pub trait VisitKind<C> {
+    /// What it makes of it.
+    type Out;
+    /// The type has blocks of this format.
+    fn blocks<F: Format<Codes = C>>(self) -> Self::Out;
+    /// The type has affine codes of this width.
+    fn groups<W: Width<Codes = C>>(self) -> Self::Out;
+    /// The type has codes of another kind.
+    fn other(self) -> Self::Out;
 }
 
 /// What becomes of stretches. A trait and not a closure, which would be a function without the

@@ -15,7 +15,7 @@ mod super_blocks;
 use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
 pub use format::Format;
-pub(super) use format::{Codes, Kind, Sink};
+pub(super) use format::{Codes, Formats, Kind, Sink, VisitKind, Width};
 pub(super) use format::{Stretch, stretches};
 #[cfg(target_arch = "x86_64")]
 pub use layout::FLOATS;
@@ -33,31 +33,63 @@ pub trait Visit {
     fn format<F: Format>(self) -> Self::Out;
 }
 
+/// Kinds of codes, and the storage types that have them: blocks, then affine codes.
 macro_rules! formats {
-    ($($dtype:ident: $format:ty;)+) => {
-        /// Tells a visitor the format of a storage type; `None` for one that has no panels.
+    ($([$max:literal, $halves:literal, $min:literal]
+        { $($dtype:ident: $format:ty;)* } { $($affine:ident: $width:ty;)* })+) => {
+        /// Tells a visitor the format of a storage type; `None` for one that has no blocks.
         pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
             match dtype {
-                $(DType::$dtype => Some(v.format::<$format>()),)+
+                $($(DType::$dtype => Some(v.format::<$format>()),)*)+
                 _ => None,
             }
         }
+
+        $(impl Formats for Kind<$max, $halves, $min> {
+            #[inline(always)]
+            fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out {
+                match dtype {
+                    $(DType::$dtype => v.blocks::<$format>(),)*
+                    $(DType::$affine => v.groups::<$width>(),)*
+                    _ => v.other(),
+                }
+            }
+        })+
     };
 }
 formats! {
-    Q4_0: blocks::Q4_0;
-    Q4_1: blocks::Q4_1;
-    Q5_0: blocks::Q5_0;
-    Q5_1: blocks::Q5_1;
-    Q8_0: blocks::Q8_0;
-    Iq4Nl: blocks::Iq4Nl;
-    Mxfp4: blocks::Mxfp4;
-    Q4K: super_blocks::Q4K;
-    Q5K: super_blocks::Q5K;
-    Q6K: super_blocks::Q6K;
-    Iq4Xs: super_blocks::Iq4Xs;
-    Tq1_0: super_blocks::Tq1_0;
-    Tq2_0: super_blocks::Tq2_0;
+    [15, false, false] {
+        Q4_0: blocks::Q4_0;
+        Tq1_0: super_blocks::Tq1_0;
+        Tq2_0: super_blocks::Tq2_0;
+    } {}
+    [15, false, true] {
+        Q4_1: blocks::Q4_1;
+        Q4K: super_blocks::Q4K;
+    } {
+        Affine4: affine::Four;
+    }
+    [63, false, false] {
+        Q5_0: blocks::Q5_0;
+    } {}
+    [63, false, true] {
+        Q5_1: blocks::Q5_1;
+        Q5K: super_blocks::Q5K;
+    } {}
+    [63, true, false] {
+        Q6K: super_blocks::Q6K;
+    } {}
+    [128, false, false] {
+        Q8_0: blocks::Q8_0;
+        Iq4Nl: blocks::Iq4Nl;
+        Iq4Xs: super_blocks::Iq4Xs;
+        Mxfp4: blocks::Mxfp4;
+    } {}
+    [128, false, true] {} {
+        Affine8: affine::Eight;
+    }
+    [128, true, false] {} {}
+    [128, true, true] {} {}
 }
 
 /// How a matrix is packed.

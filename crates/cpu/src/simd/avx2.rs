@@ -3,6 +3,7 @@
 //! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
 
 use super::rows::{Column, Half, Rows, Word};
+use super::stack;
 use super::vectors::{Probe, Simd, Task};
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
@@ -33,6 +34,7 @@ pub(super) struct Avx2(());
 /// The processor must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn enter<T: Task<Avx2>>(task: T) {
+    stack::align();
     task.run(Avx2(()));
 }
 
@@ -79,6 +81,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
 unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
+    stack::align();
     task.run(s);
 }
 

@@ -4,6 +4,7 @@
 
 use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
+use super::stack;
 use super::vectors::{Probe, Simd, Task};
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1,
@@ -32,6 +33,7 @@ pub struct Avx512(());
 /// The processor must have AVX2, FMA, F16C and AVX-512 F, BW, VL, DQ and VNNI.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) unsafe fn enter<T: Task<Avx512>>(task: T) {
+    stack::align();
     task.run(Avx512(()));
 }
 
@@ -78,6 +80,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[inline(never)]
 unsafe fn apart<T: Task<Avx512>>(s: Avx512, task: T) {
+    stack::align();
     task.run(s);
 }
 

@@ -67,10 +67,15 @@ impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
 struct TileRun<K>(PhantomData<K>);
 
 impl Isa {
+    /// The kernel compiled for the scalar level.
+    pub(crate) fn scalar_entry<K: Kernel>() -> Entry {
+        |args| K::run(Scalar, args)
+    }
+
     /// The kernel compiled for this instruction set.
     pub(crate) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
-            Proof::Scalar => |args| K::run(Scalar, args),
+            Proof::Scalar => Self::scalar_entry::<K>(),
             #[cfg(target_arch = "aarch64")]
             Proof::Neon => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection made.

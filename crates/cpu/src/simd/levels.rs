@@ -188,6 +188,11 @@ impl Isa {
         u32::try_from(tokens).expect("a handful")
     }
 
+    /// [`Rows::PANELS`] of the level.
+    pub(crate) fn panels(self) -> bool {
+        !matches!(self.0, Proof::Scalar)
+    }
+
     /// Runs a probe compiled for this instruction set.
     pub fn probe<P: Probe>(self, probe: P) -> u64 {
         match self.0 {

@@ -20,6 +20,8 @@ pub(super) mod math;
 mod neon;
 pub(super) mod rows;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod stack;
 mod vectors;
 pub(super) mod words;
 

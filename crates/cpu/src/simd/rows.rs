@@ -31,6 +31,8 @@ pub trait Rows: Copy {
     const RAISED: i32;
     /// Tokens that a tile of products has at most.
     const TOKENS: usize;
+    /// Whether blocks are read in panels; the scalar level reads every type by chunks.
+    const PANELS: bool = true;
 
     /// From memory.
     fn bytes(self, word: &Word) -> Self::Bytes;

@@ -107,6 +107,7 @@ impl Rows for Scalar {
 
     const RAISED: i32 = 0;
     const TOKENS: usize = 4;
+    const PANELS: bool = false;
 
     #[inline(always)]
     fn bytes(self, word: &Word) -> Word {

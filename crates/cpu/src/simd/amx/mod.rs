@@ -7,6 +7,7 @@
 
 mod vectors;
 
+use super::stack;
 use super::vectors::Task;
 use std::arch::asm;
 use std::marker::PhantomData;
@@ -70,6 +71,7 @@ impl Drop for Release {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
     let _release = Release;
+    stack::align();
     task.run(Amx(()));
 }
 
