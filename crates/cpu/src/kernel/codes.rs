@@ -317,9 +317,9 @@ fn many<S: Simd, C: Formats>(
     x: Tiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let (live, product) = (args.live(), args.codes());
+    let live = args.live();
     #[cfg(target_arch = "x86_64")]
-    let amx = product.amx;
+    let CodeProduct { amx, quantised, .. } = args.codes();
     for columns in pieces(args.product().cols, COLUMNS) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
             let sink = Store::<S, C> {
@@ -333,7 +333,7 @@ fn many<S: Simd, C: Formats>(
             stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
-                let by = product.quantised.offset.to_le_bytes()[0];
+                let by = quantised.offset.to_le_bytes()[0];
                 s.apart(code_tiles::Lower { piece, by });
             }
         }
