@@ -77,6 +77,15 @@ impl Shape {
     }
 }
 
+/// Whether an operation overwrites its output or adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// `y = ...`
+    Store,
+    /// `y += ...`
+    Add,
+}
+
 /// A product of a weight matrix and activations: `y[t, r] = W[r, :] . x[t, :]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
@@ -86,8 +95,8 @@ pub(crate) struct Product {
     pub(crate) rows: usize,
     /// Columns of the matrix.
     pub(crate) cols: usize,
-    /// Whether sums are added to the output.
-    pub(crate) add: bool,
+    /// Whether its sums are stored or added.
+    pub(crate) write: Write,
 }
 
 impl Product {

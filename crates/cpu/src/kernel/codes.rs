@@ -11,7 +11,7 @@ use super::pieces::{Piece, carried};
 use super::quantise::{self, Block, Tiles};
 use super::sources::{At, COLUMNS, stored, stretches};
 use super::{Launch, Request};
-use crate::descriptors::{CodeProduct, Number, Product, Read, Shape, Weights};
+use crate::descriptors::{CodeProduct, Number, Product, Read, Shape, Weights, Write};
 use crate::memory::Args;
 use crate::panel::affine::{Eight, Four, Groups};
 use crate::panel::{
@@ -213,7 +213,7 @@ struct Products<C>(PhantomData<C>);
 impl<C: Formats> Kernel for Products<C> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let Product { rows, add, .. } = args.product();
+        let Product { rows, write, .. } = args.product();
         let CodeProduct {
             weights,
             quantised,
@@ -260,7 +260,7 @@ impl<C: Formats> Kernel for Products<C> {
                 let sums = scratch.sums[t..].iter().step_by(room::<S>(live));
                 for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
                     for (y, sum) in y.iter_mut().zip(sums) {
-                        *y = if add { *y + sum } else { *sum };
+                        *y = if write == Write::Add { *y + sum } else { *sum };
                     }
                 }
             }

@@ -6,7 +6,7 @@
 
 use super::float_tiles::{STEP, rounded};
 use super::{Launch, Request};
-use crate::descriptors::{Number, Product};
+use crate::descriptors::{Number, Product, Write};
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
 use crate::simd::Simd;
@@ -38,7 +38,7 @@ impl TileKernel for FloatPanels {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let Product {
-            rows, cols, add, ..
+            rows, cols, write, ..
         } = args.product();
         let (live, range) = (args.live(), args.range());
         let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
@@ -50,7 +50,7 @@ impl TileKernel for FloatPanels {
         if args.tokens() == 1 {
             for panel in range {
                 let w = &w[panel * panel_bytes..];
-                y.alone(s, panel, add, (w, &x[..cols / STEP * ROW_BYTES]));
+                y.alone(s, panel, write, (w, &x[..cols / STEP * ROW_BYTES]));
             }
             return;
         }
@@ -73,7 +73,7 @@ impl TileKernel for FloatPanels {
                             wide: panels.len() > 1,
                         };
                         let mut sums = [Block::ZERO; 4];
-                        if add || from > 0 {
+                        if write == Write::Add || from > 0 {
                             y.load(&panels, &tokens, &mut sums);
                         }
                         for step in (from..to).step_by(at_once) {
@@ -118,11 +118,11 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// A panel beside one token.
     #[inline(always)]
-    fn alone(&mut self, s: Amx, panel: usize, add: bool, (w, x): (&[u8], &[u8])) {
+    fn alone(&mut self, s: Amx, panel: usize, write: Write, (w, x): (&[u8], &[u8])) {
         let vectors = Avx512::from(s);
         let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
         let mut sums = [0.0; TILE];
-        if add {
+        if write == Write::Add {
             sums[..y.len()].copy_from_slice(y);
         }
         let mut sum = vectors.load(&sums);

@@ -4,7 +4,7 @@
 //! one chain of products along the columns, in an order that depends on nothing but their number.
 
 use super::{Launch, Request};
-use crate::descriptors::{Number, Product, QUANTISE_OUT, QUANTISE_X, Shape};
+use crate::descriptors::{Number, Product, QUANTISE_OUT, QUANTISE_X, Shape, Write};
 use crate::memory::{Args, Out};
 use crate::simd::TileKernel;
 use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, Stretch, TILE};
@@ -169,7 +169,7 @@ impl TileKernel for FloatTiles {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let Product {
-            rows, cols, add, ..
+            rows, cols, write, ..
         } = args.product();
         let range = args.range();
         let mut y = Sums {
@@ -204,7 +204,7 @@ impl TileKernel for FloatTiles {
                         };
                         let (stretches, n) = m.stretches(&at, steps.clone(), &rest);
                         let mut sums = [Block::ZERO; 4];
-                        if add || step > 0 {
+                        if write == Write::Add || step > 0 {
                             y.load(s, &at, &mut sums);
                         }
                         s.bf16(&stretches[..n], &mut sums);

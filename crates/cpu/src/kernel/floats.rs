@@ -8,7 +8,7 @@ use super::sums::Sums;
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
-use crate::descriptors::Product;
+use crate::descriptors::{Product, Write};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -69,7 +69,7 @@ struct Floats<W, const ROUND: bool>(PhantomData<W>);
 impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ Product { cols, add, .. } = args.product();
+        let product @ Product { cols, write, .. } = args.product();
         let mut sums = Sums::open(&mut args, product);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
@@ -100,7 +100,7 @@ impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
                         }
                     }
                 }
-                sums.add = add || col > 0;
+                sums.add = write == Write::Add || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
                     for group in groups(panel.clone(), &ROWS_TOGETHER) {

@@ -4,7 +4,7 @@
 use super::activation;
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
-use crate::descriptors::{Product, Read};
+use crate::descriptors::{Product, Read, Write};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
@@ -72,7 +72,7 @@ impl<X: Source> Kernel for Fused<X> {
             return;
         }
         let Product {
-            rows, cols, add, ..
+            rows, cols, write, ..
         } = args.product();
         let range = args.range();
         let m = args.matrix(rows, cols);
@@ -91,7 +91,7 @@ impl<X: Source> Kernel for Fused<X> {
                 acc = dot_floats(s, &chunk, &x[first..][..count], acc);
             }
             let sum = s.sum(acc);
-            *y = if add { *y + sum } else { sum };
+            *y = if write == Write::Add { *y + sum } else { sum };
         }
     }
 }
@@ -99,24 +99,28 @@ impl<X: Source> Kernel for Fused<X> {
 /// `y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n)`
 pub(super) fn gemv_norm(request: &Request<'_>) -> Result<Launch> {
     let p: params::gemv_norm::Params = request.params();
-    launch::<Norm>(request, [p.rows, p.cols], false)
+    launch::<Norm>(request, [p.rows, p.cols], Write::Store)
 }
 
 /// `y[r] = W[r, :] . (act(gate) * up)`, stored or added.
-pub(super) fn gemv_glu(request: &Request<'_>, add: bool) -> Result<Launch> {
+pub(super) fn gemv_glu(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemv_glu::Params = request.params();
     if activation::function(p.activation).is_none() {
         bail!(Internal, "activation {} is unknown", p.activation);
     }
-    launch::<Gated>(request, [p.rows, p.cols], add)
+    launch::<Gated>(request, [p.rows, p.cols], write)
 }
 
-fn launch<X: Source>(request: &Request<'_>, [rows, cols]: [u32; 2], add: bool) -> Result<Launch> {
+fn launch<X: Source>(
+    request: &Request<'_>,
+    [rows, cols]: [u32; 2],
+    write: Write,
+) -> Result<Launch> {
     let product = Product {
         tokens: 1,
         rows: rows as usize,
         cols: cols as usize,
-        add,
+        write,
     };
     Ok(Launch {
         scratch: product.cols * size_of::<f32>(),

@@ -71,6 +71,7 @@ pub(super) mod internals {
     pub use super::softmax::Softmax;
 }
 
+use crate::descriptors::Write;
 pub(super) use launch::{Join, Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::list::Op;
@@ -83,13 +84,13 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::RmsNorm => norms::rms_norm(request),
         Op::UnitNorm => norms::unit_norm(request),
         Op::LayerNorm => norms::layer_norm(request),
-        Op::Gemv => product::gemv(request, false)?,
-        Op::GemvAdd => product::gemv(request, true)?,
+        Op::Gemv => product::gemv(request, Write::Store)?,
+        Op::GemvAdd => product::gemv(request, Write::Add)?,
         Op::GemvNorm => fused::gemv_norm(request)?,
-        Op::GemvGlu => fused::gemv_glu(request, false)?,
-        Op::GemvGluAdd => fused::gemv_glu(request, true)?,
-        Op::Gemm => product::gemm(request, false)?,
-        Op::GemmAdd => product::gemm(request, true)?,
+        Op::GemvGlu => fused::gemv_glu(request, Write::Store)?,
+        Op::GemvGluAdd => fused::gemv_glu(request, Write::Add)?,
+        Op::Gemm => product::gemm(request, Write::Store)?,
+        Op::GemmAdd => product::gemm(request, Write::Add)?,
         Op::BitQuantize => bit_quantize::link(request),
         Op::BitMat => bit_mat::link(request)?,
         Op::BitMatAdd => bit_mat_add::link(request)?,

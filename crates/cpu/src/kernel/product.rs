@@ -8,30 +8,30 @@ use super::chunks;
 use super::codes;
 use super::floats;
 use super::{Launch, Request};
-use crate::descriptors::Product;
+use crate::descriptors::{Product, Write};
 use crate::panel::STRETCH;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
 use tabla_core::op::params;
 
 /// One token: `y[r] = W[r, :] . x`, stored or added.
-pub(super) fn gemv(request: &Request<'_>, add: bool) -> Result<Launch> {
+pub(super) fn gemv(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemv::Params = request.params();
-    link(request, [1, p.rows, p.cols], add)
+    link(request, [1, p.rows, p.cols], write)
 }
 
 /// Many tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
-pub(super) fn gemm(request: &Request<'_>, add: bool) -> Result<Launch> {
+pub(super) fn gemm(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemm::Params = request.params();
-    link(request, [p.tokens, p.rows, p.cols], add)
+    link(request, [p.tokens, p.rows, p.cols], write)
 }
 
-fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], add: bool) -> Result<Launch> {
+fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], write: Write) -> Result<Launch> {
     let product = Product {
         tokens,
         rows: rows as usize,
         cols: cols as usize,
-        add,
+        write,
     };
     // Activations go to int8 in whole stretches.
     let whole = product.cols.is_multiple_of(STRETCH);

@@ -1,6 +1,6 @@
 //! Where the sums of products go.
 
-use crate::descriptors::Product;
+use crate::descriptors::{Product, Write};
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
 
@@ -19,7 +19,7 @@ impl<'a> Sums<'a> {
             y: args.open(AT.y),
             first: args.range().start,
             rows: product.rows,
-            add: product.add,
+            add: product.write == Write::Add,
         }
     }
 
