@@ -298,15 +298,15 @@ impl<'a> Args<'a> {
     }
 
     /// The shape of the product.
-    pub(super) fn product(&self) -> Product {
-        self.bound.product.expect("link sets it for products")
+    pub(super) fn product(&self) -> &'a Product {
+        let product = self.bound.product.as_ref();
+        product.expect("link sets it for products")
     }
 
     /// The parameters of the product of codes.
-    pub(super) fn codes(&self) -> CodeProduct {
-        self.bound
-            .codes
-            .expect("link sets them for products of codes")
+    pub(super) fn codes(&self) -> &'a CodeProduct {
+        let codes = self.bound.codes.as_ref();
+        codes.expect("link sets them for products of codes")
     }
 
     /// The weights as a matrix of this shape.

@@ -95,7 +95,7 @@ struct Chunks;
 impl Kernel for Chunks {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ Product { rows, cols, .. } = args.product();
+        let product @ &Product { rows, cols, .. } = args.product();
         let range = args.range();
         let mut out = Sums::open(&mut args, product);
         let x = args.f32s(AT.x);

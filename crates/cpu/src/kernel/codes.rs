@@ -213,8 +213,8 @@ struct Products<C>(PhantomData<C>);
 impl<C: Formats> Kernel for Products<C> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let Product { rows, write, .. } = args.product();
-        let CodeProduct {
+        let &Product { rows, write, .. } = args.product();
+        let &CodeProduct {
             weights,
             quantised,
             together,
@@ -319,7 +319,7 @@ fn many<S: Simd, C: Formats>(
 ) {
     let live = args.live();
     #[cfg(target_arch = "x86_64")]
-    let CodeProduct { amx, quantised, .. } = args.codes();
+    let &CodeProduct { amx, quantised, .. } = args.codes();
     for columns in pieces(args.product().cols, COLUMNS) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
             let sink = Store::<S, C> {

@@ -37,7 +37,7 @@ struct FloatPanels;
 impl TileKernel for FloatPanels {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let Product {
+        let &Product {
             rows, cols, write, ..
         } = args.product();
         let (live, range) = (args.live(), args.range());

@@ -168,7 +168,7 @@ struct FloatTiles;
 impl TileKernel for FloatTiles {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let Product {
+        let &Product {
             rows, cols, write, ..
         } = args.product();
         let range = args.range();

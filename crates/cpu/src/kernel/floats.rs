@@ -69,7 +69,7 @@ struct Floats<W, const ROUND: bool>(PhantomData<W>);
 impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ Product { cols, write, .. } = args.product();
+        let product @ &Product { cols, write, .. } = args.product();
         let mut sums = Sums::open(&mut args, product);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();

@@ -71,7 +71,7 @@ impl<X: Source> Kernel for Fused<X> {
         if args.live() == 0 {
             return;
         }
-        let Product {
+        let &Product {
             rows, cols, write, ..
         } = args.product();
         let range = args.range();

@@ -222,7 +222,7 @@ impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for Chunks<'_, '_, C, K> {
             args, at, mut sink, ..
         } = self;
         let unpack = args.unpack();
-        let Product { rows, cols, .. } = args.product();
+        let &Product { rows, cols, .. } = args.product();
         let m = args.matrix(rows, cols);
         let mut chunk = Chunk::ZERO;
         let mut codes = [[[0u8; 4 * ROWS]; WORDS]; STRETCHES];

@@ -14,7 +14,7 @@ pub(super) struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    pub(super) fn open(args: &mut Args<'a>, product: Product) -> Self {
+    pub(super) fn open(args: &mut Args<'a>, product: &Product) -> Self {
         Self {
             y: args.open(AT.y),
             first: args.range().start,
