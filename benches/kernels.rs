@@ -22,7 +22,7 @@ use tabla::op::builder::{
 };
 use tabla::op::pages::Pages;
 use tabla::op::sampler::SamplerKind;
-use tabla::op::table::{Place, Table};
+use tabla::op::table::{BufferId, Table};
 use tabla::{plan, quant};
 
 /// How long a figure is measured.
@@ -48,9 +48,9 @@ fn main() {
             DType::F32,
         ] {
             for precision in [Precision::Fast, Precision::Exact] {
-                let quantised = dtype.facts().block > 1;
+                let quantized = dtype.facts().block > 1;
                 let name = format!("{} {dtype} {precision:?}", level.name());
-                if (quantised || precision == Precision::Fast) && wanted(&name) {
+                if (quantized || precision == Precision::Fast) && wanted(&name) {
                     let options = Options {
                         threads,
                         level: Some(level),
@@ -131,12 +131,12 @@ fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor
         tensors: model.clone(),
     };
     let mut slots = program.tables.iter().flat_map(|table| &table.slots);
-    let paged = slots.any(|slot| slot.place == Place::Pages);
+    let paged = slots.any(|slot| slot.place == BufferId::Pages);
     let mut executor = cpu::link(program, options).expect("it links");
     if paged {
         let table = pages().in_order(1);
         let bytes = bytemuck::cast_slice(&table);
-        executor.write(Place::Pages, 0, bytes).expect("it fits");
+        executor.write(BufferId::Pages, 0, bytes).expect("it fits");
     }
     executor
 }
@@ -178,7 +178,7 @@ fn start(executor: &mut dyn Executor, live: u32, position: u32) {
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
-    executor.write(Place::State, 0, &bytes).expect("it fits");
+    executor.write(BufferId::State, 0, &bytes).expect("it fits");
 }
 
 /// Seconds of the clock; with `TABLA_CPU_TIME` those of this thread on a core, which a busy
@@ -391,7 +391,7 @@ fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
         .map(|i| (i * 7919 % vocab) as f32 * 1e-4)
         .collect();
     let bytes: &[u8] = bytemuck::cast_slice(&logits);
-    executor.write(Place::Logits, 0, bytes).expect("it fits");
+    executor.write(BufferId::Logits, 0, bytes).expect("it fits");
     let sampler = Sampler {
         temperature: 0.8,
         top_p: 0.95,
@@ -402,7 +402,9 @@ fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
         ..SAMPLER_OFF
     };
     let bytes = bytemuck::bytes_of(&sampler);
-    executor.write(Place::Samplers, 0, bytes).expect("it fits");
+    executor
+        .write(BufferId::Samplers, 0, bytes)
+        .expect("it fits");
     // Differences of beginnings: a filter works on what those before it left.
     for (i, op) in names.iter().enumerate() {
         let [_, median] = time(|| {

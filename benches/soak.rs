@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tabla::text::Grammar;
 use tabla::{
-    DeviceChoice, ErrorKind, Generate, Model, Options, Sampling, Session, Source, Speculate,
+    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Model, Sampling, Session, Source,
+    SpeculateOptions,
 };
 
 /// Sequences that the model holds: far fewer than there are sessions.
@@ -45,15 +46,15 @@ fn main() {
     let (minutes, threads) = (number(0, 10), number(1, 64));
     let path = args.get(2).map(PathBuf::from);
     let source = path.map_or(Source::BuiltIn, Source::Path);
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         sequences: SEQUENCES,
         context: 512,
-        ..Options::default()
+        ..LoadOptions::default()
     };
-    let load = |options: &Options| tabla::load(&source, options, &mut |_| {});
+    let load = |options: &LoadOptions| tabla::load(&source, options, &mut |_| {});
     let model = load(&options).expect("the model loads");
-    let draft = load(&Options {
+    let draft = load(&LoadOptions {
         sequences: 2,
         ..options
     });
@@ -123,7 +124,7 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
             .compile_grammar(&grammar)
             .expect("a grammar")
     };
-    let how = Generate {
+    let how = GenerateOptions {
         sampling: match random.below(4) {
             0 => Sampling::GREEDY,
             1 => Sampling {
@@ -138,11 +139,11 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
         max_tokens: u32::try_from(1 + random.below(100)).expect("small"),
         grammar: (random.below(5) == 0).then(grammar),
         speculate: match random.below(4) {
-            0 | 1 => Speculate::Off,
-            2 => Speculate::Lookup,
-            _ => Speculate::Draft(draft.clone()),
+            0 | 1 => SpeculateOptions::Off,
+            2 => SpeculateOptions::Lookup,
+            _ => SpeculateOptions::Draft(draft.clone()),
         },
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let cancel = session.canceller();
     let end = random.below(150);
@@ -173,7 +174,7 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
     session.forget_cancel();
 }
 
-/// Tells every half a minute what was done, and what the process takes.
+/// LogProbsMode every half a minute what was done, and what the process takes.
 fn watch(time: Duration, count: &Count) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -198,10 +199,10 @@ fn resident() -> Option<u64> {
 
 /// As many answers as there are seats go on together.
 fn every_seat(model: &Model) {
-    let how = Generate {
+    let how = GenerateOptions {
         sampling: Sampling::GREEDY,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let mut sessions: Vec<Session> = (0..SEQUENCES)
         .map(|_| Session::new(model.clone()))

@@ -5,26 +5,28 @@
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
 
 use std::path::PathBuf;
-use tabla::{DeviceChoice, Generate, Model, Options, Sampling, Session, Source, Speculate};
+use tabla::{
+    DeviceChoice, GenerateOptions, LoadOptions, Model, Sampling, Session, Source, SpeculateOptions,
+};
 
 fn main() {
     let args = std::env::args().skip(1).filter(|a| a != "--bench");
     let args: Vec<String> = args.collect();
     let number = |at: usize, usual| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(usual);
     let (tokens, rounds) = (number(1, 256_u32), number(2, 7_u32));
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: tokens + 256,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let open = |path: Option<&String>| {
         let source = path.map_or(Source::BuiltIn, |path| Source::Path(PathBuf::from(path)));
         tabla::load(&source, &options, &mut |_| {}).expect("the model loads")
     };
     let model = open(args.first());
-    let mut ways = vec![("lookup", Speculate::Lookup)];
+    let mut ways = vec![("lookup", SpeculateOptions::Lookup)];
     if args.len() > 3 {
-        ways.push(("draft", Speculate::Draft(open(args.get(3)))));
+        ways.push(("draft", SpeculateOptions::Draft(open(args.get(3)))));
     }
     // What a token biased above all others makes is all repetition: the most that guesses can give. A model at
     // its likeliest repeats some of what it said; drawn at this temperature every token is as likely.
@@ -47,23 +49,26 @@ fn main() {
     for (text, sampling, logit_bias) in &texts {
         for (name, speculate) in &ways {
             let (mut with, mut without) = (Vec::new(), Vec::new());
-            let mut count = tabla::Guesses::default();
+            let mut count = tabla::DraftStats::default();
             for round in 0..rounds {
                 let sampling = Sampling {
                     seed: round.into(),
                     ..*sampling
                 };
-                let mut turns = [(&mut with, speculate), (&mut without, &Speculate::Off)];
+                let mut turns = [
+                    (&mut with, speculate),
+                    (&mut without, &SpeculateOptions::Off),
+                ];
                 // Who is first takes turns too.
                 turns.rotate_left((round % 2) as usize);
                 for (rates, speculate) in turns {
-                    let how = Generate {
+                    let how = GenerateOptions {
                         sampling,
                         logit_bias: logit_bias.clone(),
                         speculate: speculate.clone(),
                         max_tokens: tokens,
                         ignore_stops: true,
-                        ..Generate::default()
+                        ..GenerateOptions::default()
                     };
                     let (rate, guesses) = run(&model, &how);
                     rates.push(rate);
@@ -84,7 +89,7 @@ fn main() {
 }
 
 /// Tokens per second of one answer, and its guesses.
-fn run(model: &Model, how: &Generate) -> (f64, tabla::Guesses) {
+fn run(model: &Model, how: &GenerateOptions) -> (f64, tabla::DraftStats) {
     let mut session = Session::new(model.clone());
     let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
     session.prefill(&prompt, &mut |_, _| {}).expect("it fits");

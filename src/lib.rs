@@ -3,13 +3,13 @@
 //!
 //! ```no_run
 //! use tabla::text::Encode;
-//! use tabla::{Flow, Generate, Options, Session, Source};
+//! use tabla::{Flow, GenerateOptions, LoadOptions, Session, Source};
 //!
-//! let model = tabla::load(&Source::BuiltIn, &Options::default(), &mut |_| {})?;
+//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?;
 //! let mut session = Session::new(model);
 //! let prompt = session.tokenizer().encode("Once upon a time", Encode::PROMPT)?;
 //! session.prefill(&prompt, &mut |_, _| {})?;
-//! session.generate(&Generate::default(), &mut |piece| {
+//! session.generate(&GenerateOptions::default(), &mut |piece| {
 //!     print!("{}", piece.text);
 //!     Flow::Continue
 //! })?;
@@ -32,14 +32,15 @@ pub use tabla_text as text;
 #[doc(hidden)]
 pub use decode::AnswerState;
 pub use decode::{
-    Answer, Batch, BatchEvent, BatchPiece, Cancel, Embed, Finish, Flow, Generate, Guesses, LogProb,
-    Model, Overflow, Piece, Rerank, Sampling, Session, Speculate, Stats,
+    Answer, Batch, BatchEvent, BatchPiece, Cancel, DraftStats, EmbedOptions, Finish, Flow,
+    GenerateOptions, LogProb, Model, Overflow, Piece, RerankOptions, Sampling, Session,
+    SpeculateOptions, Stats,
 };
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
     CACHE_TYPES, CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain,
-    Group, HEAD_TYPES, HiddenStates, LayerDifference, MIXES, Measured, Mix, Options, Progress,
+    Group, HEAD_TYPES, HiddenStates, LayerDifference, LoadOptions, MIXES, Measured, Mix, Progress,
     Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, StepTables, Tuning, WeightMemory,
     Written, compare, compile, devices, estimate, export, hidden_states, load_chat_templates,
     load_tokenizer, open_directory, quantize, tune,
@@ -54,7 +55,7 @@ pub use op::sampler::SamplerKind;
 /// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
 pub fn load(
     source: &Source,
-    options: &Options,
+    options: &LoadOptions,
     report: &mut dyn FnMut(&Progress),
 ) -> Result<Model> {
     Model::new(load::load(source, options, report)?)

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Upload};
 use crate::op::builder::FEW_TOKENS;
 use crate::op::pages::{PAGE, Pages};
-use crate::op::table::{Place, SlotInfo, Table};
+use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum TableId {
     /// A chunk of tokens in, the logits of the last one out.
     Batch,
     /// A chunk of tokens in, the last layer's normed rows out.
-    Embed,
+    EmbedOptions,
 }
 
 impl TableId {
@@ -30,7 +30,7 @@ impl TableId {
         match self {
             Self::Step => "step",
             Self::Batch => "batch",
-            Self::Embed => "embed",
+            Self::EmbedOptions => "embed",
         }
     }
 }
@@ -149,7 +149,7 @@ pub struct Embedding {
 }
 
 /// A model whose tables are linked to a device.
-pub(crate) struct Linked {
+pub(crate) struct LinkedTables {
     /// Replays the tables.
     pub(crate) executor: Box<dyn Executor>,
     /// The tables, each with the name of a [`TableId`].
@@ -173,7 +173,7 @@ pub(crate) struct Linked {
 /// Reads the files of a model, which have to be as they were when it was loaded, for its digest.
 pub(crate) type Digesting = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
-impl Linked {
+impl LinkedTables {
     /// Whether a token that goes through a table for steps leaves other bits in the cache than one
     /// that goes through a chunk: a CPU computes both alike.
     pub(crate) fn apart(&self) -> bool {
@@ -183,7 +183,7 @@ impl Linked {
     /// The bytes of a page in a layer whose keys or values these are, and whether it has a window;
     /// `None` of other places.
     pub(crate) fn page_of(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
-        let cache = matches!(slot.place, Place::Keys(_) | Place::Values(_));
+        let cache = matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_));
         let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
         let bytes = usize::try_from(bytes?).ok()?;
         cache.then_some((bytes, slot.rows != self.pages.whole_pool * PAGE))
@@ -201,16 +201,16 @@ impl Linked {
 
     fn lacks(&self, id: TableId) -> Error {
         let message = match id {
-            TableId::Embed => "the model was loaded without its table for embeddings",
+            TableId::EmbedOptions => "the model was loaded without its table for embeddings",
             _ => "the model is an encoder: it yields embeddings and generates no text",
         };
         Error::new(ErrorKind::State, message)
     }
 }
 
-impl std::fmt::Debug for Linked {
+impl std::fmt::Debug for LinkedTables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Linked")
+        f.debug_struct("LinkedTables")
             .field("facts", &self.facts)
             .finish_non_exhaustive()
     }

@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tabla::text::Encode;
 use tabla::{
-    DeviceChoice, Flow, Generate, Options, Overflow, Replay, Sampling, Session, Source, Speculate,
+    DeviceChoice, Flow, GenerateOptions, LoadOptions, Overflow, Replay, Sampling, Session, Source,
+    SpeculateOptions,
 };
 
 struct Counting;
@@ -183,10 +184,10 @@ fn the_token_path_allocates_nothing() {
     if first != here() {
         WATCHER.store(first, Ordering::Relaxed);
     }
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         threads: 2,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     let mut session = Session::new(model);
@@ -211,10 +212,10 @@ fn the_token_path_allocates_nothing() {
 
         let mut bytes = 0;
         let ways = [
-            (Speculate::Off, None, 8),
+            (SpeculateOptions::Off, None, 8),
             // What makes guesses has room of its own.
-            (Speculate::Lookup, None, 12),
-            (Speculate::Off, Some(3), 8),
+            (SpeculateOptions::Lookup, None, 12),
+            (SpeculateOptions::Off, Some(3), 8),
         ];
         let mut each = |piece: tabla::Piece<'_>| {
             bytes += piece.text.len();
@@ -223,13 +224,13 @@ fn the_token_path_allocates_nothing() {
         for (speculate, log_probs, most) in ways {
             // An answer takes its room once, whatever the number of tokens; some of it stays for the next one.
             let [_, few, many] = [1, 8, 256].map(|max_tokens| {
-                let generate = Generate {
+                let generate = GenerateOptions {
                     sampling,
                     max_tokens,
                     ignore_stops: true,
                     speculate: speculate.clone(),
                     log_probs,
-                    ..Generate::default()
+                    ..GenerateOptions::default()
                 };
                 session.truncate(prompt.len());
                 allocations(|| {
@@ -254,8 +255,8 @@ fn the_token_path_allocates_nothing() {
 }
 
 /// Sequences in tables of every width, which end one after the other.
-fn together(prompt: &[u32], options: &Options) {
-    let options = Options {
+fn together(prompt: &[u32], options: &LoadOptions) {
+    let options = LoadOptions {
         sequences: 20,
         context: 128,
         ..options.clone()
@@ -263,10 +264,10 @@ fn together(prompt: &[u32], options: &Options) {
     let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     let sessions = (0..20).map(|_| Session::new(model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
-    let generate = Generate {
+    let generate = GenerateOptions {
         sampling: Sampling::GREEDY,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     for (i, session) in sessions.iter_mut().enumerate() {
         let prompt = &prompt[..=i % prompt.len()];
@@ -304,9 +305,9 @@ fn golden(name: &str) -> Source {
 }
 
 /// Tokens past every window, and a shift.
-fn other_architectures(name: &str, options: &Options) {
+fn other_architectures(name: &str, options: &LoadOptions) {
     let source = golden(name);
-    let options = Options {
+    let options = LoadOptions {
         context: 96,
         chunk_tokens: 8,
         ..options.clone()
@@ -374,12 +375,12 @@ fn soak() {
         session
             .prefill(&[5, 6, 7, 8], &mut |_, _| {})
             .expect("it fits");
-        let generate = Generate {
+        let generate = GenerateOptions {
             sampling: SAMPLED,
             max_tokens: SOAK,
             ignore_stops: true,
             overflow: Overflow::Shift { keep: 4 },
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         let (mut heard, mut warm) = (0, None);
         let stats = session.generate(&generate, &mut |_| {
@@ -410,11 +411,11 @@ fn resident_bytes() -> Option<u64> {
 }
 
 fn gpu_session(source: &Source, replay: Replay) -> Session {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Gpu,
         replay,
         context: 512,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     Session::new(tabla::load(source, &options, &mut |_| {}).expect("it loads"))
 }
@@ -447,11 +448,11 @@ fn recorded(source: &Source, prompt: &[u32]) {
             }
         };
         let chains = |session: &mut Session, max_tokens| {
-            let generate = Generate {
+            let generate = GenerateOptions {
                 sampling,
                 max_tokens,
                 ignore_stops: true,
-                ..Generate::default()
+                ..GenerateOptions::default()
             };
             let stats = session.generate(&generate, &mut |_| Flow::Continue);
             assert_eq!(stats.expect("it generates").tokens, max_tokens);

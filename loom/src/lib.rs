@@ -2,14 +2,14 @@
 //! each test runs in every order that the threads can have.
 #![cfg(test)]
 
-#[path = "../../src/decode/bell.rs"]
-mod bell;
+#[path = "../../src/decode/notifier.rs"]
+mod notifier;
 #[path = "../../src/decode/cancel.rs"]
 mod cancel;
-#[path = "../../src/decode/inbox.rs"]
-mod inbox;
-#[path = "../../src/decode/mail.rs"]
-mod mail;
+#[path = "../../src/decode/request_queue.rs"]
+mod request_queue;
+#[path = "../../src/decode/output_queue.rs"]
+mod output_queue;
 mod sync;
 
 /// The end of a request, in place of `src/decode/end.rs`.
@@ -21,11 +21,11 @@ mod end {
 /// A request, in place of `src/decode/request.rs`.
 mod request {
     use crate::end::End;
-    use crate::mail::Mail;
+    use crate::output_queue::OutputQueue;
     use std::sync::Arc;
 
     /// It tells its session of the end, whoever drops it.
-    pub(super) struct Request(pub(super) Arc<Mail>);
+    pub(super) struct Request(pub(super) Arc<OutputQueue>);
 
     impl Drop for Request {
         fn drop(&mut self) {
@@ -45,23 +45,23 @@ mod exec {
     }
 }
 
-use bell::Bell;
+use notifier::Notifier;
 use cancel::Cancel;
 use end::End;
-use inbox::{Found, Inbox, Message, Patience};
+use request_queue::{Found, RequestQueue, Message, WaitPolicy};
 use loom::thread;
-use mail::{Mail, News};
+use output_queue::{OutputQueue, OutputEvent};
 use request::Request;
 use std::sync::Arc;
 
 /// Takes what comes until the end.
-fn picked(mail: &Mail) -> Vec<u32> {
+fn picked(mail: &OutputQueue) -> Vec<u32> {
     let mut picked = Vec::new();
     loop {
         match mail.next(None) {
-            News::Picked(token, _) => picked.push(token),
-            News::Fed(_) => panic!("nobody asked"),
-            News::End(_) => return picked,
+            OutputEvent::Picked(token, _) => picked.push(token),
+            OutputEvent::Fed(_) => panic!("nobody asked"),
+            OutputEvent::End(_) => return picked,
         }
     }
 }
@@ -69,7 +69,7 @@ fn picked(mail: &Mail) -> Vec<u32> {
 #[test]
 fn every_token_comes_before_the_end() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new(None));
+        let mail = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -87,7 +87,7 @@ fn every_token_comes_before_the_end() {
 #[test]
 fn who_waits_for_progress_hears_of_the_last() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new(None));
+        let mail = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -97,7 +97,7 @@ fn who_waits_for_progress_hears_of_the_last() {
             }
         });
         let mut fed = 0;
-        while let News::Fed(now) = mail.next(Some(fed)) {
+        while let OutputEvent::Fed(now) = mail.next(Some(fed)) {
             assert!(now > fed);
             fed = now;
         }
@@ -109,7 +109,7 @@ fn who_waits_for_progress_hears_of_the_last() {
 #[test]
 fn who_has_enough_gets_the_end() {
     loom::model(|| {
-        let mail = Arc::new(Mail::new(None));
+        let mail = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
             let mail = Arc::clone(&mail);
             move || {
@@ -132,8 +132,8 @@ fn who_has_enough_gets_the_end() {
 #[test]
 fn who_waits_for_two_hears_of_both() {
     loom::model(|| {
-        let bell = Arc::new(Bell::new());
-        let mails = [(); 2].map(|()| Arc::new(Mail::new(Some(Arc::clone(&bell)))));
+        let bell = Arc::new(Notifier::new());
+        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&bell)))));
         let model = thread::spawn({
             let mails = mails.clone();
             move || {
@@ -146,8 +146,8 @@ fn who_waits_for_two_hears_of_both() {
         while ended < 2 {
             let rings = bell.rings();
             match mails.iter().find_map(|mail| mail.try_next()) {
-                Some(News::End(_)) => ended += 1,
-                Some(News::Picked(7, _)) => picked += 1,
+                Some(OutputEvent::End(_)) => ended += 1,
+                Some(OutputEvent::Picked(7, _)) => picked += 1,
                 Some(other) => panic!("nobody sent {other:?}"),
                 None => bell.wait(rings),
             }
@@ -160,8 +160,8 @@ fn who_waits_for_two_hears_of_both() {
 #[test]
 fn whatever_is_sent_ends() {
     loom::model(|| {
-        let inbox = Arc::new(Inbox::new());
-        let mails = [(); 2].map(|()| Arc::new(Mail::new(None)));
+        let inbox = Arc::new(RequestQueue::new());
+        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
         let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
         let sender = thread::spawn({
             let (inbox, message) = (Arc::clone(&inbox), message(0));
@@ -170,7 +170,7 @@ fn whatever_is_sent_ends() {
         let model = thread::spawn({
             let inbox = Arc::clone(&inbox);
             // What it takes ends, as it is dropped.
-            move || while !matches!(inbox.take(Patience::Endless), Found::Closed) {}
+            move || while !matches!(inbox.take(WaitPolicy::Endless), Found::Closed) {}
         });
         inbox.send(message(1));
         // The other message may come before and behind this.
@@ -186,23 +186,23 @@ fn whatever_is_sent_ends() {
 #[test]
 fn who_sleeps_for_a_while_finds_what_came() {
     loom::model(|| {
-        let inbox = Arc::new(Inbox::new());
-        let mail = Arc::new(Mail::new(None));
+        let inbox = Arc::new(RequestQueue::new());
+        let mail = Arc::new(OutputQueue::new(None));
         let sender = thread::spawn({
             let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
             move || inbox.send(Message::Start(Request(mail)))
         });
-        let first = inbox.take(Patience::Some(std::time::Duration::ZERO));
+        let first = inbox.take(WaitPolicy::Some(std::time::Duration::ZERO));
         if matches!(first, Found::Nothing) {
             sender.join().expect("it ends");
-            assert!(matches!(inbox.take(Patience::None), Found::Message(_)));
+            assert!(matches!(inbox.take(WaitPolicy::None), Found::Message(_)));
         } else {
             drop(first);
             sender.join().expect("it ends");
         }
         assert!(picked(&mail).is_empty());
         inbox.send(Message::Call(Box::new(|_| {})));
-        let Found::Message(Message::Call(work)) = inbox.take(Patience::Endless) else {
+        let Found::Message(Message::Call(work)) = inbox.take(WaitPolicy::Endless) else {
             panic!("it was sent");
         };
         work(&mut engine::Engine);

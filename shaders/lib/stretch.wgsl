@@ -1,4 +1,4 @@
-// Quantised weights: a stretch is signed bytes, and what makes numbers of them. A type gives
+// Quantized weights: a stretch is signed bytes, and what makes numbers of them. A type gives
 // `stretch(row, i)` and says whether it has MINIMA, which cost where they are not.
 
 #import numbers

@@ -1,18 +1,18 @@
 //! Answers as they are being made: what the model picks, out as text.
 
-use super::chain::Chain;
-use super::drafter::Guesser;
+use super::burst::Burst;
+use super::drafter::Drafter;
 use super::end::End;
-use super::follow::Follow;
-use super::generate::{Generate, Overflow};
-use super::mail::News;
-use super::outputs::{Finish, Flow, Guesses, LogProb, Piece, Stats};
-use super::picking::Picking;
+use super::generate::{GenerateOptions, Overflow};
+use super::grammar_state::GrammarState;
+use super::logit_biases::LogitBiases;
+use super::output_queue::OutputEvent;
+use super::output_request::OutputRequest;
+use super::outputs::{DraftStats, Finish, Flow, LogProb, Piece, Stats};
 use super::rows::PICKS_MAX;
 use super::sampling::tail;
+use super::sampling_request::SamplingRequest;
 use super::session::Session;
-use super::steering::Steering;
-use super::wanted::Wanted;
 use crate::error::{Result, bail};
 use crate::exec::state::LogProbs;
 use crate::text::{StopStrings, Utf8Stream};
@@ -28,7 +28,7 @@ impl Session {
     /// `DeviceLost`.
     pub fn generate(
         &mut self,
-        options: &Generate,
+        options: &GenerateOptions,
         each: &mut dyn FnMut(Piece<'_>) -> Flow,
     ) -> Result<Stats> {
         let mut answer = self.answer(options)?;
@@ -47,7 +47,7 @@ impl Session {
     /// # Errors
     ///
     /// As [`Session::generate`].
-    pub fn answer(&mut self, options: &Generate) -> Result<Answer<'_>> {
+    pub fn answer(&mut self, options: &GenerateOptions) -> Result<Answer<'_>> {
         let mut state = AnswerState::prepare(self, options)?;
         state.begin(self)?;
         Ok(Answer {
@@ -116,8 +116,8 @@ impl Drop for Answer<'_> {
 /// An answer apart from its session, which every call takes.
 #[derive(Debug)]
 pub struct AnswerState {
-    options: Generate,
-    steering: Steering,
+    options: GenerateOptions,
+    steering: LogitBiases,
     /// The token of the last piece, how likely it was, and the likeliest in its place.
     token: u32,
     log_prob: Option<f32>,
@@ -137,9 +137,9 @@ pub struct AnswerState {
     begun: Instant,
     took: Duration,
     submitting: Duration,
-    guesses: Guesses,
+    guesses: DraftStats,
     /// Where it is in its grammar, while the model is not at it.
-    follow: Option<Box<Follow>>,
+    follow: Option<Box<GrammarState>>,
 }
 
 impl AnswerState {
@@ -148,13 +148,13 @@ impl AnswerState {
     /// # Errors
     ///
     /// As [`Session::generate`], but for the sequence.
-    pub fn prepare(session: &Session, options: &Generate) -> Result<Self> {
+    pub fn prepare(session: &Session, options: &GenerateOptions) -> Result<Self> {
         options.check()?;
         options.speculate.check(&session.model)?;
         let known = session.tokenizer().stops();
         let known = if options.ignore_stops { &[] } else { known };
         let stops = [&options.stop_tokens, known].concat();
-        let (own, most) = (stops.len(), Generate::STOPS_MAX);
+        let (own, most) = (stops.len(), GenerateOptions::STOPS_MAX);
         if own > most {
             bail!(
                 Argument,
@@ -173,7 +173,10 @@ impl AnswerState {
         {
             bail!(Argument, "the grammar was compiled for another model");
         }
-        let follow = options.grammar.as_ref().map(|g| Follow::new(g, vocab));
+        let follow = options
+            .grammar
+            .as_ref()
+            .map(|g| GrammarState::new(g, vocab));
         Ok(Self {
             follow,
             steering: options.steering(session.tokenizer(), vocab)?,
@@ -195,7 +198,7 @@ impl AnswerState {
             begun: Instant::now(),
             took: Duration::ZERO,
             submitting: Duration::ZERO,
-            guesses: Guesses::default(),
+            guesses: DraftStats::default(),
         })
     }
 
@@ -217,22 +220,22 @@ impl AnswerState {
         self.taken = session.tokens().len();
         let so_far = (self.taken, self.picked);
         let sampler = self.options.sampler(&self.steering, &self.stops, so_far);
-        let picking = Picking {
+        let picking = SamplingRequest {
             tail: tail(&sampler),
             sampler,
             steering: self.steering.clone(),
             limit: self.limit - self.picked,
-            chain: Chain::new(self.options.chain, longest),
+            chain: Burst::new(self.options.chain, longest),
             guesser: self.guesser(session),
             follow: self.follow.take(),
         };
-        session.start(Some(picking), Wanted::Nothing)
+        session.start(Some(picking), OutputRequest::Nothing)
     }
 
     /// What makes guesses, where the model's tables can check them. What Mirostat learns, what a
     /// grammar lets through and what is told of tokens is of one row of a sequence at a time.
-    fn guesser(&self, session: &Session) -> Option<Guesser> {
-        let Generate {
+    fn guesser(&self, session: &Session) -> Option<Drafter> {
+        let GenerateOptions {
             speculate,
             sampling,
             log_probs,
@@ -287,11 +290,11 @@ impl AnswerState {
     }
 
     /// Takes news. Returns whether a piece came of it.
-    fn hear(&mut self, session: &mut Session, news: News) -> Result<bool> {
+    fn hear(&mut self, session: &mut Session, news: OutputEvent) -> Result<bool> {
         let (token, told) = match news {
-            News::Fed(_) => return Ok(false),
-            News::End(end) => return self.end(session, end).map(|()| false),
-            News::Picked(token, told) => (token, told),
+            OutputEvent::Fed(_) => return Ok(false),
+            OutputEvent::End(end) => return self.end(session, end).map(|()| false),
+            OutputEvent::SampledTokens(token, told) => (token, told),
         };
         self.picked += 1;
         self.taken += 1;
@@ -381,7 +384,7 @@ impl AnswerState {
             self.options.overflow = Overflow::Stop;
             session.enough();
             while self.finish.is_none() {
-                if let News::End(end) = session.news(None) {
+                if let OutputEvent::End(end) = session.news(None) {
                     ended = self.end(session, end);
                 }
             }

@@ -1,10 +1,10 @@
 //! Answers to many prompts, taken by one thread as they come.
 
 use super::answer::AnswerState;
-use super::bell::Bell;
 use super::cancel::Cancel;
-use super::generate::Generate;
+use super::generate::GenerateOptions;
 use super::model::Model;
+use super::notifier::Notifier;
 use super::outputs::{Piece, Stats};
 use super::request::IfBusy;
 use super::session::Session;
@@ -17,7 +17,7 @@ use std::task::Poll;
 #[derive(Debug)]
 pub struct Batch {
     model: Model,
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
     members: Vec<Member>,
     /// The member that is looked at first.
     turn: usize,
@@ -60,7 +60,7 @@ impl Batch {
     pub fn new(model: Model) -> Self {
         Self {
             model,
-            bell: Arc::new(Bell::new()),
+            bell: Arc::new(Notifier::new()),
             members: Vec::new(),
             turn: 0,
             added: 0,
@@ -79,7 +79,7 @@ impl Batch {
     ///
     /// As [`Session::prefill`] and [`Session::generate`], `Busy` where [`Batch::PENDING_MAX`] are under way;
     /// nothing is added then.
-    pub fn add(&mut self, prompt: &[u32], options: &Generate) -> Result<(usize, Cancel)> {
+    pub fn add(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<(usize, Cancel)> {
         let (pending, most) = (self.pending(), Self::PENDING_MAX);
         if pending >= most {
             bail!(

@@ -9,7 +9,7 @@ use crate::text::Encode;
 
 /// How texts become embeddings.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Embed<'a> {
+pub struct EmbedOptions<'a> {
     /// How the rows of a text become one; `None` takes what the model's files say.
     pub pooling: Option<Pooling>,
     /// Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all.
@@ -36,7 +36,7 @@ impl Session {
     ///
     /// `State` for a model that was loaded without its table for embeddings, `Argument` for more
     /// dimensions than it has.
-    pub fn embedding_dim(&self, options: &Embed<'_>) -> Result<usize> {
+    pub fn embedding_dim(&self, options: &EmbedOptions<'_>) -> Result<usize> {
         self.embedding_table()?;
         let dim = self.model.facts().dim;
         match options.dimensions {
@@ -50,7 +50,7 @@ impl Session {
     }
 
     fn embedding_table(&self) -> Result<&Table> {
-        match self.model.table(TableId::Embed) {
+        match self.model.table(TableId::EmbedOptions) {
             Some(table) => Ok(table),
             None => bail!(
                 State,
@@ -73,7 +73,7 @@ impl Session {
     pub fn embed<T: AsRef<str>>(
         &mut self,
         texts: &[T],
-        options: &Embed<'_>,
+        options: &EmbedOptions<'_>,
         out: &mut [f32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
@@ -105,7 +105,7 @@ impl Session {
     pub fn embed_tokens<T: AsRef<[u32]>>(
         &mut self,
         texts: &[T],
-        options: &Embed<'_>,
+        options: &EmbedOptions<'_>,
         out: &mut [f32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The end of a request: what its session gets back.
 
-use super::follow::Follow;
-use super::outputs::{Finish, Guesses};
+use super::grammar_state::GrammarState;
+use super::output_request::OutputRequest;
+use super::outputs::{DraftStats, Finish};
 use super::sequence::Sequence;
-use super::wanted::Wanted;
 use crate::error::Result;
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) sequence: Sequence,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: OutputRequest,
     pub(super) submitting: Duration,
-    pub(super) guesses: Guesses,
-    pub(super) follow: Option<Box<Follow>>,
+    pub(super) guesses: DraftStats,
+    pub(super) follow: Option<Box<GrammarState>>,
     /// Tokens that the cache held; where it failed, this is what is sure.
     pub(super) fed: usize,
     /// Number of tokens that were computed.

@@ -1,17 +1,17 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
 use super::kv::{Edits, Kind, Kv};
+use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
-    PICKS_MAX, Picked, Picks, Stretch, Submission, pass, read_learned, read_picked, wait,
-    write_history, write_picking, write_rows,
+    PICKS_MAX, PendingTokens, SampledTokens, Stretch, Submission, pass, read_learned, read_picked,
+    wait, write_history, write_picking, write_rows,
 };
 use super::sequence::Apart;
-use super::wanted::Wanted;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
-use crate::model::{Linked, STEP_ROWS_MAX, TableId};
-use crate::op::table::Place;
+use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
+use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ struct Step {
 /// The device with the model's tables, and the cache.
 #[derive(Debug)]
 pub(super) struct Engine {
-    pub(super) linked: Linked,
+    pub(super) linked: LinkedTables,
     pub(super) kv: Kv,
     /// Room for what is to be done before a pass.
     edits: Edits,
@@ -41,7 +41,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(linked: Linked) -> Self {
+    pub(super) fn new(linked: LinkedTables) -> Self {
         let tables = (0..).zip(&*linked.tables);
         let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
         let mut steps: Vec<Step> = steps
@@ -119,7 +119,7 @@ impl Engine {
         request.fed = self.kv.begin(seat as usize, keys, fits, &mut self.edits);
         self.apply(seat)?;
         let known = request.picking.is_some() && self.logits_of == self.keys;
-        let silent = request.picking.is_none() && matches!(request.wanted, Wanted::Nothing);
+        let silent = request.picking.is_none() && matches!(request.wanted, OutputRequest::Nothing);
         if request.fed == len && len > 0 && !silent && (sequence.was_picked(len - 1) || !known) {
             // The logits behind the last token are gone: it goes through the model once more.
             request.fed -= 1;
@@ -128,7 +128,9 @@ impl Engine {
         let history = &history[..len.min(self.linked.facts.context as usize)];
         let offset = seat as usize * self.linked.facts.context as usize * size_of::<u32>();
         let bytes = bytemuck::cast_slice(history);
-        self.linked.executor.write(Place::History, offset, bytes)?;
+        self.linked
+            .executor
+            .write(BufferId::History, offset, bytes)?;
         if let Some(picking) = &request.picking {
             write_picking(&mut self.linked, seat, picking)?;
         }
@@ -188,7 +190,7 @@ impl Engine {
             let row = kv.row(seat as usize);
             let bytes: &[u8] = bytemuck::cast_slice(row);
             let offset = seat as usize * bytes.len();
-            linked.executor.write(Place::Pages, offset, bytes)?;
+            linked.executor.write(BufferId::Pages, offset, bytes)?;
         }
         Ok(())
     }
@@ -199,12 +201,12 @@ impl Engine {
         let batch = self.linked.at(TableId::Batch)?;
         let len = request.sequence.len();
         let (table, run) = match request.wanted {
-            Wanted::Hidden(_) => {
-                let table = self.linked.at(TableId::Embed)?;
+            OutputRequest::Hidden(_) => {
+                let table = self.linked.at(TableId::EmbedOptions)?;
                 let rows = self.linked.tables[table].tokens as usize;
                 (table, request.fed..len.min(request.fed + rows))
             }
-            Wanted::Scores(_) | Wanted::Likelihoods(_)
+            OutputRequest::Scores(_) | OutputRequest::Likelihoods(_)
                 if request.fed >= request.wanted.each_from() =>
             {
                 let run = request.fed..len.min(request.fed + self.widest());
@@ -237,7 +239,11 @@ impl Engine {
         };
         // Tables for steps of several rows leave the logits of each, others those of the last.
         let each = table != batch && found.tokens > 1;
-        let place = if each { Place::Scores } else { Place::Logits };
+        let place = if each {
+            BufferId::Scores
+        } else {
+            BufferId::Logits
+        };
         self.grow(request.seat, run.start, run.end)?;
         let stretch = Stretch {
             sequence: request.seat,
@@ -258,29 +264,29 @@ impl Engine {
     }
 
     /// Reads what is wanted of a pass of these tokens, whose logits are in this place.
-    fn read(&mut self, request: &mut Request, run: Range<usize>, place: Place) -> Result<()> {
+    fn read(&mut self, request: &mut Request, run: Range<usize>, place: BufferId) -> Result<()> {
         let last = run.end == request.sequence.len();
         let vocab = self.linked.facts.vocab as usize;
         let (place, first, out) = match &mut request.wanted {
-            Wanted::Hidden(out) => {
+            OutputRequest::Hidden(out) => {
                 let dim = self.linked.facts.dim as usize;
                 let rows = run.start * dim..run.end * dim;
-                (Place::Hidden, 0, &mut out[rows])
+                (BufferId::Hidden, 0, &mut out[rows])
             }
-            Wanted::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
-            Wanted::Likelihoods(wanted) if run.start >= wanted.first => {
+            OutputRequest::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
+            OutputRequest::Likelihoods(wanted) if run.start >= wanted.first => {
                 (place, 0, wanted.room(run.len(), vocab))
             }
-            Wanted::Logits(out) if last && place == Place::Scores => {
+            OutputRequest::Logits(out) if last && place == BufferId::Scores => {
                 (place, run.len() - 1, &mut out[..])
             }
-            Wanted::Logits(out) if last => (place, 0, &mut out[..]),
+            OutputRequest::Logits(out) if last => (place, 0, &mut out[..]),
             _ => return Ok(()),
         };
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
         self.linked.executor.read(place, offset, bytes)?;
-        if let Wanted::Likelihoods(wanted) = &mut request.wanted {
+        if let OutputRequest::Likelihoods(wanted) = &mut request.wanted {
             wanted.take(run, vocab);
         }
         Ok(())
@@ -288,12 +294,12 @@ impl Engine {
 
     /// The last layer's rows of some texts of an encoder, which fit a pass together.
     pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let table = self.linked.at(TableId::Embed)?;
+        let table = self.linked.at(TableId::EmbedOptions)?;
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
         let all = 0..self.linked.tables[table].cmds.len();
         self.linked.executor.run(table, all.into(), 1)?;
         let bytes = bytemuck::cast_slice_mut(&mut hidden);
-        self.linked.executor.read(Place::Hidden, 0, bytes)?;
+        self.linked.executor.read(BufferId::Hidden, 0, bytes)?;
         Ok(hidden)
     }
 
@@ -313,8 +319,8 @@ impl Engine {
         self.linked.executor.profile().chain_tokens.min(PICKS_MAX)
     }
 
-    /// Picks the token behind the logits that feeding a request has left.
-    pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<Picks> {
+    /// PendingTokens the token behind the logits that feeding a request has left.
+    pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
         let since = Instant::now();
         let tail = request.tail();
         let tells = request.tells();
@@ -325,12 +331,12 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
-        let picks = Picks::ask(&mut self.linked, from, Submission { tail, times, tells })?;
+        let picks = PendingTokens::ask(&mut self.linked, from, Submission { tail, times, tells })?;
         request.submitting += since.elapsed();
         Ok(picks)
     }
 
-    /// Tells the device where sequences are that go on together. It moves them on by itself, chain by
+    /// LogProbsMode the device where sequences are that go on together. It moves them on by itself, chain by
     /// chain.
     pub(super) fn begin_steps(&mut self, rows: impl Iterator<Item = Row>) -> Result<()> {
         write_rows(&mut self.linked, &mut self.state, rows)?;
@@ -344,14 +350,14 @@ impl Engine {
         rows: usize,
         steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
-    ) -> Result<Picks> {
+    ) -> Result<PendingTokens> {
         let table = self.step_for(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
         let cmds = self.linked.tables[table].pass(steps.tail);
         self.linked.executor.run(table, cmds, steps.times)?;
-        Picks::ask(&mut self.linked, sequences, steps)
+        PendingTokens::ask(&mut self.linked, sequences, steps)
     }
 
     /// The first part of a step of so many rows: their logits.
@@ -366,7 +372,7 @@ impl Engine {
     pub(super) fn mask(&mut self, seat: u32, mask: &[u32]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(mask);
         let offset = seat as usize * bytes.len();
-        self.linked.executor.write(Place::Masks, offset, bytes)
+        self.linked.executor.write(BufferId::Masks, offset, bytes)
     }
 
     /// The second part: what is picked from the logits, as for [`Engine::steps`].
@@ -375,11 +381,11 @@ impl Engine {
         rows: usize,
         steps: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
-    ) -> Result<Picks> {
+    ) -> Result<PendingTokens> {
         let table = self.step_for(rows).table;
         let tail = self.linked.tables[table].tails[steps.tail as usize].clone();
         self.linked.executor.run(table, tail.into(), 1)?;
-        Picks::ask(&mut self.linked, sequences, steps)
+        PendingTokens::ask(&mut self.linked, sequences, steps)
     }
 
     /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
@@ -404,7 +410,7 @@ impl Engine {
     }
 
     /// Waits for what was picked.
-    pub(super) fn take(&mut self, picks: Picks) -> Result<Picked> {
+    pub(super) fn take(&mut self, picks: PendingTokens) -> Result<SampledTokens> {
         picks.take(&mut self.linked)
     }
 }

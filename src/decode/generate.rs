@@ -1,8 +1,8 @@
-//! Options of a generation.
+//! LoadOptions of a generation.
 
+use super::logit_biases::{LogitBiases, breaker_bits};
 use super::sampling::Sampling;
-use super::speculate::Speculate;
-use super::steering::{Steering, breaker_bits};
+use super::speculate::SpeculateOptions;
 use crate::error::{Result, bail};
 use crate::exec::state::{STOPS_MAX, Sampler};
 use crate::op::table::BIASES_MAX;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What to generate.
 #[derive(Clone, Debug, Default)]
-pub struct Generate {
+pub struct GenerateOptions {
     /// How tokens are picked.
     pub sampling: Sampling,
     /// Tokens at most; 0 goes on until a stop token or a full context.
@@ -21,33 +21,33 @@ pub struct Generate {
     pub chain: u32,
     /// Whether the model's own stop tokens are ordinary.
     pub ignore_stops: bool,
-    /// Further tokens that end the answer; with the model's own [`Generate::STOPS_MAX`] at most.
+    /// Further tokens that end the answer; with the model's own [`GenerateOptions::STOPS_MAX`] at most.
     pub stop_tokens: Vec<u32>,
-    /// Texts that end the answer, wherever tokens end, [`Generate::STOP_STRINGS_MAX`] at most of
-    /// [`Generate::STOP_STRING_BYTES_MAX`] each. No part of one gets out.
+    /// Texts that end the answer, wherever tokens end, [`GenerateOptions::STOP_STRINGS_MAX`] at most of
+    /// [`GenerateOptions::STOP_STRING_BYTES_MAX`] each. No part of one gets out.
     pub stop: Vec<String>,
     /// What happens when the context is full.
     pub overflow: Overflow,
     /// Where guesses at the next tokens come from.
-    pub speculate: Speculate,
+    pub speculate: SpeculateOptions,
     /// The grammar that the answer follows, from [`Model::compile_grammar`](crate::Model::compile_grammar).
     /// It ends where nothing can follow; what can come in one way only is not picked,
     /// unless log-probabilities are asked for.
     pub grammar: Option<Arc<CompiledGrammar>>,
-    /// What is added to the logits of tokens in front of every sampler, [`Generate::BIASES_MAX`] tokens
+    /// What is added to the logits of tokens in front of every sampler, [`GenerateOptions::BIASES_MAX`] tokens
     /// at most; -inf bans one. Those of one token add up.
     pub logit_bias: Vec<(u32, f32)>,
     /// So many tokens come before a stop token may.
     pub min_tokens: u32,
     /// What repetitions end at for DRY: any token with one of these texts in it, so many and so long as
-    /// stop strings at most. `None`: [`Generate::DRY_BREAKERS`].
+    /// stop strings at most. `None`: [`GenerateOptions::DRY_BREAKERS`].
     pub dry_breakers: Option<Vec<String>>,
     /// Has every piece tell how likely its token was, and so many of the likeliest,
-    /// [`Generate::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
+    /// [`GenerateOptions::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
     pub log_probs: Option<u32>,
 }
 
-impl Generate {
+impl GenerateOptions {
     /// Stop tokens at most.
     pub const STOPS_MAX: usize = STOPS_MAX;
     /// Stop strings at most.
@@ -79,19 +79,19 @@ impl Generate {
     }
 
     /// Creates the logit biases and DRY breakers of the answer.
-    pub(super) fn steering(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<Steering> {
+    pub(super) fn steering(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<LogitBiases> {
         let breakers = match &self.dry_breakers {
             _ if self.sampling.dry_multiplier == 0.0 => Vec::new(),
             None => breaker_bits(tokenizer, vocab, &Self::DRY_BREAKERS),
             Some(breakers) => breaker_bits(tokenizer, vocab, breakers),
         };
-        Steering::new(vocab, &self.logit_bias, breakers)
+        LogitBiases::new(vocab, &self.logit_bias, breakers)
     }
 
     /// How an answer picks the tokens behind `len`, `picked` of them its own.
     pub(super) fn sampler(
         &self,
-        steering: &Steering,
+        steering: &LogitBiases,
         stops: &[u32],
         (len, picked): (usize, usize),
     ) -> Sampler {
@@ -114,11 +114,11 @@ impl Generate {
 
 /// Holds texts to a number and a length.
 fn check_texts(what: &str, texts: &[String]) -> Result<()> {
-    let (count, most) = (texts.len(), Generate::STOP_STRINGS_MAX);
+    let (count, most) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
     if count > most {
         bail!(Argument, "{count} {what}s are over the limit of {most}");
     }
-    let most = Generate::STOP_STRING_BYTES_MAX;
+    let most = GenerateOptions::STOP_STRING_BYTES_MAX;
     for (at, text) in texts.iter().enumerate() {
         let bytes = text.len();
         if !(1..=most).contains(&bytes) {

@@ -1,12 +1,12 @@
 //! A model that sessions share: what is known of it, and the way to the thread that has its device.
 
 use super::engine::Engine;
-use super::inbox::{Inbox, Message};
 use super::request::Request;
+use super::request_queue::{Message, RequestQueue};
 use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Digesting, Embedding, Facts, Linked, TableId};
+use crate::model::{Digesting, Embedding, Facts, LinkedTables, TableId};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ struct Shared {
     sessions: AtomicU64,
     role: OnceLock<Role>,
     grammars: Mutex<Option<Arc<GrammarEngine>>>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<RequestQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,8 +54,8 @@ impl Model {
     /// # Errors
     ///
     /// `Memory` where the thread cannot be had.
-    pub(crate) fn new(linked: Linked) -> Result<Self> {
-        let inbox = Arc::new(Inbox::new());
+    pub(crate) fn new(linked: LinkedTables) -> Result<Self> {
+        let inbox = Arc::new(RequestQueue::new());
         let mut shared = Shared {
             facts: linked.facts.clone(),
             tables: linked.tables.clone(),

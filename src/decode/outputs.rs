@@ -11,7 +11,7 @@ pub struct Piece<'a> {
     /// The text that it completes; empty while a character is incomplete, or a stop string may have
     /// begun.
     pub text: &'a str,
-    /// How likely the token was, where [`Generate::log_probs`](crate::Generate::log_probs) asked for it.
+    /// How likely the token was, where [`GenerateOptions::log_probs`](crate::GenerateOptions::log_probs) asked for it.
     pub log_prob: Option<f32>,
     /// The likeliest tokens in its place, the likeliest first.
     pub likeliest: &'a [LogProb],
@@ -63,22 +63,22 @@ pub struct Stats {
     /// How much of that the host spent on handing chains to the device; `None` where they are done by
     /// then, as on a CPU.
     pub submitting: Option<Duration>,
-    /// Guesses that were made at tokens, and those of them that were right.
-    pub guesses: Guesses,
+    /// DraftStats that were made at tokens, and those of them that were right.
+    pub guesses: DraftStats,
     /// Why it ended.
     pub finish: Finish,
 }
 
-/// Guesses at tokens.
+/// DraftStats at tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guesses {
+pub struct DraftStats {
     /// How many were made.
     pub made: u32,
     /// How many of them were right.
     pub right: u32,
 }
 
-impl std::ops::AddAssign for Guesses {
+impl std::ops::AddAssign for DraftStats {
     fn add_assign(&mut self, other: Self) {
         self.made = self.made.saturating_add(other.made);
         self.right = self.right.saturating_add(other.right);

@@ -1,16 +1,16 @@
 //! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
 
 use super::cancel::Cancel;
-use super::drafter::Guesser;
+use super::drafter::Drafter;
 use super::end::End;
-use super::mail::{Mail, UNREAD_MAX};
+use super::output_queue::{OutputQueue, UNREAD_MAX};
+use super::output_request::OutputRequest;
 use super::outputs::Finish;
-use super::picking::{Picking, Tells};
+use super::sampling_request::{LogProbsMode, SamplingRequest};
 use super::sequence::Sequence;
-use super::wanted::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{LogProbs, RUNNING, STOPPED};
-use crate::op::table::Tail;
+use crate::op::table::SamplingStage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,15 +36,15 @@ pub(super) struct Request {
     /// Number of tokens that were computed for it.
     pub(super) computed: usize,
     /// `None`: the sequence is fed and nothing more.
-    pub(super) picking: Option<Picking>,
+    pub(super) picking: Option<SamplingRequest>,
     /// What is wanted beside tokens.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: OutputRequest,
     /// Its row of the page table and of the history, once it has one.
     pub(super) seat: u32,
     pub(super) picked: usize,
     /// What the host spent on handing its chains to the device.
     pub(super) submitting: Duration,
-    pub(super) mail: Arc<Mail>,
+    pub(super) mail: Arc<OutputQueue>,
     pub(super) cancel: Cancel,
     pub(super) if_busy: IfBusy,
     /// Whether the end was told.
@@ -87,24 +87,24 @@ impl Request {
     }
 
     /// The tail of tables that picks its tokens.
-    pub(super) fn tail(&self) -> Tail {
+    pub(super) fn tail(&self) -> SamplingStage {
         let picking = self.picking.as_ref();
-        picking.map_or(Tail::Greedy, |picking| picking.tail)
+        picking.map_or(SamplingStage::Greedy, |picking| picking.tail)
     }
 
     /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> Tells {
+    pub(super) fn tells(&self) -> LogProbsMode {
         let picking = self.picking.as_ref();
-        picking.map_or(Tells::Nothing, Picking::tells)
+        picking.map_or(LogProbsMode::Nothing, SamplingRequest::tells)
     }
 
     /// What makes guesses for it.
-    pub(super) fn guesser(&self) -> Option<&Guesser> {
+    pub(super) fn guesser(&self) -> Option<&Drafter> {
         self.picking.as_ref()?.guesser.as_ref()
     }
 
     /// Takes back what makes guesses for it.
-    pub(super) fn give_back(&mut self, guesser: Guesser) {
+    pub(super) fn give_back(&mut self, guesser: Drafter) {
         if let Some(picking) = &mut self.picking {
             picking.guesser = Some(guesser);
         }
@@ -129,7 +129,7 @@ impl Request {
             return Ok(done);
         };
         // What is told of tokens is told of picked ones.
-        let alone = picking.tells() == Tells::LogProbs;
+        let alone = picking.tells() == LogProbsMode::LogProbs;
         let Some(follow) = &mut picking.follow else {
             return Ok(done);
         };

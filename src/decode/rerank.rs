@@ -1,8 +1,8 @@
 //! Reranking: how well documents answer a query, as a model says that was trained to answer yes or
 //! no. It gets query and document in one prompt, and the logits of the two words are the answer.
 
+use super::output_request::OutputRequest;
 use super::session::{Session, room};
-use super::wanted::Wanted;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::text::{ChatTemplate, Conversation, Encode, Ends, Specials};
 use serde_json::{Map, Value};
@@ -22,21 +22,21 @@ const USUAL_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
 /// What stands in a prompt, and what it stands for.
 const PLACES: [(&str, &str); 3] = [
-    (Rerank::INSTRUCTION, "instruction"),
+    (RerankOptions::INSTRUCTION, "instruction"),
     ("{query}", "query"),
     ("{document}", "document"),
 ];
 
 /// What documents are ranked by.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rerank<'a> {
+pub struct RerankOptions<'a> {
     /// What they are to answer.
     pub query: &'a str,
-    /// What answers it; `None` takes [`Rerank::INSTRUCTION`].
+    /// What answers it; `None` takes [`RerankOptions::INSTRUCTION`].
     pub instruction: Option<&'a str>,
 }
 
-impl Rerank<'_> {
+impl RerankOptions<'_> {
     /// What Qwen3-Reranker is told where nobody says another thing.
     pub const INSTRUCTION: &'static str =
         "Given a web search query, retrieve relevant passages that answer the query";
@@ -56,7 +56,7 @@ impl Session {
     /// [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn rerank<T: AsRef<str>>(
         &mut self,
-        by: &Rerank<'_>,
+        by: &RerankOptions<'_>,
         documents: &[T],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
@@ -69,7 +69,10 @@ impl Session {
                 bail!(Cancelled, "cancelled after {at} of {total} documents");
             }
             let variables: Map<String, Value> = [
-                ("instruction", by.instruction.unwrap_or(Rerank::INSTRUCTION)),
+                (
+                    "instruction",
+                    by.instruction.unwrap_or(RerankOptions::INSTRUCTION),
+                ),
                 ("query", by.query),
                 ("document", document.as_ref()),
             ]
@@ -83,7 +86,7 @@ impl Session {
             let tokens = template.encode(&conversation, self.tokenizer());
             let named = format_args!("document {at}");
             let mut session = self.beside(&tokens.context(named)?).context(named)?;
-            let logits = session.feed(Wanted::Logits(room(vocab)?), &mut |_, _| {})?;
+            let logits = session.feed(OutputRequest::Logits(room(vocab)?), &mut |_, _| {})?;
             let [yes, no] = labels.map(|label| f64::from(logits[label as usize]));
             #[expect(
                 clippy::cast_possible_truncation,
@@ -112,7 +115,7 @@ impl Session {
     }
 
     /// The prompt as a template of its places.
-    fn rerank_template(&self, by: &Rerank<'_>) -> Result<ChatTemplate> {
+    fn rerank_template(&self, by: &RerankOptions<'_>) -> Result<ChatTemplate> {
         let own = self.chat_templates().get(NAME);
         let known = |token: &&str| self.tokenizer().special_id(token).is_some();
         if own.is_none() && !USUAL_TOKENS.iter().all(known) {
@@ -122,7 +125,7 @@ impl Session {
             );
         }
         let prompt = own.unwrap_or(USUAL);
-        if by.instruction.is_some() && !prompt.contains(Rerank::INSTRUCTION) {
+        if by.instruction.is_some() && !prompt.contains(RerankOptions::INSTRUCTION) {
             bail!(
                 Argument,
                 "the model's prompt to rank by has no place for an instruction"

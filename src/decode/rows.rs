@@ -1,11 +1,11 @@
 //! What sessions and batches share: tokens of sequences to the device, and picked ones back.
 
-use super::picking::{Picking, Tells};
+use super::sampling_request::{LogProbsMode, SamplingRequest};
 use crate::error::Result;
 use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
-use crate::model::{Linked, STEP_ROWS_MAX};
-use crate::op::table::{BIASES_MAX, Cmds, Place, Tail};
+use crate::model::{LinkedTables, STEP_ROWS_MAX};
+use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage};
 
 /// Tokens that stand one behind the other in a sequence.
 pub(super) struct Stretch<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Stretch<'a> {
 
 /// One pass of tokens through commands of a table. `state` is as for [`write_rows`].
 pub(super) fn pass(
-    model: &mut Linked,
+    model: &mut LinkedTables,
     state: &mut [u8],
     (table, cmds): (usize, Cmds),
     stretch: &Stretch<'_>,
@@ -41,15 +41,15 @@ pub(super) fn pass(
 }
 
 /// Waits until the device has done what it was given: an error is then of just that.
-pub(super) fn wait(model: &mut Linked) -> Result<()> {
+pub(super) fn wait(model: &mut LinkedTables) -> Result<()> {
     let mut live = [0; size_of::<u32>()];
-    model.executor.read(Place::State, 0, &mut live)
+    model.executor.read(BufferId::State, 0, &mut live)
 }
 
 /// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
 /// with room for as many as the widest table has.
 pub(super) fn write_rows(
-    model: &mut Linked,
+    model: &mut LinkedTables,
     state: &mut [u8],
     rows: impl Iterator<Item = Row>,
 ) -> Result<usize> {
@@ -65,20 +65,20 @@ pub(super) fn write_rows(
         ..State::default()
     }));
     let bytes = &state[..state_bytes(live)];
-    model.executor.write(Place::State, 0, bytes)?;
+    model.executor.write(BufferId::State, 0, bytes)?;
     Ok(live)
 }
 
 /// Reads what a pass of `count` tokens of one sequence from position `start` on has picked behind each,
 /// and each row's `done`.
 pub(super) fn read_picked(
-    model: &mut Linked,
+    model: &mut LinkedTables,
     count: usize,
     start: usize,
 ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
     let mut bytes = [0; STEP_ROWS_MAX as usize * size_of::<Row>()];
     let bytes = &mut bytes[..count * size_of::<Row>()];
-    model.executor.read(Place::State, ROWS_OFFSET, bytes)?;
+    model.executor.read(BufferId::State, ROWS_OFFSET, bytes)?;
     let mut picked = [(0, 0); STEP_ROWS_MAX as usize];
     for row in bytes.chunks_exact(size_of::<Row>()) {
         // Those that are done have changed places.
@@ -91,14 +91,14 @@ pub(super) fn read_picked(
 /// Steps that are submitted together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
-    pub(super) tail: Tail,
+    pub(super) tail: SamplingStage,
     /// How many: a place has the probabilities of one step, so that those that tell them are alone.
     pub(super) times: u32,
-    pub(super) tells: Tells,
+    pub(super) tells: LogProbsMode,
 }
 
 /// What a chain picks for the rows of the step state, on its way here.
-pub(super) struct Picks {
+pub(super) struct PendingTokens {
     copying: Copying,
     rows: usize,
     /// Tokens that come for each.
@@ -122,29 +122,30 @@ const fn told_bytes(rows: usize) -> usize {
     picks_bytes(rows, 1) + rows * size_of::<LogProbs>()
 }
 
-impl Picks {
+impl PendingTokens {
     /// Has them copied as they are once the chain is done that was submitted last. It picks so many
     /// tokens at most for each of its sequences, which have so many in front of it.
     pub(super) fn ask(
-        model: &mut Linked,
+        model: &mut LinkedTables,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
         steps: Submission,
     ) -> Result<Self> {
         let context = model.facts.context as usize;
         let times = (steps.times as usize).min(context);
-        let mut spans = [Span::new(Place::State, ROWS_OFFSET, 0); 1 + 2 * STEP_ROWS_MAX as usize];
+        let mut spans =
+            [Span::new(BufferId::State, ROWS_OFFSET, 0); 1 + 2 * STEP_ROWS_MAX as usize];
         let mut rows = 0;
         for (span, (sequence, first)) in spans[1..].iter_mut().zip(sequences.clone()) {
             let offset = history_offset(model, sequence, first_copied(first, context, times));
-            *span = Span::new(Place::History, offset, times * size_of::<u32>());
+            *span = Span::new(BufferId::History, offset, times * size_of::<u32>());
             rows += 1;
         }
         spans[0].bytes = rows * size_of::<Row>();
         let mut told = 0;
-        let sequences = sequences.filter(|_| steps.tells == Tells::LogProbs);
+        let sequences = sequences.filter(|_| steps.tells == LogProbsMode::LogProbs);
         for (span, (sequence, _)) in spans[1 + rows..].iter_mut().zip(sequences) {
             let bytes = size_of::<LogProbs>();
-            *span = Span::new(Place::LogProbs, sequence as usize * bytes, bytes);
+            *span = Span::new(BufferId::LogProbs, sequence as usize * bytes, bytes);
             told += 1;
         }
         Ok(Self {
@@ -156,7 +157,7 @@ impl Picks {
     }
 
     /// Waits for them.
-    pub(super) fn take(self, model: &mut Linked) -> Result<Picked> {
+    pub(super) fn take(self, model: &mut LinkedTables) -> Result<SampledTokens> {
         let Self {
             copying,
             rows,
@@ -167,7 +168,7 @@ impl Picks {
         let copied = picks_bytes(rows, times) + told * size_of::<LogProbs>();
         let copied = &mut bytes[..copied];
         model.executor.take(copying, copied)?;
-        Ok(Picked {
+        Ok(SampledTokens {
             bytes,
             rows,
             times,
@@ -184,7 +185,7 @@ fn first_copied(first: usize, context: usize, times: usize) -> usize {
 }
 
 /// What a chain picked.
-pub(super) struct Picked {
+pub(super) struct SampledTokens {
     bytes: [u8; COPY_BYTES_MAX],
     rows: usize,
     times: usize,
@@ -192,7 +193,7 @@ pub(super) struct Picked {
     context: usize,
 }
 
-impl Picked {
+impl SampledTokens {
     /// Hands out what was picked for a sequence of `first` tokens, the `at`th of those that were asked
     /// for. Returns its row's `done`.
     pub(super) fn take(
@@ -235,49 +236,62 @@ impl Picked {
 
 /// Writes tokens of a sequence from this position on.
 pub(super) fn write_history(
-    model: &mut Linked,
+    model: &mut LinkedTables,
     sequence: u32,
     start: usize,
     tokens: &[u32],
 ) -> Result<()> {
     let offset = history_offset(model, sequence, start);
     let bytes = bytemuck::cast_slice(tokens);
-    model.executor.write(Place::History, offset, bytes)
+    model.executor.write(BufferId::History, offset, bytes)
 }
 
 /// Where the token of a position lies in the history, in bytes.
-fn history_offset(model: &Linked, sequence: u32, position: usize) -> usize {
+fn history_offset(model: &LinkedTables, sequence: u32, position: usize) -> usize {
     let first = sequence as usize * model.facts.context as usize;
     (first + position) * size_of::<u32>()
 }
 
 /// Writes how a sequence picks its tokens.
-pub(super) fn write_picking(model: &mut Linked, sequence: u32, picking: &Picking) -> Result<()> {
+pub(super) fn write_picking(
+    model: &mut LinkedTables,
+    sequence: u32,
+    picking: &SamplingRequest,
+) -> Result<()> {
     let sequence = sequence as usize;
     let bytes = bytemuck::bytes_of(&picking.sampler);
     let offset = sequence * size_of::<Sampler>();
-    model.executor.write(Place::Samplers, offset, bytes)?;
+    model.executor.write(BufferId::Samplers, offset, bytes)?;
     let bytes = bytemuck::cast_slice(&picking.steering.biases);
     let offset = sequence * BIASES_MAX as usize * size_of::<Bias>();
-    write_some(model, Place::Biases, offset, bytes)?;
+    write_some(model, BufferId::Biases, offset, bytes)?;
     let bytes = bytemuck::cast_slice(&picking.steering.breakers);
-    write_some(model, Place::Breakers, sequence * bytes.len(), bytes)
+    write_some(model, BufferId::Breakers, sequence * bytes.len(), bytes)
 }
 
 /// Takes back what Mirostat has learned of a sequence, which goes on in another seat.
-pub(super) fn read_learned(model: &mut Linked, sequence: u32, picking: &mut Picking) -> Result<()> {
+pub(super) fn read_learned(
+    model: &mut LinkedTables,
+    sequence: u32,
+    picking: &mut SamplingRequest,
+) -> Result<()> {
     if picking.sampler.mirostat_tau > 0.0 {
         let mut live = Sampler::default();
         let offset = sequence as usize * size_of::<Sampler>();
         let bytes = bytemuck::bytes_of_mut(&mut live);
-        model.executor.read(Place::Samplers, offset, bytes)?;
+        model.executor.read(BufferId::Samplers, offset, bytes)?;
         picking.sampler.mirostat_mu = live.mirostat_mu;
     }
     Ok(())
 }
 
 /// Writes to a place that tables have which were loaded with the sampler that reads it.
-fn write_some(model: &mut Linked, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+fn write_some(
+    model: &mut LinkedTables,
+    place: BufferId,
+    offset: usize,
+    bytes: &[u8],
+) -> Result<()> {
     let mut slots = model.tables.iter().flat_map(|table| &table.slots);
     if bytes.is_empty() || !slots.any(|slot| slot.place == place) {
         return Ok(());

@@ -3,7 +3,7 @@
 use crate::error::{Result, bail};
 use crate::exec::state::{SAMPLER_OFF, STOPS_MAX, Sampler};
 use crate::op::sampling::{REPEAT_LAST_MAX, Role, for_each_sampling_parameter};
-use crate::op::table::Tail;
+use crate::op::table::SamplingStage;
 use std::fmt::Display;
 
 macro_rules! sampling {
@@ -60,9 +60,9 @@ macro_rules! sampling {
         }
 
         /// The smallest tail that applies all parameters of a sampler that are not off.
-        fn tail_of_parameters(s: &Sampler) -> Tail {
-            let tails = [$(if s.$sampler == $off { Tail::Greedy } else { Tail::$tail },)+];
-            tails.into_iter().max().unwrap_or(Tail::Greedy)
+        fn tail_of_parameters(s: &Sampler) -> SamplingStage {
+            let tails = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$tail },)+];
+            tails.into_iter().max().unwrap_or(SamplingStage::Greedy)
         }
     };
 }
@@ -115,10 +115,10 @@ impl Sampling {
 }
 
 /// The smallest tail of tables that picks this way.
-pub(super) fn tail(s: &Sampler) -> Tail {
+pub(super) fn tail(s: &Sampler) -> SamplingStage {
     let full = s.log_probs != 0 || s.masked != 0 || s.bias_count > 0 || s.stop_from > 0;
     if full {
-        Tail::Full
+        SamplingStage::Full
     } else {
         tail_of_parameters(s)
     }
@@ -141,7 +141,7 @@ mod tests {
                 tail(&sampling.sampler(&[]))
             })
         };
-        use Tail::{Full, Greedy, Sampled};
+        use SamplingStage::{Full, Greedy, Sampled};
         assert_eq!(tail(&Sampling::default().sampler(&[])), Sampled);
         assert_eq!(of(|_| {}), [Greedy, Sampled]);
         assert_eq!(of(|s| s.frequency_penalty = 0.1), [Sampled, Sampled]);

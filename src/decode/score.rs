@@ -1,7 +1,7 @@
 //! Scores: how likely a model finds tokens behind those in front of them.
 
+use super::output_request::{Likelihoods, OutputRequest};
 use super::session::{Session, room};
-use super::wanted::{Likelihoods, Wanted};
 use crate::error::{Result, bail};
 use crate::model::TableId;
 
@@ -54,6 +54,6 @@ impl Session {
             numbers: room(tokens.len() - from)?,
         };
         self.beside(fed)?
-            .feed(Wanted::Likelihoods(wanted), progress)
+            .feed(OutputRequest::Likelihoods(wanted), progress)
     }
 }

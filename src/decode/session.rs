@@ -1,19 +1,19 @@
 //! A session: the tokens of one sequence. While the model works for it they are with the model.
 
-use super::bell::Bell;
 use super::cancel::Cancel;
 use super::end::End;
-use super::mail::{Mail, News};
 use super::model::Model;
+use super::notifier::Notifier;
+use super::output_queue::{OutputEvent, OutputQueue};
+use super::output_request::OutputRequest;
 use super::outputs::Finish;
-use super::picking::{Picking, Tells};
 use super::request::{IfBusy, Request};
 use super::sampling::Sampling;
+use super::sampling_request::{LogProbsMode, SamplingRequest};
 use super::sequence::Sequence;
-use super::wanted::Wanted;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::exec::Lap;
+use crate::exec::CommandTiming;
 use crate::model::Facts;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
@@ -35,7 +35,7 @@ pub struct Session {
     computed: u64,
     /// Which computed tokens it reuses.
     reuse: Reuse,
-    mail: Arc<Mail>,
+    mail: Arc<OutputQueue>,
     cancel: Cancel,
     /// Whether the model works for it.
     at_work: bool,
@@ -58,14 +58,14 @@ impl Session {
     }
 
     /// One that waits for others or does not, and whose news ring a bell.
-    pub(super) fn with(model: Model, if_busy: IfBusy, bell: Option<Arc<Bell>>) -> Self {
+    pub(super) fn with(model: Model, if_busy: IfBusy, bell: Option<Arc<Notifier>>) -> Self {
         Self {
             number: model.next_session(),
             sequence: Sequence::default(),
             fed: 0,
             computed: 0,
             reuse: Reuse::Shared,
-            mail: Arc::new(Mail::new(bell)),
+            mail: Arc::new(OutputQueue::new(bell)),
             at_work: false,
             if_busy,
             cancel: Cancel::new(),
@@ -166,7 +166,7 @@ impl Session {
     /// # Errors
     ///
     /// `Poisoned` where the model's thread has ended.
-    pub fn laps(&self) -> Result<Vec<(&Table, Vec<Lap>)>> {
+    pub fn laps(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
         let laps = self.model.call(|engine| {
             let tables = 0..engine.linked.tables.len();
             let laps = tables.map(|at| engine.linked.executor.laps(at).to_vec());
@@ -178,7 +178,7 @@ impl Session {
     /// Disables prefix caching for this session and its forks, as for measurements: the model
     /// computes every token that was not computed for this session itself, even if the prefix cache
     /// has it from another one. Other sessions still reuse what is computed for this one;
-    /// [`Options::prefix_bytes`](crate::Options::prefix_bytes) bounds the prefix cache of a model.
+    /// [`LoadOptions::prefix_bytes`](crate::LoadOptions::prefix_bytes) bounds the prefix cache of a model.
     pub fn disable_prefix_caching(&mut self) {
         self.reuse = Reuse::Own;
     }
@@ -231,7 +231,7 @@ impl Session {
         let before = self.sequence.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        let done = self.feed(Wanted::Nothing, progress).map(drop);
+        let done = self.feed(OutputRequest::Nothing, progress).map(drop);
         if done.is_err() {
             // A shift or a step back may have left earlier tokens to be computed, too: they stay.
             self.truncate(before.max(self.fed));
@@ -275,14 +275,14 @@ impl Session {
         self.append(&[token])?;
         self.sequence.truncate(before);
         self.sequence.pick(token);
-        let done = self.feed(Wanted::Nothing, &mut |_, _| {}).map(drop);
+        let done = self.feed(OutputRequest::Nothing, &mut |_, _| {}).map(drop);
         if done.is_err() {
             self.truncate(before.max(self.fed));
         }
         done
     }
 
-    /// Picks the next token after the sequence and appends it.
+    /// PendingTokens the next token after the sequence and appends it.
     ///
     /// # Errors
     ///
@@ -290,18 +290,18 @@ impl Session {
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
         self.check_room()?;
-        self.pick(Picking::one(sampling))?;
+        self.pick(SamplingRequest::one(sampling))?;
         let token = self.sequence.tokens().last();
         token
             .copied()
             .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was picked"))
     }
 
-    /// Picks tokens after the sequence and appends them, up to the limit of `picking` or a full
+    /// PendingTokens tokens after the sequence and appends them, up to the limit of `picking` or a full
     /// context.
-    pub(super) fn pick(&mut self, picking: Picking) -> Result<()> {
+    pub(super) fn pick(&mut self, picking: SamplingRequest) -> Result<()> {
         let total = self.sequence.len();
-        self.start(Some(picking), Wanted::Nothing)?;
+        self.start(Some(picking), OutputRequest::Nothing)?;
         self.finish(total, &mut |_, _| {}).map(drop)
     }
 
@@ -331,7 +331,7 @@ impl Session {
             bail!(Argument, "a row of logits has {vocab} numbers, not {found}");
         }
         self.check_room()?;
-        let logits = self.feed(Wanted::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
+        let logits = self.feed(OutputRequest::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
         out.copy_from_slice(&logits);
         Ok(())
     }
@@ -371,14 +371,14 @@ impl Session {
         }
         self.check_room()?;
         let room = room(numbers)?;
-        out.copy_from_slice(&self.feed(Wanted::Scores(room), &mut |_, _| {})?);
+        out.copy_from_slice(&self.feed(OutputRequest::Scores(room), &mut |_, _| {})?);
         Ok(())
     }
 
     /// The last layer's row of every token of a text, beside the sequence of the session.
     pub(super) fn hidden(&self, text: &[u32], hidden: Vec<f32>) -> Result<Vec<f32>> {
         let mut other = self.beside(text)?;
-        other.feed(Wanted::Hidden(hidden), &mut |_, _| {})
+        other.feed(OutputRequest::Hidden(hidden), &mut |_, _| {})
     }
 
     /// A session with this text, which is cancelled with this one.
@@ -393,7 +393,7 @@ impl Session {
     /// Feeds all of the sequence, and returns what is wanted of it.
     pub(super) fn feed(
         &mut self,
-        wanted: Wanted,
+        wanted: OutputRequest,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let total = self.sequence.len();
@@ -406,13 +406,17 @@ impl Session {
     /// # Errors
     ///
     /// `Memory` where there is none for a whole context.
-    pub(super) fn start(&mut self, picking: Option<Picking>, wanted: Wanted) -> Result<()> {
+    pub(super) fn start(
+        &mut self,
+        picking: Option<SamplingRequest>,
+        wanted: OutputRequest,
+    ) -> Result<()> {
         self.end_leaked();
         self.reserve()?;
         self.mail.clear();
         if picking
             .as_ref()
-            .is_some_and(|p| p.tells() == Tells::LogProbs)
+            .is_some_and(|p| p.tells() == LogProbsMode::LogProbs)
         {
             self.mail.expect_log_probs();
         }
@@ -443,17 +447,17 @@ impl Session {
     fn end_leaked(&mut self) {
         while self.at_work {
             self.mail.enough();
-            self.at_work = !matches!(self.news(None), News::End(_));
+            self.at_work = !matches!(self.news(None), OutputEvent::End(_));
         }
     }
 
     /// What comes next of what the model does.
-    pub(super) fn news(&self, fed: Option<usize>) -> News {
+    pub(super) fn news(&self, fed: Option<usize>) -> OutputEvent {
         self.mail.next(fed)
     }
 
     /// What is there of it, without a wait.
-    pub(super) fn try_news(&self) -> Option<News> {
+    pub(super) fn try_news(&self) -> Option<OutputEvent> {
         self.mail.try_next()
     }
 
@@ -475,12 +479,12 @@ impl Session {
         let mut fed = 0;
         loop {
             match self.news(Some(fed)) {
-                News::Picked(..) => {}
-                News::Fed(count) => {
+                OutputEvent::SampledTokens(..) => {}
+                OutputEvent::Fed(count) => {
                     fed = count;
                     progress(fed, total);
                 }
-                News::End(mut end) => {
+                OutputEvent::End(mut end) => {
                     self.take_back(&mut end);
                     if end.finish? == Some(Finish::Cancelled) {
                         self.cancelled();

@@ -6,12 +6,12 @@
 //! seed and the position alone, so that this holds of sampled tokens, too.
 
 use super::drafter::lookup::Lookup;
-use super::drafter::{Guesser, Source};
+use super::drafter::{Drafter, Source};
 use super::model::{Model, Role};
-use super::picking::Picking;
 use super::request::IfBusy;
 use super::rows::PICKS_MAX;
 use super::sampling::Sampling;
+use super::sampling_request::SamplingRequest;
 use super::session::Session;
 use crate::error::{ErrorKind, Result, bail};
 use crate::text::Tokenizer;
@@ -21,9 +21,9 @@ use crate::text::Tokenizer;
 ///
 /// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::Wide), and nothing is
 /// guessed without; nor is anything where Mirostat picks, where an answer follows a grammar, or where
-/// [probabilities](crate::Generate::log_probs) are told.
+/// [probabilities](crate::GenerateOptions::log_probs) are told.
 #[derive(Clone, Debug, Default)]
-pub enum Speculate {
+pub enum SpeculateOptions {
     /// There are none.
     #[default]
     Off,
@@ -34,7 +34,7 @@ pub enum Speculate {
     Draft(Model),
 }
 
-impl Speculate {
+impl SpeculateOptions {
     /// Holds a draft model to the vocabulary of the model that it drafts for.
     ///
     /// # Errors
@@ -86,8 +86,8 @@ impl Speculate {
         }
     }
 
-    /// Creates the guesser for a sequence of at most `context` tokens; `None` for [`Speculate::Off`].
-    pub(super) fn guesser(&self, sampling: &Sampling, context: usize) -> Option<Guesser> {
+    /// Creates the guesser for a sequence of at most `context` tokens; `None` for [`SpeculateOptions::Off`].
+    pub(super) fn guesser(&self, sampling: &Sampling, context: usize) -> Option<Drafter> {
         let source: Box<dyn Source> = match self {
             Self::Off => return None,
             Self::Lookup => Box::new(Lookup::with_room(context)),
@@ -100,7 +100,7 @@ impl Speculate {
                 },
             }),
         };
-        Some(Guesser::new(source))
+        Some(Drafter::new(source))
     }
 }
 
@@ -129,7 +129,7 @@ impl Source for Draft {
         if drafted.is_ok() && read {
             let longest = self.session.profile().chain_tokens.min(PICKS_MAX);
             let limit = u32::try_from(count).expect("no more than rows of a table");
-            let picking = Picking::plain(&self.sampling, limit, longest);
+            let picking = SamplingRequest::plain(&self.sampling, limit, longest);
             drafted = self.session.pick(picking);
         }
         // That others have it passes.

@@ -11,7 +11,7 @@ use crate::op::builder::{Builder, LogitRows, Shape};
 use crate::op::list::Op;
 use crate::op::operands::{experts, grouped_gemm};
 use crate::op::sampler::SamplerKind;
-use crate::op::table::{Place, Table};
+use crate::op::table::{BufferId, Table};
 use crate::op::verify;
 use crate::plan;
 use std::collections::BTreeSet;
@@ -90,7 +90,12 @@ impl Build {
     }
 
     fn embed(&self) -> Result<Table> {
-        self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
+        self.table(
+            TableId::EmbedOptions,
+            self.chunk,
+            LogitRows::None,
+            |_, _| {},
+        )
     }
 
     /// Recipe, tails, plan, checks.
@@ -179,7 +184,7 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut vectors = BTreeSet::new();
     for cmd in &table.cmds {
         for info in cmd.slots().iter().map(|slot| table.slot(*slot)) {
-            let Place::Weight(index, first) = info.place else {
+            let BufferId::Weight(index, first) = info.place else {
                 continue;
             };
             // Products may share the vector of a norm.

@@ -1,7 +1,7 @@
 //! The catalog: a model's weights as tables want them, the quirks of its files resolved.
 
 use super::hf;
-use super::options::Options;
+use super::options::LoadOptions;
 use super::quantize::{HEAD_TYPES, encode_head};
 use super::source::Opened;
 use super::split::{drop_shared, fused_name, split};
@@ -12,7 +12,7 @@ use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
-use crate::op::table::{Place, Table};
+use crate::op::table::{BufferId, Table};
 use crate::quant::{self, Matrix, Scales};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Catalog {
         model: Opened,
         arch: &'static Arch,
         mut config: Config,
-        options: &Options,
+        options: &LoadOptions,
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         check_causal(file, arch)?;
@@ -203,7 +203,7 @@ impl Catalog {
     /// make every answer wrong without a word. GGUF files may have more outside of the layers.
     pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
         let used = table.slots.iter().filter_map(|slot| match slot.place {
-            Place::Weight(index, _) => Some(index),
+            BufferId::Weight(index, _) => Some(index),
             _ => None,
         });
         let used: HashSet<u32> = used.collect();

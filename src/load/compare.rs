@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::inspect;
-use super::options::{DeviceChoice, Options};
+use super::options::{DeviceChoice, LoadOptions};
 use super::source::Source;
 use crate::device::Precision;
 use crate::dtype::DType;
@@ -11,7 +11,7 @@ use crate::exec::state::{Row, SAMPLER_OFF, Sampler, State};
 use crate::exec::{Executor, Program};
 use crate::model::TableId;
 use crate::op::list::Access;
-use crate::op::table::{Cmds, Place, SlotInfo, Table, Tail};
+use crate::op::table::{BufferId, Cmds, SamplingStage, SlotInfo, Table};
 use std::sync::Arc;
 
 /// Greatest difference of a number, relative to the largest of its buffer: f32 sums in another
@@ -66,8 +66,8 @@ pub struct Difference {
 /// # Errors
 ///
 /// As [`load`](crate::load()), and `Device` where there is no GPU.
-pub fn compare(source: &Source, options: &Options) -> Result<Comparison> {
-    let exact = |device| Options {
+pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
+    let exact = |device| LoadOptions {
         device,
         context: if options.context == 0 {
             CONTEXT
@@ -145,7 +145,7 @@ impl Feed {
     /// and by the next.
     fn cmds(&self, table: &Table) -> impl Iterator<Item = usize> {
         let picks = self.picks(table);
-        let tails = Tail::ALL.iter().cycle().take(STEPS as usize);
+        let tails = SamplingStage::ALL.iter().cycle().take(STEPS as usize);
         let passes = tails.map(|tail| table.pass(*tail));
         let passes: Vec<Cmds> = if picks {
             passes.collect()
@@ -238,9 +238,9 @@ struct Pair {
 impl Pair {
     /// The same step state on both.
     fn begin(&mut self, feed: &Feed, rows: &[Row]) -> Result<()> {
-        let mut places = vec![(Place::State, state(feed.context, rows))];
+        let mut places = vec![(BufferId::State, state(feed.context, rows))];
         if !feed.encoder {
-            places.push((Place::Samplers, samplers(feed.sequences)));
+            places.push((BufferId::Samplers, samplers(feed.sequences)));
         }
         for (place, bytes) in places {
             self.cpu.write(place, 0, &bytes)?;
@@ -276,7 +276,7 @@ fn live_bytes(info: &SlotInfo, live: usize) -> usize {
     let bytes = usize::try_from(info.bytes()).expect("linked, so it fits");
     let rows = info.rows as usize;
     match info.place {
-        Place::Scratch(_) | Place::Scores | Place::Hidden => bytes / rows * rows.min(live),
+        BufferId::Scratch(_) | BufferId::Scores | BufferId::Hidden => bytes / rows * rows.min(live),
         _ => bytes,
     }
 }

@@ -1,15 +1,15 @@
 //! The device of a model: chosen by the user, or the best there is.
 
 use super::memory::{self, Cache};
-use super::options::{DeviceChoice, Options, WeightMemory};
+use super::options::{DeviceChoice, LoadOptions, WeightMemory};
 use crate::device::{Devices, Profile};
 #[cfg(feature = "gpu")]
-use crate::device::{Form, Precision};
+use crate::device::{KernelVariant, Precision};
 use crate::error::{Result, bail};
 #[cfg(feature = "gpu")]
 use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
-use crate::op::table::{Place, Table};
+use crate::op::table::{BufferId, Table};
 
 /// A device before tables are linked to it.
 #[derive(Clone)]
@@ -22,14 +22,14 @@ pub(super) enum Device {
 
 /// The forms of kernels that compute as exactly as is asked for; `None`: all.
 #[cfg(feature = "gpu")]
-fn forms(precision: Precision) -> Option<Vec<Form>> {
-    let all = Form::ALL.iter().copied();
+fn forms(precision: Precision) -> Option<Vec<KernelVariant>> {
+    let all = KernelVariant::ALL.iter().copied();
     (precision == Precision::Exact).then(|| all.filter(|form| form.exact()).collect())
 }
 
 impl Device {
     /// Chooses the device that the options name, or the best there is.
-    pub(super) fn choose(options: &Options) -> Result<Self> {
+    pub(super) fn choose(options: &LoadOptions) -> Result<Self> {
         let weights = options.weights;
         let cpu = |fallback| {
             let options = cpu::Options {
@@ -136,7 +136,7 @@ impl Device {
         #[cfg(not(feature = "gpu"))]
         let _ = profile;
         let mut slots = program.tables.iter().flat_map(|table| &table.slots);
-        let paged = slots.any(|slot| slot.place == Place::Pages);
+        let paged = slots.any(|slot| slot.place == BufferId::Pages);
         let mut executor = match self {
             Self::Cpu(mut options, weights, _) => {
                 let bytes = cpu::packed_bytes(&program, &options)?;
@@ -148,7 +148,7 @@ impl Device {
         };
         if paged {
             let table = cache.pages.in_order(cache.sequences);
-            executor.write(Place::Pages, 0, bytemuck::cast_slice(&table))?;
+            executor.write(BufferId::Pages, 0, bytemuck::cast_slice(&table))?;
         }
         Ok(executor)
     }

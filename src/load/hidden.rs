@@ -2,13 +2,13 @@
 
 use super::device::Device;
 use super::inspect;
-use super::options::Options;
+use super::options::LoadOptions;
 use super::source::Source;
 use crate::error::{Result, bail};
 use crate::exec::Program;
 use crate::exec::state::{Row, State};
 use crate::model::TableId;
-use crate::op::table::{Place, Table};
+use crate::op::table::{BufferId, Table};
 
 /// Greatest difference from a reference: absolute, or relative to the largest number of the layer
 /// where that is over 1.
@@ -93,7 +93,7 @@ fn difference(found: &[f32], wanted: &[f32]) -> LayerDifference {
 /// As [`load`](crate::load()), `Argument` for texts that cannot be run like this.
 pub fn hidden_states(
     source: &Source,
-    options: &Options,
+    options: &LoadOptions,
     texts: &[Vec<u32>],
 ) -> Result<HiddenStates> {
     let total: usize = texts.iter().map(Vec::len).sum();
@@ -103,7 +103,7 @@ pub fn hidden_states(
     if texts.iter().any(Vec::is_empty) || texts.is_empty() {
         bail!(Argument, "a text without tokens");
     }
-    let options = Options {
+    let options = LoadOptions {
         chunk_tokens: tokens,
         context: options.context.max(tokens),
         ..options.clone()
@@ -111,7 +111,7 @@ pub fn hidden_states(
     let device = Device::choose(&options)?.check_shaders()?;
     let build = inspect::prepare(source, &options, device.profile()?)?;
     let id = if build.arch.encoder {
-        TableId::Embed
+        TableId::EmbedOptions
     } else {
         TableId::Batch
     };
@@ -146,7 +146,7 @@ pub fn hidden_states(
             }));
         }
     }
-    executor.write(Place::State, 0, &bytes)?;
+    executor.write(BufferId::State, 0, &bytes)?;
     let mut states = HiddenStates {
         dim: build.config.dim as usize,
         layers: Vec::new(),

@@ -3,7 +3,7 @@
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
 use super::device::Device;
-use super::options::Options;
+use super::options::LoadOptions;
 use super::source::{Opened, Source, detect, open};
 use super::{chat, memory, tokenizer, tuning};
 use crate::arch::{self, Config};
@@ -65,7 +65,7 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
 /// # Errors
 ///
 /// As [`load`](crate::load()), without the names of stages.
-pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
+pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
     let build = prepare(source, options, Device::choose(options)?.profile()?)?;
     build.tables()
 }
@@ -75,7 +75,7 @@ pub fn compile(source: &Source, options: &Options) -> Result<Vec<Table>> {
 /// # Errors
 ///
 /// As [`load`](crate::load()), without the names of stages.
-pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
+pub fn estimate(source: &Source, options: &LoadOptions) -> Result<Estimate> {
     let device = Device::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
     let tables = build.tables()?;
@@ -91,7 +91,11 @@ pub fn estimate(source: &Source, options: &Options) -> Result<Estimate> {
 }
 
 /// Everything that tables are built from, for a device of this profile.
-pub(super) fn prepare(source: &Source, options: &Options, mut profile: Profile) -> Result<Build> {
+pub(super) fn prepare(
+    source: &Source,
+    options: &LoadOptions,
+    mut profile: Profile,
+) -> Result<Build> {
     let model = open(source, detect(source)?)?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;

@@ -1,6 +1,6 @@
 //! Memory: how many positions and how many tokens a pass, held against what is free.
 
-use super::options::{CONTEXT_DEFAULT, Options, SEQUENCES_MAX, WeightMemory};
+use super::options::{CONTEXT_DEFAULT, LoadOptions, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
@@ -22,7 +22,7 @@ pub(super) struct Cache {
 /// Positions at most, whatever is asked for: products with head counts stay inside 64 bits.
 const CONTEXT_MAX: u32 = 1 << 27;
 
-/// The storage types of [`Options::cache_type`].
+/// The storage types of [`LoadOptions::cache_type`].
 pub const CACHE_TYPES: [DType; 3] = [DType::F16, DType::F32, DType::Q8_0];
 
 /// Heads of a cache in `Q8_0` are of a multiple of so many elements.
@@ -41,7 +41,7 @@ pub(super) fn step_rows(sequences: u32) -> impl Iterator<Item = u32> {
 pub(super) fn cache(
     arch: &Arch,
     config: &Config,
-    options: &Options,
+    options: &LoadOptions,
     profile: &Profile,
 ) -> Result<Cache> {
     let context = match options.context {
@@ -187,7 +187,7 @@ fn would_fit(cache: &Cache, bytes: u128, free: u64) -> String {
 }
 
 /// Tokens of a prefill chunk that are wished for.
-fn wish(options: &Options, context: u32, profile: &Profile) -> u32 {
+fn wish(options: &LoadOptions, context: u32, profile: &Profile) -> u32 {
     let wish = match options.chunk_tokens {
         0 => profile.chunk_tokens,
         n => n,
@@ -201,7 +201,7 @@ fn wish(options: &Options, context: u32, profile: &Profile) -> u32 {
 pub(super) fn chunk(
     arch: &Arch,
     config: &Config,
-    options: &Options,
+    options: &LoadOptions,
     cache: &Cache,
     profile: &Profile,
 ) -> Result<u32> {

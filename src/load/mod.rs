@@ -37,7 +37,7 @@ pub use inspect::{
 };
 pub use memory::CACHE_TYPES;
 pub use options::{
-    CONTEXT_DEFAULT, DeviceChoice, Options, SEQUENCES_MAX, StepTables, WeightMemory,
+    CONTEXT_DEFAULT, DeviceChoice, LoadOptions, SEQUENCES_MAX, StepTables, WeightMemory,
 };
 pub use quantize::{
     Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
@@ -52,8 +52,8 @@ use crate::device::DeviceKind;
 use crate::error::{Context, Result};
 use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use crate::exec::{Executor, Program};
-use crate::model::Linked;
-use crate::op::table::{Place, Table};
+use crate::model::LinkedTables;
+use crate::op::table::{BufferId, Table};
 use build::Build;
 use catalog::Catalog;
 use device::Device;
@@ -68,9 +68,9 @@ use std::sync::Arc;
 /// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
 pub(crate) fn load(
     source: &Source,
-    options: &Options,
+    options: &LoadOptions,
     report: &mut dyn FnMut(&Progress),
-) -> Result<Linked> {
+) -> Result<LinkedTables> {
     let mut s = Stages::new(options, report);
     let device = s.run(Stage::Device, || Device::choose(options))?;
     let (device, mut profile) = s.run(Stage::Profile, || device.checked())?;
@@ -129,7 +129,7 @@ pub(crate) fn load(
     facts.device = executor.profile().to_string();
     facts.upload = executor.upload();
     facts.stages = s.took;
-    Ok(Linked {
+    Ok(LinkedTables {
         executor,
         tables,
         pages: cache.pages,
@@ -146,7 +146,7 @@ pub(crate) fn load(
 /// no row alive, which wakes its threads and reads no weights.
 fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let mut slots = tables.iter().flat_map(|table| &table.slots);
-    let history = slots.find(|slot| slot.place == Place::History);
+    let history = slots.find(|slot| slot.place == BufferId::History);
     let context = history.map_or(0, |slot| slot.cols);
     let live = u32::from(executor.profile().kind == DeviceKind::Gpu);
     let mut bytes = [0; state_bytes(1)];
@@ -158,11 +158,11 @@ fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     bytes[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&state));
     bytes[ROWS_OFFSET..].copy_from_slice(bytemuck::bytes_of(&Row::default()));
     for (at, table) in tables.iter().enumerate() {
-        executor.write(Place::State, 0, &bytes)?;
+        executor.write(BufferId::State, 0, &bytes)?;
         executor.run(at, (0..table.cmds.len()).into(), 1)?;
     }
     let mut state = [0; size_of::<State>()];
     executor
-        .read(Place::State, 0, &mut state)
+        .read(BufferId::State, 0, &mut state)
         .context("after the first pass")
 }

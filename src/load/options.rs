@@ -1,4 +1,4 @@
-//! Options of a load.
+//! LoadOptions of a load.
 
 use crate::device::{GpuFeatures, Precision, Replay};
 use crate::dtype::DType;
@@ -28,7 +28,7 @@ pub enum DeviceChoice {
     Gpu,
 }
 
-/// Where weights are while a CPU computes with them: quantised ones and, with AMX and fast, BF16.
+/// Where weights are while a CPU computes with them: quantized ones and, with AMX and fast, BF16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightMemory {
     /// Packed where they fit into the memory that is free, else mapped.
@@ -48,13 +48,13 @@ pub enum StepTables {
     #[default]
     Lone,
     /// Those of two rows and more, as steps of several sequences do: guesses at tokens
-    /// ([`Speculate`](crate::Speculate)) can be checked.
+    /// ([`SpeculateOptions`](crate::SpeculateOptions)) can be checked.
     Wide,
 }
 
 /// How a model is loaded.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct LoadOptions {
     /// Which device replays the tables.
     pub device: DeviceChoice,
     /// Threads on a CPU; 0 takes every core.
@@ -112,7 +112,7 @@ pub struct Options {
     pub stop: Option<Arc<AtomicBool>>,
 }
 
-impl Options {
+impl LoadOptions {
     /// The samplers of the tables, each there once.
     pub(super) fn samplers(&self) -> Result<Vec<SamplerKind>> {
         let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);

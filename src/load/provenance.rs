@@ -2,7 +2,7 @@
 //! same compute the same cache for the same tokens.
 
 use super::build::Build;
-use super::options::Options;
+use super::options::LoadOptions;
 use crate::device::{DeviceKind, Precision};
 use crate::exec::Tensors;
 use crate::exec::shader_sources;
@@ -10,7 +10,7 @@ use crate::model::Facts;
 use blake3::Hasher;
 
 /// A line for each thing.
-pub(super) fn of(build: &Build, facts: &Facts, options: &Options) -> String {
+pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String {
     let profile = &build.profile;
     let precision = match options.precision {
         Precision::Fast => "fast",

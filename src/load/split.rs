@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_quantised_matrices_keep_their_scales() {
+    fn parts_of_quantized_matrices_keep_their_scales() {
         let file = checkpoint(&[
             (
                 "model.layers.0.self_attn.qkv_proj.weight",

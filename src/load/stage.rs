@@ -1,6 +1,6 @@
 //! The stages of loading: names, order, timing, error context.
 
-use super::options::Options;
+use super::options::LoadOptions;
 use crate::error::{Context, Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,7 @@ pub(super) struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    pub(super) fn new(options: &Options, report: &'a mut dyn FnMut(&Progress)) -> Self {
+    pub(super) fn new(options: &LoadOptions, report: &'a mut dyn FnMut(&Progress)) -> Self {
         Self {
             report,
             stop: options.stop.clone(),

@@ -1,8 +1,8 @@
 //! Tunings: kernels and numbers measured for a model on an adapter, in place of the defaults.
 
 use super::catalog::Catalog;
-use super::options::Options;
-use crate::device::{Choice, DeviceKind, Fusion, Precision, Profile};
+use super::options::LoadOptions;
+use crate::device::{DeviceKind, Fusion, Precision, Profile, TunedKernel};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
 use crate::exec::shader_sources;
@@ -40,7 +40,7 @@ pub struct Tuning {
     /// Tokens of a prefill chunk.
     pub chunk_tokens: u32,
     /// The kernels of commands that several can run.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<TunedKernel>,
 }
 
 impl Tuning {
@@ -153,7 +153,7 @@ impl Tuning {
 
 /// Puts what was measured in the place of what is usual, where the folder of tunings has it. One
 /// that cannot be followed is left, and it is said why: tables are right without it.
-pub(super) fn follow(profile: &mut Profile, catalog: &Catalog, options: &Options) -> Tuned {
+pub(super) fn follow(profile: &mut Profile, catalog: &Catalog, options: &LoadOptions) -> Tuned {
     let Some(folder) = &options.tuning_folder else {
         return Tuned::No;
     };
@@ -195,7 +195,7 @@ fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Extent;
+    use crate::device::ProblemSize;
 
     fn tuning() -> Tuning {
         Tuning {
@@ -206,9 +206,9 @@ mod tests {
             fusion: Fusion::Fused,
             attention_part: 128,
             chunk_tokens: 512,
-            choices: vec![Choice {
+            choices: vec![TunedKernel {
                 kernel: "gemv_q4_0".into(),
-                extent: Extent {
+                extent: ProblemSize {
                     shape: [64, 32],
                     many: false,
                 },

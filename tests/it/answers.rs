@@ -2,13 +2,14 @@
 
 use crate::common::{devices, golden, picks, session};
 use tabla::{
-    DeviceChoice, ErrorKind, Flow, Generate, LogProb, Options, Precision, Sampling, Session,
+    DeviceChoice, ErrorKind, Flow, GenerateOptions, LoadOptions, LogProb, Precision, Sampling,
+    Session,
 };
 
 const PROMPT: [u32; 4] = [1, 17, 93, 40];
 
-fn how(seed: u64) -> Generate {
-    Generate {
+fn how(seed: u64) -> GenerateOptions {
+    GenerateOptions {
         sampling: Sampling {
             temperature: 1.0,
             min_p: 0.0,
@@ -17,14 +18,14 @@ fn how(seed: u64) -> Generate {
         },
         max_tokens: 12,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     }
 }
 
 /// A token, how likely it was, and the likeliest.
 type Told = (u32, Option<f32>, Vec<LogProb>);
 
-fn told(session: &mut Session, how: &Generate) -> Vec<Told> {
+fn told(session: &mut Session, how: &GenerateOptions) -> Vec<Told> {
     let mut told = Vec::new();
     let mut each = |piece: tabla::Piece<'_>| {
         told.push((piece.token, piece.log_prob, piece.likeliest.to_vec()));
@@ -36,7 +37,7 @@ fn told(session: &mut Session, how: &Generate) -> Vec<Told> {
     told
 }
 
-fn prompted(options: &Options) -> Session {
+fn prompted(options: &LoadOptions) -> Session {
     let mut s = session(&golden("quant_f16.gguf"), options);
     s.prefill(&PROMPT, &mut |_, _| {}).expect("it fits");
     s
@@ -47,7 +48,7 @@ fn prompted(options: &Options) -> Session {
 fn log_probs_are_of_the_raw_logits() {
     for (name, options) in devices(Precision::Fast) {
         let plain = how(7);
-        let telling = Generate {
+        let telling = GenerateOptions {
             log_probs: Some(5),
             logit_bias: vec![(77, 3.0)],
             ..plain.clone()
@@ -56,7 +57,7 @@ fn log_probs_are_of_the_raw_logits() {
         let found = told(&mut s, &telling);
         assert_eq!(found.len(), 12);
         let mut other = session(&golden("quant_f16.gguf"), &options);
-        let biased = Generate {
+        let biased = GenerateOptions {
             log_probs: None,
             ..telling.clone()
         };
@@ -88,13 +89,13 @@ fn log_probs_are_of_the_raw_logits() {
 /// Nobody is told what nobody asked for, a token alone can be, and no more than there is room for.
 #[test]
 fn so_many_are_told_as_were_asked_for() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut s = prompted(&options);
     for (log_probs, count) in [(None, 0), (Some(0), 0), (Some(20), 20)] {
-        let how = Generate {
+        let how = GenerateOptions {
             log_probs,
             ..how(1)
         };
@@ -103,7 +104,7 @@ fn so_many_are_told_as_were_asked_for() {
             assert_eq!(likeliest.len(), count);
         }
     }
-    let more = Generate {
+    let more = GenerateOptions {
         log_probs: Some(21),
         ..how(1)
     };
@@ -116,13 +117,13 @@ fn so_many_are_told_as_were_asked_for() {
 #[test]
 fn several_answers_to_one_prompt() {
     for (name, options) in devices(Precision::Fast) {
-        let options = Options {
+        let options = LoadOptions {
             sequences: 4,
             context: 64,
             ..options
         };
         let prompt = prompted(&options);
-        let wish = |seed: u64| Generate {
+        let wish = |seed: u64| GenerateOptions {
             log_probs: (seed == 42).then_some(3),
             ..how(seed)
         };

@@ -9,7 +9,7 @@ use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
 use tabla::format::write::Writer;
 use tabla::format::{self, Directory, Kind, TensorInfo, TensorType};
-use tabla::{DeviceChoice, Error, Options, Source};
+use tabla::{DeviceChoice, Error, LoadOptions, Source};
 
 /// Every checkpoint of `tests/golden/arch`.
 fn checkpoints() -> Vec<PathBuf> {
@@ -24,12 +24,12 @@ fn checkpoints() -> Vec<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<(), Error> {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         level: Some(Level::Scalar),
         threads: 1,
         context: 32,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let source = Source::Path(path.to_path_buf());
     tabla::load(&source, &options, &mut |_| {}).map(|_| ())

@@ -6,7 +6,7 @@ use crate::npy::Npy;
 use crate::scratch::Folder;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use tabla::{DeviceChoice, Options, Precision, Session, Source};
+use tabla::{DeviceChoice, LoadOptions, Precision, Session, Source};
 
 /// Greatest difference of a logit.
 const TOLERANCE: f32 = 1e-4;
@@ -74,7 +74,7 @@ fn check(name: &str) {
                 continue;
             }
             let what = format!("{} on {device}", path.display());
-            let options = Options {
+            let options = LoadOptions {
                 context: 96,
                 chunk_tokens: 32,
                 // No sampler hears of the architecture.
@@ -111,7 +111,7 @@ fn with_tokenizer(weights: &Path, other: &Path, scratch: &Folder) -> PathBuf {
 }
 
 /// The residual stream behind every layer, so that a fault has a place.
-fn check_layers(what: &str, source: &Source, options: &Options, golden: &Golden) {
+fn check_layers(what: &str, source: &Source, options: &LoadOptions, golden: &Golden) {
     let text = golden.tokens[..golden.logits.data.len() / golden.logits.cols].to_vec();
     let found = tabla::hidden_states(source, options, &[text]).expect("the model runs");
     let layers = found.against(&golden.hidden.data).expect("as many layers");
@@ -195,7 +195,7 @@ fn check_greedy(what: &str, s: &mut Session, golden: &Golden) {
 /// Prefill by two tokens, a fork in the road, and back.
 fn check_tight(path: &Path, golden: &Golden) {
     let (device, options) = devices(Precision::Exact).remove(0);
-    let options = Options {
+    let options = LoadOptions {
         context: 96,
         chunk_tokens: 2,
         ..options
@@ -222,7 +222,7 @@ fn check_tight(path: &Path, golden: &Golden) {
 #[test]
 fn learned_positions_end() {
     let (_, options) = devices(Precision::Exact).remove(0);
-    let wide = Options {
+    let wide = LoadOptions {
         context: 200,
         ..options
     };

@@ -3,7 +3,8 @@
 use crate::common::{devices, golden, greedy, has_gpu, picks, session, testdata};
 use std::path::{Path, PathBuf};
 use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session, Source,
+    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Precision, Sampling,
+    Session, Source,
 };
 
 /// Tokens that every sequence picks.
@@ -25,7 +26,7 @@ struct Alone {
     logits: Vec<f32>,
 }
 
-fn alone(path: &Path, options: &Options, count: usize, times: u32) -> Vec<Alone> {
+fn alone(path: &Path, options: &LoadOptions, count: usize, times: u32) -> Vec<Alone> {
     let mut s = session(path, options);
     let vocab = s.facts().vocab;
     let run = |prompt: Vec<u32>| {
@@ -42,8 +43,8 @@ fn alone(path: &Path, options: &Options, count: usize, times: u32) -> Vec<Alone>
 }
 
 /// Sessions of one model, as many as it has sequences.
-fn sessions(path: &Path, options: &Options, count: usize) -> Vec<Session> {
-    let options = Options {
+fn sessions(path: &Path, options: &LoadOptions, count: usize) -> Vec<Session> {
+    let options = LoadOptions {
         sequences: u32::try_from(count).expect("a few"),
         ..options.clone()
     };
@@ -66,7 +67,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 fn together<'a>(
     sessions: &'a mut [Session],
     prompts: impl Iterator<Item = &'a [u32]>,
-    how: &Generate,
+    how: &GenerateOptions,
 ) -> Vec<Finish> {
     std::thread::scope(|scope| {
         let run = |(s, prompt): (&'a mut Session, &'a [u32])| {
@@ -106,15 +107,15 @@ fn same_logits(what: &str, sessions: &mut [Session], all: &[Alone]) {
     }
 }
 
-fn cpu(threads: u32, precision: Precision) -> Options {
-    Options {
+fn cpu(threads: u32, precision: Precision) -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Cpu,
         threads,
         precision,
         context: 96,
         // Rings of windows begin anew within the prompts.
         chunk_tokens: 4,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -148,9 +149,9 @@ fn generating() -> Vec<PathBuf> {
         .map(|folder| folder.expect("a folder").path().join("model.gguf"))
         .filter(|path| path.exists())
         .filter(|path| {
-            let options = Options {
+            let options = LoadOptions {
                 device: DeviceChoice::Cpu,
-                ..Options::default()
+                ..LoadOptions::default()
             };
             let tables = tabla::compile(&Source::Path(path.clone()), &options);
             tables
@@ -199,7 +200,7 @@ fn the_length_of_a_submission_changes_nothing() {
     let all = alone(&path, &options, 6, PICKS);
     let mut sessions = sessions(&path, &options, 6);
     for chain in [1, 4, PICKS] {
-        let how = Generate {
+        let how = GenerateOptions {
             chain,
             ..greedy(PICKS)
         };
@@ -212,7 +213,7 @@ fn the_length_of_a_submission_changes_nothing() {
 #[test]
 fn sequences_come_and_go() {
     let path = golden("arch/gemma2/model.gguf");
-    let options = Options {
+    let options = LoadOptions {
         sequences: 3,
         ..cpu(2, Precision::Fast)
     };
@@ -245,7 +246,7 @@ fn a_prompt_in_parts_is_the_prompt() {
 fn one_that_stops_disturbs_no_other() {
     for (device, base) in devices(Precision::Fast) {
         let path = golden("quant_q8_0.gguf");
-        let options = Options {
+        let options = LoadOptions {
             context: 96,
             ..base
         };
@@ -264,7 +265,7 @@ fn one_that_stops_disturbs_no_other() {
         let candidates = all.iter().flat_map(picked);
         let candidates = candidates.filter(|stop| ends(*stop).any(|end| end.is_none()));
         let stop = candidates.max_by_key(early).expect("a token");
-        let how = Generate {
+        let how = GenerateOptions {
             stop_tokens: vec![stop],
             ..greedy(PICKS)
         };
@@ -294,7 +295,7 @@ fn full_contexts_end_one_after_the_other() {
     for (device, base) in devices(Precision::Fast) {
         for name in ["quant_q4_0.gguf", "arch/gemma2/model.gguf"] {
             let path = golden(name);
-            let options = Options {
+            let options = LoadOptions {
                 context: 32,
                 chunk_tokens: 4,
                 ..base.clone()
@@ -322,11 +323,11 @@ fn sequences_on_a_gpu() {
     if !has_gpu() {
         return;
     }
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Gpu,
         context: 96,
         chunk_tokens: 4,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     for name in [
         "quant_q8_0.gguf",
@@ -357,12 +358,12 @@ fn sequences_on_a_gpu() {
 fn a_session_is_the_first_sequence() {
     let path = golden("arch/gemma2/model.gguf");
     let run = |sequences| {
-        let options = Options {
+        let options = LoadOptions {
             sequences,
             ..cpu(2, Precision::Fast)
         };
         let mut s = session(&path, &options);
-        let sampled = Generate {
+        let sampled = GenerateOptions {
             sampling: Sampling {
                 repeat_penalty: 1.2,
                 seed: 3,
@@ -391,7 +392,7 @@ fn what_cannot_be_is_an_error() {
     assert!(s.tokens().is_empty());
     s.prefill(&[1; 96], &mut |_, _| {}).expect("it fits");
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::Argument);
-    let how = Generate {
+    let how = GenerateOptions {
         stop_tokens: vec![0; 33],
         ..greedy(1)
     };
@@ -407,11 +408,11 @@ fn what_cannot_be_is_an_error() {
 #[test]
 fn too_many_sequences_are_refused_before_memory_is_taken() {
     let load = |sequences, context| {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             sequences,
             context,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let source = Source::Path(golden("llama.gguf"));
         tabla::load(&source, &options, &mut |_| {}).expect_err("too many")

@@ -4,7 +4,7 @@
 use crate::common::{devices, print, skip, worst};
 use crate::npy::Npy;
 use std::path::PathBuf;
-use tabla::{Options, Precision, Source};
+use tabla::{LoadOptions, Precision, Source};
 
 /// Greatest difference from `transformers` in float32: absolute, or relative to the largest number
 /// where that is over 1.
@@ -46,7 +46,7 @@ fn check(name: &str) {
         moved.0, moved.1
     ));
     for (device, options) in devices(Precision::Exact) {
-        let options = Options {
+        let options = LoadOptions {
             context: 64,
             ..options
         };

@@ -4,7 +4,7 @@
 use crate::common::{golden, session, skip};
 use crate::npy::Npy;
 use std::path::{Path, PathBuf};
-use tabla::{DeviceChoice, Options, Precision};
+use tabla::{DeviceChoice, LoadOptions, Precision};
 
 /// Logits that someone wrote down.
 #[derive(Default)]
@@ -37,11 +37,11 @@ fn correlation(x: &[f64], y: &[f64]) -> f64 {
 
 /// Compares all that was written down, or says what is too far off.
 fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         precision: Precision::Exact,
         context: 32,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut session = session(path, &options);
     let vocab = session.facts().vocab as usize;

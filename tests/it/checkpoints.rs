@@ -6,7 +6,7 @@ use crate::scratch::{Folder, safetensors};
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::write::Writer;
-use tabla::{DeviceChoice, ErrorKind, Options, Precision, Session, Source};
+use tabla::{DeviceChoice, ErrorKind, LoadOptions, Precision, Session, Source};
 
 /// Greatest difference of a logit from the reference, absolute.
 const TOLERANCE: f32 = 1e-4;
@@ -54,7 +54,7 @@ fn tokens() -> Vec<u32> {
 }
 
 /// Logits of every position, by prefill and then again token by token.
-fn logits(path: &Path, options: &Options, tokens: &[u32]) -> Vec<f32> {
+fn logits(path: &Path, options: &LoadOptions, tokens: &[u32]) -> Vec<f32> {
     let mut s = session(path, options);
     s.prefill(tokens, &mut |_, _| {}).expect("it fits");
     let vocab = s.facts().vocab as usize;
@@ -257,9 +257,9 @@ fn matrices_of_doubles_are_read_as_floats() {
 }
 
 fn load(path: &Path) -> Result<(), tabla::Error> {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {}).map(drop)
 }
@@ -403,10 +403,10 @@ fn every_length_of_a_cut_file_is_refused() {
 
 #[test]
 fn every_byte_of_configuration_and_header_may_change() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 64,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     for name in ["config.json", "model.safetensors"] {
         let folder = checkpoint("mlx-mixed");
@@ -448,18 +448,18 @@ fn stories() {
     let ids =
         |v: &serde_json::Value| -> Vec<u32> { serde_json::from_value(v.clone()).expect("ids") };
     for path in [one.clone(), one.join("model.safetensors"), three] {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             precision: Precision::Exact,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let mut s = session(&path, &options);
         for case in json["cases"].as_array().expect("cases") {
             let wanted = ids(&case["greedy"]);
-            let options = tabla::Generate {
+            let options = tabla::GenerateOptions {
                 sampling: tabla::Sampling::GREEDY,
                 max_tokens: u32::try_from(wanted.len()).expect("short"),
-                ..tabla::Generate::default()
+                ..tabla::GenerateOptions::default()
             };
             let found = picks(&mut s, &ids(&case["ids"]), &options);
             assert_eq!(found, wanted, "{}", path.display());

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tabla::exec::cpu::Level;
 use tabla::{
-    DeviceChoice, Generate, GpuFeatures, Options, Precision, Replay, Sampling, Session, Source,
+    DeviceChoice, GenerateOptions, GpuFeatures, LoadOptions, Precision, Replay, Sampling, Session,
+    Source,
 };
 
 /// `tests/golden/<name>`.
@@ -39,16 +40,16 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
 
 /// Every device that tests run on: each level of this CPU, then a GPU, be it a software one; in an
 /// exhaustive run once more with no optional feature and encoded replay, which `gpu::` tests run always.
-pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
+pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     let mut all: Vec<_> = Level::available()
         .into_iter()
         .map(|level| {
             let device = DeviceChoice::Cpu;
-            let options = Options {
+            let options = LoadOptions {
                 device,
                 level: Some(level),
                 precision,
-                ..Options::default()
+                ..LoadOptions::default()
             };
             (format!("cpu {level:?}"), options)
         })
@@ -61,12 +62,12 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, Options)> {
         ];
         let count = if exhaustive() { 2 } else { 1 };
         for (gpu_features, replay) in both.into_iter().take(count) {
-            let options = Options {
+            let options = LoadOptions {
                 device,
                 gpu_features,
                 replay,
                 precision,
-                ..Options::default()
+                ..LoadOptions::default()
             };
             all.push((format!("gpu, {gpu_features:?}"), options));
         }
@@ -89,14 +90,14 @@ pub(crate) fn has_gpu() -> bool {
 }
 
 /// The GPU with each way of replaying that it has; nothing where there is none.
-pub(crate) fn replays() -> Vec<Options> {
+pub(crate) fn replays() -> Vec<LoadOptions> {
     if !has_gpu() {
         return vec![];
     }
-    let with = |replay| Options {
+    let with = |replay| LoadOptions {
         device: DeviceChoice::Gpu,
         replay,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut all = vec![with(Replay::Encoded)];
     // The adapter that is taken may be another than the first, but not of another back end.
@@ -107,14 +108,14 @@ pub(crate) fn replays() -> Vec<Options> {
 }
 
 /// A session of a file.
-pub(crate) fn session(path: &Path, options: &Options) -> Session {
+pub(crate) fn session(path: &Path, options: &LoadOptions) -> Session {
     let source = Source::Path(path.to_path_buf());
     Session::new(tabla::load(&source, options, &mut |_| {}).expect("the model loads"))
 }
 
 /// A session of the built-in model on the CPU.
-pub(crate) fn story(options: Options) -> Session {
-    let options = Options {
+pub(crate) fn story(options: LoadOptions) -> Session {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         ..options
     };
@@ -122,7 +123,7 @@ pub(crate) fn story(options: Options) -> Session {
 }
 
 /// The ids that a session picks after `prompt`.
-pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &Generate) -> Vec<u32> {
+pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
     session.reset();
     session
         .prefill(prompt, &mut |_, _| {})
@@ -134,12 +135,12 @@ pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &Generate) -
 }
 
 /// The likeliest token, `max_tokens` times, whatever it is.
-pub(crate) fn greedy(max_tokens: u32) -> Generate {
-    Generate {
+pub(crate) fn greedy(max_tokens: u32) -> GenerateOptions {
+    GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     }
 }
 

@@ -5,7 +5,8 @@ use crate::common::{golden, has_gpu};
 use crate::scratch::Folder;
 use std::path::Path;
 use tabla::{
-    DeviceChoice, Flow, Generate, Model, Options, Precision, Sampling, Session, Source, Speculate,
+    DeviceChoice, Flow, GenerateOptions, LoadOptions, Model, Precision, Sampling, Session, Source,
+    SpeculateOptions,
 };
 use tabla_testkit::fill::Random;
 
@@ -14,7 +15,7 @@ use tabla_testkit::fill::Random;
 enum Deed {
     Prefill(Vec<u32>),
     /// So many tokens came.
-    Generate(Box<Generate>, u32),
+    GenerateOptions(Box<GenerateOptions>, u32),
     Truncate(usize),
     /// It went on as a copy of itself.
     Fork,
@@ -29,7 +30,7 @@ struct Life {
     logits: Vec<f32>,
 }
 
-fn load(path: &Path, options: &Options) -> Model {
+fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
@@ -51,7 +52,7 @@ fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
 }
 
 /// Unlike samplers, of each tail.
-fn how(random: &mut Random, vocab: u32) -> Generate {
+fn how(random: &mut Random, vocab: u32) -> GenerateOptions {
     let seed = u64::from(random.word());
     let usual = Sampling {
         seed,
@@ -63,9 +64,9 @@ fn how(random: &mut Random, vocab: u32) -> Generate {
         repeat_penalty: 1.1,
         ..usual
     };
-    let mut how = Generate {
+    let mut how = GenerateOptions {
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     how.sampling = match below(random, 7) {
         0 => Sampling::GREEDY,
@@ -109,15 +110,15 @@ fn how(random: &mut Random, vocab: u32) -> Generate {
 }
 
 /// Generates, and says how many tokens came: some answers are cancelled, some are left.
-fn generate(session: &mut Session, random: &mut Random, how: &Generate) -> u32 {
+fn generate(session: &mut Session, random: &mut Random, how: &GenerateOptions) -> u32 {
     let before = session.tokens().len();
-    let how = Generate {
+    let how = GenerateOptions {
         max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
         chain: u32::try_from(below(random, 5)).expect("small"),
         // Who goes the same way alone guesses nothing.
         speculate: match below(random, 2) {
-            0 => Speculate::Off,
-            _ => Speculate::Lookup,
+            0 => SpeculateOptions::Off,
+            _ => SpeculateOptions::Lookup,
         },
         ..how.clone()
     };
@@ -165,7 +166,7 @@ fn live(model: &Model, seed: usize, count: usize) -> Life {
                 let how = how(&mut random, vocab);
                 match generate(&mut session, &mut random, &how) {
                     0 => continue,
-                    picked => Deed::Generate(Box::new(how), picked),
+                    picked => Deed::GenerateOptions(Box::new(how), picked),
                 }
             }
             6 if length > 1 => {
@@ -215,10 +216,10 @@ fn live_alone(model: Model, deeds: &[Deed]) -> Session {
     for deed in deeds {
         match deed {
             Deed::Prefill(prompt) => session.prefill(prompt, &mut |_, _| {}).expect("it fits"),
-            Deed::Generate(how, count) => {
-                let how = Generate {
+            Deed::GenerateOptions(how, count) => {
+                let how = GenerateOptions {
                     max_tokens: *count,
-                    ..Generate::clone(how)
+                    ..GenerateOptions::clone(how)
                 };
                 session
                     .generate(&how, &mut |_| Flow::Continue)
@@ -232,7 +233,7 @@ fn live_alone(model: Model, deeds: &[Deed]) -> Session {
 }
 
 /// Lives of many sessions on one model, each held against itself alone.
-fn check(path: &Path, options: &Options, lives: usize, deeds: usize) {
+fn check(path: &Path, options: &LoadOptions, lives: usize, deeds: usize) {
     let model = load(path, options);
     let together: Vec<Life> = std::thread::scope(|scope| {
         let begin = |seed| {
@@ -248,7 +249,7 @@ fn check(path: &Path, options: &Options, lives: usize, deeds: usize) {
     for (at, life) in together.iter().enumerate() {
         let what = format!("{path:?}: life {at}, {:?}", life.deeds);
         // A model of its own, which keeps no prefix.
-        let own = Options {
+        let own = LoadOptions {
             prefix_bytes: Some(0),
             ..options.clone()
         };
@@ -273,13 +274,13 @@ fn sessions_on_a_cpu_are_as_alone() {
         ("arch/gemma2/model.gguf", 400, 16),
         ("arch/qwen3moe/model.gguf", 200, 64),
     ] {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             threads: 2,
             sequences: 5,
             context,
             chunk_tokens,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         check(&golden(name), &options, 8, 14);
     }
@@ -295,12 +296,12 @@ fn sessions_on_a_gpu_are_as_alone() {
         ("arch/gemma2/model.gguf", 3),
         ("quant_q4_0.gguf", 1),
     ] {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Gpu,
             sequences,
             context: 200,
             chunk_tokens: 32,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         check(&golden(name), &options, 5, 8);
     }
@@ -309,12 +310,12 @@ fn sessions_on_a_gpu_are_as_alone() {
 /// Two that were one go apart, and a third that comes with the same text.
 #[test]
 fn forks_go_their_own_ways() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         precision: Precision::Exact,
         sequences: 2,
         context: 200,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let path = golden("quant_q8_0.gguf");
     let mut one = Session::new(load(&path, &options));
@@ -349,11 +350,11 @@ pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) 
 /// What was computed is not computed again: only what is new of a prompt goes through the model.
 #[test]
 fn a_known_beginning_is_not_computed_again() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 512,
         chunk_tokens: 16,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let passes = |tokens: &[u32]| {
@@ -375,11 +376,11 @@ fn a_known_beginning_is_not_computed_again() {
 /// none from other sessions.
 #[test]
 fn computed_tokens_are_counted() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 512,
         chunk_tokens: 16,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
@@ -413,14 +414,14 @@ fn computed_tokens_are_counted() {
     assert_eq!(alone.computed_tokens() - before, 52);
 
     // Steps, with a chain that is longer than the answer, and draft tokens, right and wrong.
-    for speculate in [Speculate::Off, Speculate::Lookup] {
-        let how = Generate {
+    for speculate in [SpeculateOptions::Off, SpeculateOptions::Lookup] {
+        let how = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens: 40,
             logit_bias: vec![(7, 1e4)],
             ignore_stops: true,
             speculate,
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         alone.truncate(150);
         alone.force(9).expect("it fits");
@@ -450,12 +451,12 @@ fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {
         "arch/gemma2/model",
     ] {
         for precision in [Precision::Fast, Precision::Exact] {
-            let options = Options {
+            let options = LoadOptions {
                 device: DeviceChoice::Cpu,
                 precision,
                 context: 200,
                 chunk_tokens: 33,
-                ..Options::default()
+                ..LoadOptions::default()
             };
             let model = || load(&golden(&format!("{name}.gguf")), &options);
             let [mut chunks, mut steps] = [Session::new(model()), Session::new(model())];
@@ -480,12 +481,12 @@ fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
         ("quant_q8_0", 4),
         ("arch/gemma2/model", 3),
     ] {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Gpu,
             sequences,
             context: 200,
             chunk_tokens: 16,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         ways(&golden(&format!("{name}.gguf")), &options);
     }
@@ -493,12 +494,12 @@ fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
 
 /// Tokens that follow, by a generation; in company.
 fn generated(model: &Model, text: &[u32], chain: u32) -> Session {
-    let how = Generate {
+    let how = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 16,
         chain,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let company = model.facts().sequences;
     let mut all: Vec<Session> = (0..company).map(|_| Session::new(model.clone())).collect();
@@ -520,9 +521,9 @@ fn generated(model: &Model, text: &[u32], chain: u32) -> Session {
     all.swap_remove(0)
 }
 
-fn ways(path: &Path, options: &Options) {
+fn ways(path: &Path, options: &LoadOptions) {
     let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
-    let alone = Options {
+    let alone = LoadOptions {
         sequences: options.sequences.min(2),
         ..options.clone()
     };

@@ -6,7 +6,7 @@ use crate::npy::Npy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tabla::text::Encode;
-use tabla::{Embed, ErrorKind, Options, Pooling, Precision, Sampling, Session, Source};
+use tabla::{EmbedOptions, ErrorKind, LoadOptions, Pooling, Precision, Sampling, Session, Source};
 
 /// Greatest difference of a number in the residual stream: absolute, or relative to the largest
 /// of its layer where that is over 1.
@@ -80,16 +80,16 @@ impl Golden {
     }
 
     /// What holds for a file: a GGUF file does not say whether embeddings get the length 1.
-    fn options(&self) -> Embed<'static> {
-        Embed {
+    fn options(&self) -> EmbedOptions<'static> {
+        EmbedOptions {
             normalize: Some(self.json["normalize"].as_bool().expect("a flag")),
-            ..Embed::default()
+            ..EmbedOptions::default()
         }
     }
 }
 
-fn options(options: Options) -> Options {
-    Options {
+fn options(options: LoadOptions) -> LoadOptions {
+    LoadOptions {
         context: 128,
         chunk_tokens: 32,
         embeddings: true,
@@ -121,7 +121,13 @@ fn check(name: &'static str) {
 
 /// The residual stream behind every layer, so that a fault has a place: of an encoder all texts
 /// in one pass, of another model the last.
-fn check_layers(what: &str, path: &Path, options: &Options, texts: &[Vec<u32>], golden: &Golden) {
+fn check_layers(
+    what: &str,
+    path: &Path,
+    options: &LoadOptions,
+    texts: &[Vec<u32>],
+    golden: &Golden,
+) {
     let source = Source::Path(path.to_path_buf());
     let found = tabla::hidden_states(&source, options, texts).expect("the model runs");
     let found = found.layers;
@@ -158,7 +164,7 @@ fn check_row(what: &str, found: &[f32], wanted: &[f32]) {
     );
 }
 
-fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &Embed<'_>) -> Vec<f32> {
+fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &EmbedOptions<'_>) -> Vec<f32> {
     let dim = s.embedding_dim(options).expect("dimensions");
     let mut out = vec![f32::NAN; texts.len() * dim];
     s.embed_tokens(texts, options, &mut out, &mut |_, _| {})
@@ -166,7 +172,7 @@ fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &Embed<'_>) -> Vec
     out
 }
 
-fn embed(s: &mut Session, text: &str, options: &Embed<'_>) -> tabla::Result<Vec<f32>> {
+fn embed(s: &mut Session, text: &str, options: &EmbedOptions<'_>) -> tabla::Result<Vec<f32>> {
     let mut out = vec![f32::NAN; s.embedding_dim(options)?];
     s.embed(&[text], options, &mut out, &mut |_, _| {})?;
     Ok(out)
@@ -209,10 +215,10 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         let Some(wanted) = golden.json["poolings"].get(name) else {
             continue;
         };
-        let options = Embed {
+        let options = EmbedOptions {
             pooling: Some(pooling),
             normalize: Some(false),
-            ..Embed::default()
+            ..EmbedOptions::default()
         };
         let found = embed_tokens(s, &golden.batch, &options);
         for (found, wanted) in found.chunks(golden.embeddings.cols).zip(rows(wanted)) {
@@ -221,7 +227,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     }
     if let Some(matryoshka) = golden.json.get("matryoshka") {
         let dim = matryoshka["dim"].as_u64().expect("a number");
-        let options = Embed {
+        let options = EmbedOptions {
             dimensions: u32::try_from(dim).expect("small"),
             ..options
         };
@@ -236,7 +242,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         let text = long["text"].as_str().expect("a text");
         let error = embed(s, text, &options).expect_err("it is too long");
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{what}: {error}");
-        let cut = Embed {
+        let cut = EmbedOptions {
             truncate: true,
             ..options
         };
@@ -247,7 +253,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     // What only folders say.
     if !s.embedding().prompts.is_empty() {
         for (name, wanted) in golden.json["prompted"].as_object().expect("prompts") {
-            let options = Embed {
+            let options = EmbedOptions {
                 prompt: Some(name),
                 ..options
             };
@@ -283,9 +289,9 @@ fn embedding_leaves_the_sequence_alone() {
         let mut s = decoder(name);
         let prompt: Vec<u32> = (1..41).collect();
         let wanted = picks(&mut s, &prompt, &greedy(12));
-        let options = Embed {
+        let options = EmbedOptions {
             pooling: Some(Pooling::Mean),
-            ..Embed::default()
+            ..EmbedOptions::default()
         };
         s.reset();
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
@@ -305,11 +311,11 @@ fn chunks_of_a_text_make_no_difference() {
     for (device, with) in devices(Precision::Exact) {
         for pooling in Pooling::ALL {
             let embed = |chunk| {
-                let with = Options {
+                let with = LoadOptions {
                     chunk_tokens: chunk,
                     ..options(with.clone())
                 };
-                let with_pooling = Embed {
+                let with_pooling = EmbedOptions {
                     pooling: Some(*pooling),
                     ..golden.options()
                 };
@@ -331,11 +337,11 @@ fn chunks_of_a_text_make_no_difference() {
 #[test]
 fn errors_say_what_is_wrong_and_what_would_do() {
     let mut s = decoder("llama");
-    let mean = Embed {
+    let mean = EmbedOptions {
         pooling: Some(Pooling::Mean),
-        ..Embed::default()
+        ..EmbedOptions::default()
     };
-    let mut refused = |texts: &[Vec<u32>], options: &Embed<'_>, floats: usize| {
+    let mut refused = |texts: &[Vec<u32>], options: &EmbedOptions<'_>, floats: usize| {
         let mut out = vec![0.0; floats];
         let error = s.embed_tokens(texts, options, &mut out, &mut |_, _| {});
         error.expect_err("refused")
@@ -344,7 +350,7 @@ fn errors_say_what_is_wrong_and_what_would_do() {
     let dim = 48;
     for (error, kind, says) in [
         (
-            refused(&one, &Embed::default(), dim),
+            refused(&one, &EmbedOptions::default(), dim),
             ErrorKind::Argument,
             "mean, cls, last, max",
         ),
@@ -371,7 +377,7 @@ fn errors_say_what_is_wrong_and_what_would_do() {
         (
             refused(
                 &one,
-                &Embed {
+                &EmbedOptions {
                     dimensions: 49,
                     ..mean
                 },
@@ -384,7 +390,7 @@ fn errors_say_what_is_wrong_and_what_would_do() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.message().contains(says), "{error}");
     }
-    let unknown = Embed {
+    let unknown = EmbedOptions {
         prompt: Some("query"),
         ..mean
     };
@@ -402,29 +408,29 @@ fn errors_say_what_is_wrong_and_what_would_do() {
 fn prompts_go_by_name() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("nomic").path("hf"), &options(with));
-    let unknown = Embed {
+    let unknown = EmbedOptions {
         prompt: Some("question"),
-        ..Embed::default()
+        ..EmbedOptions::default()
     };
     let error = embed(&mut s, "the sun", &unknown).expect_err("refused");
     for name in ["\"question\"", "search_query", "search_document"] {
         assert!(error.message().contains(name), "{error}");
     }
-    let none = Embed {
+    let none = EmbedOptions {
         prompt: Some(""),
-        ..Embed::default()
+        ..EmbedOptions::default()
     };
-    let without = embed(&mut s, "the sun", &Embed::default()).expect("it embeds");
+    let without = embed(&mut s, "the sun", &EmbedOptions::default()).expect("it embeds");
     assert_eq!(embed(&mut s, "the sun", &none).expect("it embeds"), without);
 }
 
 #[test]
 fn a_model_of_text_embeds_where_it_was_asked_to() {
-    let mut s = crate::common::story(Options::default());
+    let mut s = crate::common::story(LoadOptions::default());
     let mut out = vec![0.0; s.facts().dim as usize];
-    let mean = Embed {
+    let mean = EmbedOptions {
         pooling: Some(Pooling::Mean),
-        ..Embed::default()
+        ..EmbedOptions::default()
     };
     let error = s.embed(&["x"], &mean, &mut out, &mut |_, _| {});
     assert_eq!(error.expect_err("refused").kind(), ErrorKind::State);
@@ -460,8 +466,13 @@ fn minilm_says_what_sentence_transformers_says() {
         }
         let dim = s.facts().dim as usize;
         let mut out = vec![0.0; sentences.len() * dim];
-        s.embed(&sentences, &Embed::default(), &mut out, &mut |_, _| {})
-            .expect("it embeds");
+        s.embed(
+            &sentences,
+            &EmbedOptions::default(),
+            &mut out,
+            &mut |_, _| {},
+        )
+        .expect("it embeds");
         for ((text, found), wanted) in sentences
             .iter()
             .zip(out.chunks(dim))

@@ -3,10 +3,10 @@
 use crate::common::golden;
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, Error, ErrorKind, Options, Source};
+use tabla::{DeviceChoice, Error, ErrorKind, LoadOptions, Source};
 
-fn load(path: &Path, options: &Options) -> Result<(), Error> {
-    let options = Options {
+fn load(path: &Path, options: &LoadOptions) -> Result<(), Error> {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         ..options.clone()
     };
@@ -32,7 +32,7 @@ impl Drop for Scratch {
 
 fn refused(name: &str, bytes: &[u8], kind: ErrorKind, words: &[&str]) {
     let file = Scratch::new(name, bytes);
-    let error = load(&file.0, &Options::default()).expect_err(name);
+    let error = load(&file.0, &LoadOptions::default()).expect_err(name);
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{name}: {text}");
     for word in ["stage "].iter().chain(words) {
@@ -61,10 +61,11 @@ fn what_is_no_model_is_named() {
 
 #[test]
 fn what_is_no_file_is_named() {
-    let error = load(Path::new("/nowhere/model.gguf"), &Options::default()).expect_err("missing");
+    let error =
+        load(Path::new("/nowhere/model.gguf"), &LoadOptions::default()).expect_err("missing");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("/nowhere/model.gguf"), "{error}");
-    let error = load(&std::env::temp_dir(), &Options::default()).expect_err("a directory");
+    let error = load(&std::env::temp_dir(), &LoadOptions::default()).expect_err("a directory");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("directory"), "{error}");
 }
@@ -95,7 +96,7 @@ fn a_truncated_file_is_refused_at_every_length() {
     let file = Scratch::new("truncated.gguf", b"");
     for length in (0..header).chain(beyond.take(50)) {
         std::fs::write(&file.0, &bytes[..length]).expect("it can be written");
-        let error = load(&file.0, &Options::default()).expect_err("truncated");
+        let error = load(&file.0, &LoadOptions::default()).expect_err("truncated");
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Format, "{length} bytes: {text}");
         assert!(text.starts_with("stage "), "{length} bytes: {text}");
@@ -108,9 +109,9 @@ fn every_bit_of_the_header_may_flip() {
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
     let file = Scratch::new("flipped.gguf", b"");
-    let options = Options {
+    let options = LoadOptions {
         context: 64,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     // A prime step keeps it to a few hundred loads over all fields and bits.
     for at in (0..header * 8).step_by(37) {
@@ -189,10 +190,10 @@ fn a_tensor_that_no_recipe_knows_is_named() {
 #[test]
 fn a_context_over_memory_is_refused() {
     let with = |context| {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             context,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("too large")
     };

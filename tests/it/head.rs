@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, ErrorKind, Generate, Options, Precision, Quantize, Sampling};
+use tabla::{DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, Quantize, Sampling};
 use tabla::{MIXES, Source};
 
 /// Tokens that every vocabulary has.
@@ -16,14 +16,14 @@ fn arch(name: &str) -> PathBuf {
     golden("arch").join(name)
 }
 
-fn with_head(options: &Options, head_type: DType) -> Options {
-    Options {
+fn with_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
+    LoadOptions {
         head_type: Some(head_type),
         ..options.clone()
     }
 }
 
-fn logits(path: &Path, options: &Options) -> Vec<f32> {
+fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
     session.prefill(&TOKENS, &mut |_, _| {}).expect("it fits");
     let mut logits = vec![0.0; session.facts().vocab as usize];
@@ -111,7 +111,7 @@ fn it_is_the_head_that_quantize_writes() {
 #[test]
 fn any_number_of_threads_encodes_the_same() {
     let cpu = devices(Precision::Fast).remove(0).1;
-    let by = |threads| Options {
+    let by = |threads| LoadOptions {
         threads,
         ..with_head(&cpu, DType::Q6K)
     };
@@ -123,8 +123,8 @@ fn any_number_of_threads_encodes_the_same() {
 #[test]
 fn bytes_are_those_that_are_read() {
     let cpu = devices(Precision::Exact).remove(0).1;
-    let facts = |name: &str, options: &Options| session(&arch(name), options).facts().clone();
-    let estimate = |name: &str, options: &Options| {
+    let facts = |name: &str, options: &LoadOptions| session(&arch(name), options).facts().clone();
+    let estimate = |name: &str, options: &LoadOptions| {
         tabla::estimate(&Source::Path(arch(name)), options).expect("it fits")
     };
     for (name, dtype, tied) in [
@@ -152,7 +152,7 @@ fn bytes_are_those_that_are_read() {
 fn the_residual_stream_is_the_same() {
     let cpu = devices(Precision::Exact).remove(0).1;
     let source = Source::Path(arch("bitnet_tq/model.gguf"));
-    let layers = |options: &Options| {
+    let layers = |options: &LoadOptions| {
         let found = tabla::hidden_states(&source, options, &[TOKENS.to_vec()]);
         found.expect("the model runs").layers
     };
@@ -175,15 +175,15 @@ fn the_story_stays() {
         list.iter().map(id).collect()
     };
     let (prompt, wanted) = (ids("prompt_ids"), ids("greedy_ids"));
-    let options = Generate {
+    let options = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: u32::try_from(wanted.len()).expect("short"),
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
-    let cpu = Options {
+    let cpu = LoadOptions {
         device: DeviceChoice::Cpu,
         precision: Precision::Exact,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut plain = session(&path, &cpu);
     let mut small = session(&path, &with_head(&cpu, DType::Q8_0));
@@ -194,8 +194,8 @@ fn the_story_stays() {
 
 #[test]
 fn a_head_of_that_type_is_left_alone() {
-    let plain = story(Options::default());
-    let same = story(with_head(&Options::default(), DType::Q8_0));
+    let plain = story(LoadOptions::default());
+    let same = story(with_head(&LoadOptions::default(), DType::Q8_0));
     assert_eq!(plain.facts().token_bytes, same.facts().token_bytes);
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{devices, golden, print, session, worst};
 use std::path::Path;
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, ErrorKind, Options, Precision, Session, Source};
+use tabla::{DeviceChoice, ErrorKind, LoadOptions, Precision, Session, Source};
 
 /// What it answers to these tokens.
 fn logits(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
@@ -22,7 +22,7 @@ fn rings_answer_as_caches_that_keep_every_position() {
     for name in ["gemma2", "gemma3", "gemma4"] {
         for (device, options) in devices(Precision::Exact) {
             let of = |chunk_tokens| {
-                let options = Options {
+                let options = LoadOptions {
                     context: CONTEXT,
                     chunk_tokens,
                     ..options.clone()
@@ -55,9 +55,9 @@ fn rings_answer_as_caches_that_keep_every_position() {
 
 /// How far the logits of a cache in `q8_0` are from those of one in f16: the root of their mean squared
 /// difference over their deviation, at worst.
-fn apart(path: &Path, options: &Options, tokens: &[u32]) -> f32 {
+fn apart(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
     let of = |cache_type| {
-        let options = Options {
+        let options = LoadOptions {
             context: 160,
             cache_type: Some(cache_type),
             ..options.clone()
@@ -92,10 +92,10 @@ fn a_cache_of_codes_answers_nearly_as_one_of_f16() {
 #[test]
 fn caches_that_cannot_be_are_refused() {
     let refused = |model: &str, cache_type, words: &str| {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             cache_type: Some(cache_type),
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let source = Source::Path(golden("arch").join(model).join("model.gguf"));
         let error = tabla::load(&source, &options, &mut |_| {}).expect_err(words);

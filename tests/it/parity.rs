@@ -2,7 +2,7 @@
 
 use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
 use crate::npy::Npy;
-use tabla::{Options, Precision, Session};
+use tabla::{LoadOptions, Precision, Session};
 
 /// Greatest difference of a logit, absolute.
 const TOLERANCE: f32 = 1e-4;
@@ -123,7 +123,7 @@ fn cached_decode_equals_recomputation() {
     for file in ["llama.gguf", "qwen2.gguf", "qwen3.gguf", "quant_q8_0.gguf"] {
         let tokens = read(file.strip_suffix(".gguf").expect("a suffix")).tokens;
         for (device, options) in devices(Precision::Fast) {
-            let options = Options {
+            let options = LoadOptions {
                 context: 64,
                 ..options
             };

@@ -3,7 +3,7 @@
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
 use tabla::text::{Decode, Encode};
-use tabla::{DeviceChoice, Generate, Options, Precision, Sampling, Session};
+use tabla::{DeviceChoice, GenerateOptions, LoadOptions, Precision, Sampling, Session};
 
 fn ids(json: &Value) -> Vec<u32> {
     let list = json.as_array().expect("a list of ids");
@@ -12,11 +12,11 @@ fn ids(json: &Value) -> Vec<u32> {
         .collect()
 }
 
-fn cpu(precision: Precision) -> Options {
-    Options {
+fn cpu(precision: Precision) -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Cpu,
         precision,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -49,14 +49,14 @@ fn check(model: &str, reference: &str) {
             .expect("text");
         assert_eq!(encoded, wanted_ids, "{prompt:?}");
         let wanted = ids(&case["greedy"]);
-        let options = Generate {
+        let options = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens: u32::try_from(wanted.len()).expect("short"),
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         let picked = picks(&mut exact, &wanted_ids, &options);
         assert_eq!(picked, wanted, "{prompt:?}: {}", text(&exact, &picked));
-        let options = Generate {
+        let options = GenerateOptions {
             max_tokens: 1,
             ..options
         };
@@ -119,10 +119,10 @@ fn built_in() {
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let wanted = ids(&golden["greedy_ids"]);
         let max_tokens = u32::try_from(wanted.len()).expect("short");
-        let options = Generate {
+        let options = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens,
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         assert_eq!(picks(&mut s, &prompt_ids, &options), wanted, "{prompt:?}");
     }

@@ -2,7 +2,7 @@
 
 use crate::common::{devices, golden, session, story};
 use serde_json::Value;
-use tabla::{ErrorKind, Options, Precision, Rerank};
+use tabla::{ErrorKind, LoadOptions, Precision, RerankOptions};
 
 fn reference() -> Value {
     let path = golden("reranker/golden.json");
@@ -29,7 +29,7 @@ fn documents_score_as_the_reference_says() {
             let mut s = session(&path, &options);
             // The first is the one that is taken where none is given.
             for (at, row) in ranked.iter().enumerate() {
-                let by = Rerank {
+                let by = RerankOptions {
                     query: text(&golden_json["query"]),
                     instruction: (at > 0).then(|| text(&row["instruction"])),
                 };
@@ -48,18 +48,18 @@ fn documents_score_as_the_reference_says() {
 
 #[test]
 fn models_that_cannot_rank_say_so() {
-    let kind = |s: &mut tabla::Session, by: &Rerank<'_>| {
+    let kind = |s: &mut tabla::Session, by: &RerankOptions<'_>| {
         let scores = s.rerank(by, &["a document"], &mut |_, _| {});
         scores.map(drop).map_err(|error| error.kind())
     };
-    let by = Rerank::default();
-    let mut s = story(Options::default());
+    let by = RerankOptions::default();
+    let mut s = story(LoadOptions::default());
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::Unsupported));
     let path = golden("reranker/hf");
-    let options = Options {
+    let options = LoadOptions {
         context: 128,
         device: tabla::DeviceChoice::Cpu,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut s = session(&path, &options);
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::TooLarge));

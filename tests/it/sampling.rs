@@ -2,7 +2,8 @@
 
 use crate::common::{devices, golden, greedy, has_gpu, picks, session};
 use tabla::{
-    DeviceChoice, ErrorKind, Generate, Options, Precision, SamplerKind, Sampling, Session, Source,
+    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, SamplerKind, Sampling,
+    Session, Source,
 };
 
 /// What comes before the drawn token.
@@ -233,10 +234,10 @@ fn check(s: &mut Session, [usual, others]: [u32; 2]) {
 #[test]
 fn the_cpu_draws_from_the_softmax() {
     let device = DeviceChoice::Cpu;
-    let options = Options {
+    let options = LoadOptions {
         device,
         precision: Precision::Exact,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     check(
         &mut session(&golden("quant_f16.gguf"), &options),
@@ -247,9 +248,9 @@ fn the_cpu_draws_from_the_softmax() {
 #[test]
 fn the_gpu_draws_from_the_softmax() {
     if has_gpu() {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Gpu,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         check(
             &mut session(&golden("quant_f16.gguf"), &options),
@@ -264,7 +265,7 @@ fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let plain = picks(&mut s, &PROMPT, &greedy(12));
-        let with = |logit_bias: &[(u32, f32)]| Generate {
+        let with = |logit_bias: &[(u32, f32)]| GenerateOptions {
             logit_bias: logit_bias.to_vec(),
             ..greedy(12)
         };
@@ -282,7 +283,7 @@ fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
             .expect_err("no such token");
         assert_eq!(error.kind(), ErrorKind::Argument);
 
-        let early = |min_tokens| Generate {
+        let early = |min_tokens| GenerateOptions {
             stop_tokens: vec![plain[0], plain[1], plain[2]],
             min_tokens,
             max_tokens: 12,
@@ -306,7 +307,7 @@ fn a_text_that_repeats_itself_stops_doing_so() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let round: Vec<u32> = [5, 6, 7, 8].repeat(6);
-        let with = |dry_multiplier: f32, dry_breakers: &[&str]| Generate {
+        let with = |dry_multiplier: f32, dry_breakers: &[&str]| GenerateOptions {
             sampling: Sampling {
                 dry_multiplier,
                 ..Sampling::GREEDY
@@ -329,20 +330,20 @@ fn a_text_that_repeats_itself_stops_doing_so() {
 /// A model that was loaded without samplers has none of them in its tables.
 #[test]
 fn samplers_that_are_left_out_have_no_say() {
-    let options = |samplers| Options {
+    let options = |samplers| LoadOptions {
         device: DeviceChoice::Cpu,
         samplers: Some(samplers),
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut s = session(
         &golden("quant_f16.gguf"),
         &options(vec![SamplerKind::Temperature]),
     );
-    let plain = Generate {
+    let plain = GenerateOptions {
         sampling: Sampling { seed: 4, ..OFF },
         ..greedy(12)
     };
-    let all = Generate {
+    let all = GenerateOptions {
         sampling: Sampling {
             seed: 4,
             top_k: 1,

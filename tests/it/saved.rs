@@ -5,22 +5,22 @@ use crate::scratch::Folder;
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::{
-    DeviceChoice, ErrorKind, Flow, Generate, Model, Options, Precision, Replay, Sampling, Session,
-    Source, StepTables, WeightMemory,
+    DeviceChoice, ErrorKind, Flow, GenerateOptions, LoadOptions, Model, Precision, Replay,
+    Sampling, Session, Source, StepTables, WeightMemory,
 };
 
-fn load(name: &str, options: &Options) -> Model {
+fn load(name: &str, options: &LoadOptions) -> Model {
     let source = Source::Path(golden(name));
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
 
-fn cpu(context: u32) -> Options {
-    Options {
+fn cpu(context: u32) -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Cpu,
         threads: 1,
         context,
         chunk_tokens: 16,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -34,7 +34,7 @@ fn prefilled(model: &Model, tokens: &[u32]) -> Session {
     session
 }
 
-fn generate(session: &mut Session, how: &Generate) {
+fn generate(session: &mut Session, how: &GenerateOptions) {
     session
         .generate(how, &mut |_| Flow::Continue)
         .expect("it generates");
@@ -69,7 +69,7 @@ fn lived(model: &Model) -> Session {
     };
     generate(
         &mut session,
-        &Generate {
+        &GenerateOptions {
             sampling,
             ..greedy(6)
         },
@@ -77,7 +77,7 @@ fn lived(model: &Model) -> Session {
     session
 }
 
-fn same(name: &str, options: &Options) {
+fn same(name: &str, options: &LoadOptions) {
     let folder = Folder::new("saved");
     let path = folder.0.join("session");
     let model = load(name, options);
@@ -120,7 +120,7 @@ fn a_session_goes_on_as_it_would_have_on_a_cpu() {
         ("arch/gemma2/model.gguf", f16, 1),
         ("arch/gemma3/model.gguf", f32, 2),
     ] {
-        let options = Options {
+        let options = LoadOptions {
             cache_type: Some(cache),
             sequences,
             ..cpu(400)
@@ -135,7 +135,7 @@ fn a_session_goes_on_as_it_would_have_on_a_gpu() {
         return;
     }
     for (name, sequences) in [("quant_q8_0.gguf", 1), ("arch/gemma2/model.gguf", 2)] {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Gpu,
             sequences,
             chunk_tokens: 32,
@@ -168,7 +168,7 @@ fn another_cache_takes_the_tokens_alone() {
     }
     // Neither does the size of chunks matter on a CPU, nor where weights are, nor how many positions
     // and sequences there are.
-    let others = Options {
+    let others = LoadOptions {
         sequences: 2,
         weights: WeightMemory::Packed,
         chunk_tokens: 33,
@@ -180,7 +180,7 @@ fn another_cache_takes_the_tokens_alone() {
     let mut wanted = prefilled(&load("quant_q8_0.gguf", &others), &tokens);
     assert_eq!(logits(&mut session), logits(&mut wanted));
     // Where no prefix stays, none comes in.
-    let none = Options {
+    let none = LoadOptions {
         prefix_bytes: Some(0),
         ..cpu(300)
     };
@@ -190,7 +190,7 @@ fn another_cache_takes_the_tokens_alone() {
 }
 
 /// What is different, and the passes that 64 tokens go through then.
-type Change = (fn(&mut Options), u32);
+type Change = (fn(&mut LoadOptions), u32);
 
 #[test]
 fn on_a_gpu_the_tables_have_to_be_the_same() {
@@ -199,11 +199,11 @@ fn on_a_gpu_the_tables_have_to_be_the_same() {
     }
     let folder = Folder::new("saved-tables");
     let path = folder.0.join("session");
-    let lone = Options {
+    let lone = LoadOptions {
         device: DeviceChoice::Gpu,
         ..cpu(128)
     };
-    let with = |change: fn(&mut Options)| {
+    let with = |change: fn(&mut LoadOptions)| {
         let mut options = lone.clone();
         change(&mut options);
         load("quant_q8_0.gguf", &options)
@@ -285,7 +285,7 @@ fn a_cache_that_was_forgotten_is_computed_anew() {
 fn others_go_on_while_sessions_are_saved_and_loaded() {
     let folder = Folder::new("saved-company");
     let path = folder.0.join("session");
-    let options = Options {
+    let options = LoadOptions {
         sequences: 2,
         ..cpu(400)
     };
@@ -315,15 +315,15 @@ fn others_go_on_while_sessions_are_saved_and_loaded() {
 /// The digest is of what files say, and of nothing else.
 #[test]
 fn a_digest_is_of_a_model() {
-    let of = |name: &str, options: &Options| load(name, options).digest().expect("it is there");
+    let of = |name: &str, options: &LoadOptions| load(name, options).digest().expect("it is there");
     let plain = of("quant_q4_0.gguf", &cpu(64));
     let others = [
-        Options {
+        LoadOptions {
             precision: Precision::Exact,
             weights: WeightMemory::Mapped,
             ..cpu(300)
         },
-        Options {
+        LoadOptions {
             head_type: Some(DType::Q8_0),
             weights: WeightMemory::Packed,
             ..cpu(64)
@@ -333,7 +333,7 @@ fn a_digest_is_of_a_model() {
         assert_eq!(of("quant_q4_0.gguf", &options), plain);
     }
     if has_gpu() {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Gpu,
             ..cpu(64)
         };

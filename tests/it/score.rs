@@ -3,7 +3,7 @@
 use crate::common::{devices, golden, picks, session, story};
 use crate::company::passes_of;
 use tabla::text::Encode;
-use tabla::{ErrorKind, Generate, Options, Precision, Session, Source};
+use tabla::{ErrorKind, GenerateOptions, LoadOptions, Precision, Session, Source};
 
 const TEXT: &str = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
                     fox met an old owl in the forest and asked for help. The owl said that kites \
@@ -50,10 +50,10 @@ fn scores_are_log_softmax_of_logits() {
 #[test]
 fn layers_with_windows_score_past_them() {
     let path = golden("arch/gemma3/model.gguf");
-    let options = Options {
+    let options = LoadOptions {
         device: tabla::DeviceChoice::Cpu,
         precision: Precision::Exact,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let mut s = session(&path, &options);
     let tokens: Vec<u32> = (0..150).map(|i| 3 + i * 7 % 50).collect();
@@ -69,9 +69,9 @@ fn layers_with_windows_score_past_them() {
 
 #[test]
 fn several_ends_of_one_beginning_cost_it_once() {
-    let mut s = story(Options {
+    let mut s = story(LoadOptions {
         chunk_tokens: 8,
-        ..Options::default()
+        ..LoadOptions::default()
     });
     let mut tokens = tokens(&s);
     let from = tokens.len() - 4;
@@ -97,11 +97,11 @@ fn several_ends_of_one_beginning_cost_it_once() {
 
 #[test]
 fn a_session_goes_on_as_if_nothing_was_scored() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let tokens = tokens(&s);
-    let generate = Generate {
+    let generate = GenerateOptions {
         max_tokens: 12,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let expected = picks(&mut s, &tokens[..20], &generate);
     s.reset();
@@ -114,9 +114,9 @@ fn a_session_goes_on_as_if_nothing_was_scored() {
 
 #[test]
 fn what_cannot_be_scored_is_refused() {
-    let mut s = story(Options {
+    let mut s = story(LoadOptions {
         context: 64,
-        ..Options::default()
+        ..LoadOptions::default()
     });
     let vocab = s.facts().vocab;
     let mut kind = |tokens: &[u32], from| {

@@ -3,11 +3,11 @@
 use crate::common::{golden, has_gpu};
 use std::path::Path;
 use tabla::{
-    Batch, BatchEvent, DeviceChoice, ErrorKind, Finish, Flow, Generate, Model, Options, Sampling,
-    Session, Source,
+    Batch, BatchEvent, DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model,
+    Sampling, Session, Source,
 };
 
-fn load(path: &Path, options: &Options) -> Model {
+fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
@@ -27,13 +27,13 @@ fn more_answers_than_seats_come_in_turns_on_a_gpu() {
 }
 
 fn in_turns(device: DeviceChoice) {
-    let options = Options {
+    let options = LoadOptions {
         device,
         context: 300,
         sequences: 2,
-        ..Options::default()
+        ..LoadOptions::default()
     };
-    let how = |seed| Generate {
+    let how = |seed| GenerateOptions {
         sampling: Sampling {
             seed,
             mirostat_tau: if seed % 2 == 1 { 4.0 } else { 0.0 },
@@ -41,7 +41,7 @@ fn in_turns(device: DeviceChoice) {
         },
         max_tokens: 200,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
@@ -75,19 +75,19 @@ fn in_turns(device: DeviceChoice) {
 /// Who leaks an answer has lost its sequence, and nothing else is harmed.
 #[test]
 fn a_leaked_answer_harms_nobody() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 300,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let model = load(&golden("quant_q8_0.gguf"), &options);
-    let how = Generate {
+    let how = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 100,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
-    let endless = Generate {
+    let endless = GenerateOptions {
         sampling: Sampling {
             mirostat_tau: 5.0,
             ..Sampling::default()
@@ -123,16 +123,16 @@ fn a_leaked_answer_harms_nobody() {
 /// also of samplers that keep their seat until they end.
 #[test]
 fn a_batch_answers_as_each_alone() {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 300,
         sequences: 2,
         chunk_tokens: 16,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
-    let how = |number: u32| Generate {
+    let how = |number: u32| GenerateOptions {
         sampling: Sampling {
             seed: number.into(),
             mirostat_tau: if number.is_multiple_of(3) { 5.0 } else { 0.0 },
@@ -140,7 +140,7 @@ fn a_batch_answers_as_each_alone() {
         },
         max_tokens: 20 + 15 * number,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let prompt = |number: u32| -> Vec<u32> { (0..10 + 20 * number).map(|i| 3 + i % 50).collect() };
     let mut batch = Batch::new(model);

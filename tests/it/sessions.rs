@@ -2,10 +2,11 @@
 
 use crate::common::{golden, greedy, picks, replays, session, story};
 use std::time::{Duration, Instant};
-use tabla::op::table::Tail;
+use tabla::op::table::SamplingStage;
 use tabla::text::Encode;
 use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, Generate, Options, Precision, Sampling, Session, Source,
+    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Precision, Sampling,
+    Session, Source,
 };
 
 const SAMPLING: Sampling = Sampling {
@@ -19,13 +20,13 @@ const SAMPLING: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-fn sampled(chain: u32) -> Generate {
-    Generate {
+fn sampled(chain: u32) -> GenerateOptions {
+    GenerateOptions {
         sampling: SAMPLING,
         max_tokens: 64,
         chain,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     }
 }
 
@@ -37,7 +38,7 @@ fn prompt(s: &Session) -> Vec<u32> {
 
 #[test]
 fn a_seed_gives_the_same_tokens_again() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let first = picks(&mut s, &prompt, &sampled(0));
     assert_eq!(first.len(), 64);
@@ -52,7 +53,7 @@ fn a_seed_gives_the_same_tokens_again() {
         picks(
             &mut s,
             &prompt,
-            &Generate {
+            &GenerateOptions {
                 sampling,
                 ..sampled(0)
             }
@@ -69,14 +70,14 @@ fn threads_chains_and_chunks_change_nothing() {
             let prompt = prompt(&s);
             [sampled(0), greedy(64)].map(|how| picks(&mut s, &prompt, &how))
         };
-        let base = Options {
+        let base = LoadOptions {
             precision,
             threads: 1,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let first = reference(base.clone());
         for threads in [2, 3] {
-            let options = Options {
+            let options = LoadOptions {
                 threads,
                 ..base.clone()
             };
@@ -87,7 +88,7 @@ fn threads_chains_and_chunks_change_nothing() {
             );
         }
         for chunk_tokens in [1, 2, 3, 7, 32, 500] {
-            let options = Options {
+            let options = LoadOptions {
                 chunk_tokens,
                 ..base.clone()
             };
@@ -108,7 +109,7 @@ fn threads_chains_and_chunks_change_nothing() {
 
 #[test]
 fn chains_and_chunks_change_nothing_on_a_gpu() {
-    let run = |options: Options, chain| {
+    let run = |options: LoadOptions, chain| {
         let mut s = session(&golden("quant_q8_0.gguf"), &options);
         let prompt: Vec<u32> = (3..40).collect();
         picks(&mut s, &prompt, &sampled(chain))
@@ -122,7 +123,7 @@ fn chains_and_chunks_change_nothing_on_a_gpu() {
             assert_eq!(&found, first, "{replay:?}: chains of {chain}");
         }
         for chunk_tokens in [1, 2, 3, 7, 32] {
-            let options = Options {
+            let options = LoadOptions {
                 chunk_tokens,
                 ..gpu.clone()
             };
@@ -151,8 +152,8 @@ fn encoded_and_recorded_replay_leave_the_same_bits() {
 }
 
 /// Tokens and logits, as bits, on a way through everything that a session and a batch do.
-fn trail(name: &str, gpu: &Options) -> Vec<u32> {
-    let options = Options {
+fn trail(name: &str, gpu: &LoadOptions) -> Vec<u32> {
+    let options = LoadOptions {
         context: 128,
         // Experts are grouped where tokens are over 16.
         chunk_tokens: 20,
@@ -194,7 +195,7 @@ fn trail(name: &str, gpu: &Options) -> Vec<u32> {
 
 #[test]
 fn steps_are_a_generation() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let wanted = picks(&mut s, &prompt, &sampled(0));
     s.reset();
@@ -207,7 +208,7 @@ fn steps_are_a_generation() {
 
 #[test]
 fn a_prompt_in_parts_is_the_prompt() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let wanted = picks(&mut s, &prompt, &greedy(16));
     s.reset();
@@ -221,14 +222,14 @@ fn a_prompt_in_parts_is_the_prompt() {
 
 #[test]
 fn generation_goes_on_where_it_stopped() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let wanted = picks(&mut s, &prompt, &greedy(40));
     s.reset();
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     // A callback that stops in the middle of a chain must leave no trace of the rest.
     let mut seen = 0;
-    let options = Generate {
+    let options = GenerateOptions {
         chain: 8,
         ..greedy(40)
     };
@@ -251,12 +252,12 @@ fn generation_goes_on_where_it_stopped() {
 /// Wherever tokens end, and the answer ends with the token that completes it.
 #[test]
 fn stop_strings_end_an_answer_and_stay_out_of_it() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let mut answer = |stop: &[&str]| {
         s.reset();
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        let how = Generate {
+        let how = GenerateOptions {
             stop: stop.iter().map(ToString::to_string).collect(),
             ..greedy(60)
         };
@@ -284,7 +285,7 @@ fn stop_strings_end_an_answer_and_stay_out_of_it() {
     let (text, finish, _) = answer(&[&format!("{last}{last}{last}")]);
     assert_eq!((&*text, finish), (&*whole, Finish::Length));
     let mut kind = |stop: Vec<String>| {
-        let how = Generate { stop, ..greedy(1) };
+        let how = GenerateOptions { stop, ..greedy(1) };
         let refused = s.generate(&how, &mut |_| Flow::Continue);
         refused.expect_err("out of range").kind()
     };
@@ -299,10 +300,10 @@ fn stop_strings_end_an_answer_and_stay_out_of_it() {
 
 #[test]
 fn cancellation_ends_generation_and_prefill() {
-    let mut s = story(Options {
+    let mut s = story(LoadOptions {
         chunk_tokens: 4,
         context: 2000,
-        ..Options::default()
+        ..LoadOptions::default()
     });
     let prompt = prompt(&s).repeat(100);
     let prompt = &prompt[..1000];
@@ -333,7 +334,7 @@ fn cancellation_ends_generation_and_prefill() {
 
 #[test]
 fn a_cancel_waits_until_it_is_heeded_or_forgotten() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let cancel = s.canceller();
     // It comes while the last chunk runs: the answer behind it must not begin.
@@ -353,14 +354,14 @@ fn a_cancel_waits_until_it_is_heeded_or_forgotten() {
 
 #[test]
 fn a_temperature_near_zero_is_greedy() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let wanted = picks(&mut s, &prompt, &greedy(16));
     let sampling = Sampling {
         temperature: 1e-40,
         ..Sampling::default()
     };
-    let options = Generate {
+    let options = GenerateOptions {
         sampling,
         ..greedy(16)
     };
@@ -369,9 +370,9 @@ fn a_temperature_near_zero_is_greedy() {
 
 #[test]
 fn the_context_is_a_limit() {
-    let mut s = story(Options {
+    let mut s = story(LoadOptions {
         context: 24,
-        ..Options::default()
+        ..LoadOptions::default()
     });
     let prompt: Vec<u32> = prompt(&s)[..20].to_vec();
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
@@ -389,12 +390,12 @@ fn the_context_is_a_limit() {
 
 #[test]
 fn a_stop_token_ends_the_answer() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let options = Generate {
+    let options = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 450,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     let mut text = String::new();
@@ -412,7 +413,7 @@ fn a_stop_token_ends_the_answer() {
 
 #[test]
 fn bad_arguments_are_errors() {
-    let mut s = story(Options::default());
+    let mut s = story(LoadOptions::default());
     let kind = |e: tabla::Error| e.kind();
     assert_eq!(
         s.step(&Sampling::GREEDY).map_err(kind),
@@ -472,10 +473,10 @@ fn bad_arguments_are_errors() {
 /// The commands of one replay take no longer together than the replay, and nothing is left out.
 #[test]
 fn every_command_is_timed() {
-    let with = |threads| Options {
+    let with = |threads| LoadOptions {
         device: DeviceChoice::Cpu,
         threads,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     for options in [1, 3].map(with).into_iter().chain(replays()) {
         let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
@@ -496,7 +497,7 @@ fn every_command_is_timed() {
                 // The first pick needs no pass: prefilling left its logits.
                 let passes = match (table.name, table.tail_of(at)) {
                     ("step", None) if table.tokens == 1 => stats.tokens - 1,
-                    ("step", Some(Tail::Sampled)) if table.tokens == 1 => stats.tokens,
+                    ("step", Some(SamplingStage::Sampled)) if table.tokens == 1 => stats.tokens,
                     _ => 0,
                 };
                 assert_eq!(lap.runs, passes, "{} {at}", table.name);

@@ -3,7 +3,9 @@
 use crate::common::{devices, golden, greedy, picks, session, story, worst};
 use std::path::PathBuf;
 use tabla::text::Encode;
-use tabla::{ErrorKind, Finish, Flow, Generate, Options, Overflow, Precision, Sampling, Session};
+use tabla::{
+    ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Overflow, Precision, Sampling, Session,
+};
 
 /// Positions: all of them lie in one page, `pages` has contexts of several.
 const CONTEXT: u32 = 40;
@@ -27,16 +29,16 @@ fn model(name: &str) -> PathBuf {
     golden("arch").join(name).join("model.gguf")
 }
 
-fn small(options: Options) -> Options {
-    Options {
+fn small(options: LoadOptions) -> LoadOptions {
+    LoadOptions {
         context: CONTEXT,
         chunk_tokens: CHUNK,
         ..options
     }
 }
 
-fn shifting(sampling: Sampling, max_tokens: u32, keep: u32) -> Generate {
-    Generate {
+fn shifting(sampling: Sampling, max_tokens: u32, keep: u32) -> GenerateOptions {
+    GenerateOptions {
         sampling,
         overflow: Overflow::Shift { keep },
         ..greedy(max_tokens)
@@ -49,7 +51,7 @@ fn text(length: u32) -> Vec<u32> {
 }
 
 /// What a session picks that begins anew with what is left whenever the context is full.
-fn begun_anew(s: &mut Session, prompt: &[u32], options: &Generate, keep: usize) -> Vec<u32> {
+fn begun_anew(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: usize) -> Vec<u32> {
     let context = CONTEXT as usize;
     let (mut tokens, mut picked) = (prompt.to_vec(), Vec::new());
     let total = options.max_tokens as usize;
@@ -59,7 +61,7 @@ fn begun_anew(s: &mut Session, prompt: &[u32], options: &Generate, keep: usize) 
             tokens.drain(keep..keep + (context - keep).div_ceil(2));
         }
         let room = (context + 1 - tokens.len()).min(total - picked.len());
-        let part = Generate {
+        let part = GenerateOptions {
             max_tokens: u32::try_from(room).expect("a context"),
             overflow: Overflow::Stop,
             ..options.clone()
@@ -73,7 +75,7 @@ fn begun_anew(s: &mut Session, prompt: &[u32], options: &Generate, keep: usize) 
 }
 
 /// What a session picks that shifts, as its callback hears it.
-fn shifted(s: &mut Session, prompt: &[u32], options: &Generate) -> Vec<u32> {
+fn shifted(s: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
     let mut heard = Vec::new();
     s.reset();
     s.prefill(prompt, &mut |_, _| {}).expect("the prompt fits");
@@ -162,7 +164,7 @@ fn a_shift_gives_the_same_bits() {
 fn the_smallest_contexts_shift() {
     for context in [1, 2, 3] {
         let (_, options) = devices(Precision::Exact).remove(0);
-        let options = Options { context, ..options };
+        let options = LoadOptions { context, ..options };
         let mut s = session(&model("gemma3"), &options);
         for keep in [0, 1, 5] {
             s.reset();
@@ -218,7 +220,7 @@ impl Random {
 fn generate(s: &mut Session, random: &mut Random) -> String {
     let [count, keep, chain, end] =
         [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
-    let options = Generate {
+    let options = GenerateOptions {
         chain,
         ..shifting(SAMPLED, 1 + count, keep)
     };
@@ -301,7 +303,7 @@ fn whatever_a_session_went_through_it_answers_as_a_fresh_one() {
         for (device, options) in devices(Precision::Exact) {
             // Tight rings, and some with room to step back in.
             for chunk_tokens in [2, 16] {
-                let options = Options {
+                let options = LoadOptions {
                     chunk_tokens,
                     ..small(options.clone())
                 };
@@ -426,7 +428,7 @@ fn encoders_have_nothing_to_shift() {
 #[test]
 fn the_beginning_of_a_text_stays() {
     let told = |keep| {
-        let mut s = story(small(Options::default()));
+        let mut s = story(small(LoadOptions::default()));
         let text = "Once upon a time, there was a little fox";
         let prompt = s.tokenizer().encode(text, Encode::PROMPT).expect("text");
         assert_eq!(prompt.first().copied(), s.tokenizer().bos());
@@ -441,7 +443,7 @@ fn the_beginning_of_a_text_stays() {
         );
         s.tokens().to_vec()
     };
-    let begins = story(Options::default()).tokenizer().bos();
+    let begins = story(LoadOptions::default()).tokenizer().bos();
     assert_eq!(told(0).first().copied(), begins);
     assert_eq!(told(0), told(1));
     assert_ne!(told(0), told(6));

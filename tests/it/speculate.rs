@@ -1,21 +1,25 @@
-//! Guesses at tokens change how fast they come, and nothing else.
+//! DraftStats at tokens change how fast they come, and nothing else.
 
 use crate::common::{golden, has_gpu};
 use std::path::Path;
 use tabla::text::Encode;
 use tabla::{
-    DeviceChoice, Flow, Generate, Guesses, Model, Options, Overflow, Sampling, Session, Source,
-    Speculate, StepTables,
+    DeviceChoice, DraftStats, Flow, GenerateOptions, LoadOptions, Model, Overflow, Sampling,
+    Session, Source, SpeculateOptions, StepTables,
 };
 use tabla_testkit::fill::Random;
 
-fn load(path: &Path, options: &Options) -> Model {
+fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
 
 /// The tokens and the text of an answer, the logits behind it, and what was guessed.
-fn answer(model: &Model, prompt: &[u32], how: &Generate) -> (Vec<u32>, String, Vec<u32>, Guesses) {
+fn answer(
+    model: &Model,
+    prompt: &[u32],
+    how: &GenerateOptions,
+) -> (Vec<u32>, String, Vec<u32>, DraftStats) {
     let mut session = Session::new(model.clone());
     session.prefill(prompt, &mut |_, _| {}).expect("it fits");
     let mut text = String::new();
@@ -52,13 +56,13 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
     ]
 }
 
-fn ways() -> Vec<Generate> {
-    let plain = Generate {
+fn ways() -> Vec<GenerateOptions> {
+    let plain = GenerateOptions {
         max_tokens: 40,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
-    let of = |sampling| Generate {
+    let of = |sampling| GenerateOptions {
         sampling,
         ..plain.clone()
     };
@@ -80,21 +84,21 @@ fn ways() -> Vec<Generate> {
             temperature: 1.5,
             ..seeded(4)
         }),
-        Generate {
+        GenerateOptions {
             stop_tokens: (0..12).collect(),
             ..of(seeded(5))
         },
         // Until the context is full, and beyond.
-        Generate {
+        GenerateOptions {
             max_tokens: 0,
             ..of(Sampling::GREEDY)
         },
-        Generate {
+        GenerateOptions {
             max_tokens: 100,
             overflow: Overflow::Shift { keep: 4 },
             ..of(seeded(6))
         },
-        Generate {
+        GenerateOptions {
             max_tokens: 2,
             ..of(Sampling::GREEDY)
         },
@@ -102,14 +106,14 @@ fn ways() -> Vec<Generate> {
 }
 
 /// Every way on every prompt, with and without guesses. Returns what was guessed.
-fn check(model: &Model, speculate: &Speculate) -> Guesses {
-    let mut all = Guesses::default();
+fn check(model: &Model, speculate: &SpeculateOptions) -> DraftStats {
+    let mut all = DraftStats::default();
     let prompts = prompts(model.facts().vocab);
     for (at, how) in ways().into_iter().enumerate() {
         for prompt in prompts.iter().skip(at % 2).step_by(2) {
             let plain = answer(model, prompt, &how);
-            assert_eq!(plain.3, Guesses::default());
-            let guessing = Generate {
+            assert_eq!(plain.3, DraftStats::default());
+            let guessing = GenerateOptions {
                 speculate: speculate.clone(),
                 ..how.clone()
             };
@@ -127,14 +131,14 @@ fn check(model: &Model, speculate: &Speculate) -> Guesses {
     all
 }
 
-fn options(device: DeviceChoice) -> Options {
-    Options {
+fn options(device: DeviceChoice) -> LoadOptions {
+    LoadOptions {
         device,
         threads: 2,
         context: 96,
         chunk_tokens: 32,
         steps: StepTables::Wide,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -147,16 +151,16 @@ fn guesses_change_no_token_on_a_cpu() {
     ] {
         let model = load(
             &golden(name),
-            &Options {
+            &LoadOptions {
                 sequences,
                 ..options(DeviceChoice::Cpu)
             },
         );
-        let found = check(&model, &Speculate::Lookup);
+        let found = check(&model, &SpeculateOptions::Lookup);
         assert!(found.made > 0, "{name}: {found:?}");
         // The same model as its draft is always right.
         let draft = load(&golden(name), &options(DeviceChoice::Cpu));
-        let found = check(&model, &Speculate::Draft(draft));
+        let found = check(&model, &SpeculateOptions::Draft(draft));
         assert!(found.right > 0, "{found:?}");
         assert_eq!(found.made, found.right);
     }
@@ -168,14 +172,14 @@ fn repetition_is_found() {
     let model = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let model = model.expect("the model loads");
     let prompt = model.tokenizer().encode("Once", Encode::PROMPT);
-    let how = Generate {
+    let how = GenerateOptions {
         // What was said is said again.
         sampling: Sampling::GREEDY,
         logit_bias: vec![(5, 1e4)],
         max_tokens: 60,
         ignore_stops: true,
-        speculate: Speculate::Lookup,
-        ..Generate::default()
+        speculate: SpeculateOptions::Lookup,
+        ..GenerateOptions::default()
     };
     let found = answer(&model, &prompt.expect("it is text"), &how).3;
     assert!(found.right > 0, "{found:?}");
@@ -185,7 +189,7 @@ fn repetition_is_found() {
 fn a_draft_model_guesses_for_another() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
-    let found = check(&model, &Speculate::Draft(draft));
+    let found = check(&model, &SpeculateOptions::Draft(draft));
     assert!(found.made > 0, "{found:?}");
 }
 
@@ -193,17 +197,17 @@ fn a_draft_model_guesses_for_another() {
 #[test]
 fn a_draft_model_catches_up_with_a_long_prompt() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
-    let slow = Options {
+    let slow = LoadOptions {
         chunk_tokens: 16,
         ..options(DeviceChoice::Cpu)
     };
     let draft = load(&golden("quant_q8_0.gguf"), &slow);
     let prompt: Vec<u32> = (0..70).map(|i| 5 + i * 37 % 200).collect();
-    let how = Generate {
-        speculate: Speculate::Draft(draft),
+    let how = GenerateOptions {
+        speculate: SpeculateOptions::Draft(draft),
         max_tokens: 12,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let found = answer(&model, &prompt, &how).3;
     assert!(found.made > 0, "{found:?}");
@@ -217,25 +221,25 @@ fn a_draft_model_that_others_have_guesses_nothing() {
     let mut other = Session::new(draft.clone());
     other.prefill(&[5], &mut |_, _| {}).expect("it fits");
     // What Mirostat has learned is in a seat, which it keeps though nobody reads on.
-    let endless = Generate {
+    let endless = GenerateOptions {
         sampling: Sampling {
             mirostat_tau: 5.0,
             ..Sampling::default()
         },
         max_tokens: 100,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let mut unread = other.answer(&endless).expect("it generates");
     unread.next().expect("it goes on").expect("a token");
-    let how = Generate {
-        speculate: Speculate::Draft(draft),
+    let how = GenerateOptions {
+        speculate: SpeculateOptions::Draft(draft),
         max_tokens: 20,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let (tokens, _, _, found) = answer(&model, &[5], &how);
-    assert_eq!((tokens.len(), found), (21, Guesses::default()));
+    assert_eq!((tokens.len(), found), (21, DraftStats::default()));
     unread.stop().expect("it ends");
     drop(unread);
     let (again, _, _, found) = answer(&model, &[5], &how);
@@ -249,21 +253,21 @@ fn guesses_change_no_token_on_a_gpu() {
         return;
     }
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Gpu));
-    let found = check(&model, &Speculate::Lookup);
+    let found = check(&model, &SpeculateOptions::Lookup);
     assert!(found.made > 0, "{found:?}");
     // Where the tables cannot check them there are none.
-    let plain = Options {
+    let plain = LoadOptions {
         steps: StepTables::Lone,
         ..options(DeviceChoice::Gpu)
     };
     let model = load(&golden("quant_q8_0.gguf"), &plain);
-    let how = Generate {
-        speculate: Speculate::Lookup,
+    let how = GenerateOptions {
+        speculate: SpeculateOptions::Lookup,
         max_tokens: 20,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let prompt = prompts(model.facts().vocab).remove(0);
-    assert_eq!(answer(&model, &prompt, &how).3, Guesses::default());
+    assert_eq!(answer(&model, &prompt, &how).3, DraftStats::default());
 }
 
 #[test]
@@ -272,9 +276,9 @@ fn a_draft_model_has_the_same_vocabulary() {
     let built_in = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let mut session = Session::new(model);
     session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-    let how = Generate {
-        speculate: Speculate::Draft(built_in.expect("the model loads")),
-        ..Generate::default()
+    let how = GenerateOptions {
+        speculate: SpeculateOptions::Draft(built_in.expect("the model loads")),
+        ..GenerateOptions::default()
     };
     let error = session.answer(&how).expect_err("another vocabulary");
     let words = "the draft model has another vocabulary: ";
@@ -292,10 +296,10 @@ fn no_model_drafts_and_has_a_draft() {
     let with = |model: &Model, draft: &Model| {
         let mut session = Session::new(model.clone());
         session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-        let how = Generate {
-            speculate: Speculate::Draft(draft.clone()),
+        let how = GenerateOptions {
+            speculate: SpeculateOptions::Draft(draft.clone()),
             max_tokens: 3,
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         session.generate(&how, &mut |_| Flow::Continue).map(drop)
     };

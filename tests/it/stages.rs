@@ -1,13 +1,13 @@
 //! The stages of a load: their order, their reports and their errors.
 
 use crate::common::golden;
-use tabla::{DeviceChoice, ErrorKind, Options, Progress, STAGES, SamplerKind, Source};
+use tabla::{DeviceChoice, ErrorKind, LoadOptions, Progress, STAGES, SamplerKind, Source};
 
-fn on_cpu() -> Options {
-    Options {
+fn on_cpu() -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Cpu,
         context: 64,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -37,10 +37,10 @@ fn stages_end_in_the_order_of_their_numbers() {
     }
 }
 
-/// Options that no stage reads from a file have a stage in their error, too.
+/// LoadOptions that no stage reads from a file have a stage in their error, too.
 #[test]
 fn an_error_of_the_samplers_names_its_stage() {
-    let options = Options {
+    let options = LoadOptions {
         samplers: Some(vec![SamplerKind::TopK, SamplerKind::TopK]),
         ..on_cpu()
     };

@@ -7,25 +7,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tabla::text::{CompiledGrammar, Encode, Grammar};
 use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, Generate, Model, Options, Sampling, Session, Source,
+    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model, Sampling, Session,
+    Source,
 };
 
-fn load(options: &Options) -> Model {
+fn load(options: &LoadOptions) -> Model {
     tabla::load(&Source::BuiltIn, options, &mut |_| {}).expect("the model loads")
 }
 
-fn options(device: DeviceChoice, sequences: u32) -> Options {
-    Options {
+fn options(device: DeviceChoice, sequences: u32) -> LoadOptions {
+    LoadOptions {
         device,
         sequences,
         threads: 2,
         context: 512,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
 /// The text and the tokens of an answer, and how it ended.
-fn answer(model: &Model, how: &Generate) -> (String, Vec<u32>, Finish) {
+fn answer(model: &Model, how: &GenerateOptions) -> (String, Vec<u32>, Finish) {
     let mut session = Session::new(model.clone());
     let prompt = model.tokenizer().encode("Once upon a time", Encode::PROMPT);
     let prompt = prompt.expect("it is text");
@@ -42,12 +43,12 @@ fn answer(model: &Model, how: &Generate) -> (String, Vec<u32>, Finish) {
 }
 
 /// A draw of what a grammar lets through; what ends something is likelier than the model has it.
-fn drawn(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> Generate {
+fn drawn(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> GenerateOptions {
     let tokenizer = model.tokenizer();
     let ids = 0..model.facts().vocab;
     let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), b"}" | b"]" | b"\"" | b"null");
     let closing = ids.filter(|id| closes(id) || tokenizer.is_stop(*id));
-    Generate {
+    GenerateOptions {
         sampling: Sampling {
             temperature: 1.5,
             top_k: 0,
@@ -59,7 +60,7 @@ fn drawn(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> Generate {
         logit_bias: closing.map(|id| (id, 7.0)).collect(),
         max_tokens: 300,
         grammar: Some(grammar),
-        ..Generate::default()
+        ..GenerateOptions::default()
     }
 }
 
@@ -115,28 +116,28 @@ fn of(model: &Model, grammar: &Grammar) -> Arc<CompiledGrammar> {
 fn what_is_forced_is_there() {
     let model = load(&options(DeviceChoice::Cpu, 1));
     let words = "a text that has but one way";
-    let how = Generate {
+    let how = GenerateOptions {
         grammar: Some(of(&model, &Grammar::Regex(words.to_string()))),
         max_tokens: 200,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let (text, tokens, finish) = answer(&model, &how);
     assert_eq!((text.as_str(), finish), (words, Finish::Stop));
     // A limit cuts it where it stands.
-    let cut = Generate {
+    let cut = GenerateOptions {
         max_tokens: 5,
         ..how.clone()
     };
     assert_eq!(answer(&model, &cut).1, tokens[..5]);
     // So does a stop string.
-    let cut = Generate {
+    let cut = GenerateOptions {
         stop: vec!["but one".to_string()],
         ..how.clone()
     };
     let (text, _, finish) = answer(&model, &cut);
     assert_eq!((text.as_str(), finish), ("a text that has ", Finish::Stop));
     // What is told is told of every token.
-    let told = Generate {
+    let told = GenerateOptions {
         log_probs: Some(2),
         ..how
     };
@@ -163,13 +164,13 @@ fn company_changes_no_token() {
         let company = load(&options(device, 3));
         let how = |model: &Model, seed: u64| match seed % 2 {
             0 => drawn(model, of(model, &schema), seed),
-            _ => Generate {
+            _ => GenerateOptions {
                 sampling: Sampling {
                     seed,
                     ..Sampling::default()
                 },
                 max_tokens: 60,
-                ..Generate::default()
+                ..GenerateOptions::default()
             },
         };
         let together = std::thread::scope(|scope| {
@@ -194,7 +195,7 @@ fn company_changes_no_token() {
 fn forced_tokens_are_part_of_the_history() {
     let model = load(&options(DeviceChoice::Cpu, 1));
     let fresh = load(&options(DeviceChoice::Cpu, 1));
-    let how = |model: &Model| Generate {
+    let how = |model: &Model| GenerateOptions {
         sampling: Sampling {
             frequency_penalty: 20.0,
             repeat_last: 64,
@@ -205,7 +206,7 @@ fn forced_tokens_are_part_of_the_history() {
             &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
         )),
         max_tokens: 80,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let mut other = Session::new(model.clone());
     let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
@@ -220,9 +221,9 @@ fn grammars_that_do_not_fit_are_refused() {
     let grammar = of(&other, &Grammar::Regex("[0-9]+".to_string()));
     let mut session = Session::new(model.clone());
     session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-    let how = Generate {
+    let how = GenerateOptions {
         grammar: Some(grammar),
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let error = session.answer(&how).expect_err("of another model");
     assert_eq!(
@@ -232,19 +233,19 @@ fn grammars_that_do_not_fit_are_refused() {
     // Nothing that the grammar lets through is left.
     let digits = (0..model.facts().vocab)
         .filter(|id| matches!(model.tokenizer().token_bytes(*id), [b'a'..=b'c']));
-    let how = Generate {
+    let how = GenerateOptions {
         grammar: Some(of(&model, &Grammar::Regex("[a-c]".to_string()))),
         logit_bias: digits.map(|id| (id, f32::NEG_INFINITY)).collect(),
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let error = session.generate(&how, &mut |_| Flow::Continue);
     let error = error.expect_err("no token is left");
     assert_eq!(error.kind(), ErrorKind::Grammar, "{error}");
     // The session goes on.
     session.truncate(1);
-    let plain = Generate {
+    let plain = GenerateOptions {
         max_tokens: 3,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let stats = session.generate(&plain, &mut |_| Flow::Continue);
     assert_eq!(stats.expect("it generates").tokens, 3);

@@ -1,15 +1,15 @@
 //! Tables: golden listings for each family, and one table on two devices.
 
 use crate::common::{golden, has_gpu};
-use tabla::{DeviceChoice, Options, Source};
+use tabla::{DeviceChoice, LoadOptions, Source};
 
 /// Compares the tables of a model with their listing; `BLESS=1` writes it anew.
 fn check(name: &str) {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 64,
         sequences: 2,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let source = Source::Path(golden(&format!("{name}.gguf")));
     let tables = tabla::compile(&source, &options).expect("it compiles");
@@ -53,9 +53,9 @@ fn two_devices_agree_on_several_sequences() {
         "arch/gemma2/model.gguf",
         "arch/bitnet/model.gguf",
     ] {
-        let options = Options {
+        let options = LoadOptions {
             sequences: 6,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let source = Source::Path(golden(name));
         let comparison = tabla::compare(&source, &options).expect("both devices run");
@@ -78,7 +78,8 @@ fn two_devices_agree_command_by_command() {
     let forms = folders.flat_map(|folder| ["model.gguf", "hf"].map(|form| folder.join(form)));
     sources.extend(forms.filter(|path| path.exists()).map(Source::Path));
     for source in sources {
-        let comparison = tabla::compare(&source, &Options::default()).expect("both devices run");
+        let comparison =
+            tabla::compare(&source, &LoadOptions::default()).expect("both devices run");
         assert!(
             comparison.first.is_none(),
             "{source:?}: {:?}",

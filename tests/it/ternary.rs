@@ -7,7 +7,7 @@ use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::{self, TensorType};
 use tabla::quant::i2_s::Layout;
-use tabla::{ErrorKind, MIXES, Options, Precision, Quantize, Source};
+use tabla::{ErrorKind, LoadOptions, MIXES, Precision, Quantize, Source};
 
 /// A tiny Llama as `I2_S`, in the usual layout.
 fn ternary(folder: &Folder) -> Vec<u8> {
@@ -54,7 +54,7 @@ fn rearranged(file: &[u8], place: impl Fn(usize, usize) -> (usize, usize)) -> Ve
     file
 }
 
-fn logits(path: &Path, options: &Options) -> Vec<f32> {
+fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
     session
         .prefill(&[1, 5, 9, 30], &mut |_, _| {})
@@ -82,7 +82,7 @@ fn each_layout_gives_the_same_logits() {
         let mut wanted = None;
         for (layout, bytes) in &layouts {
             let path = folder.write("layout.gguf", bytes);
-            let options = Options {
+            let options = LoadOptions {
                 i2s_layout: *layout,
                 ..device.clone()
             };
@@ -117,7 +117,7 @@ fn a_layout_that_a_tensor_cannot_have_is_refused() {
     bytes[dims..][..8].copy_from_slice(&(cols * rows / 2).to_le_bytes());
     bytes[dims + 8..][..8].copy_from_slice(&2u64.to_le_bytes());
     let path = folder.write("two-rows.gguf", &bytes);
-    let options = Options {
+    let options = LoadOptions {
         i2s_layout: Layout::Rows4,
         ..devices(Precision::Exact)[0].1.clone()
     };

@@ -3,19 +3,19 @@
 use crate::common::{golden, has_gpu, session, worst};
 use crate::scratch::Folder;
 use std::path::Path;
-use tabla::device::{Choice, Fusion};
+use tabla::device::{Fusion, TunedKernel};
 use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
 use tabla::{
-    DeviceChoice, ErrorKind, GpuFeatures, Group, Measured, Options, Precision, Replay, Source,
+    DeviceChoice, ErrorKind, GpuFeatures, Group, LoadOptions, Measured, Precision, Replay, Source,
     Tuned, Tuning,
 };
 
-fn gpu(context: u32) -> Options {
-    Options {
+fn gpu(context: u32) -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Gpu,
         context,
-        ..Options::default()
+        ..LoadOptions::default()
     }
 }
 
@@ -23,8 +23,8 @@ fn gpu(context: u32) -> Options {
 fn choices<'a>(
     groups: impl IntoIterator<Item = &'a Group>,
     kernel: fn(&Group) -> KernelId,
-) -> Vec<Choice> {
-    let choice = |group: &Group| Choice {
+) -> Vec<TunedKernel> {
+    let choice = |group: &Group| TunedKernel {
         kernel: kernel(group).name().to_string(),
         extent: group.extent,
     };
@@ -36,7 +36,7 @@ fn plain(group: &Group) -> KernelId {
 }
 
 /// Measures, and checks what is said about it.
-fn measure(source: &Source, options: &Options) -> Measured {
+fn measure(source: &Source, options: &LoadOptions) -> Measured {
     let mut reports = Vec::new();
     let found = tabla::tune(source, options, &mut |done, of| reports.push((done, of)));
     let found = found.expect("it is measured");
@@ -69,7 +69,7 @@ fn measure(source: &Source, options: &Options) -> Measured {
 }
 
 /// How many commands of these tables take a kernel that was chosen; none of them another.
-fn followed(tables: &[Table], choices: &[Choice]) -> usize {
+fn followed(tables: &[Table], choices: &[TunedKernel]) -> usize {
     let mut count = 0;
     // Tables of a token of each of several sequences keep to what is usual.
     for table in tables.iter().filter(|t| t.tokens == 1 || t.tokens > 16) {
@@ -101,7 +101,7 @@ fn tables_follow_what_was_measured() {
     for source in &sources {
         let folder = Folder::new("tunings");
         let Measured { groups, tuning, .. } = measure(source, &gpu(64));
-        let options = Options {
+        let options = LoadOptions {
             tuning_folder: Some(folder.0.clone()),
             ..gpu(64)
         };
@@ -145,7 +145,7 @@ fn exact_choices_stay_exact_and_compute_the_same() {
 
 fn exact_choices(path: &Path) {
     let folder = Folder::new("tunings");
-    let exact = Options {
+    let exact = LoadOptions {
         precision: Precision::Exact,
         ..gpu(48)
     };
@@ -154,7 +154,7 @@ fn exact_choices(path: &Path) {
     let kernels = found.groups.iter().flat_map(|group| &group.times);
     assert!(!kernels.into_iter().any(|(kernel, _)| int8(&kernel.name())));
 
-    let logits = |options: &Options| {
+    let logits = |options: &LoadOptions| {
         let mut s = session(path, options);
         let prompt: Vec<u32> = (3..40).collect();
         s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
@@ -173,7 +173,7 @@ fn exact_choices(path: &Path) {
             choice.kernel.push_str(form);
         }
         let written = found.tuning.write(&folder.0).expect("it can be written");
-        let options = Options {
+        let options = LoadOptions {
             tuning_folder: Some(folder.0.clone()),
             ..exact.clone()
         };
@@ -189,7 +189,7 @@ fn exact_choices(path: &Path) {
             "{form}, {fusion:?}: {difference} at {at} of {largest}"
         );
         // What was measured with one precision is not followed with another.
-        let fast = Options {
+        let fast = LoadOptions {
             precision: Precision::Fast,
             ..options
         };
@@ -232,7 +232,7 @@ fn numbers_are_measured_where_there_is_a_choice() {
         ..found.tuning
     };
     tuning.write(&folder.0).expect("it can be written");
-    let options = Options {
+    let options = LoadOptions {
         tuning_folder: Some(folder.0.clone()),
         ..gpu(200)
     };
@@ -245,7 +245,7 @@ fn numbers_are_measured_where_there_is_a_choice() {
     let batch = model.table(tabla::TableId::Batch).expect("it generates");
     assert_eq!(batch.tokens, 128);
     // What the user asks for comes first.
-    let options = Options {
+    let options = LoadOptions {
         chunk_tokens: 32,
         ..options
     };
@@ -256,18 +256,18 @@ fn numbers_are_measured_where_there_is_a_choice() {
 
 #[test]
 fn what_cannot_be_measured_says_why() {
-    let refused = |options: &Options, clue: &str| {
+    let refused = |options: &LoadOptions, clue: &str| {
         let error = tabla::tune(&Source::BuiltIn, options, &mut |_, _| {}).expect_err(clue);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains(clue), "{error}");
     };
-    let cpu = Options {
+    let cpu = LoadOptions {
         device: DeviceChoice::Cpu,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     refused(&cpu, "is a CPU");
     if has_gpu() {
-        let baseline = Options {
+        let baseline = LoadOptions {
             gpu_features: GpuFeatures::Baseline,
             replay: Replay::Encoded,
             ..gpu(16)

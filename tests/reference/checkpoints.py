@@ -1,7 +1,7 @@
 """One small llama as Hugging Face and MLX checkpoints: ../golden/hf/NAME/, each with its logits.
 
     bf16            as `transformers` writes it, in three shards, with its tokenizer; bf16.gguf is the same
-    mlx-*           quantised by `mlx-lm`: affine codes, the floats mxfp4, mxfp8, nvfp4, and a mixture
+    mlx-*           quantized by `mlx-lm`: affine codes, the floats mxfp4, mxfp8, nvfp4, and a mixture
     fp8-*, int8     codes with scales per block, channel and tensor
     ternary-*       BitNet's packing, with a scale that multiplies or divides
 
@@ -31,7 +31,7 @@ from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, se
 FOLDER = GOLDEN / "hf"
 VOCAB, SEED, ROWS = 288, 5, 12
 SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-# Linear layers: what the methods of Hugging Face quantise.
+# Linear layers: what the methods of Hugging Face quantize.
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # The numbers of a configuration as `transformers` 4 wrote it, which MLX still expects.
 OLD_CONFIG = {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", **SCALING}, "torch_dtype": "bfloat16", "head_dim": None}
@@ -141,12 +141,12 @@ def blocks(w, block, limit):
     return torch.tensor(largest) / limit
 
 
-def hf_checkpoint(name, tokens, plain, weights, config, quantise):
-    """`quantise` gives of a linear layer's weight the tensors to store, and what they stand for."""
+def hf_checkpoint(name, tokens, plain, weights, config, quantize):
+    """`quantize` gives of a linear layer's weight the tensors to store, and what they stand for."""
     folder, stored, meant = fresh(name), {}, {}
     for key, w in weights.items():
         if any(part in key for part in LINEAR):
-            parts, meant[key] = quantise(key, w.float())
+            parts, meant[key] = quantize(key, w.float())
             path = key.rsplit(".", 1)[0]
             stored |= {f"{path}.{part}": t.contiguous() for part, t in parts.items()}
         else:
@@ -158,13 +158,13 @@ def hf_checkpoint(name, tokens, plain, weights, config, quantise):
 
 
 def fp8(block, part, dtype):
-    def quantise(key, w):
+    def quantize(key, w):
         size = block(key, w) if callable(block) else block
         scale = blocks(w, size, 448.0).to(dtype)
         wide = spread(scale, w.shape, size)
         codes = (w / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
         return {"weight": codes, part: scale}, codes.float() * wide
-    return quantise
+    return quantize
 
 
 def int8(key, w):
@@ -175,7 +175,7 @@ def int8(key, w):
 
 
 def ternary(divides):
-    def quantise(key, w):
+    def quantize(key, w):
         mean = 0.9 * w.abs().mean()  # keeps the activations off the halves, see to_int8
         scale = (1 / mean if divides else mean).to(torch.bfloat16).reshape(1)
         codes = (w / mean).round().clamp(-1, 1)
@@ -183,7 +183,7 @@ def ternary(divides):
         for i, quarter in enumerate((codes + 1).to(torch.uint8).chunk(4)):
             packed |= quarter << (2 * i)
         return {"weight": packed, "weight_scale": scale}, codes / scale.float() if divides else codes * scale.float()
-    return quantise
+    return quantize
 
 
 def compressed(kind, **weights):
@@ -220,8 +220,8 @@ if __name__ == "__main__":
                    predicate=lambda path, module: next((how for part, how in own.items() if part in path), True))
     shutil.rmtree(source)
 
-    def hf(name, quantization, quantise):
-        hf_checkpoint(name, tokens, plain, weights, config | {"quantization_config": quantization}, quantise)
+    def hf(name, quantization, quantize):
+        hf_checkpoint(name, tokens, plain, weights, config | {"quantization_config": quantization}, quantize)
 
     # Neither 64 nor 128 is a multiple of 48 or 96: the last blocks are parts.
     hf("fp8-block", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [48, 96]}, fp8((48, 96), "weight_scale_inv", torch.float32))

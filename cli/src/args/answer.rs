@@ -74,11 +74,11 @@ fn read(path: &PathBuf) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Guesses at the tokens to come, which change how fast they come and nothing else.
+/// DraftStats at the tokens to come, which change how fast they come and nothing else.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationArgs {
-    /// Guesses what stood behind the last tokens before, as long as that pays
+    /// DraftStats what stood behind the last tokens before, as long as that pays
     #[arg(long, conflicts_with = "model_draft")]
     pub(crate) lookup: bool,
     /// A smaller model with the same vocabulary that guesses, as long as that pays

@@ -1,4 +1,4 @@
-//! Options of the device that runs a model, and of its KV cache.
+//! LoadOptions of the device that runs a model, and of its KV cache.
 
 use super::parsers::one_of;
 use crate::output::{Failure, cache_folders};
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::quant::i2_s::Layout;
 use tabla::{
-    CACHE_TYPES, DeviceChoice, GpuFeatures, HEAD_TYPES, Options, Precision, Replay, WeightMemory,
+    CACHE_TYPES, DeviceChoice, GpuFeatures, HEAD_TYPES, LoadOptions, Precision, Replay,
+    WeightMemory,
 };
 
 /// Which device replays the tables, and how.
@@ -28,7 +29,7 @@ pub(crate) struct DeviceArgs {
     /// exact computes every product in f32 and keeps the KV cache in f32
     #[arg(long, value_enum, default_value_t = Exactness::Fast)]
     precision: Exactness,
-    /// Where the CPU has quantised weights, and with AMX and fast BF16 ones: packed in memory of
+    /// Where the CPU has quantized weights, and with AMX and fast BF16 ones: packed in memory of
     /// their own, which is faster, or mapped from the file; auto packs where they fit
     #[arg(long, value_enum, default_value_t = Weights::Auto)]
     weights: Weights,
@@ -106,12 +107,12 @@ enum Replays {
 
 impl DeviceArgs {
     /// The library's options.
-    pub(crate) fn options(&self, context: u32) -> Result<Options, Failure> {
+    pub(crate) fn options(&self, context: u32) -> Result<LoadOptions, Failure> {
         if let Some(folder) = self.shaders.as_deref().filter(|folder| !folder.is_dir()) {
             let shown = folder.display();
             return Err(Failure::new(format!("--shaders {shown} is no folder")));
         }
-        Ok(Options {
+        Ok(LoadOptions {
             device: match self.device {
                 Device::Auto => DeviceChoice::Auto,
                 Device::Cpu => DeviceChoice::Cpu,
@@ -149,7 +150,7 @@ impl DeviceArgs {
             i2s_layout: self.i2s_layout,
             head_type: self.head_type,
             cache_type: self.cache_type,
-            ..Options::default()
+            ..LoadOptions::default()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Options that several commands share.
+//! LoadOptions that several commands share.
 
 mod answer;
 mod device;

@@ -1,4 +1,4 @@
-//! Options that name a model: a file, a model of the Hub, or the built-in one.
+//! LoadOptions that name a model: a file, a model of the Hub, or the built-in one.
 
 use super::hub::HubArg;
 use crate::hub;

@@ -4,7 +4,7 @@
 use clap::Args;
 use std::fmt;
 use tabla::op::sampling::{Number, parameters};
-use tabla::{Generate, Overflow, SamplerKind, Sampling};
+use tabla::{GenerateOptions, Overflow, SamplerKind, Sampling};
 
 /// What happens when the context is full.
 #[derive(Args, Debug)]
@@ -122,8 +122,8 @@ impl SamplingArgs {
     }
 
     /// The library's options, with a fresh seed where none was asked for.
-    pub(crate) fn generate(&self) -> Generate {
-        Generate {
+    pub(crate) fn generate(&self) -> GenerateOptions {
+        GenerateOptions {
             sampling: self.sampling(),
             logit_bias: self.logit_bias.clone(),
             dry_breakers: match self.dry_sequence_breaker.as_slice() {
@@ -131,7 +131,7 @@ impl SamplingArgs {
                 [none] if none == "none" => Some(Vec::new()),
                 breakers => Some(breakers.to_vec()),
             },
-            ..Generate::default()
+            ..GenerateOptions::default()
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert!(in_range("repeat-penalty")("0").is_err());
     }
 
-    /// Options whose default is written in another way than that of the library.
+    /// LoadOptions whose default is written in another way than that of the library.
     const OTHER_DEFAULTS: [(&str, &str); 3] = [
         // Off, as in llama.cpp.
         ("top-n-sigma", "-1"),

@@ -7,7 +7,7 @@ use crate::output::npy;
 use crate::output::terminal::{self, Progress};
 use clap::Args;
 use std::path::PathBuf;
-use tabla::{Embed, Options, Pooling, Session};
+use tabla::{EmbedOptions, LoadOptions, Pooling, Session};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -51,13 +51,13 @@ fn pooling(name: &str) -> Result<Pooling, String> {
 pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
     let texts = args.texts.read()?;
-    let options = Options {
+    let options = LoadOptions {
         embeddings: true,
         ..args.device.options(args.context.positions())?
     };
     let opened = open::model(&source, &options)?;
     opened.notes(&source);
-    let how = Embed {
+    let how = EmbedOptions {
         pooling: args.pooling,
         dimensions: args.dimensions,
         normalize: args.no_normalize.then_some(false),

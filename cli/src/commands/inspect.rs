@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::text::{ChatTemplate, ChatTemplates, Ends, Tokenizer};
-use tabla::{Estimate, Options, Source};
+use tabla::{Estimate, LoadOptions, Source};
 
 /// Items of an array that JSON shows.
 const ARRAY_SHOWN: usize = 16;
@@ -79,7 +79,7 @@ fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
 }
 
 impl File {
-    fn look(source: &Source, options: &Options) -> Result<Self, Failure> {
+    fn look(source: &Source, options: &LoadOptions) -> Result<Self, Failure> {
         let directory = tabla::open_directory(source)?;
         Ok(Self {
             totals: totals(&directory.tensors),

@@ -65,9 +65,9 @@ pub(crate) enum Command {
     /// Writes the logits after a prompt into an .npy file
     Logits(LogitsArgs),
     /// Turns texts into embeddings
-    Embed(EmbedArgs),
+    EmbedOptions(EmbedArgs),
     /// Ranks documents by how well they answer a query
-    Rerank(RerankArgs),
+    RerankOptions(RerankArgs),
     /// Says how well a model predicts a text
     Perplexity(PerplexityArgs),
     /// Turns text into token ids
@@ -109,8 +109,8 @@ impl Cli {
             Some(Command::Table(args)) => table::run(args),
             Some(Command::Devices(args)) => devices::run(args),
             Some(Command::Logits(args)) => logits::run(args),
-            Some(Command::Embed(args)) => embed::run(args),
-            Some(Command::Rerank(args)) => rerank::run(args),
+            Some(Command::EmbedOptions(args)) => embed::run(args),
+            Some(Command::RerankOptions(args)) => rerank::run(args),
             Some(Command::Perplexity(args)) => perplexity::run(args),
             Some(Command::Tokenize(args)) => tokenize::encode(args),
             Some(Command::Detokenize(args)) => tokenize::decode(args),

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         importance: importance.as_ref(),
         threads: args.threads.unwrap_or(0),
     };
-    let written = with_bar("quantising", &source, |progress| {
+    let written = with_bar("quantizing", &source, |progress| {
         tabla::quantize(&source, &args.output, &how, progress)
     })?;
     let what = What {

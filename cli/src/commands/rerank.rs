@@ -6,7 +6,7 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use clap::Args;
 use serde_json::json;
-use tabla::{Rerank, Session};
+use tabla::{RerankOptions, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct RerankArgs {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RerankArgs) -> Result<(), Failure> {
     let options = args.device.options(args.context.positions())?;
     let opened = open::model(&source, &options)?;
     opened.notes(&source);
-    let by = Rerank {
+    let by = RerankOptions {
         query: &args.query,
         instruction: args.instruction.as_deref(),
     };

@@ -13,7 +13,7 @@ use crate::output::terminal::{self, DIM, PLAIN};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tabla::{Finish, Generate, Model, Options, Sampling, Session, Source, Stats};
+use tabla::{Finish, GenerateOptions, LoadOptions, Model, Sampling, Session, Source, Stats};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let source = args.model.source(say)?;
     let built_in = matches!(source, Source::BuiltIn);
-    let options = Options {
+    let options = LoadOptions {
         samplers: args.sampling.samplers(),
         steps: args.speculation.steps(),
         ..args.device.options(args.context.positions())?
@@ -134,8 +134,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 impl RunArgs {
     /// What to generate.
-    fn generate(&self, model: &Model, options: &Options) -> Result<Generate, Failure> {
-        Ok(Generate {
+    fn generate(&self, model: &Model, options: &LoadOptions) -> Result<GenerateOptions, Failure> {
+        Ok(GenerateOptions {
             max_tokens: u32::try_from(self.n_predict).unwrap_or(0),
             ignore_stops: self.ignore_eos,
             overflow: self.overflow.overflow(),

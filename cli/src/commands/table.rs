@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tabla::op::table::Table;
-use tabla::{LayerDifference, Options, Precision, Source};
+use tabla::{LayerDifference, LoadOptions, Precision, Source};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -58,7 +58,7 @@ pub(crate) enum Which {
     /// A chunk of tokens in, the logits of the last one out
     Batch,
     /// A chunk of tokens in, the last layer's normed rows out
-    Embed,
+    EmbedOptions,
     /// Every table
     All,
 }
@@ -73,8 +73,8 @@ impl Which {
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = Options {
-        embeddings: args.which == Some(Which::Embed),
+    let options = LoadOptions {
+        embeddings: args.which == Some(Which::EmbedOptions),
         ..args.device.options(args.context.positions())?
     };
     if args.compare {
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
 }
 
 /// Replays the tables on two devices; a difference is a failure, for scripts.
-fn compare(source: &Source, options: &Options, args: &TableArgs) -> Result<(), Failure> {
+fn compare(source: &Source, options: &LoadOptions, args: &TableArgs) -> Result<(), Failure> {
     let found = tabla::compare(source, options)?;
     if args.json {
         let first = found.first.as_ref().map(|first| {
@@ -150,13 +150,13 @@ fn compare(source: &Source, options: &Options, args: &TableArgs) -> Result<(), F
 /// Compares every layer with a reference; a difference is a failure, for scripts.
 fn locate(
     source: &Source,
-    options: Options,
+    options: LoadOptions,
     args: &TableArgs,
     reference: &Path,
 ) -> Result<(), Failure> {
     let (shape, numbers) = npy::read(reference)?;
     let texts: Vec<Vec<u32>> = args.tokens.iter().map(|text| text.0.clone()).collect();
-    let options = Options {
+    let options = LoadOptions {
         precision: Precision::Exact,
         ..options
     };

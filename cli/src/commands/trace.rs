@@ -15,10 +15,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tabla::exec::Lap;
+use tabla::exec::CommandTiming;
 use tabla::exec::cpu::{self, Peak};
 use tabla::op::table::Table;
-use tabla::{DeviceKind, Options, Precision, Profile, Sampling, Session, Source, TableId};
+use tabla::{DeviceKind, LoadOptions, Precision, Profile, Sampling, Session, Source, TableId};
 
 /// The track of what the host waited for.
 const HOST: u32 = 1;
@@ -123,7 +123,7 @@ fn load(depth: usize, tokens: usize) -> Result<Load, Failure> {
 }
 
 /// What memory can deliver, and on a CPU arithmetic.
-fn limits(options: &Options, profile: &Profile) -> Result<Limits, Failure> {
+fn limits(options: &LoadOptions, profile: &Profile) -> Result<Limits, Failure> {
     let mut probe = Probe::new(profile, options)?;
     for _ in 0..3 {
         probe.round()?;
@@ -183,7 +183,7 @@ impl Trace {
     }
 
     /// A span for each layer, from its first command to the end of its last.
-    fn layers(&mut self, table: &Table, laps: &[Lap], begun: Duration) {
+    fn layers(&mut self, table: &Table, laps: &[CommandTiming], begun: Duration) {
         let mut spans: Vec<(usize, Duration, Duration)> = Vec::new();
         for (at, lap) in laps.iter().enumerate().filter(|(_, lap)| lap.runs > 0) {
             let Some(layer) = table.layer_of(at) else {
@@ -207,7 +207,7 @@ impl Trace {
     }
 
     /// A span for each command.
-    fn table(&mut self, table: &Table, laps: &[Lap], (begun, load): (Duration, Load)) {
+    fn table(&mut self, table: &Table, laps: &[CommandTiming], (begun, load): (Duration, Load)) {
         for (at, lap) in laps.iter().enumerate().filter(|(_, lap)| lap.runs > 0) {
             let cmd = &table.cmds[at];
             let (bytes, operations) = roofline::work(table, cmd, lap, load);

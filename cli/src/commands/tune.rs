@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
-use tabla::device::{Form, Fusion};
+use tabla::device::{Fusion, KernelVariant};
 use tabla::op::table::KernelId;
 use tabla::{Gain, Group, Measured};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
 
 /// `plain`, or the form's name.
 fn form(kernel: KernelId) -> &'static str {
-    kernel.form.map_or("plain", Form::name)
+    kernel.form.map_or("plain", KernelVariant::name)
 }
 
 fn say(found: &Measured) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ fn say(found: &Measured) -> Result<(), Failure> {
         let mut times = found.groups.iter().flat_map(|group| &group.times);
         times.any(|(kernel, _)| form(*kernel) == name)
     };
-    let forms = std::iter::once("plain").chain(Form::ALL.iter().map(|form| form.name()));
+    let forms = std::iter::once("plain").chain(KernelVariant::ALL.iter().map(|form| form.name()));
     let forms: Vec<&str> = forms.filter(|name| measured(name)).collect();
     let heads = ["command", "shape", "tokens", "n"].into_iter();
     let heads = heads.chain(forms.iter().copied()).chain(["taken", "gain"]);

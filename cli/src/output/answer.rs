@@ -68,7 +68,7 @@ impl AnswerWriter {
         self.goes_on(written)
     }
 
-    /// Tells the terminal how to show what follows.
+    /// LogProbsMode the terminal how to show what follows.
     pub(crate) fn style(&mut self, escape: &str) -> Flow {
         self.goes_on(terminal::write(escape))
     }

@@ -201,7 +201,7 @@ fn another_answer_is_drawn_with_another_seed() {
 fn thoughts_are_kept_apart() {
     // The prompt begins a thought that the model never ends.
     let thinks = "{# <think></think> #}{{ messages[-1].content }}<think>";
-    let file = Scratch::new("thoughts.json");
+    let file = Scratch::new("reasoning.json");
     let lines = format!("Once upon a time\n/save {}\n", file.path());
     let mut args = TALK;
     args[9] = thinks;

@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 use tabla::error::{Result, bail};
 use tabla::text::{Encode, Specials};
-use tabla::{AnswerState, Flow, Generate, Piece, Session};
+use tabla::{AnswerState, Flow, GenerateOptions, Piece, Session};
 
 /// The C caller as the receiver of pieces.
 pub(super) struct Caller {
@@ -94,7 +94,7 @@ impl Prompt<'_> {
 fn begin(
     session: &mut Session,
     prompt: &Prompt<'_>,
-    options: &Generate,
+    options: &GenerateOptions,
 ) -> Result<((usize, Duration), AnswerState)> {
     let before = session.tokens().len();
     let mut answer = AnswerState::prepare(session, options)?;

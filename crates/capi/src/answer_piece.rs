@@ -92,7 +92,7 @@ pub struct TablaStats {
     pub tokens: u32,
     /// `TABLA_FINISH_STOP`, ...
     pub finish: i32,
-    /// Guesses that were made at tokens.
+    /// DraftStats that were made at tokens.
     pub guesses: u32,
     /// Those of them that were right.
     pub guesses_right: u32,

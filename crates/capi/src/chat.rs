@@ -73,7 +73,7 @@ pub unsafe extern "C" fn tabla_encode_chat(
 
 /// Answers a conversation: the model's own sequence becomes the conversation, as `tabla_encode_chat`
 /// makes it, and the model goes on behind it. What the sequence has of it is not computed again; where the
-/// call fails, the sequence may be a beginning of the conversation. What a model writes around thoughts and
+/// call fails, the sequence may be a beginning of the conversation. What a model writes around reasoning and
 /// calls of tools comes as it is: `tabla_parser_new` takes it apart. The rest is as in `tabla_generate`.
 ///
 /// # Safety

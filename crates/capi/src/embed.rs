@@ -5,7 +5,7 @@ use super::guard::{TablaStatus, guard};
 use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of, texts_of};
 use super::sequence::{Sequenced, TablaModel, TablaSession, with};
 use std::ffi::c_char;
-use tabla::Embed;
+use tabla::EmbedOptions;
 use tabla::Pooling;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
@@ -137,7 +137,7 @@ unsafe fn embed<H: Sequenced>(
         // SAFETY: the caller's promise.
         Some(unsafe { text_of(options.prompt, "prompt") }?)
     };
-    let how = Embed {
+    let how = EmbedOptions {
         pooling: choose("pooling", options.pooling, &POOLINGS)?,
         dimensions: options.dimensions,
         normalize: (options.normalize != 0).then_some(options.normalize > 0),

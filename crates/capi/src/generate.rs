@@ -9,7 +9,7 @@ use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::{Context, Result, bail};
 use tabla::op::sampling::for_each_sampling_parameter;
-use tabla::{Generate, Overflow, Sampling, Speculate};
+use tabla::{GenerateOptions, Overflow, Sampling, SpeculateOptions};
 
 /// No guesses are made at the next tokens: `TablaGenerateOptions.speculate`.
 pub const TABLA_SPECULATE_OFF: i32 = 0;
@@ -132,7 +132,7 @@ macro_rules! sampling_options {
             }
 
             pub(super) fn defaults() -> Self {
-                let how = Generate::default();
+                let how = GenerateOptions::default();
                 Self {
                     $($name: how.sampling.$name,)+
                     seed: how.sampling.seed,
@@ -172,7 +172,7 @@ impl TablaGenerateOptions {
     /// # Safety
     ///
     /// Its pointers are NULL, handles, or point to as many values as the counts say.
-    pub(super) unsafe fn generate(&self) -> Result<Generate> {
+    pub(super) unsafe fn generate(&self) -> Result<GenerateOptions> {
         if self.reserved != 0 {
             bail!(Argument, "reserved is {}, not 0", self.reserved);
         }
@@ -181,13 +181,17 @@ impl TablaGenerateOptions {
             unsafe { slice_of(self.stop_tokens, self.stop_tokens_count, "stop_tokens") }?;
         // SAFETY: the caller's promise.
         let logit_bias = unsafe { slice_of(self.logit_bias, self.logit_bias_count, "logit_bias") }?;
-        let logit_bias = few(logit_bias, Generate::BIASES_MAX as usize, "logit_bias")?;
-        Ok(Generate {
+        let logit_bias = few(
+            logit_bias,
+            GenerateOptions::BIASES_MAX as usize,
+            "logit_bias",
+        )?;
+        Ok(GenerateOptions {
             sampling: self.sampling(),
             max_tokens: self.max_tokens,
             chain: self.chain,
             ignore_stops: self.ignore_stops != 0,
-            stop_tokens: few(stop_tokens, Generate::STOPS_MAX, "stop_tokens")?.to_vec(),
+            stop_tokens: few(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?.to_vec(),
             // SAFETY: the caller's promise.
             stop: unsafe { few_texts(self.stop, self.stop_count, "stop") }?,
             overflow: match self.context_shift {
@@ -213,12 +217,12 @@ impl TablaGenerateOptions {
         })
     }
 
-    fn speculate(&self) -> Result<Speculate> {
+    fn speculate(&self) -> Result<SpeculateOptions> {
         Ok(match self.speculate {
-            TABLA_SPECULATE_OFF => Speculate::Off,
-            TABLA_SPECULATE_LOOKUP => Speculate::Lookup,
+            TABLA_SPECULATE_OFF => SpeculateOptions::Off,
+            TABLA_SPECULATE_LOOKUP => SpeculateOptions::Lookup,
             TABLA_SPECULATE_DRAFT => {
-                Speculate::Draft(resolve(self.draft).context("draft")?.model().clone())
+                SpeculateOptions::Draft(resolve(self.draft).context("draft")?.model().clone())
             }
             other => bail!(
                 Argument,
@@ -245,7 +249,7 @@ fn few<'a, T>(values: &'a [T], most: usize, name: &str) -> Result<&'a [T]> {
 unsafe fn few_texts(from: *const *const c_char, count: usize, name: &str) -> Result<Vec<String>> {
     // SAFETY: the caller's promise.
     let texts = unsafe { slice_of(from, count, name) }?;
-    let texts = few(texts, Generate::STOP_STRINGS_MAX, name)?;
+    let texts = few(texts, GenerateOptions::STOP_STRINGS_MAX, name)?;
     // SAFETY: the caller's promise.
     let texts = unsafe { texts_of(texts, name) }?;
     Ok(texts.into_iter().map(str::to_string).collect())

@@ -14,7 +14,7 @@ use tabla::error::{Result, bail};
 use tabla::op::sampler::SamplerKind;
 use tabla::quant::i2_s::Layout;
 use tabla::{
-    CACHE_TYPES, DeviceChoice, HEAD_TYPES, Options, Progress, STAGES, Source, StepTables,
+    CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, Progress, STAGES, Source, StepTables,
     WeightMemory,
 };
 
@@ -189,7 +189,7 @@ impl TablaLoadOptions {
     /// # Safety
     ///
     /// Its pointers are NULL or C strings.
-    unsafe fn options(&self) -> Result<Options> {
+    unsafe fn options(&self) -> Result<LoadOptions> {
         if self.reserved != 0 {
             bail!(Argument, "reserved is {}, not 0", self.reserved);
         }
@@ -199,7 +199,7 @@ impl TablaLoadOptions {
         let samplers = unsafe { text_of(self.samplers, "samplers") }?;
         // SAFETY: the caller's promise.
         let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
-        Ok(Options {
+        Ok(LoadOptions {
             device: choose("device", self.device, &DEVICES)?,
             threads: self.threads,
             context: self.max_context,
@@ -235,7 +235,7 @@ impl TablaLoadOptions {
                 TABLA_PREFIX_NONE => Some(0),
                 bytes => Some(bytes),
             },
-            ..Options::default()
+            ..LoadOptions::default()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! An answer taken apart: thoughts, content and calls of tools, while it comes.
+//! An answer taken apart: reasoning, content and calls of tools, while it comes.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::TABLA_NO_TOKEN;
@@ -35,8 +35,8 @@ impl Handled for TablaParser {
 }
 
 /// What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by
-/// which the conversation was rendered: its template and its tools say how thoughts and calls are written.
-/// `prompt` is the text of the conversation, in which thoughts may have begun (`tabla_apply_chat_template`),
+/// which the conversation was rendered: its template and its tools say how reasoning and calls are written.
+/// `prompt` is the text of the conversation, in which reasoning may have begun (`tabla_apply_chat_template`),
 /// or NULL.
 ///
 /// # Safety

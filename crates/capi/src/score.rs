@@ -5,7 +5,7 @@ use super::guard::{TablaStatus, guard};
 use super::pointers::{Floats, slice_of, text_of, texts_of};
 use super::sequence::{TablaSession, with};
 use std::ffi::c_char;
-use tabla::Rerank;
+use tabla::RerankOptions;
 use tabla::error::bail;
 
 /// Writes the natural logarithm of how likely each token from the `from`th on is, given all in front of
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn tabla_session_rerank(
         // SAFETY: the caller's promise.
         let documents = unsafe { slice_of(documents, documents_count, "documents") }?;
         let floats = Floats::new(out, capacity, count);
-        let by = Rerank {
+        let by = RerankOptions {
             query,
             instruction: Some(instruction).filter(|text| !text.is_empty()),
         };

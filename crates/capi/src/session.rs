@@ -246,14 +246,14 @@ unsafe fn file_of(path: *const c_char) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tabla::{DeviceChoice, Options, Source};
+    use tabla::{DeviceChoice, LoadOptions, Source};
 
     #[test]
     fn a_panic_poisons_its_session_and_no_other() {
-        let options = Options {
+        let options = LoadOptions {
             device: DeviceChoice::Cpu,
             context: 16,
-            ..Options::default()
+            ..LoadOptions::default()
         };
         let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
         let make = || insert(Session::new(model.clone())).expect("there is room");

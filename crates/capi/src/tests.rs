@@ -16,18 +16,18 @@ use tabla::device::Replay;
 use tabla::error::ErrorKind;
 use tabla::exec::gpu::Device;
 use tabla::load;
-use tabla::{DeviceChoice, Options, Source, devices};
+use tabla::{DeviceChoice, LoadOptions, Source, devices};
 
 const LOST: i32 = ErrorKind::DeviceLost as i32;
 
 /// A model on a GPU of its own, and that GPU.
 fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Gpu,
         replay,
         // Longer than what the model picks ahead of who hears it.
         context: 1024,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     let gpu = model.gpu().expect("it is on one");

@@ -17,7 +17,7 @@ pub enum DeviceKind {
 /// How exactly the device computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Activations may go to int8 in blocks before a quantised product, on a CPU to bf16 before one
+    /// Activations may go to int8 in blocks before a quantized product, on a CPU to bf16 before one
     /// of BF16 weights, on a GPU with matrix units both to f16 before products of many tokens, and
     /// the KV cache is f16.
     #[default]
@@ -40,12 +40,12 @@ pub enum GpuFeatures {
 /// How a kernel is made beside the plain way, which runs everywhere: folders of `shaders/lib`. The
 /// better ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Form {
+pub enum KernelVariant {
     /// Lanes of a subgroup sum without workgroup memory.
     Subgroup,
     /// Attention of many tokens by tiles of them, for heads of 512 elements at most in whole octets.
     Tile,
-    /// Activations go to int8 in blocks before a quantised product; sums as above.
+    /// Activations go to int8 in blocks before a quantized product; sums as above.
     Int8,
     /// Products of many tokens by cooperative matrices of 8 by 8, in f16 with sums in f32.
     Matrix8,
@@ -53,7 +53,7 @@ pub enum Form {
     Matrix16,
 }
 
-impl Form {
+impl KernelVariant {
     /// Every form.
     pub const ALL: &'static [Self] = &[
         Self::Subgroup,
@@ -83,7 +83,7 @@ impl Form {
 /// What a command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Extent {
+pub struct ProblemSize {
     /// Rows and columns of its weight; one row of its activations, where it has none.
     pub shape: [u32; 2],
     /// Whether it takes many tokens at once, and not one.
@@ -94,11 +94,11 @@ pub struct Extent {
 /// extent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct TunedKernel {
     /// Its name in listings, which has operation, storage type and form.
     pub kernel: String,
     /// What the commands work on.
-    pub extent: Extent,
+    pub extent: ProblemSize,
 }
 
 /// How a GPU replays a table.
@@ -177,9 +177,9 @@ pub struct Profile {
     /// Storage buffers that one kernel may bind at most.
     pub bindings_max: u32,
     /// The forms of kernels that it can run; none on a CPU.
-    pub forms: Vec<Form>,
+    pub forms: Vec<KernelVariant>,
     /// Which kernels commands take instead of those of the best form.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<TunedKernel>,
     /// Which small commands of one token products do themselves.
     pub fusion: Fusion,
     /// Positions that attention of few tokens takes at a time; 0: all.

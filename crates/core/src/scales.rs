@@ -1,4 +1,4 @@
-//! Scales of quantised matrices that lie in tensors of their own, and the small floats they are made of.
+//! Scales of quantized matrices that lie in tensors of their own, and the small floats they are made of.
 
 use crate::dtype::DType;
 

@@ -34,7 +34,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "crates/cpu/src/memory.rs",
             "crates/gpu/src/device.rs",
             "crates/gpu/src/forms.rs",
-            "crates/gpu/src/kept.rs",
+            "crates/gpu/src/pipeline_cache.rs",
             "crates/gpu/src/recorded/",
             "crates/format/src/map.rs",
             "tests/alloc.rs",
@@ -393,7 +393,7 @@ fn guards(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// What begins like the name of an architecture and is a program, a file, or a way to quantise.
+/// What begins like the name of an architecture and is a program, a file, or a way to quantize.
 const OTHER_NAMES: [&str; 3] = ["llama.cpp", "bert config.json", "bitnet\"];"];
 
 /// Names of architectures in code outside their room. Those in `src/text` name tokenizers.

@@ -112,7 +112,7 @@ pub(crate) struct CodeProduct {
     /// How the weights are read.
     pub(crate) weights: Weights,
     /// The activations as int8.
-    pub(crate) quantised: Shape,
+    pub(crate) quantized: Shape,
     /// Panels that are multiplied by many tokens together.
     pub(crate) together: usize,
     /// Whether they are multiplied by tiles.
@@ -133,8 +133,8 @@ pub(crate) enum Weights {
     Chunks,
 }
 
-/// Operand of a quantising step: the activations as f32.
+/// Operand of a quantizing step: the activations as f32.
 pub(crate) const QUANTISE_X: usize = 0;
 
-/// Operand of a quantising step: the activations as int8 or bf16.
+/// Operand of a quantizing step: the activations as int8 or bf16.
 pub(crate) const QUANTISE_OUT: usize = 1;

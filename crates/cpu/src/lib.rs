@@ -54,9 +54,10 @@ use step::Steps;
 use tabla_core::device::{DeviceKind, Fusion, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
-    COPIES_MAX, COPY_BYTES_MAX, Copies, Copying, Executor, Lap, Program, Span, check_apart,
+    COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
+    check_apart,
 };
-use tabla_core::op::table::{Cmds, Place};
+use tabla_core::op::table::{BufferId, Cmds};
 
 /// A token of fewer bytes is left to one thread: its commands take about as long as the barriers
 /// between them, and far less than a barrier on a machine whose cores are busy elsewhere.
@@ -152,16 +153,16 @@ fn token_bytes(program: &Program) -> u64 {
     bytes.max().unwrap_or(0)
 }
 
-/// Linked tables and the threads that walk them.
+/// LinkedTable tables and the threads that walk them.
 #[derive(Debug)]
 struct Cpu {
     profile: Profile,
-    places: BTreeMap<Place, Operand>,
+    places: BTreeMap<BufferId, Operand>,
     copies: Copies,
     /// Their rooms, one behind the other.
     copied: Vec<u8>,
     /// For each table its commands, as timed.
-    laps: Vec<Vec<Lap>>,
+    laps: Vec<Vec<CommandTiming>>,
     /// Since when they are timed, while they are.
     timed_since: Option<Instant>,
     pool: Pool,
@@ -169,7 +170,7 @@ struct Cpu {
 
 /// Bytes of a place, while no command runs.
 fn span_of<'a>(
-    places: &BTreeMap<Place, Operand>,
+    places: &BTreeMap<BufferId, Operand>,
     pool: &'a mut Pool,
     span: Span,
 ) -> Result<&'a mut [u8]> {
@@ -218,19 +219,19 @@ impl Executor for Cpu {
         self.pool.run(table, &cmds, times, laps)
     }
 
-    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         let span = Span::new(place, offset, bytes.len());
         span_of(&self.places, &mut self.pool, span)?.copy_from_slice(bytes);
         Ok(())
     }
 
-    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let span = Span::new(place, offset, bytes.len());
         bytes.copy_from_slice(span_of(&self.places, &mut self.pool, span)?);
         Ok(())
     }
 
-    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         check_apart(from, to, bytes)?;
         let (first, last) = (from.min(to), from.max(to));
         let span = Span::new(place, first, (last - first).saturating_add(bytes));
@@ -258,7 +259,9 @@ impl Executor for Cpu {
 
     fn time_commands(&mut self) -> Result<()> {
         let tables = self.pool.tables().iter();
-        self.laps = tables.map(|t| vec![Lap::default(); t.cmds()]).collect();
+        self.laps = tables
+            .map(|t| vec![CommandTiming::default(); t.cmds()])
+            .collect();
         self.timed_since = Some(Instant::now());
         Ok(())
     }
@@ -267,7 +270,7 @@ impl Executor for Cpu {
         self.timed_since = None;
     }
 
-    fn laps(&self, table: usize) -> &[Lap] {
+    fn laps(&self, table: usize) -> &[CommandTiming] {
         self.laps.get(table).map_or(&[], Vec::as_slice)
     }
 }

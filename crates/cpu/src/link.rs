@@ -1,11 +1,11 @@
 //! From tables to steps: memory for every place, a kernel for every command, barriers between.
 
 use super::descriptors::{ALIGN, QUANTISE_OUT, QUANTISE_X, Read, Shape};
-use super::kernel::{self, Join, Launch, Request, quantise};
+use super::kernel::{self, Join, Launch, Request, quantize};
 use super::memory::{Arena, Bound, Operand, ScalesAt};
 use super::pack::{Packed, Packing};
 use super::panel::Pack;
-use super::pool::Linked;
+use super::pool::LinkedTable;
 use super::simd::Isa;
 use super::step::{Step, Steps};
 use super::work::{By, Split};
@@ -17,7 +17,7 @@ use tabla_core::exec::Program;
 use tabla_core::exec::state::state_bytes;
 use tabla_core::op::list::Access;
 use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
-use tabla_core::op::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, SlotInfo, Table};
+use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
 
 /// What commands are linked for.
@@ -36,9 +36,9 @@ pub(super) struct Target {
 /// What linking yields.
 pub(super) struct Linking {
     /// For the pool.
-    pub(super) tables: Linked,
+    pub(super) tables: LinkedTable,
     /// The places that the host may write and read.
-    pub(super) places: BTreeMap<Place, Operand>,
+    pub(super) places: BTreeMap<BufferId, Operand>,
 }
 
 /// Links every table of a program.
@@ -51,7 +51,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         if let Some(bytes) = tensor(&program, *place) {
             arena.fill(range, bytes);
         }
-        if let Place::Weight(index, _) = *place {
+        if let BufferId::Weight(index, _) = *place {
             program.tensors.release(index, 0..range.len());
         }
         operands.insert(*place, arena.operand(range.clone()));
@@ -61,17 +61,17 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         operands,
         packed,
         scratch: arena.operand(layout.scratch.clone()),
-        quantised: arena.operand(layout.quantised.clone()),
+        quantized: arena.operand(layout.quantized.clone()),
         parts: arena.operand(layout.parts.clone()),
     };
     let mut places = memory.operands.clone();
-    places.retain(|place, _| !matches!(place, Place::Weight(..) | Place::Constant(_)));
+    places.retain(|place, _| !matches!(place, BufferId::Weight(..) | BufferId::Constant(_)));
 
     let mut tables = Vec::with_capacity(launches.len());
     for (table, launches) in program.tables.iter().zip(launches) {
         tables.push(steps(&program, table, launches, &memory, target)?);
     }
-    let tables = Linked {
+    let tables = LinkedTable {
         tables,
         _keep: Box::new((arena, memory.packed, program)),
     };
@@ -94,10 +94,10 @@ pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
 
 /// Memory by what it is for.
 struct Memory {
-    operands: BTreeMap<Place, Operand>,
+    operands: BTreeMap<BufferId, Operand>,
     packed: Packed,
     scratch: Operand,
-    quantised: Operand,
+    quantized: Operand,
     parts: Operand,
 }
 
@@ -147,7 +147,7 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[WEIGHT]);
-            let (Some(pack), Place::Weight(index, _)) = (launch.pack, slot.place) else {
+            let (Some(pack), BufferId::Weight(index, _)) = (launch.pack, slot.place) else {
                 continue;
             };
             tensor_bytes(program, slot)?;
@@ -165,16 +165,16 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
 /// The scales of a command's weights, where they lie in tensors of their own.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
     match table.slot(cmd.slots()[WEIGHT]).place {
-        Place::Weight(index, _) => program.tensors.scales(index),
+        BufferId::Weight(index, _) => program.tensors.scales(index),
         _ => None,
     }
 }
 
 /// The bytes of a tensor's place.
-fn tensor(program: &Program, place: Place) -> Option<&[u8]> {
+fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
     match place {
-        Place::Weight(i, _) => Some(program.tensors.weight(i)),
-        Place::Constant(i) => Some(program.tensors.constant(i)),
+        BufferId::Weight(i, _) => Some(program.tensors.weight(i)),
+        BufferId::Constant(i) => Some(program.tensors.constant(i)),
         _ => None,
     }
 }
@@ -203,11 +203,11 @@ type Bytes = std::ops::Range<usize>;
 #[derive(Default)]
 struct Layout {
     bytes: usize,
-    places: BTreeMap<Place, Bytes>,
+    places: BTreeMap<BufferId, Bytes>,
     /// Shared by all commands, a stretch per thread: used within a command only.
     scratch: Bytes,
     /// Activations in int8 or bf16, which several commands may read.
-    quantised: Bytes,
+    quantized: Bytes,
     /// What the threads of a command leave for its second step.
     parts: Bytes,
 }
@@ -216,14 +216,14 @@ impl Layout {
     fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
         let threads = target.threads;
         let packs = launches.iter().flatten().any(|l| l.pack.is_some());
-        let mut sizes: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut sizes: BTreeMap<BufferId, u64> = BTreeMap::new();
         let used = program.tables.iter().flat_map(|table| {
             let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
             slots.map(|slot| table.slot(*slot))
         });
         for slot in used {
             let least = match (slot.place, tensor_bytes(program, slot)?) {
-                (Place::State, _) => state_bytes(1) as u64,
+                (BufferId::State, _) => state_bytes(1) as u64,
                 // Tensors stay where they are, unless f32 lie where f32 cannot. Beside packed
                 // matrices vectors leave as well: each would keep a huge page of the file.
                 (_, Some(b))
@@ -253,8 +253,8 @@ impl Layout {
             };
             (tiles * shape.tile_bytes()) as u64
         };
-        let quantised = all().filter_map(|l| l.quantise).map(copies).max();
-        layout.quantised = layout.take(quantised.unwrap_or(0))?;
+        let quantized = all().filter_map(|l| l.quantize).map(copies).max();
+        layout.quantized = layout.take(quantized.unwrap_or(0))?;
         let parts = all().filter_map(|l| l.join).map(|join| join.bytes as u64);
         layout.parts = layout.take(parts.max().unwrap_or(0))?;
         Ok(layout)
@@ -291,9 +291,9 @@ fn steps(
     for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
         first.push(steps.len());
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
-        if let Some(shape) = launch.quantise {
+        if let Some(shape) = launch.quantize {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
-            let mut before = quantising(&mut step, shape, memory, target.isa);
+            let mut before = quantizing(&mut step, shape, memory, target.isa);
             match made {
                 Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
                 _ => {
@@ -317,7 +317,7 @@ fn steps(
         }
     }
     first.push(steps.len());
-    let Some(state) = memory.operands.get(&Place::State).copied() else {
+    let Some(state) = memory.operands.get(&BufferId::State).copied() else {
         bail!(Internal, "table {} has no state", table.name);
     };
     Ok(Steps {
@@ -342,10 +342,10 @@ impl Join {
     }
 }
 
-/// The activations that lie quantised.
+/// The activations that lie quantized.
 #[derive(Clone, Copy)]
 struct Made {
-    x: Place,
+    x: BufferId,
     shape: Shape,
     cmd: usize,
 }
@@ -377,7 +377,7 @@ fn step(
         count += 1;
     }
     let mut read = launch.read;
-    if let Place::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
+    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
         match (launch.pack, memory.packed.panels(index)) {
             (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
@@ -444,15 +444,15 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     Ok(())
 }
 
-/// The step that quantises a product's activations, which become one more operand of it.
-fn quantising(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
+/// The step that quantizes a product's activations, which become one more operand of it.
+fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     let bytes = shape.tile_bytes();
-    // One row is quantised by every thread for itself: cheaper than to wait for another.
+    // One row is quantized by every thread for itself: cheaper than to wait for another.
     let alone = shape.tokens == 1;
     let out = if alone {
-        memory.quantised.per_thread(bytes)
+        memory.quantized.per_thread(bytes)
     } else {
-        memory.quantised
+        memory.quantized
     };
     step.bound.operands[step.bound.count] = out;
     step.bound.count += 1;
@@ -462,7 +462,7 @@ fn quantising(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
     Step {
-        entry: quantise::entry(shape, isa),
+        entry: quantize::entry(shape, isa),
         bound: Bound {
             operands,
             writes: 1 << QUANTISE_OUT,

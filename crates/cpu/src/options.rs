@@ -12,7 +12,7 @@ pub struct Options {
     pub threads: u32,
     /// The instruction set; `None`: what [`Level::best`] gives.
     pub level: Option<Level>,
-    /// Whether activations may go to int8 before a quantised product.
+    /// Whether activations may go to int8 before a quantized product.
     pub precision: Precision,
     /// Whether weights whose type has panels are rearranged while linking, in memory of their own;
     /// otherwise they are used where they are.

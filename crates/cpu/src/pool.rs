@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::Lap;
+use tabla_core::exec::CommandTiming;
 use tabla_core::op::table::Cmds;
 
 /// Looks at the barrier before a thread parks: some 50 us.
@@ -28,7 +28,7 @@ pub(super) struct Pool {
 }
 
 struct Shared {
-    linked: Linked,
+    linked: LinkedTable,
     threads: usize,
     barrier: Barrier,
     job: Job,
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 /// The linked tables, and whatever must live as long as they do.
-pub(super) struct Linked {
+pub(super) struct LinkedTable {
     /// The tables.
     pub(super) tables: Vec<Steps>,
     /// Arena and tensors, which the steps point into.
@@ -72,7 +72,7 @@ impl Job {
 
 impl Pool {
     /// Starts `threads - 1` workers on these tables.
-    pub(super) fn new(linked: Linked, threads: usize) -> Result<Self> {
+    pub(super) fn new(linked: LinkedTable, threads: usize) -> Result<Self> {
         let shared = Arc::new(Shared {
             linked,
             threads,
@@ -118,7 +118,7 @@ impl Pool {
         table: usize,
         cmds: &Cmds,
         times: u32,
-        laps: Option<(Instant, &mut [Lap])>,
+        laps: Option<(Instant, &mut [CommandTiming])>,
     ) -> Result<()> {
         let shared = &self.shared;
         if shared.panicked.load(Ordering::Relaxed) {
@@ -275,7 +275,7 @@ impl Shared {
 struct Watch<'a> {
     /// As in [`Steps`].
     first: &'a [usize],
-    laps: &'a mut [Lap],
+    laps: &'a mut [CommandTiming],
     /// When timing began.
     epoch: Instant,
     /// The command that runs, and since when.

@@ -1,4 +1,4 @@
-//! Linked commands: everything a thread needs to run one, resolved.
+//! LinkedTable commands: everything a thread needs to run one, resolved.
 
 use super::memory::{Bound, Operand};
 use super::simd::Entry;

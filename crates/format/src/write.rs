@@ -1,4 +1,4 @@
-//! Writing GGUF files: what a quantiser makes, and what tests read back.
+//! Writing GGUF files: what a quantizer makes, and what tests read back.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};

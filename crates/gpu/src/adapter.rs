@@ -4,7 +4,9 @@ use super::device::{Device, Failure, ready};
 use super::options::Options;
 use super::{forms, recorded, trial, upload};
 use std::sync::Arc;
-use tabla_core::device::{AdapterFacts, DeviceKind, Form, Fusion, GpuFeatures, Profile, Replay};
+use tabla_core::device::{
+    AdapterFacts, DeviceKind, Fusion, GpuFeatures, KernelVariant, Profile, Replay,
+};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::table::PARAMS_BYTES_MAX;
 
@@ -276,7 +278,7 @@ fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
     }
 }
 
-fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<Form>) -> Profile {
+fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<KernelVariant>) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
         driver: driver(info),

@@ -4,7 +4,7 @@ use super::device::Device;
 use tabla_core::device::Profile;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Span, Upload};
-use tabla_core::op::table::{self, Place, SlotInfo, Table};
+use tabla_core::op::table::{self, BufferId, SlotInfo, Table};
 
 /// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
 /// two at a time, and cut off what is beyond.
@@ -13,7 +13,7 @@ const ALIGN: u64 = 32;
 /// A place and its memory.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) place: BufferId,
     /// The largest slot of the place.
     pub(super) slot: SlotInfo,
     /// Bytes that count; the buffer may be longer.
@@ -50,7 +50,7 @@ impl Arena {
         &self.entries
     }
 
-    pub(super) fn find(&self, place: Place) -> Option<&Entry> {
+    pub(super) fn find(&self, place: BufferId) -> Option<&Entry> {
         let at = self.entries.binary_search_by_key(&place, |e| e.place);
         at.ok().map(|i| &self.entries[i])
     }
@@ -60,7 +60,7 @@ impl Arena {
     /// # Errors
     ///
     /// `Argument` for a place that no table names or a range that leaves it.
-    pub(super) fn range(&self, place: Place, offset: usize, bytes: usize) -> Result<&Entry> {
+    pub(super) fn range(&self, place: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
         let Some(entry) = self.find(place) else {
             bail!(Argument, "gpu: no table names {place:?}");
         };
@@ -80,9 +80,9 @@ impl Arena {
     /// # Errors
     ///
     /// `Argument` for weights too, and for what is no whole words.
-    pub(super) fn writable(&self, place: Place, offset: usize, bytes: usize) -> Result<&Entry> {
+    pub(super) fn writable(&self, place: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
         let entry = self.range(place, offset, bytes)?;
-        if matches!(place, Place::Weight(..)) {
+        if matches!(place, BufferId::Weight(..)) {
             bail!(Argument, "gpu: {place:?}: weights are written by linking");
         }
         whole_words(place, offset, bytes)?;
@@ -112,7 +112,7 @@ impl Arena {
     }
 }
 
-fn whole_words(place: Place, offset: usize, bytes: usize) -> Result<()> {
+fn whole_words(place: BufferId, offset: usize, bytes: usize) -> Result<()> {
     if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
         bail!(
             Argument,
@@ -125,7 +125,7 @@ fn whole_words(place: Place, offset: usize, bytes: usize) -> Result<()> {
 /// Bytes of a slot that count, and of its buffer.
 pub(super) fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
     let bytes = match slot.place {
-        Place::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
+        BufferId::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
         _ => slot.bytes(),
     };
     [bytes, bytes.max(1).next_multiple_of(ALIGN)]

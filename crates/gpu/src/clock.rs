@@ -1,14 +1,14 @@
 //! Commands timed by timestamps between them, through wgpu.
 
 use super::device::Device;
-use super::laps::Laps;
+use super::timings::Timings;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::table::Table;
 
 /// Timestamps of a pass, and the buffer that they come out of.
 #[derive(Debug)]
 pub(super) struct Clock {
-    pub(super) laps: Laps,
+    pub(super) laps: Timings,
     pub(super) stamps: wgpu::QuerySet,
     pub(super) resolved: wgpu::Buffer,
     /// Room for the timestamps of the longest table.
@@ -51,7 +51,7 @@ impl Clock {
             return Err(device.failure.explain(error));
         }
         Ok(Self {
-            laps: Laps::new(
+            laps: Timings::new(
                 tables.iter().map(|t| t.cmds.len()),
                 device.queue.get_timestamp_period(),
                 64,

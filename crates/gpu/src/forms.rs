@@ -5,7 +5,7 @@
 )]
 
 use super::options::Options;
-use tabla_core::device::{Form, GpuFeatures};
+use tabla_core::device::{GpuFeatures, KernelVariant};
 
 /// What kernels with cooperative matrices need.
 pub(super) const MATRIX: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
@@ -15,22 +15,22 @@ pub(super) const MATRIX: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATI
 const MATRIX_WORKGROUP_BYTES: u32 = 28 << 10;
 
 /// What a form needs of wgpu.
-pub(super) fn features(form: Form) -> wgpu::Features {
+pub(super) fn features(form: KernelVariant) -> wgpu::Features {
     match form {
-        Form::Tile => wgpu::Features::empty(),
-        Form::Subgroup | Form::Int8 => wgpu::Features::SUBGROUP,
-        Form::Matrix8 | Form::Matrix16 => MATRIX,
+        KernelVariant::Tile => wgpu::Features::empty(),
+        KernelVariant::Subgroup | KernelVariant::Int8 => wgpu::Features::SUBGROUP,
+        KernelVariant::Matrix8 | KernelVariant::Matrix16 => MATRIX,
     }
 }
 
 /// Whether a device has to show that it runs a form: what wgpu calls experimental.
-pub(super) fn on_trial(form: Form) -> bool {
+pub(super) fn on_trial(form: KernelVariant) -> bool {
     features(form).contains(MATRIX)
 }
 
 /// The forms that are wanted of those that the adapter can run.
-pub(super) fn of(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
-    let wanted = |form: &Form| {
+pub(super) fn of(adapter: &wgpu::Adapter, options: &Options) -> Vec<KernelVariant> {
+    let wanted = |form: &KernelVariant| {
         let forms = options.forms.as_ref();
         forms.is_none_or(|forms| forms.contains(form))
     };
@@ -38,17 +38,21 @@ pub(super) fn of(adapter: &wgpu::Adapter, options: &Options) -> Vec<Form> {
         GpuFeatures::All => adapter.features(),
         GpuFeatures::Baseline => wgpu::Features::empty(),
     };
-    let able = |form: &Form| {
+    let able = |form: &KernelVariant| {
         has.contains(features(*form))
             && match form {
-                Form::Subgroup | Form::Tile | Form::Int8 => true,
+                KernelVariant::Subgroup | KernelVariant::Tile | KernelVariant::Int8 => true,
                 // What others' shaders do with cooperative matrices nobody has checked.
-                Form::Matrix8 | Form::Matrix16 if options.shader_folder.is_some() => false,
-                Form::Matrix8 => multiplies(adapter, 8, 8),
-                Form::Matrix16 => multiplies(adapter, 16, 32),
+                KernelVariant::Matrix8 | KernelVariant::Matrix16
+                    if options.shader_folder.is_some() =>
+                {
+                    false
+                }
+                KernelVariant::Matrix8 => multiplies(adapter, 8, 8),
+                KernelVariant::Matrix16 => multiplies(adapter, 16, 32),
             }
     };
-    let all = Form::ALL.iter().copied();
+    let all = KernelVariant::ALL.iter().copied();
     all.filter(|form| wanted(form) && able(form)).collect()
 }
 
@@ -69,7 +73,7 @@ fn multiplies(adapter: &wgpu::Adapter, side: u32, lanes: u32) -> bool {
 }
 
 /// What wgpu wants to be told for these forms.
-pub(super) fn experimental(forms: &[Form]) -> wgpu::ExperimentalFeatures {
+pub(super) fn experimental(forms: &[KernelVariant]) -> wgpu::ExperimentalFeatures {
     if forms.iter().any(|form| on_trial(*form)) {
         // SAFETY: only cooperative matrices are asked for; the kernels that have them load and store
         // them inside of their own workgroup memory, in control flow that is the same for a whole

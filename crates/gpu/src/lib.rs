@@ -11,16 +11,16 @@ mod clock;
 mod destroy;
 mod device;
 mod forms;
-mod kept;
-mod laps;
 mod layout;
 mod link;
 mod memory;
 mod options;
 mod parts;
+mod pipeline_cache;
 mod pipelines;
 mod probe;
 mod readback;
+mod timings;
 // wgpu's Vulkan is built for these.
 #[cfg_attr(
     not(any(

@@ -2,18 +2,18 @@
 
 use super::arena::Arena;
 use super::device::Device;
-use super::kept::{self, Kept};
 use super::parts::{Group, Parts};
+use super::pipeline_cache::{self, PipelineCache};
 use super::pipelines;
 use super::readback::Readback;
 use super::recorded;
-use super::run::Linked;
+use super::run::LinkedTable;
 use super::upload::filled;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Copies, Executor, Program};
 use tabla_core::op::list::Op;
 use tabla_core::op::params;
-use tabla_core::op::table::{DispatchCmd, Place, Table};
+use tabla_core::op::table::{BufferId, DispatchCmd, Table};
 
 /// Elements of a head at most, by the workgroup memory of the attention kernels.
 const HEAD_DIM_MAX: u32 = 512;
@@ -39,8 +39,8 @@ pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
 
 /// Links for replay through wgpu.
 fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
-    let kept = Kept::read(&device);
-    let cache = kept::cache(&device, &kept);
+    let kept = PipelineCache::read(&device);
+    let cache = pipeline_cache::cache(&device, &kept);
     let make = |kernel, text: &_| pipelines::pipeline(&device, cache.as_ref(), kernel, text);
     let fill = || filled(&device, &parts.program);
     let (pipelines, arena) = pipelines::compile(&device, &parts.kernels, &make, fill)?;
@@ -55,7 +55,7 @@ fn encoded(device: Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let groups = parts.groups.iter().map(bind).collect::<Result<_>>()?;
     let readback = Readback::new(&device)?;
     device.check()?;
-    Ok(Box::new(Linked {
+    Ok(Box::new(LinkedTable {
         tables: parts.program.tables,
         commands: parts.commands,
         pipelines: pipelines.into_iter().map(|p| p.compute).collect(),
@@ -95,7 +95,7 @@ fn bind(
     device: &Device,
     arena: &Arena,
     (name, layout): (&str, &wgpu::BindGroupLayout),
-    places: &[Place],
+    places: &[BufferId],
 ) -> Result<wgpu::BindGroup> {
     let entries: Vec<_> = (0..)
         .zip(places)

@@ -1,7 +1,7 @@
 //! Options for opening a device.
 
 use std::path::PathBuf;
-use tabla_core::device::{Form, GpuFeatures, Replay};
+use tabla_core::device::{GpuFeatures, KernelVariant, Replay};
 
 /// Which adapter to take, and how.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Options {
     /// What is asked of the device.
     pub features: GpuFeatures,
     /// The forms of kernels that may be used, where the device can run them; `None`: all.
-    pub forms: Option<Vec<Form>>,
+    pub forms: Option<Vec<KernelVariant>>,
     /// How tables are replayed.
     pub replay: Replay,
     /// A folder that keeps compiled kernels for the next time.

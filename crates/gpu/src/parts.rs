@@ -1,11 +1,11 @@
-//! Linked tables in plain data: kernels, commands, and the places that commands bind.
+//! LinkedTable tables in plain data: kernels, commands, and the places that commands bind.
 
 use super::pipelines;
 use std::collections::HashMap;
 use std::ops::Range;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::Program;
-use tabla_core::op::table::{DispatchCmd, KernelId, Place, Table};
+use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
 
 /// A command in terms of what was made for it.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Parts {
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) pipeline: usize,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<BufferId>,
 }
 
 impl Parts {

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use std::path::Path;
-use tabla_core::device::Form;
+use tabla_core::device::KernelVariant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::list::{Access, Op};
@@ -41,7 +41,7 @@ pub fn shaders(device: &Device) -> Result<()> {
         let variants = KernelId::variants(op).map(Some);
         let one = KernelId::variants(op).next().is_none().then_some(None);
         for variant in variants.chain(one) {
-            KernelId::all(op, variant, Form::ALL)
+            KernelId::all(op, variant, KernelVariant::ALL)
                 .try_for_each(|kernel| own_text(device, folder, kernel).map(drop))?;
         }
     }
@@ -97,7 +97,7 @@ fn which(kernel: KernelId) -> Which<'static> {
     Which {
         stem: kernel.op.name(),
         variant: kernel.variant.map(DType::name),
-        form: kernel.form.map(Form::name),
+        form: kernel.form.map(KernelVariant::name),
     }
 }
 

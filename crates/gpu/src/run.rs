@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Instant;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
-use tabla_core::op::table::{Cmds, Place, Table};
+use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_apart};
+use tabla_core::op::table::{BufferId, Cmds, Table};
 
 /// A device with tables linked to it. Indices go into the vectors beside them.
 #[derive(Debug)]
-pub(super) struct Linked {
+pub(super) struct LinkedTable {
     pub(super) device: Device,
     pub(super) tables: Arc<[Table]>,
     pub(super) commands: Vec<Vec<Command>>,
@@ -29,7 +29,7 @@ pub(super) struct Linked {
     pub(super) clock: Option<Clock>,
 }
 
-impl Linked {
+impl LinkedTable {
     fn encode<'a>(
         &self,
         params: &[u8],
@@ -85,7 +85,7 @@ impl Linked {
     }
 }
 
-impl Executor for Linked {
+impl Executor for LinkedTable {
     fn profile(&self) -> &Profile {
         self.device.profile()
     }
@@ -119,7 +119,7 @@ impl Executor for Linked {
         self.device.check()
     }
 
-    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         self.device.check()?;
         let entry = self.arena.writable(place, offset, bytes.len())?;
         self.device
@@ -128,14 +128,14 @@ impl Executor for Linked {
         self.device.check()
     }
 
-    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.device.check()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
     }
 
-    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         self.device.check()?;
         check_apart(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
@@ -182,7 +182,7 @@ impl Executor for Linked {
         self.clock.iter_mut().for_each(|clock| clock.laps.end());
     }
 
-    fn laps(&self, table: usize) -> &[Lap] {
+    fn laps(&self, table: usize) -> &[CommandTiming] {
         self.clock
             .as_ref()
             .map_or(&[], |clock| clock.laps.of(table))

@@ -4,28 +4,30 @@ use super::device::Device;
 use super::link::link;
 use half::f16;
 use std::sync::Arc;
-use tabla_core::device::Form;
+use tabla_core::device::KernelVariant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Program, Tensors};
 use tabla_core::op::list::Op;
 use tabla_core::op::operands;
 use tabla_core::op::params::{State, gemm};
-use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, Slot, SlotInfo, Table, Tail};
+use tabla_core::op::table::{
+    BufferId, DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table,
+};
 
 /// More than a tile each way, and no whole ones.
 const ROWS: u32 = 80;
 const COLS: u32 = 96;
 const TOKENS: u32 = 70;
-const X: Place = Place::Scratch(0);
-const Y: Place = Place::Scratch(1);
+const X: BufferId = BufferId::Scratch(0);
+const Y: BufferId = BufferId::Scratch(1);
 
 /// Multiplies small whole numbers, whose products every form gives as they are.
 ///
 /// # Errors
 ///
 /// `Device` where they come out as others, and whatever the device cannot do.
-pub(super) fn multiplies(device: &Device, form: Form) -> Result<()> {
+pub(super) fn multiplies(device: &Device, form: KernelVariant) -> Result<()> {
     let program = Program {
         tables: Arc::new([table(form)]),
         tensors: Arc::new(Matrix(
@@ -39,7 +41,7 @@ pub(super) fn multiplies(device: &Device, form: Form) -> Result<()> {
         live: TOKENS,
         ..State::default()
     };
-    executor.write(Place::State, 0, bytemuck::bytes_of(&state))?;
+    executor.write(BufferId::State, 0, bytemuck::bytes_of(&state))?;
     let given: Vec<f32> = x().collect();
     executor.write(X, 0, bytemuck::cast_slice(&given))?;
     executor.run(0, (0..1).into(), 1)?;
@@ -75,7 +77,7 @@ fn small(count: u32, step: u32) -> impl Iterator<Item = f32> {
 }
 
 /// One product, as planning would have it.
-fn table(form: Form) -> Table {
+fn table(form: KernelVariant) -> Table {
     let slot = |name: &str, dtype, [rows, cols]: [u32; 2], place| SlotInfo {
         name: name.to_string(),
         dtype,
@@ -117,20 +119,20 @@ fn table(form: Form) -> Table {
         }],
         params: bytemuck::bytes_of(&params).to_vec(),
         slots: vec![
-            slot("w", DType::F16, [ROWS, COLS], Place::Weight(0, 0)),
+            slot("w", DType::F16, [ROWS, COLS], BufferId::Weight(0, 0)),
             slot("x", DType::F32, [TOKENS, COLS], X),
             slot("y", DType::F32, [TOKENS, ROWS], Y),
             slot(
                 "state",
                 DType::U32,
                 [1, words(size_of::<State>())],
-                Place::State,
+                BufferId::State,
             ),
         ],
         labels: vec!["trial".to_string()],
         layers: Vec::new(),
         head: 1,
-        tails: [const { 1..1 }; Tail::COUNT],
+        tails: [const { 1..1 }; SamplingStage::COUNT],
     }
 }
 
@@ -166,7 +168,7 @@ mod tests {
             return;
         };
         // The form has no kernel of its own for this: the plain one.
-        multiplies(&device, Form::Tile).expect("small numbers are exact");
+        multiplies(&device, KernelVariant::Tile).expect("small numbers are exact");
         let right = tabla_shaders::source("gemm.wgsl").expect("it is embedded");
         let wrong = right.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
         assert_ne!(wrong, right);
@@ -178,7 +180,7 @@ mod tests {
         let device = open(&options)
             .expect("it opened before")
             .expect("it was there");
-        let error = multiplies(&device, Form::Tile).expect_err("one number is wrong");
+        let error = multiplies(&device, KernelVariant::Tile).expect_err("one number is wrong");
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
         std::fs::remove_dir_all(&folder).expect("it is there");
     }

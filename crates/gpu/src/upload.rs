@@ -10,7 +10,7 @@ use std::time::Instant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Program, Tensors, Upload};
-use tabla_core::op::table::{Place, SlotInfo};
+use tabla_core::op::table::{BufferId, SlotInfo};
 use tabla_quant::Matrix;
 
 /// Bytes that are handed to wgpu at once.
@@ -43,10 +43,10 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
     let mut stream = Stream::new(device);
     for entry in arena.entries() {
         match entry.place {
-            Place::Weight(index, first) => {
+            BufferId::Weight(index, first) => {
                 weight(&mut stream, entry, tensors, (index, first))?;
             }
-            Place::Constant(i) => constant(&mut stream, entry, tensors.constant(i))?,
+            BufferId::Constant(i) => constant(&mut stream, entry, tensors.constant(i))?,
             _ => {}
         }
     }
@@ -274,7 +274,7 @@ mod tests {
             dtype,
             rows,
             cols,
-            place: Place::Weight(0, 0),
+            place: BufferId::Weight(0, 0),
         }
     }
 

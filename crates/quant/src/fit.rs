@@ -31,12 +31,12 @@ pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32
         let d = largest(x) / -half;
         (
             d,
-            quantise(x, d, |v| (v + half + 0.5).min(2.0 * half - 1.0)),
+            quantize(x, d, |v| (v + half + 0.5).min(2.0 * half - 1.0)),
         )
     } else {
         let weights = weights(x, importance);
         let d = nearest_f16(scale(x, &weights, ends(-half), signed(half)));
-        (d, quantise(x, d, |v| signed(half)(v) + half))
+        (d, quantize(x, d, |v| signed(half)(v) + half))
     };
     Block {
         d: f16::from_f32_const(d),
@@ -53,11 +53,11 @@ pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) ->
         let [low, high] = range(x);
         let d = (high - low) / top;
         let above = x.map(|x| x - low);
-        (d, low, quantise(&above, d, |v| (v + 0.5).min(top)))
+        (d, low, quantize(&above, d, |v| (v + 0.5).min(top)))
     } else {
         let (d, min) = line(x, &weights(x, importance), top, f32::INFINITY);
         let (d, min) = (nearest_f16(d), nearest_f16(min));
-        (d, min, quantise(&x.map(|x| x - min), d, unsigned(top)))
+        (d, min, quantize(&x.map(|x| x - min), d, unsigned(top)))
     };
     Block {
         d: f16::from_f32_const(d),
@@ -86,11 +86,11 @@ pub(super) fn super_symmetric(
     let costs: [f32; 16] = from_fn(|g| sum(&weights[g], |w| w));
     let d = scale(&fits, &costs, ends(-half_scale), signed(half_scale));
     let d = nearest_f16(d);
-    let scales = quantise(&fits, d, |v| signed(half_scale)(v) + half_scale);
+    let scales = quantize(&fits, d, |v| signed(half_scale)(v) + half_scale);
     let mut q = [0; CHUNK];
     for (g, q) in q.as_chunks_mut().0.iter_mut().enumerate() {
         let d = d * (f32::from(scales[g]) - half_scale);
-        *q = quantise(&groups[g], d, |v| signed(half)(v) + half);
+        *q = quantize(&groups[g], d, |v| signed(half)(v) + half);
     }
     Symmetric {
         d: f16::from_f32_const(d),
@@ -122,14 +122,14 @@ pub(super) fn super_affine<const GROUPS: usize, const N: usize>(
     let shared = |fits: &[f32; GROUPS]| {
         let level = unsigned(top_scale);
         let d = nearest_f16(scale(fits, &costs, ends(top_scale), &level));
-        (d, quantise(fits, d, level))
+        (d, quantize(fits, d, level))
     };
     let (d, scales) = shared(&fits.map(|(d, _)| d));
     let (dmin, mins) = shared(&fits.map(|(_, min)| -min));
     let mut q = [0; CHUNK];
     for (g, q) in q.as_chunks_mut().0.iter_mut().enumerate() {
         let (d, min) = (d * f32::from(scales[g]), dmin * f32::from(mins[g]));
-        *q = quantise(&groups[g].map(|x| x + min), d, unsigned(top));
+        *q = quantize(&groups[g].map(|x| x + min), d, unsigned(top));
     }
     Affine {
         d: f16::from_f32_const(d),
@@ -244,7 +244,7 @@ fn unsigned(top: f32) -> impl Fn(f32) -> f32 {
 }
 
 /// The levels of `x` at scale `d`: whole numbers from 0 to 255, by rounding or by cutting off.
-pub(super) fn quantise<const N: usize>(
+pub(super) fn quantize<const N: usize>(
     x: &[f32; N],
     d: f32,
     level: impl Fn(f32) -> f32,

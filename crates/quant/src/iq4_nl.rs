@@ -59,7 +59,7 @@ pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8;
     let level = |v| f32::from(VALUES[nearest(v)]);
     let d = fit::scale(x, &fit::weights(x, importance), ends, level);
     let d = half::f16::from_f32_const(d);
-    let q = fit::quantise(x, d.to_f32_const(), |v| nearest(v) as f32);
+    let q = fit::quantize(x, d.to_f32_const(), |v| nearest(v) as f32);
     stored(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),

@@ -34,7 +34,7 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
 /// The scale and the digits, plus 1.
 pub(super) fn digits(x: &[f32; CHUNK]) -> ([u8; 2], [u8; CHUNK]) {
     let d = fit::largest(x).abs();
-    let q = fit::quantise(x, d, |v| v.round().clamp(-1.0, 1.0) + 1.0);
+    let q = fit::quantize(x, d, |v| v.round().clamp(-1.0, 1.0) + 1.0);
     (half::f16::from_f32_const(d).to_le_bytes(), q)
 }
 

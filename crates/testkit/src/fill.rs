@@ -7,7 +7,7 @@
 use tabla_core::dtype::DType;
 use tabla_core::exec::state::Bias;
 use tabla_core::op::pages::Pages;
-use tabla_core::op::table::{BIASES_MAX, Place, SlotInfo};
+use tabla_core::op::table::{BIASES_MAX, BufferId, SlotInfo};
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
 /// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
@@ -258,7 +258,7 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
 
 /// Whether a slot is a cache in `q8_0`.
 pub fn of_codes(slot: &SlotInfo) -> bool {
-    slot.dtype == DType::Q8_0 && matches!(slot.place, Place::Keys(_) | Place::Values(_))
+    slot.dtype == DType::Q8_0 && matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_))
 }
 
 /// What the bytes of a slot stand for.

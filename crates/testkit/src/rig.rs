@@ -13,7 +13,7 @@ use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, Shape};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::pages::Pages;
-use tabla_core::op::table::{Place, SlotInfo, Table};
+use tabla_core::op::table::{BufferId, SlotInfo, Table};
 use tabla_core::plan;
 use tabla_quant::Scales;
 
@@ -230,18 +230,18 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
     };
     for (name, _, slot) in &operands {
         let bytes = match slot.place {
-            Place::Weight(i, _) => {
+            BufferId::Weight(i, _) => {
                 let weight = &tensors.weights[i as usize];
                 outcome.weights.insert(name, weight.numbers());
                 weight.bytes.clone()
             }
-            Place::Constant(i) => tensors.constant(i).to_vec(),
+            BufferId::Constant(i) => tensors.constant(i).to_vec(),
             _ => {
                 let mut bytes = match slot.place {
-                    Place::State => state(case),
-                    Place::Samplers => samplers(case, slot),
-                    Place::Biases => biases(slot.rows),
-                    Place::Pages => {
+                    BufferId::State => state(case),
+                    BufferId::Samplers => samplers(case, slot),
+                    BufferId::Biases => biases(slot.rows),
+                    BufferId::Pages => {
                         let (pages, sequences) = pages(case);
                         bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()
                     }

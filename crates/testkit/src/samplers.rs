@@ -13,7 +13,7 @@ use tabla_core::op::builder::{Builder, LogitRows, Shape};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
 use tabla_core::op::sampler::SamplerKind;
-use tabla_core::op::table::{BIASES_MAX, Place, Table, Tail};
+use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Table};
 
 /// Changes of a sampler.
 type Set = fn(&mut Sampler);
@@ -310,9 +310,9 @@ impl Tails {
         let biases: Vec<Bias> = rows.map(bias).collect();
         let breakers = vec![1u32; (SEQUENCES * VOCAB.div_ceil(32)) as usize];
         for (place, bytes) in [
-            (Place::History, bytemuck::cast_slice(&history)),
-            (Place::Biases, bytemuck::cast_slice(&biases)),
-            (Place::Breakers, bytemuck::cast_slice(&breakers)),
+            (BufferId::History, bytemuck::cast_slice(&history)),
+            (BufferId::Biases, bytemuck::cast_slice(&biases)),
+            (BufferId::Breakers, bytemuck::cast_slice(&breakers)),
         ] {
             if table.slots.iter().any(|slot| slot.place == place) {
                 executor.write(place, 0, bytes).expect("it fits");
@@ -322,7 +322,13 @@ impl Tails {
     }
 
     /// What a tail picks for these rows, a row of logits for each.
-    fn pick(&mut self, tail: Tail, rows: &[Row], samplers: &[Sampler], logits: &[f32]) -> Vec<u32> {
+    fn pick(
+        &mut self,
+        tail: SamplingStage,
+        rows: &[Row],
+        samplers: &[Sampler],
+        logits: &[f32],
+    ) -> Vec<u32> {
         let state = State {
             live: u32::try_from(rows.len()).expect("a few"),
             context: CONTEXT,
@@ -331,16 +337,16 @@ impl Tails {
         let mut bytes = bytemuck::bytes_of(&state).to_vec();
         bytes.extend_from_slice(bytemuck::cast_slice(rows));
         for (place, bytes) in [
-            (Place::State, &bytes[..]),
-            (Place::Samplers, bytemuck::cast_slice(samplers)),
-            (Place::Scores, bytemuck::cast_slice(logits)),
+            (BufferId::State, &bytes[..]),
+            (BufferId::Samplers, bytemuck::cast_slice(samplers)),
+            (BufferId::Scores, bytemuck::cast_slice(logits)),
         ] {
             self.executor.write(place, 0, bytes).expect("it fits");
         }
         let tail = self.table.tails[tail as usize].clone();
         self.executor.run(0, tail.into(), 1).expect("it runs");
         self.executor
-            .read(Place::State, 0, &mut bytes)
+            .read(BufferId::State, 0, &mut bytes)
             .expect("it fits");
         let after: Vec<Row> = bytemuck::pod_collect_to_vec(&bytes[ROWS_OFFSET..]);
         let token = |row: &Row| {
@@ -355,15 +361,15 @@ impl Tails {
 }
 
 /// Samplers that need the second tail at most, and those that need the third.
-fn sampler(sequence: u32) -> (Sampler, Tail) {
+fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
     let plain = Sampler {
         seed_lo: 5 * sequence,
         temperature: 1.0 + sequence as f32 / 8.0,
         ..SAMPLER_OFF
     };
     match sequence {
-        0 => (SAMPLER_OFF, Tail::Greedy),
-        1 => (plain, Tail::Sampled),
+        0 => (SAMPLER_OFF, SamplingStage::Greedy),
+        1 => (plain, SamplingStage::Sampled),
         2 => {
             let penalised = Sampler {
                 repeat_penalty: 1.3,
@@ -372,7 +378,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
                 repeat_last: 20,
                 ..plain
             };
-            (penalised, Tail::Sampled)
+            (penalised, SamplingStage::Sampled)
         }
         3 => {
             let filtered = Sampler {
@@ -381,7 +387,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
                 min_p: 0.02,
                 ..plain
             };
-            (filtered, Tail::Sampled)
+            (filtered, SamplingStage::Sampled)
         }
         4 => {
             let held = Sampler {
@@ -391,7 +397,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
                 log_probs: 1,
                 ..plain
             };
-            (held, Tail::Full)
+            (held, SamplingStage::Full)
         }
         5 => {
             let dry = Sampler {
@@ -401,7 +407,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
                 dynatemp_range: 0.7,
                 ..plain
             };
-            (dry, Tail::Full)
+            (dry, SamplingStage::Full)
         }
         _ => {
             let others = Sampler {
@@ -411,7 +417,7 @@ fn sampler(sequence: u32) -> (Sampler, Tail) {
                 xtc_threshold: 0.01,
                 ..plain
             };
-            (others, Tail::Full)
+            (others, SamplingStage::Full)
         }
     }
 }
@@ -433,11 +439,11 @@ pub fn tails(device: &Device) {
         let mut random = Random::of("scores");
         let numbers = rows.len() * VOCAB as usize;
         let logits: Vec<f32> = (0..numbers).map(|_| 3.0 * random.number()).collect();
-        let together = all.pick(Tail::Full, &rows, &samplers, &logits);
+        let together = all.pick(SamplingStage::Full, &rows, &samplers, &logits);
         for (t, row) in rows.iter().enumerate() {
             let (_, least) = sampler(row.sequence);
             let own = &logits[t * VOCAB as usize..][..VOCAB as usize];
-            for tail in Tail::ALL.into_iter().filter(|tail| *tail >= least) {
+            for tail in SamplingStage::ALL.into_iter().filter(|tail| *tail >= least) {
                 let found = one.pick(tail, std::slice::from_ref(row), &samplers, own);
                 let what = format!("{}: sequence {} at {position}", device.name, row.sequence);
                 assert_eq!(found, together[t..=t], "{what}, {} alone", tail.name());
@@ -445,14 +451,14 @@ pub fn tails(device: &Device) {
         }
         // What none of its own rows needs more of.
         let few: Vec<usize> = (0..rows.len())
-            .filter(|t| sampler(rows[*t].sequence).1 < Tail::Full)
+            .filter(|t| sampler(rows[*t].sequence).1 < SamplingStage::Full)
             .collect();
         let some: Vec<Row> = few.iter().map(|t| rows[*t]).collect();
         let theirs = few
             .iter()
             .flat_map(|t| &logits[t * VOCAB as usize..][..VOCAB as usize]);
         let theirs: Vec<f32> = theirs.copied().collect();
-        let found = all.pick(Tail::Sampled, &some, &samplers, &theirs);
+        let found = all.pick(SamplingStage::Sampled, &some, &samplers, &theirs);
         let wanted: Vec<u32> = few.iter().map(|t| together[*t]).collect();
         assert_eq!(found, wanted, "{}: at {position}", device.name);
         distinct.extend(together);
@@ -480,7 +486,7 @@ pub fn orders(device: &Device) {
         ..Row::default()
     }];
     let picked = |chain: &[SamplerKind]| {
-        Tails::new(device, 1, chain).pick(Tail::Full, &row, &samplers, &logits)[0]
+        Tails::new(device, 1, chain).pick(SamplingStage::Full, &row, &samplers, &logits)[0]
     };
     assert_eq!(picked(&[TopK, Xtc]), 300);
     assert_eq!(picked(&[Xtc, TopK]), 700);

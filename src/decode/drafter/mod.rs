@@ -1,24 +1,24 @@
 //! Draft tokens of a sequence: how many a pass checks, and which of them are right.
 
+mod controller;
 pub(super) mod lookup;
-mod pace;
 
-use super::outputs::Guesses;
+use super::outputs::DraftStats;
 use crate::model::STEP_ROWS_MAX;
-use pace::Pace;
+use controller::SpeculationController;
 use std::time::Duration;
 
-/// Guesses of a pass at most: with the last token, they are the rows of a table.
+/// DraftStats of a pass at most: with the last token, they are the rows of a table.
 const GUESSES_MAX: usize = STEP_ROWS_MAX as usize - 1;
 
 /// What makes guesses for a sequence.
 #[derive(Debug)]
-pub(super) struct Guesser {
+pub(super) struct Drafter {
     source: Box<dyn Source>,
-    pace: Pace,
+    pace: SpeculationController,
     /// The last token and the guesses behind it.
     tokens: Vec<u32>,
-    pub(super) count: Guesses,
+    pub(super) count: DraftStats,
 }
 
 /// A source of guesses. It is told apart at run time: a draft model is as much as the model itself.
@@ -28,14 +28,14 @@ pub(super) trait Source: std::fmt::Debug + Send {
     fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
 }
 
-impl Guesser {
+impl Drafter {
     /// Creates a guesser that takes its guesses from `source`.
     pub(super) fn new(source: Box<dyn Source>) -> Self {
         Self {
             source,
-            pace: Pace::new(GUESSES_MAX),
+            pace: SpeculationController::new(GUESSES_MAX),
             tokens: Vec::with_capacity(1 + GUESSES_MAX),
-            count: Guesses::default(),
+            count: DraftStats::default(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Guesser {
     pub(super) fn checked(&mut self, right: usize, took: Duration) {
         let made = self.tokens.len() - 1;
         let few = |n| u32::try_from(n).expect("no more than rows of a table");
-        self.count += Guesses {
+        self.count += DraftStats {
             made: few(made),
             right: few(right),
         };

@@ -54,7 +54,7 @@ pub(super) enum Kind {
 
 /// The pages of a sequence.
 #[derive(Debug)]
-struct Seat {
+struct SequenceSlot {
     whole: Vec<Page>,
     /// The page of each entry, and which of the sequence's pages it is.
     ringed: Vec<Option<(usize, Page)>>,
@@ -68,7 +68,7 @@ pub(super) struct Kv {
     table: Vec<u32>,
     pools: Pools,
     prefixes: Prefixes,
-    seats: Vec<Seat>,
+    seats: Vec<SequenceSlot>,
     path: Path,
 }
 
@@ -76,7 +76,7 @@ impl Kv {
     /// Empty seats, and nothing behind them.
     pub(super) fn new(seats: usize, layout: Pages) -> Self {
         let [entries, ring] = [layout.whole, layout.ringed].map(|n| n as usize);
-        let seat = || Seat {
+        let seat = || SequenceSlot {
             whole: Vec::with_capacity(entries),
             ringed: vec![None; ring],
         };
@@ -284,7 +284,7 @@ impl Kv {
             seats,
             ..
         } = self;
-        let Seat {
+        let SequenceSlot {
             whole: pages,
             ringed: rings,
         } = &seats[seat];

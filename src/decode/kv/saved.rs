@@ -7,7 +7,7 @@ use super::{Kind, Kv, POSITIONS};
 /// Whether pages of layers with a window are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::decode) enum Window {
-    Wanted,
+    OutputRequest,
     Left,
 }
 
@@ -50,7 +50,7 @@ impl Kv {
     pub(in crate::decode) fn take_pages(&mut self, keys: &[u32], window: Window) -> Option<Pair> {
         let whole = self.spare(Kind::Whole)?;
         let ringed = match window {
-            Window::Wanted => self.spare(Kind::Ringed),
+            Window::OutputRequest => self.spare(Kind::Ringed),
             Window::Left => None,
         };
         let pages = Pair { whole, ringed };
@@ -58,7 +58,7 @@ impl Kv {
         let Self { prefixes, path, .. } = self;
         prefixes.find(keys, path);
         let front = (keys.len() - 1) / POSITIONS * POSITIONS;
-        let lacks = ringed.is_none() && window == Window::Wanted;
+        let lacks = ringed.is_none() && window == Window::OutputRequest;
         if lacks || path.tokens() < front {
             self.leave_pages(pages);
             return None;
@@ -126,12 +126,12 @@ mod tests {
             let end = keys.len().min(done + POSITIONS);
             let window = match done / POSITIONS < first {
                 true => Window::Left,
-                false => Window::Wanted,
+                false => Window::OutputRequest,
             };
             let Some(pages) = kv.take_pages(&keys[..end], window) else {
                 break;
             };
-            assert_eq!(pages.ringed.is_some(), window == Window::Wanted);
+            assert_eq!(pages.ringed.is_some(), window == Window::OutputRequest);
             kv.keep_pages(&keys[..end], pages);
             done = end;
         }
@@ -147,13 +147,15 @@ mod tests {
         assert_eq!(kv.known(&a), 300);
         // Behind a beginning there is no window.
         assert_eq!(kv.known(&a[..200]), 0);
-        let last = kv.last_pages(&a, Window::Wanted).expect("it is there");
+        let last = kv
+            .last_pages(&a, Window::OutputRequest)
+            .expect("it is there");
         assert_eq!(
-            kv.last_pages(&a[..256], Window::Wanted)
+            kv.last_pages(&a[..256], Window::OutputRequest)
                 .map(|p| p.whole != last.whole),
             Some(true)
         );
-        assert_eq!(kv.last_pages(&a[..128], Window::Wanted), None);
+        assert_eq!(kv.last_pages(&a[..128], Window::OutputRequest), None);
         assert!(kv.last_pages(&a[..128], Window::Left).is_some());
         assert_eq!((kv.pools.whole.free(), kv.pools.ringed.free()), (3, 6));
         // The other one takes the room of what was there.

@@ -8,7 +8,7 @@ use crate::decode::model::Model;
 use crate::decode::sequence::{Apart, Sequence};
 use crate::error::Result;
 use crate::op::pages::PAGE;
-use crate::op::table::Place;
+use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct Rows {
 /// The keys or the values of a layer of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    place: Place,
+    place: BufferId,
     pub(super) rows: Rows,
     /// Bytes of a position at most, whatever the type of the cache.
     pub(super) bytes_max: usize,
@@ -151,7 +151,7 @@ impl Stored {
 
     fn window(&self, page: &Range<usize>) -> Window {
         match self.parts(page).any(|(stream, _)| stream.rows.ringed) {
-            true => Window::Wanted,
+            true => Window::OutputRequest,
             false => Window::Left,
         }
     }

@@ -10,11 +10,11 @@ mod steps;
 mod tests;
 
 use super::engine::Engine;
-use super::follow::Masks;
-use super::inbox::{Found, Inbox, Message, Patience};
+use super::grammar_state::Masks;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
-use super::rows::Picks;
+use super::request_queue::{Found, Message, RequestQueue, WaitPolicy};
+use super::rows::PendingTokens;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ const STALL: Duration = Duration::from_millis(2);
 
 /// A chain that was submitted and not read.
 struct UnderWay {
-    picks: Picks,
+    picks: PendingTokens,
     /// Steps of it; 0 where tokens were picked from logits that were there.
     times: u32,
     since: Instant,
@@ -77,7 +77,7 @@ impl Scheduler {
 
     /// Serves sessions until there are none. A panic ends the work of all of them, and whatever
     /// comes behind it is refused.
-    pub(super) fn serve(mut self, inbox: &Inbox) {
+    pub(super) fn serve(mut self, inbox: &RequestQueue) {
         let served = catch_unwind(AssertUnwindSafe(|| self.rounds(inbox)));
         inbox.close();
         if served.is_err() {
@@ -92,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    fn rounds(&mut self, inbox: &Inbox) {
-        let (mut patience, mut messages) = (Patience::Endless, 0);
+    fn rounds(&mut self, inbox: &RequestQueue) {
+        let (mut patience, mut messages) = (WaitPolicy::Endless, 0);
         loop {
             match inbox.take(patience) {
                 Found::Message(message) => {
@@ -108,7 +108,7 @@ impl Scheduler {
                 Found::Nothing => {
                     messages = 0;
                     if !self.round() {
-                        patience = Patience::Some(STALL);
+                        patience = WaitPolicy::Some(STALL);
                         continue;
                     }
                 }
@@ -116,9 +116,9 @@ impl Scheduler {
             let idle =
                 self.requests.is_empty() && self.waiting.is_empty() && self.under_way.is_none();
             patience = if idle {
-                Patience::Endless
+                WaitPolicy::Endless
             } else {
-                Patience::None
+                WaitPolicy::None
             };
         }
     }

@@ -2,16 +2,16 @@
 //! goes on by itself, and with masks where answers follow grammars.
 
 use super::{Scheduler, UnderWay};
-use crate::decode::drafter::Guesser;
+use crate::decode::drafter::Drafter;
 use crate::decode::engine::row_of;
-use crate::decode::follow::Masks;
+use crate::decode::grammar_state::Masks;
 use crate::decode::outputs::Finish;
-use crate::decode::picking::{Picking, Tells};
 use crate::decode::request::Request;
 use crate::decode::rows::Submission;
+use crate::decode::sampling_request::{LogProbsMode, SamplingRequest};
 use crate::error::Result;
 use crate::exec::state::{FULL, RUNNING, STOPPED};
-use crate::op::table::Tail;
+use crate::op::table::SamplingStage;
 use std::time::Instant;
 
 impl Scheduler {
@@ -97,12 +97,12 @@ impl Scheduler {
     /// Whether the members' next step needs nothing from the host.
     fn may_run_ahead(&self) -> bool {
         let mut members = Self::of_members(&self.requests, &self.members);
-        let follows = |r: &Request| r.picking.as_ref().is_some_and(Picking::follows);
+        let follows = |r: &Request| r.picking.as_ref().is_some_and(SamplingRequest::follows);
         !members.any(follows) && self.guesser().is_none_or(|guesser| guesser.rest() > 0)
     }
 
     /// What makes guesses for the one that goes on by itself.
-    fn guesser(&self) -> Option<&Guesser> {
+    fn guesser(&self) -> Option<&Drafter> {
         let [session] = &self.members[..] else {
             return None;
         };
@@ -149,12 +149,12 @@ impl Scheduler {
         let tail = pickings().map(|picking| picking.tail).max();
         let tells = match members
             .clone()
-            .any(|request| request.tells() == Tells::LogProbs)
+            .any(|request| request.tells() == LogProbsMode::LogProbs)
         {
-            true => Tells::LogProbs,
-            false => Tells::Nothing,
+            true => LogProbsMode::LogProbs,
+            false => LogProbsMode::Nothing,
         };
-        let follows = pickings().any(Picking::follows);
+        let follows = pickings().any(SamplingRequest::follows);
         let room = members.clone().map(|request| {
             let room = request.left().min(request.mail.room());
             room.saturating_sub(under_way)
@@ -166,17 +166,17 @@ impl Scheduler {
             .unwrap_or(1);
         let longest = self.engine.longest_chain();
         let times = match tells {
-            Tells::Nothing if self.is_alone() && !follows => wished.min(longest).min(rest),
+            LogProbsMode::Nothing if self.is_alone() && !follows => wished.min(longest).min(rest),
             _ => 1,
         };
         Submission {
-            tail: tail.unwrap_or(Tail::Greedy),
+            tail: tail.unwrap_or(SamplingStage::Greedy),
             times: times.min(room),
             tells,
         }
     }
 
-    /// Tells the device where the members are, and submits a chain of theirs.
+    /// LogProbsMode the device where the members are, and submits a chain of theirs.
     fn submit(&mut self) -> Result<()> {
         let since = Instant::now();
         let chain = self.chain(0);
@@ -213,7 +213,10 @@ impl Scheduler {
 
     /// Makes what finds masks before the first request that follows a grammar has a seat.
     pub(super) fn ready_masks(&mut self, request: &Request) -> Result<()> {
-        let follows = request.picking.as_ref().is_some_and(Picking::follows);
+        let follows = request
+            .picking
+            .as_ref()
+            .is_some_and(SamplingRequest::follows);
         if follows && self.masks.is_none() {
             self.masks = Some(Masks::new()?);
         }
@@ -330,7 +333,7 @@ impl Scheduler {
                 // A step computes the token before the one that it picks.
                 request.computed += request.sequence.len() - before;
             }
-            let told = request.tells() == Tells::LogProbs && request.sequence.len() > before;
+            let told = request.tells() == LogProbsMode::LogProbs && request.sequence.len() > before;
             let log_probs = picked.log_probs(at).filter(|_| told);
             request.take(before, log_probs);
             let context = self.engine.linked.facts.context as usize;

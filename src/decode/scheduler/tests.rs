@@ -1,19 +1,19 @@
 //! What a round is: which of the requests go through the device in it.
 
 use super::{Scheduler, WAITING_MAX};
+use crate::decode::burst::Burst;
 use crate::decode::cancel::Cancel;
-use crate::decode::chain::Chain;
 use crate::decode::engine::Engine;
-use crate::decode::inbox::Message;
-use crate::decode::mail::{Mail, News, UNREAD_MAX};
+use crate::decode::output_queue::{OutputEvent, OutputQueue, UNREAD_MAX};
+use crate::decode::output_request::OutputRequest;
 use crate::decode::outputs::Finish;
-use crate::decode::picking::Picking;
 use crate::decode::request::{IfBusy, Request};
+use crate::decode::request_queue::Message;
 use crate::decode::sampling::Sampling;
+use crate::decode::sampling_request::SamplingRequest;
 use crate::decode::sequence::Sequence;
-use crate::decode::wanted::Wanted;
 use crate::error::ErrorKind;
-use crate::load::{DeviceChoice, Options, Source, load};
+use crate::load::{DeviceChoice, LoadOptions, Source, load};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +24,24 @@ const STEPPING: u32 = 3;
 const PROMPTS: u32 = 2;
 
 fn scheduler() -> Scheduler {
-    let options = Options {
+    let options = LoadOptions {
         device: DeviceChoice::Cpu,
         threads: 1,
         chunk_tokens: CHUNK,
         sequences: STEPPING + PROMPTS,
-        ..Options::default()
+        ..LoadOptions::default()
     };
     let linked = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     Scheduler::new(Engine::new(linked))
 }
 
 /// A request of so many tokens that are unlike those of others, and what comes of it.
-fn request(session: u32, tokens: u32, picking: Option<Picking>) -> (Request, Arc<Mail>) {
-    let mail = Arc::new(Mail::new(None));
+fn request(
+    session: u32,
+    tokens: u32,
+    picking: Option<SamplingRequest>,
+) -> (Request, Arc<OutputQueue>) {
+    let mail = Arc::new(OutputQueue::new(None));
     let first = 10 + session;
     let mut sequence = Sequence::default();
     sequence.give(&(first..first + tokens).collect::<Vec<_>>());
@@ -48,7 +52,7 @@ fn request(session: u32, tokens: u32, picking: Option<Picking>) -> (Request, Arc
         reusable: usize::MAX,
         computed: 0,
         picking,
-        wanted: Wanted::Nothing,
+        wanted: OutputRequest::Nothing,
         seat: 0,
         picked: 0,
         submitting: Duration::ZERO,
@@ -84,8 +88,8 @@ fn a_queue_has_an_end() {
             (mail, cancel)
         })
         .collect();
-    let ended = |mail: &Mail| match mail.try_next() {
-        Some(News::End(end)) => Some(end.finish.map_err(|e| e.kind())),
+    let ended = |mail: &OutputQueue| match mail.try_next() {
+        Some(OutputEvent::End(end)) => Some(end.finish.map_err(|e| e.kind())),
         _ => None,
     };
     let (waiting, refused) = begun.split_at(WAITING_MAX);
@@ -107,10 +111,10 @@ fn a_queue_has_an_end() {
 #[test]
 fn prompts_hold_the_others_up_for_one_chunk() {
     let mut scheduler = scheduler();
-    let picking = || Picking {
+    let picking = || SamplingRequest {
         limit: 1000,
-        chain: Chain::new(0, 64),
-        ..Picking::one(&Sampling::GREEDY)
+        chain: Burst::new(0, 64),
+        ..SamplingRequest::one(&Sampling::GREEDY)
     };
     let mut mails = Vec::new();
     for session in 0..STEPPING {
@@ -132,7 +136,7 @@ fn prompts_hold_the_others_up_for_one_chunk() {
         for mail in &mails {
             // Their sessions take what comes.
             while mail.room() < UNREAD_MAX {
-                assert!(matches!(mail.next(None), News::Picked(..)));
+                assert!(matches!(mail.next(None), OutputEvent::SampledTokens(..)));
             }
         }
         let before = fed(&scheduler, 0..STEPPING);

@@ -31,7 +31,7 @@ pub(super) use write::{Shape, check_written, config};
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 
-/// Bytes of a configuration; the lists of quantised layers of large models make a megabyte.
+/// Bytes of a configuration; the lists of quantized layers of large models make a megabyte.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// What stands beside the tensors of a model.

@@ -1,4 +1,4 @@
-//! config.json: how a checkpoint was quantised, as far as its tensors do not say it themselves.
+//! config.json: how a checkpoint was quantized, as far as its tensors do not say it themselves.
 
 use super::config::{Config, shown};
 use crate::dtype::DType;
@@ -86,7 +86,7 @@ impl Quantization {
         if config.text(&key("quantization_mode"))? == Some("online") {
             bail!(
                 Unsupported,
-                "quantization_config: weights that are quantised while the model runs"
+                "quantization_config: weights that are quantized while the model runs"
             );
         }
         if let Some(rotated) = config.find(&key("transform_config"))

@@ -31,7 +31,7 @@ enum Part {
 const PART_COUNT: usize = Part::Biases as usize + 1;
 
 /// What stands behind the last dot. `weight_scale_inv` multiplies too, whatever it is called.
-/// Nothing is needed of what quantises activations, which are not quantised here, or a KV cache.
+/// Nothing is needed of what quantizes activations, which are not quantized here, or a KV cache.
 const PARTS: &[(&str, Option<Part>)] = &[
     ("weight", Some(Part::Weight)),
     ("bias", Some(Part::Bias)),
@@ -152,8 +152,8 @@ fn is_conv1d(file: &Directory, arch: &Arch, modules: &[(&str, names::Module, Mod
     });
     told.is_some_and(|(_, _, module)| {
         let weight = module.get(Part::Weight).map(|i| &file.tensors[i]);
-        let quantised = module.get(Part::Scales).is_some();
-        weight.is_some_and(|w| !quantised && w.cols() > w.rows())
+        let quantized = module.get(Part::Scales).is_some();
+        weight.is_some_and(|w| !quantized && w.cols() > w.rows())
     })
 }
 

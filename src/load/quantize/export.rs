@@ -238,7 +238,7 @@ fn index(arch: &Arch, files: &[(String, &[Plan<'_>])]) -> Value {
 }
 
 /// Writes what stands beside the tensors. Of a folder it is copied, but for what its configuration
-/// says of how weights were quantised.
+/// says of how weights were quantized.
 fn write_beside(
     model: &Opened,
     plans: &[Plan<'_>],

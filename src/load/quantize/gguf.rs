@@ -16,7 +16,7 @@ use crate::quant;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How a file is quantised.
+/// How a file is quantized.
 #[expect(
     missing_debug_implementations,
     reason = "a function has nothing to show"
@@ -194,7 +194,7 @@ fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result
         },
         instead_of: None,
     };
-    if !mix::is_quantised(name, &tensor.dims) {
+    if !mix::is_quantized(name, &tensor.dims) {
         return Ok(kept);
     }
     let wanted = match name.as_str() {

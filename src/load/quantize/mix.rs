@@ -141,7 +141,7 @@ const NARROWER: [(DType, DType); 7] = [
     (Tq2_0, Q4_0),
 ];
 
-/// Parts of the names of matrices that are too small or too sensitive to be quantised.
+/// Parts of the names of matrices that are too small or too sensitive to be quantized.
 const KEPT: [&str; 12] = [
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -195,8 +195,8 @@ pub(super) fn fitting(dtype: DType, rows: u64, cols: u64) -> DType {
         .unwrap_or(F16)
 }
 
-/// Whether a tensor is a matrix that may be quantised.
-pub(super) fn is_quantised(name: &str, dims: &[u64]) -> bool {
+/// Whether a tensor is a matrix that may be quantized.
+pub(super) fn is_quantized(name: &str, dims: &[u64]) -> bool {
     let matrix = dims.iter().skip(1).any(|d| *d > 1);
     matrix && name.ends_with("weight") && !KEPT.iter().any(|part| name.contains(part))
 }
@@ -369,12 +369,12 @@ mod tests {
 
     #[test]
     fn vectors_and_small_matrices_are_kept() {
-        assert!(is_quantised("blk.0.attn_q.weight", &[64, 64]));
-        assert!(is_quantised("blk.0.ffn_up_exps.weight", &[64, 1, 8]));
-        assert!(!is_quantised("blk.0.attn_norm.weight", &[64]));
-        assert!(!is_quantised("output_norm.weight", &[64, 1]));
-        assert!(!is_quantised("blk.0.ffn_gate_inp.weight", &[64, 8]));
-        assert!(!is_quantised("blk.0.attn_q.bias", &[64, 2]));
+        assert!(is_quantized("blk.0.attn_q.weight", &[64, 64]));
+        assert!(is_quantized("blk.0.ffn_up_exps.weight", &[64, 1, 8]));
+        assert!(!is_quantized("blk.0.attn_norm.weight", &[64]));
+        assert!(!is_quantized("output_norm.weight", &[64, 1]));
+        assert!(!is_quantized("blk.0.ffn_gate_inp.weight", &[64, 8]));
+        assert!(!is_quantized("blk.0.attn_q.bias", &[64, 2]));
     }
 
     #[test]

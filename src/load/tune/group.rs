@@ -1,7 +1,7 @@
 //! Commands that several kernels can run, and which of these is taken.
 
 use super::trial::{Trial, median};
-use crate::device::{Choice, Extent};
+use crate::device::{ProblemSize, TunedKernel};
 use crate::op::table::{KernelId, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const TABLE_GAIN_MIN: u32 = 1000;
 #[derive(Clone, Debug)]
 pub struct Group {
     /// What they work on.
-    pub extent: Extent,
+    pub extent: ProblemSize,
     /// How many of them a table has.
     pub commands: u32,
     /// The kernels that can run them, and what all of them take in one replay. The plain one comes
@@ -31,8 +31,8 @@ impl Group {
         self.times.last().map_or(Duration::ZERO, |(_, time)| *time)
     }
 
-    pub(super) fn choice(&self) -> Choice {
-        Choice {
+    pub(super) fn choice(&self) -> TunedKernel {
+        TunedKernel {
             kernel: self.taken.name(),
             extent: self.extent,
         }
@@ -40,7 +40,7 @@ impl Group {
 }
 
 /// What commands of a group have in common: the plain kernel, and what they work on.
-type Key = (KernelId, Extent);
+type Key = (KernelId, ProblemSize);
 
 /// Commands of a group by kernel: how many there are in a table, and what one took in each round.
 type Samples = BTreeMap<KernelId, (usize, Vec<Duration>)>;

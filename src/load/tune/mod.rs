@@ -12,7 +12,7 @@ mod trial;
 use super::build::Build;
 use super::device::Device;
 use super::inspect;
-use super::options::Options;
+use super::options::LoadOptions;
 use super::source::Source;
 use super::tuning::Tuning;
 use crate::device::{DeviceKind, Fusion};
@@ -90,7 +90,7 @@ impl Gain {
 /// times of commands; else as [`load`](crate::load()).
 pub fn tune(
     source: &Source,
-    options: &Options,
+    options: &LoadOptions,
     report: &mut dyn FnMut(u32, u32),
 ) -> Result<Measured> {
     let device = Device::choose(options)?.check_shaders()?;
@@ -104,7 +104,7 @@ pub fn tune(
             "tuning: {profile} is a CPU, which has no kernels to choose from{why}"
         );
     }
-    let untuned = Options {
+    let untuned = LoadOptions {
         tuning_folder: None,
         ..options.clone()
     };
@@ -152,7 +152,7 @@ pub fn tune(
 fn gains(
     device: &Device,
     build: &mut Build,
-    (options, tuning): (&Options, &Tuning),
+    (options, tuning): (&LoadOptions, &Tuning),
     done: &mut dyn FnMut(),
 ) -> Result<Vec<Gain>> {
     let mut tables = Vec::new();

@@ -9,7 +9,7 @@ use crate::load::compare;
 use crate::load::device::Device;
 use crate::model::TableId;
 use crate::op::list::Op;
-use crate::op::table::{Place, Table};
+use crate::op::table::{BufferId, Table};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,10 +83,10 @@ impl Rig {
         };
         let rows: Vec<Row> = positions.map(row).collect();
         let state = compare::state(self.context, &rows);
-        self.executor.write(Place::State, 0, &state)?;
+        self.executor.write(BufferId::State, 0, &state)?;
         if self.tables[table].name == TableId::Step.name() {
             let sampler = compare::samplers(1);
-            self.executor.write(Place::Samplers, 0, &sampler)?;
+            self.executor.write(BufferId::Samplers, 0, &sampler)?;
         }
         let end = self.tables[table].cmds.len();
         let mut starts = (0..end).step_by(step);

@@ -4,7 +4,7 @@ use crate::device::Fusion;
 use crate::error::Result;
 use crate::load::build::Build;
 use crate::load::memory;
-use crate::load::options::Options;
+use crate::load::options::LoadOptions;
 use crate::load::tuning::{CHUNKS, PARTS};
 use crate::op::table::{KernelId, Table};
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(super) struct Trials {
 
 impl Trials {
     /// Plans the tables of all trials.
-    pub(super) fn plan(build: &mut Build, options: &Options) -> Result<(Vec<Table>, Self)> {
+    pub(super) fn plan(build: &mut Build, options: &LoadOptions) -> Result<(Vec<Table>, Self)> {
         let mut tables = Vec::new();
         let trials = Self {
             forms: forms(build, &mut tables)?,
@@ -175,7 +175,7 @@ fn launches(table: &Table) -> impl Iterator<Item = (KernelId, [u32; 3])> {
 fn chunks(
     build: &mut Build,
     tables: &mut Vec<Table>,
-    options: &Options,
+    options: &LoadOptions,
 ) -> Result<Vec<(u32, Trial)>> {
     let (usual, usual_chunk) = (build.profile.chunk_tokens, build.chunk);
     if build.arch.encoder {
@@ -217,7 +217,7 @@ pub(super) fn whole(build: &Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>
 }
 
 /// Tokens of a chunk, as loading chooses them.
-pub(super) fn chunk_of(build: &Build, options: &Options) -> Result<u32> {
+pub(super) fn chunk_of(build: &Build, options: &LoadOptions) -> Result<u32> {
     let Build {
         arch,
         config,

@@ -12,7 +12,7 @@ use tabla::exec::gpu::{self, Device, Options};
 use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler};
 use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
 use tabla::op::builder::{Activation, Builder};
-use tabla::op::table::Place;
+use tabla::op::table::BufferId;
 use tabla::plan;
 
 #[test]
@@ -22,7 +22,10 @@ fn a_lost_device_is_an_error_from_then_on() {
         rig.state(live(1), &[(0, 0)]);
         // Under way when the device goes.
         rig.executor.run(0, (0..2).into(), 400).unwrap();
-        let copy = rig.executor.copy(&[Span::new(Place::State, 0, 4)]).unwrap();
+        let copy = rig
+            .executor
+            .copy(&[Span::new(BufferId::State, 0, 4)])
+            .unwrap();
         rig.state(live(1), &[(0, 0)]);
         device.destroy();
         let lost = |result: tabla::error::Result<()>| {
@@ -32,15 +35,15 @@ fn a_lost_device_is_an_error_from_then_on() {
             );
         };
         let mut bytes = [0; 4];
-        lost(rig.executor.read(Place::State, 0, &mut bytes));
+        lost(rig.executor.read(BufferId::State, 0, &mut bytes));
         lost(
             rig.executor
-                .copy(&[Span::new(Place::State, 0, 4)])
+                .copy(&[Span::new(BufferId::State, 0, 4)])
                 .map(drop),
         );
         lost(rig.executor.take(copy, &mut bytes));
         lost(rig.executor.run(0, (0..1).into(), 1));
-        lost(rig.executor.write(Place::State, 0, &bytes));
+        lost(rig.executor.write(BufferId::State, 0, &bytes));
     }
 }
 
@@ -58,9 +61,9 @@ fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
             let mut bytes = [0; 4];
             let mut token = || {
                 rig.executor
-                    .write(Place::State, 0, bytemuck::bytes_of(&live(1)))?;
+                    .write(BufferId::State, 0, bytemuck::bytes_of(&live(1)))?;
                 rig.executor.run(0, (0..2).into(), 4)?;
-                rig.executor.read(Place::State, 0, &mut bytes)
+                rig.executor.read(BufferId::State, 0, &mut bytes)
             };
             loop {
                 if let Err(error) = token() {
@@ -185,8 +188,8 @@ pub(super) fn chain(device: &Device) -> f64 {
 pub(super) fn copies(device: &Device) -> f64 {
     let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
     rig.state(live(1), &[(7, 100)]);
-    let rows = Span::new(Place::State, ROWS_OFFSET, size_of::<Row>());
-    let history = Span::new(Place::History, 4 * 100, 4 * 8);
+    let rows = Span::new(BufferId::State, ROWS_OFFSET, size_of::<Row>());
+    let history = Span::new(BufferId::History, 4 * 100, 4 * 8);
     let mut begun = Vec::new();
     for _ in 0..2 * COPIES_MAX {
         begun.push(rig.executor.copy(&[rows, history]).unwrap());
@@ -217,12 +220,12 @@ pub(super) fn copies(device: &Device) -> f64 {
         refused.expect_err("it is refused").kind()
     };
     for refused in [
-        Span::new(Place::State, 2, 4),
-        Span::new(Place::State, 0, 6),
-        Span::new(Place::Keys(3), 0, 4),
-        Span::new(Place::History, 4 * 511, 8),
-        Span::new(Place::History, 0, COPY_BYTES_MAX + 4),
-        Span::new(Place::State, 0, 0),
+        Span::new(BufferId::State, 2, 4),
+        Span::new(BufferId::State, 0, 6),
+        Span::new(BufferId::Keys(3), 0, 4),
+        Span::new(BufferId::History, 4 * 511, 8),
+        Span::new(BufferId::History, 0, COPY_BYTES_MAX + 4),
+        Span::new(BufferId::State, 0, 0),
     ] {
         assert_eq!(
             kind(&[refused], &mut rig),
@@ -287,7 +290,7 @@ pub(super) fn read_write(device: &Device) -> f64 {
     argument(rig.executor.duplicate(place, 0, bytes - 4, 8));
     argument(rig.executor.write(place, 2, &[0; 4]));
     argument(rig.executor.write(place, 4, &[0; 3]));
-    argument(rig.executor.write(Place::Keys(3), 0, &[0; 4]));
+    argument(rig.executor.write(BufferId::Keys(3), 0, &[0; 4]));
     argument(rig.executor.run(1, (0..1).into(), 1));
     argument(rig.executor.run(0, (0..2).into(), 1));
     0.0

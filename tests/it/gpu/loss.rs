@@ -6,10 +6,11 @@ use std::time::Duration;
 use tabla::exec::gpu::Device;
 use tabla::text::Encode;
 use tabla::{
-    Embed, ErrorKind, Flow, Generate, Model, Options, Pooling, Result, Sampling, Session, Source,
+    EmbedOptions, ErrorKind, Flow, GenerateOptions, LoadOptions, Model, Pooling, Result, Sampling,
+    Session, Source,
 };
 
-const MEAN: Embed<'_> = Embed {
+const MEAN: EmbedOptions<'_> = EmbedOptions {
     pooling: Some(Pooling::Mean),
     dimensions: 0,
     normalize: None,
@@ -18,12 +19,12 @@ const MEAN: Embed<'_> = Embed {
 };
 
 /// The built-in model on a GPU of its own.
-fn load(options: &Options) -> (Model, Device) {
+fn load(options: &LoadOptions) -> (Model, Device) {
     load_from(&Source::BuiltIn, options)
 }
 
-fn load_from(source: &Source, options: &Options) -> (Model, Device) {
-    let options = Options {
+fn load_from(source: &Source, options: &LoadOptions) -> (Model, Device) {
+    let options = LoadOptions {
         context: 128,
         sequences: 3,
         chunk_tokens: 16,
@@ -52,7 +53,7 @@ fn lost<T>(result: Result<T>) {
 }
 
 /// Destroys the device when the second token comes, and says how many tokens came.
-fn lose_at_the_second(session: &mut Session, gpu: &Device, generate: &Generate) -> u32 {
+fn lose_at_the_second(session: &mut Session, gpu: &Device, generate: &GenerateOptions) -> u32 {
     let mut heard = 0;
     lost(session.generate(generate, &mut |_| {
         heard += 1;
@@ -95,7 +96,7 @@ fn a_generation_ends_with_the_loss_of_its_gpu() {
             let (model, gpu) = load(&options);
             let mut session = begun(model);
             // Longer than what the model picks ahead of who hears it.
-            let generate = Generate {
+            let generate = GenerateOptions {
                 chain,
                 ..greedy(110)
             };
@@ -125,7 +126,7 @@ fn a_loss_is_a_loss_in_whatever_order_threads_hear_of_it() {
         for round in 0..20 {
             let (model, gpu) = load_from(&source, &options);
             let mut session = begun(model);
-            let generate = Generate {
+            let generate = GenerateOptions {
                 chain: 1 + 3 * (round % 2),
                 ignore_stops: true,
                 ..greedy(80)
@@ -140,7 +141,7 @@ fn a_generation_ends_when_another_thread_loses_its_gpu() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = begun(model);
-        let endless = Generate {
+        let endless = GenerateOptions {
             overflow: tabla::Overflow::Shift { keep: 4 },
             ..greedy(0)
         };

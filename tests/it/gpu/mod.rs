@@ -41,7 +41,7 @@ use samplers::{
     penalties, tails, top_n_sigma, typical, xtc,
 };
 use std::io::Write as _;
-use tabla::device::{Form, GpuFeatures, Replay};
+use tabla::device::{GpuFeatures, KernelVariant, Replay};
 use tabla::error::ErrorKind;
 use tabla::exec::gpu::{self, Device, Options};
 use types::{types, types_shortly};
@@ -122,7 +122,13 @@ const CHECKS: &[(&str, Check)] = &[
 fn software() -> Options {
     Options {
         allow_software: true,
-        forms: Some(Form::ALL.iter().copied().filter(|f| f.exact()).collect()),
+        forms: Some(
+            KernelVariant::ALL
+                .iter()
+                .copied()
+                .filter(|f| f.exact())
+                .collect(),
+        ),
         ..Options::default()
     }
 }
@@ -214,7 +220,7 @@ fn each_form_of_a_kernel_alone() {
         return;
     };
     let all = all.profile();
-    for &form in Form::ALL.iter().filter(|f| f.exact()) {
+    for &form in KernelVariant::ALL.iter().filter(|f| f.exact()) {
         let alone = vec![form];
         if !all.forms.contains(&form) {
             say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
@@ -237,7 +243,10 @@ fn each_form_of_a_kernel_alone() {
 /// Activations that int8 and f16 hold as they are give what f32 gives.
 #[test]
 fn products_in_other_numbers() {
-    let inexact = Form::ALL.iter().copied().filter(|form| !form.exact());
+    let inexact = KernelVariant::ALL
+        .iter()
+        .copied()
+        .filter(|form| !form.exact());
     for form in inexact {
         let options = Options {
             forms: Some(vec![form]),

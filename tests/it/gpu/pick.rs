@@ -7,7 +7,7 @@ use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
 use tabla::op::sampler::SamplerKind;
-use tabla::op::table::Place;
+use tabla::op::table::BufferId;
 
 pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
 
@@ -170,7 +170,7 @@ pub(super) fn rows(device: &Device) -> f64 {
         });
         rig.put("scores", logits);
         let bytes = bytemuck::cast_slice(&history);
-        rig.executor.write(Place::History, 0, bytes).unwrap();
+        rig.executor.write(BufferId::History, 0, bytes).unwrap();
         (0..7).for_each(|sequence| rig.sampler(sequence, &sampler(sequence)));
         rig.rows(live(tokens), rows);
         rig.run();
@@ -237,7 +237,7 @@ pub(super) fn penalize(device: &Device) -> f64 {
             .map(|_| u32::try_from(next() % u64::from(vocab)).unwrap())
             .collect();
         let bytes = bytemuck::cast_slice(&history);
-        rig.executor.write(Place::History, 0, bytes).unwrap();
+        rig.executor.write(BufferId::History, 0, bytes).unwrap();
         let sampler = Sampler {
             repeat_penalty: 1.3,
             repeat_last: last,

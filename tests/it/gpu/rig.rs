@@ -10,7 +10,7 @@ use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
 use tabla::op::pages::{PAGE, Pages};
-use tabla::op::table::{Place, Table};
+use tabla::op::table::{BufferId, Table};
 use tabla::plan;
 use tabla::quant::Scales;
 use tabla_testkit::fill::{Filling, numbers, shuffled};
@@ -116,18 +116,23 @@ impl Rig {
             pages: shape.pages,
             own_pages,
         };
-        if rig.table.slots.iter().any(|s| s.place == Place::Pages) {
+        if rig.table.slots.iter().any(|s| s.place == BufferId::Pages) {
             let bytes = bytemuck::cast_slice(&rig.own_pages);
-            rig.executor.write(Place::Pages, 0, bytes).unwrap();
+            rig.executor.write(BufferId::Pages, 0, bytes).unwrap();
         }
         rig.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
-        if rig.table.slots.iter().any(|s| s.place == Place::Samplers) {
+        if rig
+            .table
+            .slots
+            .iter()
+            .any(|s| s.place == BufferId::Samplers)
+        {
             (0..shape.sequences).for_each(|sequence| rig.sampler(sequence, &SAMPLER_OFF));
         }
         rig
     }
 
-    pub(super) fn place(&self, name: &str) -> (Place, usize) {
+    pub(super) fn place(&self, name: &str) -> (BufferId, usize) {
         let slot = self.table.slots.iter().find(|s| s.name == name);
         let slot = slot.unwrap_or_else(|| panic!("{name} in {:?}", self.table.slots));
         (slot.place, usize::try_from(slot.bytes()).unwrap())
@@ -168,7 +173,7 @@ impl Rig {
     pub(super) fn sampler(&mut self, sequence: u32, sampler: &Sampler) {
         let at = sequence as usize * size_of::<Sampler>();
         let bytes = bytemuck::bytes_of(sampler);
-        self.executor.write(Place::Samplers, at, bytes).unwrap();
+        self.executor.write(BufferId::Samplers, at, bytes).unwrap();
     }
 
     /// Step state and the (token, position) of its rows.
@@ -183,7 +188,8 @@ impl Rig {
 
     /// Step state and its rows.
     pub(super) fn rows(&mut self, state: State, rows: &[Row]) {
-        let write = |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(Place::State, at, bytes);
+        let write =
+            |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(BufferId::State, at, bytes);
         write(&mut self.executor, 0, bytemuck::bytes_of(&state)).unwrap();
         write(&mut self.executor, ROWS_OFFSET, bytemuck::cast_slice(rows)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Options of `tabla bench`.
+//! LoadOptions of `tabla bench`.
 
 use crate::args::{DeviceArgs, ModelArg};
 use clap::{Args, ValueEnum};

@@ -8,7 +8,7 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::time::Instant;
 use tabla::op::pages::PAGE;
-use tabla::{Generate, Sampling, Session};
+use tabla::{GenerateOptions, Sampling, Session};
 
 /// Runs the tests of `-npl` in turns, as those of one sequence are.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -84,11 +84,11 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
         |sessions: &[Session]| sessions.iter().map(Session::computed_tokens).sum::<u64>();
     let before = computed(sessions);
     let start = Instant::now();
-    let options = Generate {
+    let options = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: test.generate,
         ignore_stops: true,
-        ..Generate::default()
+        ..GenerateOptions::default()
     };
     let answers = sessions.iter_mut().map(|session| session.answer(&options));
     let mut answers = answers.collect::<tabla::Result<Vec<_>>>()?;

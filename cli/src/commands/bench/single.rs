@@ -15,7 +15,7 @@ use crate::output::terminal::{self, Progress};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
 use tabla::exec::cpu::{self, Peak};
-use tabla::{DeviceKind, Facts, Generate, Profile, Sampling, Session, Source};
+use tabla::{DeviceKind, Facts, GenerateOptions, Profile, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = Test::all(args);
@@ -199,11 +199,11 @@ impl Test {
             let seconds = start.elapsed().as_secs_f64();
             return Ok((seconds, None, session.computed_tokens()));
         }
-        let generate = Generate {
+        let generate = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens: self.generate,
             ignore_stops: true,
-            ..Generate::default()
+            ..GenerateOptions::default()
         };
         let stats = session.generate(&generate, &mut |_| tabla::Flow::Continue)?;
         if stats.tokens != self.generate {

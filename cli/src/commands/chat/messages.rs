@@ -26,7 +26,7 @@ impl Messages {
         self.0.push(json!({ "role": "user", "content": text }));
     }
 
-    /// Appends what the model answered, its thoughts apart from it.
+    /// Appends what the model answered, its reasoning apart from it.
     pub(super) fn answer(&mut self, said: &Answer) {
         let mut message = json!({ "role": "assistant", "content": said.content });
         if !said.reasoning.is_empty() {

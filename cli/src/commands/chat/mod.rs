@@ -22,7 +22,7 @@ use reply::Reply;
 use serde_json::{Map, Value};
 use std::path::Path;
 use tabla::text::{AnswerFormat, ChatTemplate, Choice, Conversation, FALLBACKS};
-use tabla::{Finish, Generate, Options, Overflow, Session};
+use tabla::{Finish, GenerateOptions, LoadOptions, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         terminal::note
     };
     let source = args.model.source(say)?;
-    let options = Options {
+    let options = LoadOptions {
         samplers: args.sampling.samplers(),
         steps: args.speculation.steps(),
         ..args.device.options(args.context.positions())?
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
-        generate: Generate {
+        generate: GenerateOptions {
             max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
             overflow: args.overflow.overflow(),
             grammar,
@@ -149,7 +149,7 @@ struct Chat<'a> {
     /// How answers to the template are written.
     format: AnswerFormat,
     variables: Option<&'a Map<String, Value>>,
-    generate: Generate,
+    generate: GenerateOptions,
     messages: Messages,
     say: fn(&str),
 }

@@ -6,10 +6,10 @@ use crate::output::terminal::{self, DIM, PLAIN};
 use tabla::text::{Answer, AnswerFormat, AnswerStream, Part, Tokenizer};
 use tabla::{Flow, Piece, Stats};
 
-/// What stands between thoughts that are dim and what is said.
+/// What stands between reasoning that are dim and what is said.
 const BETWEEN: &str = "\x1b[0m\n\n";
 
-/// The answer so far, and where it is shown. Thoughts are dim where someone reads along in colours;
+/// The answer so far, and where it is shown. Reasoning are dim where someone reads along in colours;
 /// everybody else gets the answer as the model wrote it.
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
@@ -24,7 +24,7 @@ pub(super) struct Reply<'a> {
 enum Look {
     /// As the model wrote it.
     Written,
-    /// What is said, where thoughts look otherwise.
+    /// What is said, where reasoning look otherwise.
     Said,
     /// Dim.
     Thought,

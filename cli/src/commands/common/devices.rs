@@ -1,7 +1,7 @@
 //! Facts about the device that a model was loaded to.
 
 use tabla::exec::cpu;
-use tabla::{DeviceKind, Options, Profile};
+use tabla::{DeviceKind, LoadOptions, Profile};
 
 /// The backend as benchmarks name it.
 pub(crate) fn backend(profile: &Profile) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn backend(profile: &Profile) -> String {
 }
 
 /// The CPU as the model was loaded to it.
-pub(crate) fn cpu_options(options: &Options, profile: &Profile) -> cpu::Options {
+pub(crate) fn cpu_options(options: &LoadOptions, profile: &Profile) -> cpu::Options {
     cpu::Options {
         threads: profile.threads,
         level: options.level,

@@ -5,7 +5,7 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tabla::{Facts, Model, Options, Profile, STAGES, Source, Speculate, Tuned};
+use tabla::{Facts, LoadOptions, Model, Profile, STAGES, Source, SpeculateOptions, Tuned};
 
 /// A loaded model and what loading found.
 pub(crate) struct Opened {
@@ -15,7 +15,7 @@ pub(crate) struct Opened {
 }
 
 /// Loads a model, with a bar.
-pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failure> {
+pub(crate) fn model(source: &Source, options: &LoadOptions) -> Result<Opened, Failure> {
     let start = Instant::now();
     let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
     let model = tabla::load(source, options, &mut |progress| {
@@ -31,13 +31,16 @@ pub(crate) fn model(source: &Source, options: &Options) -> Result<Opened, Failur
 }
 
 /// Returns the source of draft tokens. A draft model is loaded with the options of the main model.
-pub(crate) fn speculate(args: &SpeculationArgs, options: &Options) -> Result<Speculate, Failure> {
+pub(crate) fn speculate(
+    args: &SpeculationArgs,
+    options: &LoadOptions,
+) -> Result<SpeculateOptions, Failure> {
     match &args.model_draft {
-        None if args.lookup => Ok(Speculate::Lookup),
-        None => Ok(Speculate::Off),
+        None if args.lookup => Ok(SpeculateOptions::Lookup),
+        None => Ok(SpeculateOptions::Off),
         Some(path) => {
             let source = Source::Path(path.clone());
-            Ok(Speculate::Draft(model(&source, options)?.model))
+            Ok(SpeculateOptions::Draft(model(&source, options)?.model))
         }
     }
 }

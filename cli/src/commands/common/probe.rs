@@ -7,7 +7,7 @@ use memmap2::MmapMut;
 use std::time::Instant;
 use tabla::exec::cpu::{self, Level};
 use tabla::exec::gpu;
-use tabla::{DeviceKind, ErrorKind, Options, Profile};
+use tabla::{DeviceKind, ErrorKind, LoadOptions, Profile};
 
 /// Bytes of the buffer at least.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
@@ -32,7 +32,7 @@ enum Memory {
 
 impl Probe {
     /// Of the device that a model was loaded to with these options.
-    pub(crate) fn new(profile: &Profile, options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn new(profile: &Profile, options: &LoadOptions) -> Result<Self, Failure> {
         let memory = match profile.kind {
             DeviceKind::Cpu => Memory::Cpu(Buffer::new(profile.threads, profile.cache_bytes)?),
             DeviceKind::Gpu => {

@@ -5,11 +5,11 @@ use crate::output::Failure;
 use crate::output::terminal;
 use serde_json::{Value, json};
 use tabla::dtype::DType;
-use tabla::exec::Lap;
+use tabla::exec::CommandTiming;
 use tabla::exec::cpu::Peak;
 use tabla::op::list::Op;
 use tabla::op::operands::WEIGHT;
-use tabla::op::table::{DispatchCmd, Place, Table};
+use tabla::op::table::{BufferId, DispatchCmd, Table};
 use tabla::{Precision, Session};
 
 /// What went through the session while it was timed: so many tokens behind so many positions.
@@ -35,11 +35,11 @@ enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// Products of quantised weights are of int8, and those of BF16 weights of bf16, unless every
+    /// Products of quantized weights are of int8, and those of BF16 weights of bf16, unless every
     /// product is computed in f32.
     fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
-        let mut weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
+        let mut weights = slots.filter(|info| matches!(info.place, BufferId::Weight(..)));
         let fast = precision == Precision::Fast;
         match (cmd.kernel.op, weights.next().map(|info| info.dtype)) {
             (Op::BitMat | Op::BitMatAdd, _) => Self::Int8,
@@ -265,7 +265,12 @@ fn without_layer(label: &str) -> String {
 
 /// Bytes of weights and of the cache that a command moved in all its runs, each once a run, and
 /// operations. Runs of a load are taken to be equally wide.
-pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (f64, f64) {
+pub(crate) fn work(
+    table: &Table,
+    cmd: &DispatchCmd,
+    lap: &CommandTiming,
+    load: Load,
+) -> (f64, f64) {
     let (runs, tokens) = (f64::from(lap.runs), f64::from(load.tokens));
     let live = (tokens / runs).min(f64::from(table.tokens));
     let depth = f64::from(load.depth);
@@ -275,7 +280,7 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
         depth + (tokens + 1.0) / 2.0,
     );
     let slots = || cmd.slots().iter().map(|slot| table.slot(*slot));
-    let cached = || slots().filter(|s| matches!(s.place, Place::Keys(_) | Place::Values(_)));
+    let cached = || slots().filter(|s| matches!(s.place, BufferId::Keys(_) | BufferId::Values(_)));
     let cost = table.cost(cmd);
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
     let bytes: f64 = match cmd.kernel.op {
@@ -288,12 +293,13 @@ pub(crate) fn work(table: &Table, cmd: &DispatchCmd, lap: &Lap, load: Load) -> (
             row_bytes(w.bytes(), w.rows) * live
         }
         _ => {
-            let others = slots().filter(|s| !matches!(s.place, Place::Weight(..) | Place::State));
+            let others =
+                slots().filter(|s| !matches!(s.place, BufferId::Weight(..) | BufferId::State));
             cost.bytes as f64 - others.map(|s| s.bytes() as f64).sum::<f64>()
         }
     };
     // What has a row for each token does nothing for those that are not there.
-    let rows = slots().any(|s| matches!(s.place, Place::Scratch(_)) && s.rows == table.tokens);
+    let rows = slots().any(|s| matches!(s.place, BufferId::Scratch(_)) && s.rows == table.tokens);
     let mut share = if rows {
         live / f64::from(table.tokens)
     } else {

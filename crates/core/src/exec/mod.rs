@@ -6,7 +6,7 @@ pub mod state;
 
 use crate::device::Profile;
 use crate::error::{Result, bail};
-use crate::op::table::{Cmds, Place, Table};
+use crate::op::table::{BufferId, Cmds, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
 use std::any::Any;
@@ -16,16 +16,16 @@ use std::time::Duration;
 
 /// The bytes that tables read and never write. They outlive every executor linked to them.
 pub trait Tensors: Send + Sync {
-    /// The bytes of a [`Place::Weight`] by its index, as the file has them.
+    /// The bytes of a [`BufferId::Weight`] by its index, as the file has them.
     fn weight(&self, index: u32) -> &[u8];
-    /// The scales of a [`Place::Weight`], where they lie in tensors of their own.
+    /// The scales of a [`BufferId::Weight`], where they lie in tensors of their own.
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
         None
     }
     /// Says that these bytes of a weight were copied and will hardly be read again: the system may
     /// have their memory back for as long as nobody reads them.
     fn release(&self, _index: u32, _range: Range<usize>) {}
-    /// The bytes of [`Place::Constant`]`(index)`.
+    /// The bytes of [`BufferId::Constant`]`(index)`.
     fn constant(&self, index: u32) -> &[u8];
 }
 
@@ -41,7 +41,7 @@ pub struct Program {
 
 /// How often a command ran, and how long that took in all.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lap {
+pub struct CommandTiming {
     /// Replays of the command.
     pub runs: u32,
     /// Their time together. Where threads wait for each other, that counts for the command which
@@ -64,7 +64,7 @@ pub struct Upload {
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// The place.
-    pub place: Place,
+    pub place: BufferId,
     /// Where they begin.
     pub offset: usize,
     /// How many they are.
@@ -73,7 +73,7 @@ pub struct Span {
 
 impl Span {
     /// Bytes of a place from an offset on.
-    pub fn new(place: Place, offset: usize, bytes: usize) -> Self {
+    pub fn new(place: BufferId, offset: usize, bytes: usize) -> Self {
         Self {
             place,
             offset,
@@ -184,14 +184,14 @@ pub trait Executor: Send {
     /// # Errors
     ///
     /// `Argument` for a place that no table names or a range that leaves it.
-    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()>;
+    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()>;
 
     /// Reads bytes of a place, after whatever ran last.
     ///
     /// # Errors
     ///
     /// As `write`, and `Device` or `DeviceLost`.
-    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Makes bytes of a place a copy of others of it, after whatever ran last and before whatever runs
     /// next. The two do not meet.
@@ -199,7 +199,7 @@ pub trait Executor: Send {
     /// # Errors
     ///
     /// As `write`, and `Argument` where they meet.
-    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()>;
+    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()>;
 
     /// Has spans copied as they are after whatever ran last, one behind the other; the host does not
     /// wait for them.
@@ -228,5 +228,5 @@ pub trait Executor: Send {
     fn end_timing(&mut self);
 
     /// The commands of a table, as timed; empty where timing never began.
-    fn laps(&self, table: usize) -> &[Lap];
+    fn laps(&self, table: usize) -> &[CommandTiming];
 }

@@ -3,7 +3,7 @@
 pub use super::kernel_row::Kernels;
 use super::list::Op;
 use super::params::KERNELS;
-use crate::device::Form;
+use crate::device::KernelVariant;
 use crate::dtype::DType;
 
 /// A kernel: an operation, the storage type that it reads, and how it is made.
@@ -14,7 +14,7 @@ pub struct KernelId {
     /// The storage type, where the operation has a kernel for each.
     pub variant: Option<DType>,
     /// The form; `None` for the plain kernel.
-    pub form: Option<Form>,
+    pub form: Option<KernelVariant>,
 }
 
 impl KernelId {
@@ -23,7 +23,7 @@ impl KernelId {
     pub fn all(
         op: Op,
         variant: Option<DType>,
-        forms: &[Form],
+        forms: &[KernelVariant],
     ) -> impl DoubleEndedIterator<Item = Self> {
         let rows = KERNELS.iter().filter(move |row| row.has(op, variant));
         let form = move |row: &Kernels| match row.form {
@@ -51,7 +51,7 @@ impl KernelId {
         let mut name = self.op.name().to_string();
         for (mark, part) in [
             ('_', self.variant.map(DType::name)),
-            ('.', self.form.map(Form::name)),
+            ('.', self.form.map(KernelVariant::name)),
         ] {
             if let Some(part) = part {
                 name.push(mark);
@@ -67,7 +67,7 @@ impl KernelId {
     ///
     /// For a kernel that [`all`](Self::all) does not yield.
     pub fn tile(self) -> [u32; 2] {
-        let form = self.form.map(Form::name);
+        let form = self.form.map(KernelVariant::name);
         let row = KERNELS
             .iter()
             .find(|row| row.has(self.op, self.variant) && row.form == form);
@@ -95,14 +95,16 @@ mod tests {
     #[test]
     fn forms_are_those_that_devices_have_the_better_ones_last() {
         let rank = |name: &str| {
-            let known = Form::ALL.iter().position(|form| form.name() == name);
+            let known = KernelVariant::ALL
+                .iter()
+                .position(|form| form.name() == name);
             known.unwrap_or_else(|| panic!("{name} is no form"))
         };
         for pair in KERNELS.windows(2).filter(|pair| pair[0].op == pair[1].op) {
             let [a, b] = [&pair[0], &pair[1]].map(|row| row.form.map(rank));
             assert!(a <= b, "{}: {:?} before {:?}", pair[0].op.name(), a, b);
         }
-        for form in Form::ALL {
+        for form in KernelVariant::ALL {
             let listed = KERNELS.iter().any(|row| row.form == Some(form.name()));
             assert!(listed, "{}", form.name());
         }

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 pub struct Kernels {
     /// The operation.
     pub op: Op,
-    /// [`Form::name`](crate::device::Form::name); `None` for the plain kernels, which run on every device.
+    /// [`KernelVariant::name`](crate::device::KernelVariant::name); `None` for the plain kernels, which run on every device.
     pub form: Option<&'static str>,
     /// [`DType::name`] of each storage type; empty where the operation has one kernel for all.
     pub variants: &'static [&'static str],

@@ -6,7 +6,7 @@ use super::operands::{
     rope_kv, self_attention,
 };
 use super::params;
-use super::table::{DispatchCmd, Place, Slot, SlotInfo, Table, Tail};
+use super::table::{BufferId, DispatchCmd, SamplingStage, Slot, SlotInfo, Table};
 use serde_json::{Value as Json, json};
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Table {
     /// The cost of a command.
     pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
         let size = |slot: Slot| self.slot(slot).bytes();
-        let state = |slot: &Slot| self.slot(*slot).place == Place::State;
+        let state = |slot: &Slot| self.slot(*slot).place == BufferId::State;
         let counted = cmd.slots().iter().filter(|s| !state(s));
         let all: u64 = counted.map(|&s| size(s)).sum();
         let elements = |slot: usize| {
@@ -174,7 +174,7 @@ impl Table {
     pub fn line(&self, at: usize) -> String {
         let cmd = &self.cmds[at];
         let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
-        let weights = slots.filter(|info| matches!(info.place, Place::Weight(..)));
+        let weights = slots.filter(|info| matches!(info.place, BufferId::Weight(..)));
         let shapes: Vec<String> = weights
             .map(|info| format!("{}x{}", info.rows, info.cols))
             .collect();
@@ -216,7 +216,7 @@ impl Table {
         json!({
             "table": self.name,
             "index": at,
-            "tail": self.tail_of(at).map(Tail::name),
+            "tail": self.tail_of(at).map(SamplingStage::name),
             "op": cmd.kernel.op.name(),
             "kernel": cmd.kernel.name(),
             "label": self.labels.get(cmd.label as usize),
@@ -233,7 +233,7 @@ impl Table {
         let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         let read = operands.filter(|(o, _)| o.access == Access::Read);
         let names = read.map(|(_, slot)| self.slot(*slot));
-        let names = names.filter(|info| info.place != Place::State).map(name);
+        let names = names.filter(|info| info.place != BufferId::State).map(name);
         names.collect::<Vec<_>>().join(", ")
     }
 
@@ -250,32 +250,32 @@ impl Table {
 }
 
 /// `scratch 2`: where the bytes of a slot live.
-fn place(place: Place) -> String {
+fn place(place: BufferId) -> String {
     match place {
-        Place::Weight(n, 0) => format!("weight {n}"),
-        Place::Weight(n, first) => format!("weight {n} from row {first}"),
-        Place::Constant(n) => format!("constant {n}"),
-        Place::Keys(n) => format!("keys {n}"),
-        Place::Values(n) => format!("values {n}"),
-        Place::Scratch(n) => format!("scratch {n}"),
-        Place::Pages => "pages".to_string(),
-        Place::State => "state".to_string(),
-        Place::History => "history".to_string(),
-        Place::Samplers => "samplers".to_string(),
-        Place::Biases => "biases".to_string(),
-        Place::Masks => "masks".to_string(),
-        Place::Breakers => "breakers".to_string(),
-        Place::LogProbs => "log_probs".to_string(),
-        Place::Logits => "logits".to_string(),
-        Place::Scores => "scores".to_string(),
-        Place::Hidden => "hidden".to_string(),
+        BufferId::Weight(n, 0) => format!("weight {n}"),
+        BufferId::Weight(n, first) => format!("weight {n} from row {first}"),
+        BufferId::Constant(n) => format!("constant {n}"),
+        BufferId::Keys(n) => format!("keys {n}"),
+        BufferId::Values(n) => format!("values {n}"),
+        BufferId::Scratch(n) => format!("scratch {n}"),
+        BufferId::Pages => "pages".to_string(),
+        BufferId::State => "state".to_string(),
+        BufferId::History => "history".to_string(),
+        BufferId::Samplers => "samplers".to_string(),
+        BufferId::Biases => "biases".to_string(),
+        BufferId::Masks => "masks".to_string(),
+        BufferId::Breakers => "breakers".to_string(),
+        BufferId::LogProbs => "log_probs".to_string(),
+        BufferId::Logits => "logits".to_string(),
+        BufferId::Scores => "scores".to_string(),
+        BufferId::Hidden => "hidden".to_string(),
     }
 }
 
 /// The name of a slot; one of the arena with its place.
 fn name(info: &SlotInfo) -> String {
     match info.place {
-        Place::Scratch(n) => format!("{}@{n}", info.name),
+        BufferId::Scratch(n) => format!("{}@{n}", info.name),
         _ => info.name.clone(),
     }
 }
@@ -295,7 +295,7 @@ impl fmt::Display for Table {
             self.arena_bytes()
         )?;
         for at in 0..self.cmds.len() {
-            for (tail, range) in Tail::ALL.iter().zip(&self.tails) {
+            for (tail, range) in SamplingStage::ALL.iter().zip(&self.tails) {
                 if range.start == at && !range.is_empty() {
                     writeln!(f, "; {}", tail.name())?;
                 }

@@ -4,7 +4,7 @@ pub use super::params::PAGE;
 
 /// How the KV cache lies in pages of [`PAGE`] positions.
 ///
-/// A table, [`Place::Pages`](super::table::Place::Pages), has a row for each sequence: the pages
+/// A table, [`BufferId::Pages`](super::table::BufferId::Pages), has a row for each sequence: the pages
 /// of its positions in layers without a window, `whole` of them, then those in layers with one,
 /// `ringed` of them, where position `p` lies in the `p / PAGE % ringed`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The samplers that a table may have, and their order.
 
 use super::list::Op;
-use super::table::Tail;
+use super::table::SamplingStage;
 use crate::error::{Result, bail};
 
 /// What a table does to logits before a token is drawn from them. Each is off until a sequence asks
@@ -91,20 +91,20 @@ impl SamplerKind {
     }
 
     /// What it becomes in a tail.
-    pub(super) fn ops(self, tail: Tail) -> &'static [Op] {
+    pub(super) fn ops(self, tail: SamplingStage) -> &'static [Op] {
         match (self, tail) {
-            (_, Tail::Greedy) => &[],
+            (_, SamplingStage::Greedy) => &[],
             (Self::Penalties, _) => &[Op::Penalize],
             (Self::TopK, _) => &[Op::TopK],
             (Self::TopP, _) => &[Op::TopP],
             (Self::MinP, _) => &[Op::MinP],
-            (Self::Temperature, Tail::Sampled) => &[Op::Temper],
-            (Self::Temperature, Tail::Full) => &[Op::Temper, Op::DynamicTemper],
-            (_, Tail::Sampled) => &[],
-            (Self::Dry, Tail::Full) => &[Op::Dry],
-            (Self::TopNSigma, Tail::Full) => &[Op::TopNSigma],
-            (Self::Typical, Tail::Full) => &[Op::Typical],
-            (Self::Xtc, Tail::Full) => &[Op::Xtc],
+            (Self::Temperature, SamplingStage::Sampled) => &[Op::Temper],
+            (Self::Temperature, SamplingStage::Full) => &[Op::Temper, Op::DynamicTemper],
+            (_, SamplingStage::Sampled) => &[],
+            (Self::Dry, SamplingStage::Full) => &[Op::Dry],
+            (Self::TopNSigma, SamplingStage::Full) => &[Op::TopNSigma],
+            (Self::Typical, SamplingStage::Full) => &[Op::Typical],
+            (Self::Xtc, SamplingStage::Full) => &[Op::Xtc],
         }
     }
 }

@@ -10,7 +10,7 @@
 //! the command line and those of Python and Swift are written by hand; the compiler and tests
 //! compare them with the list. The seed is a `u64`, has no range and stands beside the list.
 
-use super::table::Tail;
+use super::table::SamplingStage;
 use std::fmt;
 
 /// Passes every row of the list to the macro `$each`, in the order in which the samplers run.
@@ -137,7 +137,7 @@ pub struct Parameter {
     /// What it does.
     pub role: Role,
     /// The smallest tail that applies it.
-    pub tail: Tail,
+    pub tail: SamplingStage,
     /// The long option of the command line.
     pub option: &'static str,
     /// The field of the shaders' `Sampler`.
@@ -158,7 +158,7 @@ macro_rules! parameters {
                 min: <$type>::into($min),
                 max: <$type>::into($max),
                 role: Role::$role,
-                tail: Tail::$tail,
+                tail: SamplingStage::$tail,
                 option: $option,
                 sampler: stringify!($sampler),
             },)+];
@@ -185,7 +185,7 @@ mod tests {
     fn a_parameter_that_refines_another_one_has_no_tail_of_its_own() {
         for p in parameters() {
             let refines = p.role == Role::Detail;
-            assert_eq!(refines, p.tail == Tail::Greedy, "{}", p.name);
+            assert_eq!(refines, p.tail == SamplingStage::Greedy, "{}", p.name);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The table: a flat array of commands and what they refer to, plain data all through.
 
 pub use super::kernel::KernelId;
-use crate::device::Extent;
+use crate::device::ProblemSize;
 use crate::dtype::DType;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub const BIASES_MAX: u32 = 512;
 
 /// Where the bytes of a slot live. Two slots of one place share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum BufferId {
     /// A tensor of the model by its index, from this row on: 0, but where a device binds no more
     /// than parts of it.
     Weight(u32, u32),
@@ -98,7 +98,7 @@ pub struct SlotInfo {
     /// Elements of a row.
     pub cols: u32,
     /// Where it lives.
-    pub place: Place,
+    pub place: BufferId,
 }
 
 impl SlotInfo {
@@ -139,14 +139,14 @@ pub struct Table {
     pub layers: Vec<LayerEnd>,
     /// The first command of the head: with those before it, the cache is filled and nothing more.
     pub head: usize,
-    /// The commands of each [`Tail`], behind the body; none where it picks no tokens.
-    pub tails: [Range<usize>; Tail::COUNT],
+    /// The commands of each [`SamplingStage`], behind the body; none where it picks no tokens.
+    pub tails: [Range<usize>; SamplingStage::COUNT],
 }
 
 /// How tokens are picked from logits: commands behind the body of a table, of which one set is
 /// replayed. What one picks, those behind it pick too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tail {
+pub enum SamplingStage {
     /// The largest.
     Greedy,
     /// A draw from what the usual samplers leave.
@@ -155,7 +155,7 @@ pub enum Tail {
     Full,
 }
 
-impl Tail {
+impl SamplingStage {
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
     /// Every tail, in the order of tables.
@@ -212,8 +212,8 @@ impl Table {
     }
 
     /// The tail that a command belongs to.
-    pub fn tail_of(&self, at: usize) -> Option<Tail> {
-        let tails = Tail::ALL.into_iter().zip(&self.tails);
+    pub fn tail_of(&self, at: usize) -> Option<SamplingStage> {
+        let tails = SamplingStage::ALL.into_iter().zip(&self.tails);
         tails
             .into_iter()
             .find(|(_, range)| range.contains(&at))
@@ -221,7 +221,7 @@ impl Table {
     }
 
     /// A whole pass that picks tokens, in one range where that can be.
-    pub fn pass(&self, tail: Tail) -> Cmds {
+    pub fn pass(&self, tail: SamplingStage) -> Cmds {
         let (body, tail) = (self.body(), self.tails[tail as usize].clone());
         if tail.start == body.end {
             return (body.start..tail.end).into();
@@ -235,12 +235,12 @@ impl Table {
     }
 
     /// What a command with these operands works on.
-    pub fn extent(&self, slots: &[Slot]) -> Extent {
-        let is_weight = |info: &&SlotInfo| matches!(info.place, Place::Weight(..));
+    pub fn extent(&self, slots: &[Slot]) -> ProblemSize {
+        let is_weight = |info: &&SlotInfo| matches!(info.place, BufferId::Weight(..));
         let infos = || slots.iter().map(|slot| self.slot(*slot));
         let x = infos().find(|info| !is_weight(info));
         let weight = infos().find(is_weight).map(|w| [w.rows, w.cols]);
-        Extent {
+        ProblemSize {
             shape: weight.unwrap_or([1, x.map_or(0, |x| x.cols)]),
             many: x.is_some_and(|x| x.rows > 1),
         }
@@ -255,14 +255,14 @@ impl Table {
     /// Bytes of working memory that its scratch places need.
     pub fn arena_bytes(&self) -> u64 {
         let places = places(std::slice::from_ref(self)).into_values();
-        let scratch = places.filter(|slot| matches!(slot.place, Place::Scratch(_)));
+        let scratch = places.filter(|slot| matches!(slot.place, BufferId::Scratch(_)));
         scratch.map(SlotInfo::bytes).sum()
     }
 }
 
 /// The places that commands of tables touch, which share them, each with the largest of its slots.
-pub fn places(tables: &[Table]) -> BTreeMap<Place, &SlotInfo> {
-    let mut places: BTreeMap<Place, &SlotInfo> = BTreeMap::new();
+pub fn places(tables: &[Table]) -> BTreeMap<BufferId, &SlotInfo> {
+    let mut places: BTreeMap<BufferId, &SlotInfo> = BTreeMap::new();
     for table in tables {
         for slot in table.cmds.iter().flat_map(DispatchCmd::slots) {
             let slot = table.slot(*slot);

@@ -2,7 +2,7 @@
 
 use super::list::Access;
 use super::params;
-use super::table::{DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
+use super::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, Table};
 use crate::device::Profile;
 use crate::error::{Context, Result, bail};
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 /// `Internal` where planning is wrong, `TooLarge` where the device is too small. The message
 /// names the table, the command and the slot.
 pub fn check(table: &Table, profile: &Profile) -> Result<()> {
-    let mut written: HashSet<Place> = HashSet::new();
+    let mut written: HashSet<BufferId> = HashSet::new();
     for (at, cmd) in table.cmds.iter().enumerate() {
         check_command(table, cmd, profile, &mut written).context(format!(
             "table {}: command {at} {}",
@@ -40,7 +40,7 @@ fn check_command(
     table: &Table,
     cmd: &DispatchCmd,
     profile: &Profile,
-    written: &mut HashSet<Place>,
+    written: &mut HashSet<BufferId>,
 ) -> Result<()> {
     let operands = cmd.kernel.op.operands();
     if operands.len() != cmd.slots().len() || operands.len() > SLOTS_MAX {
@@ -82,7 +82,7 @@ fn check_command(
                 profile.binding_bytes_max
             );
         }
-        let scratch = matches!(info.place, Place::Scratch(_));
+        let scratch = matches!(info.place, BufferId::Scratch(_));
         if scratch && operand.access != Access::Write && !written.contains(&info.place) {
             bail!(Internal, "{} is read before it is written", info.name);
         }
@@ -93,7 +93,7 @@ fn check_command(
         if twice.count() > 1 {
             bail!(Internal, "{} is bound twice and written", info.name);
         }
-        if matches!(info.place, Place::Weight(..) | Place::Constant(_))
+        if matches!(info.place, BufferId::Weight(..) | BufferId::Constant(_))
             && operand.access != Access::Read
         {
             bail!(Internal, "{} is a tensor and written", info.name);

@@ -9,7 +9,7 @@ use crate::op::builder::{Draft, Node};
 use crate::op::list::{Access, Op};
 use crate::op::operands::{ACTIVATIONS, gemv, gemv_glu, gemv_norm, glu, rms_norm};
 use crate::op::params;
-use crate::op::table::{Place, Slot};
+use crate::op::table::{BufferId, Slot};
 use bytemuck::Pod;
 
 /// What falls away, a product that reads it, and the product that does both.
@@ -56,7 +56,7 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
     };
     let ([a, b], to) = (read.map(|i| node.slots[i]), node.slots[y]);
     let place = draft.slots[usize::from(to.0)].place;
-    if !matches!(place, Place::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to) {
+    if !matches!(place, BufferId::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to) {
         return None;
     }
     let mut changed = false;

@@ -1,11 +1,11 @@
 //! Operation and storage type become a kernel; its tile and the work become a grid.
 
-use crate::device::{Choice, Form, Profile};
+use crate::device::{KernelVariant, Profile, TunedKernel};
 use crate::error::{Result, bail};
 use crate::op::builder::{Draft, FEW_TOKENS, Node};
 use crate::op::list::Op;
 use crate::op::params::attention;
-use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, Slot, Table, Tail};
+use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, Table};
 use std::ops::Range;
 
 /// Parameters begin at multiples of this many bytes.
@@ -32,7 +32,10 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
 }
 
 /// A tail ends where the next one begins.
-fn tails(starts: &[Option<usize>; Tail::COUNT], end: usize) -> [Range<usize>; Tail::COUNT] {
+fn tails(
+    starts: &[Option<usize>; SamplingStage::COUNT],
+    end: usize,
+) -> [Range<usize>; SamplingStage::COUNT] {
     let mut tails = std::array::from_fn(|_| end..end);
     let mut next = end;
     for (tail, start) in tails.iter_mut().zip(starts).rev() {
@@ -44,13 +47,13 @@ fn tails(starts: &[Option<usize>; Tail::COUNT], end: usize) -> [Range<usize>; Ta
 }
 
 /// Whether a form is made for the shape of a command.
-fn suits(form: Form, node: &Node) -> bool {
+fn suits(form: KernelVariant, node: &Node) -> bool {
     match (form, node.op) {
-        (Form::Tile, Op::Attention) => {
+        (KernelVariant::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
-        (Form::Matrix8 | Form::Matrix16, _) => node.work[1] > FEW_TOKENS,
+        (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
         _ => true,
     }
 }
@@ -59,7 +62,7 @@ fn suits(form: Form, node: &Node) -> bool {
 /// and it is made for them, or else that of the best form.
 fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
     let forms = profile.forms.iter().filter(|form| suits(**form, node));
-    let forms: Vec<Form> = forms.copied().collect();
+    let forms: Vec<KernelVariant> = forms.copied().collect();
     let all = || KernelId::all(node.op, node.variant, &forms);
     let extent = table.extent(&node.slots);
     // Nothing is measured with few tokens, and they keep to what suits one.
@@ -68,7 +71,7 @@ fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
         .choices
         .iter()
         .filter(|choice| measured && choice.extent == extent);
-    let choices: Vec<&Choice> = choices.collect();
+    let choices: Vec<&TunedKernel> = choices.collect();
     let chosen = |kernel: &KernelId| choices.iter().any(|c| c.kernel == kernel.name());
     all().find(chosen).or_else(|| all().next_back())
 }
@@ -116,7 +119,7 @@ fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<Dispatch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Extent;
+    use crate::device::ProblemSize;
     use crate::dtype::DType;
     use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::pages::Pages;
@@ -165,10 +168,10 @@ mod tests {
     }
 
     /// A device of these forms, for which this was measured.
-    fn tuned(forms: &[Form], choices: &[(&str, [u32; 2], bool)]) -> Profile {
-        let choice = |&(kernel, shape, many): &(&str, _, _)| Choice {
+    fn tuned(forms: &[KernelVariant], choices: &[(&str, [u32; 2], bool)]) -> Profile {
+        let choice = |&(kernel, shape, many): &(&str, _, _)| TunedKernel {
             kernel: kernel.to_string(),
-            extent: Extent { shape, many },
+            extent: ProblemSize { shape, many },
         };
         Profile {
             forms: forms.to_vec(),
@@ -180,7 +183,7 @@ mod tests {
     #[test]
     fn commands_take_what_was_measured_where_the_device_has_it() {
         let usual = ["gemv_q8_0.subgroup+int8", "attention_f16.subgroup"];
-        let all = Form::ALL;
+        let all = KernelVariant::ALL;
         assert_eq!(kernels(1, 16, &tuned(all, &[])), usual);
         let one = |kernel, shape| kernels(1, 16, &tuned(all, &[(kernel, shape, false)]));
         for (kernel, name) in [
@@ -201,7 +204,11 @@ mod tests {
     #[test]
     fn what_the_device_lacks_or_does_not_suit_is_not_taken() {
         // As with exact precision, where no form rounds activations.
-        let exact: Vec<Form> = Form::ALL.iter().copied().filter(|f| f.exact()).collect();
+        let exact: Vec<KernelVariant> = KernelVariant::ALL
+            .iter()
+            .copied()
+            .filter(|f| f.exact())
+            .collect();
         let int8 = [("gemv_q8_0.subgroup+int8", [64, 32], false)];
         assert_eq!(
             kernels(1, 16, &tuned(&exact, &int8))[0],
@@ -215,7 +222,7 @@ mod tests {
                 ("attention_f16.tile", [1, 2 * 520], many),
             ]
         };
-        let all = Form::ALL;
+        let all = KernelVariant::ALL;
         assert_eq!(
             kernels(3, 16, &tuned(all, &tile(true)))[1],
             "attention_f16.tile"

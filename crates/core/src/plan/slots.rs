@@ -2,7 +2,7 @@
 
 use crate::op::builder::Draft;
 use crate::op::list::Access;
-use crate::op::table::Place;
+use crate::op::table::BufferId;
 
 /// Gives scratch slots places by their lives, the smallest free place that is large enough first.
 ///
@@ -28,7 +28,7 @@ pub(super) fn share(draft: &mut Draft) {
         });
         places[place] = (last, places[place].1.max(bytes));
         let number = u32::try_from(place).expect("fewer places than slots");
-        draft.slots[i].place = Place::Scratch(number);
+        draft.slots[i].place = BufferId::Scratch(number);
     }
 }
 
@@ -38,7 +38,7 @@ fn lives(draft: &Draft) -> Vec<Option<(usize, usize)>> {
     for (at, node) in draft.nodes.iter().enumerate() {
         for slot in &node.slots {
             let i = usize::from(slot.0);
-            if matches!(draft.slots[i].place, Place::Scratch(_)) {
+            if matches!(draft.slots[i].place, BufferId::Scratch(_)) {
                 let life = lives[i].get_or_insert((at, at));
                 life.1 = at;
             }
@@ -98,10 +98,10 @@ mod tests {
         let mut draft = b.finish().expect("the weights fit");
         share(&mut draft);
         let mut places: Vec<_> = draft.slots.iter().map(|s| s.place).collect();
-        places.retain(|p| matches!(p, Place::Scratch(_)));
+        places.retain(|p| matches!(p, BufferId::Scratch(_)));
         assert_eq!(places.len(), 6);
         places.sort();
         places.dedup();
-        assert_eq!(places, [Place::Scratch(0), Place::Scratch(1)]);
+        assert_eq!(places, [BufferId::Scratch(0), BufferId::Scratch(1)]);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Result, bail};
 use crate::op::builder::{Draft, Node};
 use crate::op::list::Op;
 use crate::op::params::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm};
-use crate::op::table::{Place, Slot, SlotInfo};
+use crate::op::table::{BufferId, Slot, SlotInfo};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
         _ => return None,
     };
     let info = |slot: &Slot| &draft.slots[usize::from(slot.0)];
-    let weight = |slot: &Slot| matches!(info(slot).place, Place::Weight(..));
+    let weight = |slot: &Slot| matches!(info(slot).place, BufferId::Weight(..));
     let slot = *node.slots.iter().find(|slot| weight(slot))?;
     let w = info(&slot);
     let fits = |rows| (profile.weight_bytes)(w.dtype, rows, w.cols) <= profile.binding_bytes_max;
@@ -82,7 +82,7 @@ fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
 /// Cuts a slot into parts of so many rows; it is the first of them itself from then on.
 fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
     let whole = draft.slots[usize::from(slot.0)].clone();
-    let Place::Weight(index, _) = whole.place else {
+    let BufferId::Weight(index, _) = whole.place else {
         bail!(Internal, "{}: no weight", whole.name);
     };
     let mut parts = Vec::new();
@@ -91,7 +91,7 @@ fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
         let info = SlotInfo {
             name: format!("{}[{first}..{}]", whole.name, first + rows),
             rows,
-            place: Place::Weight(index, first),
+            place: BufferId::Weight(index, first),
             ..whole.clone()
         };
         let slot = if first == 0 {

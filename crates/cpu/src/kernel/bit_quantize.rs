@@ -23,14 +23,14 @@ impl Kernel for BitQuantize {
         let mut d = args.open::<f32>(AT.d);
         for t in args.range() {
             let q = q.unit(t, cols.next_multiple_of(64));
-            d.unit(t, 1)[0] = quantise(&x[t * cols..][..cols], q);
+            d.unit(t, 1)[0] = quantize(&x[t * cols..][..cols], q);
         }
     }
 }
 
 /// Fills `q`, zeros behind the row, and gives `d`.
 #[inline(always)]
-pub fn quantise(x: &[f32], q: &mut [u8]) -> f32 {
+pub fn quantize(x: &[f32], q: &mut [u8]) -> f32 {
     /// Adding it leaves the nearest whole number in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Magnitudes order as their bits do.

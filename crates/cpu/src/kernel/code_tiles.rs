@@ -3,7 +3,7 @@
 //! The integers are those of `codes`, and their scales go the same way: the same bits.
 
 use super::pieces::{Piece, carried};
-use super::quantise::{Block, Tiles};
+use super::quantize::{Block, Tiles};
 use crate::panel::{Codes, STRETCH};
 use crate::simd::Task;
 use crate::simd::amx::{ByteTiles, Ints, TILE};
@@ -87,14 +87,14 @@ fn add<'x, C: Codes>(
             let scale = s.column(&scale[h]);
             unroll!(t < TILE => {
                 let scale = s.times(scale, s.splat_float(x.d()[t]));
-                sums[t] = s.times_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
+                sums[t] = s.mul_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
             });
         }
         if C::MIN {
             for h in 0..halves {
                 let min = s.column(&min[h]);
                 unroll!(t < TILE => {
-                    sums[t] = s.times_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
+                    sums[t] = s.mul_add(min, s.splat_float(x.sum(h)[t]), sums[t]);
                 });
             }
         }

@@ -8,7 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
 use super::pieces::{Piece, carried};
-use super::quantise::{self, Block, Tiles};
+use super::quantize::{self, Block, Tiles};
 use super::sources::{At, COLUMNS, stored, stretches};
 use super::{Launch, Request};
 use crate::descriptors::{CodeProduct, Number, Product, Read, Shape, Weights, Write};
@@ -75,14 +75,14 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const
         };
         unroll!(j < J => {
             let scale = s.times(stretch.scale[h], s.splat_float(x.d()[F + first + j]));
-            sums[first + j] = s.times_add(s.floats(ints[j]), scale, sums[first + j]);
+            sums[first + j] = s.mul_add(s.floats(ints[j]), scale, sums[first + j]);
         });
     }
     if C::MIN {
         for h in 0..halves {
             unroll!(j < J => {
                 let sum = s.splat_float(x.sum(h)[F + first + j]);
-                sums[first + j] = s.times_add(stretch.min[h], sum, sums[first + j]);
+                sums[first + j] = s.mul_add(stretch.min[h], sum, sums[first + j]);
             });
         }
     }
@@ -216,12 +216,12 @@ impl<C: Formats> Kernel for Products<C> {
         let &Product { rows, write, .. } = args.product();
         let &CodeProduct {
             weights,
-            quantised,
+            quantized,
             together,
             ..
         } = args.codes();
         let live = args.live();
-        let x = Tiles::new(args.bytes(COUNT + 1), quantised);
+        let x = Tiles::new(args.bytes(COUNT + 1), quantized);
         let mut scratch = args.open::<u8>(COUNT);
         let mut scratch = Scratch::open(scratch.whole(), together, weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
@@ -234,7 +234,7 @@ impl<C: Formats> Kernel for Products<C> {
         let range = args.range();
         for first in range.clone().step_by(together) {
             let panels = first..range.end.min(first + together);
-            match quantise::width(live, S::TOKENS) {
+            match quantize::width(live, S::TOKENS) {
                 _ if live > S::TOKENS => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
                 1 => few::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
                 2 => few::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
@@ -319,7 +319,7 @@ fn many<S: Simd, C: Formats>(
 ) {
     let live = args.live();
     #[cfg(target_arch = "x86_64")]
-    let &CodeProduct { amx, quantised, .. } = args.codes();
+    let &CodeProduct { amx, quantized, .. } = args.codes();
     for columns in pieces(args.product().cols, COLUMNS) {
         for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
             let sink = Store::<S, C> {
@@ -333,7 +333,7 @@ fn many<S: Simd, C: Formats>(
             stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
-                let by = quantised.offset.to_le_bytes()[0];
+                let by = quantized.offset.to_le_bytes()[0];
                 s.apart(code_tiles::Lower { piece, by });
             }
         }
@@ -477,7 +477,7 @@ fn launch<C: Formats>(
     let isa = request.isa;
     let tokens = product.tokens;
     let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
-    let quantised = Shape {
+    let quantized = Shape {
         tokens,
         cols: product.columns(),
         tile,
@@ -492,10 +492,10 @@ fn launch<C: Formats>(
     let together = if tokens > tile { PANELS } else { 1 };
     Launch {
         scratch: Scratch::bytes(room, together, weights.buffer_bytes()),
-        quantise: Some(quantised),
+        quantize: Some(quantized),
         codes: Some(CodeProduct {
             weights,
-            quantised,
+            quantized,
             together,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),

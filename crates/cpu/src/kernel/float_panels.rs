@@ -166,7 +166,7 @@ pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     let entry = request.isa.tiles::<FloatPanels>()?;
     let panels = Split::Units(product.rows.div_ceil(TILE));
     Some(Launch {
-        quantise: Some(rounded(product, Number::Bf16Rows)),
+        quantize: Some(rounded(product, Number::Bf16Rows)),
         pack: Some(Pack::Blocks(&FLOATS)),
         ..request.of(entry, panels, product.tokens)
     })

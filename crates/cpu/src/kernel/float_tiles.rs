@@ -264,7 +264,7 @@ pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     }
     let entry = request.isa.tiles::<FloatTiles>()?;
     Some(Launch {
-        quantise: Some(rounded(product, Number::Bf16)),
+        quantize: Some(rounded(product, Number::Bf16)),
         ..request.of(entry, Split::Units(product.rows), product.tokens)
     })
 }

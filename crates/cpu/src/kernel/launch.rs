@@ -51,7 +51,7 @@ impl Request<'_> {
             by: By::All,
             tokens: tokens as usize,
             scratch: 0,
-            quantise: None,
+            quantize: None,
             join: None,
             read: None,
             pack: None,
@@ -100,7 +100,7 @@ pub(crate) struct Launch {
     /// Bytes of scratch for each thread, as one more operand.
     pub(crate) scratch: usize,
     /// Where the activations go to int8 or bf16 first: their shape; they are one more operand.
-    pub(crate) quantise: Option<Shape>,
+    pub(crate) quantize: Option<Shape>,
     /// What joins the parts that threads leave, where that is a step of its own.
     pub(crate) join: Option<Join>,
     /// How its weights are read, where the kernel serves many storage types.

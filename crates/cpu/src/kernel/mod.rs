@@ -44,7 +44,7 @@ mod pages;
 mod penalize;
 mod pieces;
 mod product;
-pub(super) mod quantise;
+pub(super) mod quantize;
 mod rope;
 mod rope_kv;
 mod route;
@@ -60,13 +60,13 @@ mod turns;
 pub(super) mod internals {
     pub use super::advance::advance;
     pub use super::argmax::argmax;
-    pub use super::bit_quantize::quantise as bit_quantize;
+    pub use super::bit_quantize::quantize as bit_quantize;
     pub use super::dry::repetitions;
     pub use super::experts::sort as sort_by_expert;
     pub use super::filter::{BINS, by_size};
     pub use super::filters::{sigma, threshold};
     pub use super::log_probs::log_probs;
-    pub use super::quantise::block as quantise_block;
+    pub use super::quantize::block as quantize_block;
     pub use super::route::largest;
     pub use super::softmax::Softmax;
 }

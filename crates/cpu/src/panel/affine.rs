@@ -49,7 +49,7 @@ impl Width for Eight {
     #[inline(always)]
     fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats {
         // The product is exact, so that it does not matter where it is rounded.
-        s.times_add(scale, s.splat_float(128.0), bias)
+        s.mul_add(scale, s.splat_float(128.0), bias)
     }
 }
 

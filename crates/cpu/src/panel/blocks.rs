@@ -42,7 +42,7 @@ fn five<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
 pub(super) fn looked_up<S: Rows>(s: S, table: &[i8; 16], words: &[Word; 4]) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
     for code in &mut codes {
-        *code = s.raise(s.look_up(table, *code));
+        *code = s.raise(s.lookup(table, *code));
     }
     codes
 }

@@ -74,7 +74,7 @@ pub(crate) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8]) {
         for (digits, by) in digits.iter_mut().zip(BITS) {
             for (word, digits) in group.iter().zip(digits) {
                 let codes = s.and(s.right(s.bytes(word), by), 3);
-                s.put_bytes(digits, s.look_up(&DIGITS, codes));
+                s.put_bytes(digits, s.lookup(&DIGITS, codes));
             }
         }
     }

@@ -335,7 +335,7 @@ impl Rows for Avx2 {
         both!(self, |v| _mm256_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn look_up(self, table: &[i8; 16], v: [__m256i; 2]) -> [__m256i; 2] {
+    fn lookup(self, table: &[i8; 16], v: [__m256i; 2]) -> [__m256i; 2] {
         let table = self.half(bytemuck::cast_ref(table));
         both!(self, |v| _mm256_shuffle_epi8(
             _mm256_broadcastsi128_si256(table),
@@ -459,7 +459,7 @@ impl Rows for Avx2 {
         both!(self, |a, b| _mm256_mul_ps(a, b))
     }
     #[inline(always)]
-    fn times_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+    fn mul_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
         both!(self, |a, b, c| _mm256_fmadd_ps(a, b, c))
     }
 }

@@ -313,7 +313,7 @@ impl Rows for Avx512 {
         with!(self, _mm512_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn look_up(self, table: &[i8; 16], v: __m512i) -> __m512i {
+    fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
         // SAFETY: 16 bytes are there and the load wants no alignment.
         let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
         with!(self, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v))
@@ -424,7 +424,7 @@ impl Rows for Avx512 {
         with!(self, _mm512_mul_ps(a, b))
     }
     #[inline(always)]
-    fn times_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         self.fma(a, b, c)
     }
 }

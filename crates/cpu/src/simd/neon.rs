@@ -466,7 +466,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         self.shifted(v, by.cast_signed())
     }
     #[inline(always)]
-    fn look_up(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes {
+    fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes {
         let table = self.sixteen(bytemuck::cast_ref(table));
         four!(self, |v| vqtbl1q_u8(table, v))
     }
@@ -593,7 +593,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         four!(self, |a, b| vmulq_f32(a, b))
     }
     #[inline(always)]
-    fn times_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+    fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
         four!(self, |a, b, c| vfmaq_f32(c, a, b))
     }
 }

@@ -47,7 +47,7 @@ pub trait Rows: Copy {
     /// Each pair of bytes shifted left, as a number of 16 bits.
     fn left(self, v: Self::Bytes, by: u32) -> Self::Bytes;
     /// The entry of a table for every byte, each below 16.
-    fn look_up(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
+    fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
     /// `floor(3 v / 256)` of every byte: the leading ternary digit of a fraction.
     fn thirds(self, v: Self::Bytes) -> Self::Bytes;
     /// `3 v` of every byte, modulo 256: the fraction behind that digit.
@@ -106,7 +106,7 @@ pub trait Rows: Copy {
     /// `a b`.
     fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a b + c`.
-    fn times_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 }
 
 /// The body for `i` from 0 up to `N`, 16 at most, written out: what it indexes by `i` stays in

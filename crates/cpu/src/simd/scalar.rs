@@ -134,7 +134,7 @@ impl Rows for Scalar {
         pairs(v, |v| v << by)
     }
     #[inline(never)]
-    fn look_up(self, table: &[i8; 16], v: Word) -> Word {
+    fn lookup(self, table: &[i8; 16], v: Word) -> Word {
         each(v, |v| table[usize::from(v & 15)].cast_unsigned())
     }
     #[inline(never)]
@@ -220,7 +220,7 @@ impl Rows for Scalar {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]
-    fn times_add(self, a: Column, b: Column, c: Column) -> Column {
+    fn mul_add(self, a: Column, b: Column, c: Column) -> Column {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
 }

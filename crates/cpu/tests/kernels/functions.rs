@@ -3,7 +3,7 @@
 use tabla_core::exec::state::{FULL, LogProbs, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla_cpu::internals::{
     BINS, STRETCH, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, log_probs,
-    quantise_block, repetitions, sigma, sort_by_expert, threshold,
+    quantize_block, repetitions, sigma, sort_by_expert, threshold,
 };
 
 #[test]
@@ -168,7 +168,7 @@ fn the_largest_in_their_order_the_lowest_of_equals_first() {
 fn a_block_worked_by_hand() {
     let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
     let mut q = [0; STRETCH];
-    let (d, sums) = quantise_block(Scalar, &x, &mut q);
+    let (d, sums) = quantize_block(Scalar, &x, &mut q);
     assert_eq!(d, 1.0);
     assert_eq!(q[0].cast_signed(), -127);
     assert_eq!(q[31].cast_signed(), 121);
@@ -179,7 +179,7 @@ fn a_block_worked_by_hand() {
 fn nothing_and_next_to_nothing_are_zeros() {
     for x in [0.0, 1e-42] {
         let mut q = [7; STRETCH];
-        let (_, sums) = quantise_block(Scalar, &[x; STRETCH], &mut q);
+        let (_, sums) = quantize_block(Scalar, &[x; STRETCH], &mut q);
         assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
     }
 }

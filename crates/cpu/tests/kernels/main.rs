@@ -17,7 +17,7 @@ use tabla_core::exec::state::{ROWS_OFFSET, Row, State};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::PAGE;
 use tabla_core::op::params::attention;
-use tabla_core::op::table::Place;
+use tabla_core::op::table::BufferId;
 use tabla_cpu::{Level, Options};
 use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
@@ -227,10 +227,10 @@ fn places_are_bounded() {
     let mut executor = (device.link)(program).expect("it links");
     let mut bytes = [0; 8];
     for (place, offset) in [
-        (Place::Keys(3), 0),
-        (Place::Weight(0, 0), 0),
-        (Place::History, 4 * 8 - 7),
-        (Place::History, usize::MAX),
+        (BufferId::Keys(3), 0),
+        (BufferId::Weight(0, 0), 0),
+        (BufferId::History, 4 * 8 - 7),
+        (BufferId::History, usize::MAX),
     ] {
         let error = executor.read(place, offset, &mut bytes);
         let error = error.expect_err("outside");
@@ -238,18 +238,20 @@ fn places_are_bounded() {
     }
     let history: Vec<u32> = (0..8).collect();
     let all = bytemuck::cast_slice(&history);
-    executor.write(Place::History, 0, all).expect("it fits");
+    executor.write(BufferId::History, 0, all).expect("it fits");
     executor
-        .duplicate(Place::History, 4, 16, 12)
+        .duplicate(BufferId::History, 4, 16, 12)
         .expect("they do not meet");
     let mut now = vec![0; all.len()];
-    executor.read(Place::History, 0, &mut now).expect("it fits");
+    executor
+        .read(BufferId::History, 0, &mut now)
+        .expect("it fits");
     assert_eq!(
         bytemuck::pod_collect_to_vec::<u8, u32>(&now),
         [0, 1, 2, 3, 1, 2, 3, 7]
     );
     for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
-        let error = executor.duplicate(Place::History, from, to, bytes);
+        let error = executor.duplicate(BufferId::History, from, to, bytes);
         let error = error.expect_err("they meet, or leave it");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
@@ -270,11 +272,13 @@ fn a_chain_ends_when_it_is_done() {
         };
         let mut executor = (device.link)(program).expect("it links");
         executor
-            .write(Place::State, 0, &state(case))
+            .write(BufferId::State, 0, &state(case))
             .expect("it fits");
         executor.run(0, (0..2).into(), 100).expect("it runs");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
-        executor.read(Place::State, 0, &mut bytes).expect("it fits");
+        executor
+            .read(BufferId::State, 0, &mut bytes)
+            .expect("it fits");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
         // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.

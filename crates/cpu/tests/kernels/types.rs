@@ -8,7 +8,7 @@ use tabla_core::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla_core::op::pages::Pages;
-use tabla_core::op::table::Place;
+use tabla_core::op::table::BufferId;
 use tabla_core::plan;
 use tabla_cpu::{Level, Options, packed_bytes};
 use tabla_quant::Scales;
@@ -138,8 +138,8 @@ fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
 /// A program of one command, linked.
 struct Linked {
     executor: Box<dyn Executor>,
-    from: Option<Place>,
-    to: Place,
+    from: Option<BufferId>,
+    to: BufferId,
     /// Numbers of a token in `to`.
     cols: usize,
 }
@@ -174,7 +174,7 @@ impl Linked {
         state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
         state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
         let executor = &mut self.executor;
-        executor.write(Place::State, 0, &state).expect("it fits");
+        executor.write(BufferId::State, 0, &state).expect("it fits");
         if let Some(from) = self.from {
             let x = bytemuck::cast_slice(x);
             executor.write(from, 0, x).expect("it fits");

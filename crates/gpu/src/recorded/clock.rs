@@ -7,8 +7,8 @@
 use super::context::{Context, hal};
 use super::kernels::Kernels;
 use super::record::Tape;
-use crate::laps::Laps;
 use crate::parts::Command;
+use crate::timings::Timings;
 use ash::vk;
 use std::ops::Range;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use tabla_core::op::table::Table;
 
 /// A command buffer that is recorded for every replay, with a timestamp behind every command.
 pub(super) struct Clock {
-    pub(super) laps: Laps,
+    pub(super) laps: Timings,
     buffer: vk::CommandBuffer,
     stamps: vk::QueryPool,
     /// Room for those of the longest table.
@@ -51,7 +51,7 @@ impl Clock {
         let made = unsafe { context.raw.create_query_pool(&info, None) };
         let stamps = context.checked("timestamps", made)?;
         Ok(Self {
-            laps: Laps::new(
+            laps: Timings::new(
                 tables.iter().map(|t| t.cmds.len()),
                 facts.limits.timestamp_period,
                 bits,

@@ -3,17 +3,17 @@
 
 use super::context::Context;
 use super::spirv;
-use crate::kept::Kept;
 use crate::parts::{Command, Group};
+use crate::pipeline_cache::PipelineCache;
 use crate::pipelines::Text;
 use ash::vk;
 use std::collections::HashMap;
 use tabla_core::error::{Error, ErrorKind, Result};
-use tabla_core::op::table::{KernelId, PARAMS_BYTES_MAX, Place, SLOTS_MAX};
+use tabla_core::op::table::{BufferId, KernelId, PARAMS_BYTES_MAX, SLOTS_MAX};
 use wgpu::naga::back::spv::Options;
 
 /// The buffers of the arena as Vulkan knows them, and their sizes.
-pub(super) type Buffers = HashMap<Place, (vk::Buffer, u64)>;
+pub(super) type Buffers = HashMap<BufferId, (vk::Buffer, u64)>;
 
 /// Compiled kernels with their layouts, and what they bind.
 pub(super) struct Kernels {
@@ -151,7 +151,7 @@ fn fill(context: &Context, buffers: &Buffers, group: &Group, set: vk::Descriptor
 
 /// The driver's cache of compiled kernels, with what was kept of an earlier one; none where nothing is
 /// to be kept, or the driver has none to give.
-pub(super) fn cache(context: &Context, kept: &Kept) -> vk::PipelineCache {
+pub(super) fn cache(context: &Context, kept: &PipelineCache) -> vk::PipelineCache {
     if !kept.wanted() {
         return vk::PipelineCache::null();
     }
@@ -169,7 +169,7 @@ pub(super) fn cache(context: &Context, kept: &Kept) -> vk::PipelineCache {
 }
 
 /// Keeps what the cache holds now.
-pub(super) fn keep(context: &Context, cache: vk::PipelineCache, kept: &Kept) {
+pub(super) fn keep(context: &Context, cache: vk::PipelineCache, kept: &PipelineCache) {
     if cache == vk::PipelineCache::null() {
         return;
     }

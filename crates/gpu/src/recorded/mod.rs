@@ -14,8 +14,8 @@ mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
-use super::kept::Kept;
 use super::parts::{Command, Parts, in_table};
+use super::pipeline_cache::PipelineCache;
 use super::pipelines;
 use super::upload::filled;
 use ash::vk;
@@ -29,8 +29,8 @@ use std::any::Any;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{Copies, Copying, Executor, Lap, Span, Upload, check_apart};
-use tabla_core::op::table::{Cmds, KernelId, Place, Table};
+use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_apart};
+use tabla_core::op::table::{BufferId, Cmds, KernelId, Table};
 
 /// A device with tables linked to it.
 struct Recorded {
@@ -53,7 +53,7 @@ pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
-    let kept = Kept::read(device);
+    let kept = PipelineCache::read(device);
     let cache = kernels::cache(&context, &kept);
     let make = |kernel: KernelId, text: &_| {
         let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (kernel, text))?;
@@ -130,7 +130,7 @@ impl Executor for Recorded {
         self.ring.submit(&self.context, &recorded[..count], times)
     }
 
-    fn write(&mut self, place: Place, offset: usize, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         let _turn = self.context.turn()?;
         let entry = self.arena.writable(place, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.place];
@@ -138,7 +138,7 @@ impl Executor for Recorded {
             .write(&self.context, (buffer, offset as u64), bytes)
     }
 
-    fn read(&mut self, place: Place, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.context.turn()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.place];
@@ -146,7 +146,7 @@ impl Executor for Recorded {
             .read(&self.context, (buffer, offset as u64), bytes)
     }
 
-    fn duplicate(&mut self, place: Place, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         let _turn = self.context.turn()?;
         check_apart(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
@@ -193,7 +193,7 @@ impl Executor for Recorded {
         self.clock.iter_mut().for_each(|clock| clock.laps.end());
     }
 
-    fn laps(&self, table: usize) -> &[Lap] {
+    fn laps(&self, table: usize) -> &[CommandTiming] {
         self.clock
             .as_ref()
             .map_or(&[], |clock| clock.laps.of(table))

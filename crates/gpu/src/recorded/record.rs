@@ -11,7 +11,7 @@ use ash::vk;
 use std::ops::Range;
 use tabla_core::error::Result;
 use tabla_core::op::list::Access;
-use tabla_core::op::table::{DispatchCmd, Place, Table};
+use tabla_core::op::table::{BufferId, DispatchCmd, Table};
 
 /// Ranges that are kept; decoding and prefill together ask for fewer.
 const KEPT: usize = 64;
@@ -188,20 +188,20 @@ impl Tape<'_> {
 }
 
 /// The places of a command, and whether it writes them.
-fn operands(table: &Table, cmd: &DispatchCmd) -> impl Iterator<Item = (Place, bool)> + Clone {
+fn operands(table: &Table, cmd: &DispatchCmd) -> impl Iterator<Item = (BufferId, bool)> + Clone {
     let slots = cmd.slots().iter().zip(cmd.kernel.op.operands());
     slots.map(|(&slot, o)| (table.slot(slot).place, o.access != Access::Read))
 }
 
 /// Places that commands touched since the last barrier, and whether they wrote them.
 #[derive(Default)]
-struct Touched(Vec<(Place, bool)>);
+struct Touched(Vec<(BufferId, bool)>);
 
 impl Touched {
     /// Whether a command has to wait for those before it: it touches what one of them wrote, or
     /// writes what one of them touched.
-    fn wants_barrier(&mut self, operands: impl Iterator<Item = (Place, bool)> + Clone) -> bool {
-        let meets = |(place, writes): (Place, bool)| {
+    fn wants_barrier(&mut self, operands: impl Iterator<Item = (BufferId, bool)> + Clone) -> bool {
+        let meets = |(place, writes): (BufferId, bool)| {
             let mut touched = self.0.iter();
             touched.any(|&(p, written)| p == place && (writes || written))
         };
@@ -220,10 +220,10 @@ mod tests {
 
     #[test]
     fn a_command_waits_for_what_it_meets() {
-        let [a, b, c] = [0, 1, 2].map(Place::Scratch);
+        let [a, b, c] = [0, 1, 2].map(BufferId::Scratch);
         let mut touched = Touched::default();
         let mut wants =
-            |operands: &[(Place, bool)]| touched.wants_barrier(operands.iter().copied());
+            |operands: &[(BufferId, bool)]| touched.wants_barrier(operands.iter().copied());
         assert!(!wants(&[(a, false), (b, true)]), "the first");
         assert!(!wants(&[(a, false), (c, true)]), "reads beside reads");
         assert!(wants(&[(b, false)]), "reads what was written");

@@ -165,7 +165,7 @@ fn is_identifier(name: &str) -> bool {
 /// Names under which messages carry what a model thought, the one that templates read first.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// A message as templates expect it: thoughts under each name that they read, and arguments of
+/// A message as templates expect it: reasoning under each name that they read, and arguments of
 /// calls, which OpenAI's interface has as a text of JSON, as values.
 fn message(given: &Json) -> Result<Cow<'_, Json>> {
     let Json::Object(fields) = given else {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::pages::PAGE;
 use crate::op::params;
-use crate::op::table::{Place, Slot};
+use crate::op::table::{BufferId, Slot};
 
 /// The heads of an attention layer.
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +208,7 @@ impl Builder<'_> {
     /// The frequencies of a `RoPE`.
     fn freqs(&mut self, rope: Rope) -> Slot {
         let name = format!("rope_freqs.{}", rope.index);
-        let place = Place::Constant(rope.index);
+        let place = BufferId::Constant(rope.index);
         self.place(&name, DType::F32, [1, rope.dim / 2], place)
     }
 
@@ -224,11 +224,14 @@ impl Builder<'_> {
         let shape = [rows, at.kv_heads * at.head_dim];
         let layer = at.layer;
         let caches = [
-            self.place(&format!("k.{layer}"), dtype, shape, Place::Keys(layer)),
-            self.place(&format!("v.{layer}"), dtype, shape, Place::Values(layer)),
+            self.place(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer)),
+            self.place(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
         ];
         let table = [sequences, pages.stride()];
-        (caches, self.place("pages", DType::U32, table, Place::Pages))
+        (
+            caches,
+            self.place("pages", DType::U32, table, BufferId::Pages),
+        )
     }
 
     /// The positions that a query sees at most.

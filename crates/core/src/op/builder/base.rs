@@ -1,13 +1,13 @@
 //! The builder: what it holds, and what every method for a line of a recipe uses.
 
 use super::draft::{Draft, Node};
-use super::operand::{Quantised, W, X};
+use super::operand::{Quantized, W, X};
 use super::shape::{Shape, Weights};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::list::{Access, Op};
 use crate::op::params;
-use crate::op::table::{LayerEnd, Place, Slot, SlotInfo, Tail};
+use crate::op::table::{BufferId, LayerEnd, SamplingStage, Slot, SlotInfo};
 
 /// Collects the lines of a recipe into a [`Draft`].
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]
@@ -17,7 +17,7 @@ pub struct Builder<'a> {
     pub(super) draft: Draft,
     pub(super) state: Slot,
     scratch: u32,
-    pub(super) quantised: Option<Quantised>,
+    pub(super) quantized: Option<Quantized>,
     error: Option<Error>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
             slots: Vec::new(),
             layers: Vec::new(),
             head: 0,
-            tails: [None; Tail::COUNT],
+            tails: [None; SamplingStage::COUNT],
         };
         let mut b = Self {
             weights,
@@ -39,13 +39,13 @@ impl<'a> Builder<'a> {
             draft,
             state: Slot(0),
             scratch: 0,
-            quantised: None,
+            quantized: None,
             error: None,
         };
         let words = |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("a small struct");
         let [head, row] = [size_of::<params::State>(), size_of::<params::Row>()].map(words);
         let words = head + row * shape.tokens;
-        b.state = b.place("state", DType::U32, [1, words], Place::State);
+        b.state = b.place("state", DType::U32, [1, words], BufferId::State);
         b
     }
 
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
         }
         let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
         let scale = found.and_then(|w| w.scale);
-        let slot = self.place(name, dtype, [rows, cols], Place::Weight(index, 0));
+        let slot = self.place(name, dtype, [rows, cols], BufferId::Weight(index, 0));
         W {
             slot,
             dtype,
@@ -132,7 +132,7 @@ impl<'a> Builder<'a> {
 
     /// A new slot of working memory for numbers of any type.
     pub(super) fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
-        let place = Place::Scratch(self.scratch);
+        let place = BufferId::Scratch(self.scratch);
         self.scratch += 1;
         self.push(SlotInfo {
             name: name.to_string(),
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
         name: &str,
         dtype: DType,
         [rows, cols]: [u32; 2],
-        place: Place,
+        place: BufferId,
     ) -> Slot {
         if let Some(i) = self.draft.slots.iter().position(|s| s.place == place) {
             return Slot(u16::try_from(i).expect("push checks the number of slots"));
@@ -181,13 +181,13 @@ impl<'a> Builder<'a> {
     ) {
         debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
         let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
-        let weight = infos.find(|s| matches!(s.place, Place::Weight(..)));
+        let weight = infos.find(|s| matches!(s.place, BufferId::Weight(..)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
         let mut written = slots.iter().zip(op.operands());
         if written
-            .any(|(s, o)| o.access != Access::Read && self.quantised.is_some_and(|q| q.x == *s))
+            .any(|(s, o)| o.access != Access::Read && self.quantized.is_some_and(|q| q.x == *s))
         {
-            self.quantised = None;
+            self.quantized = None;
         }
         self.draft.nodes.push(Node {
             op,

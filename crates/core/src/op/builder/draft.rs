@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::list::Op;
-use crate::op::table::{LayerEnd, Slot, SlotInfo, Tail};
+use crate::op::table::{LayerEnd, SamplingStage, Slot, SlotInfo};
 
 /// A command before planning.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Draft {
     /// The first node of the head, which turns the last layer's output into logits.
     pub head: usize,
     /// The first node of each tail that picks tokens; a tail ends where the next one begins.
-    pub tails: [Option<usize>; Tail::COUNT],
+    pub tails: [Option<usize>; SamplingStage::COUNT],
 }
 
 impl Draft {

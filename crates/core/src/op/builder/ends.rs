@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::params;
 use crate::op::sampler::SamplerKind;
-use crate::op::table::{BIASES_MAX, Place, Slot, Tail};
+use crate::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 use bytemuck::{Pod, Zeroable};
 
 /// The parameters of what works on rows of logits.
@@ -58,11 +58,11 @@ impl Builder<'_> {
         y
     }
 
-    /// Whether the table ends with these rows, which it then leaves in [`Place::Hidden`].
+    /// Whether the table ends with these rows, which it then leaves in [`BufferId::Hidden`].
     pub fn ends_with(&mut self, x: X) -> bool {
         let ends = self.shape.logits == LogitRows::None;
         if ends {
-            self.draft.slots[usize::from(x.slot.0)].place = Place::Hidden;
+            self.draft.slots[usize::from(x.slot.0)].place = BufferId::Hidden;
         }
         ends
     }
@@ -82,9 +82,9 @@ impl Builder<'_> {
     /// Where the logits are: those of the last row, or of all.
     fn logits_slot(&mut self, vocab: u32) -> X {
         let (name, tokens, place) = match self.shape.logits {
-            LogitRows::Last => ("logits", 1, Place::Logits),
+            LogitRows::Last => ("logits", 1, BufferId::Logits),
             // Tables without logits have ended before.
-            LogitRows::All | LogitRows::None => ("scores", self.shape.tokens, Place::Scores),
+            LogitRows::All | LogitRows::None => ("scores", self.shape.tokens, BufferId::Scores),
         };
         X {
             slot: self.place(name, DType::F32, [tokens, vocab], place),
@@ -102,7 +102,7 @@ impl Builder<'_> {
 
     /// The tail that takes the largest logit.
     pub fn pick_greedy(&mut self, vocab: u32) {
-        self.begin_tail(Tail::Greedy);
+        self.begin_tail(SamplingStage::Greedy);
         let logits = self.logits_slot(vocab);
         let ids = self.largest(logits);
         self.advance(ids, logits.tokens);
@@ -111,9 +111,9 @@ impl Builder<'_> {
     /// The tail that takes the largest of what the usual samplers leave, with Gumbel noise, which is a
     /// draw from the softmax (Gumbel-max).
     pub fn pick_sampled(&mut self, vocab: u32, samplers: &[SamplerKind]) {
-        self.begin_tail(Tail::Sampled);
+        self.begin_tail(SamplingStage::Sampled);
         let logits = self.logits_slot(vocab);
-        let left = self.filtered(logits, samplers, Tail::Sampled);
+        let left = self.filtered(logits, samplers, SamplingStage::Sampled);
         let left = self.own(left);
         self.in_place(Op::Gumbel, left);
         let ids = self.largest(left);
@@ -122,11 +122,11 @@ impl Builder<'_> {
 
     /// The same with all samplers, and what is told of a token.
     pub fn pick_full(&mut self, vocab: u32, samplers: &[SamplerKind]) {
-        self.begin_tail(Tail::Full);
+        self.begin_tail(SamplingStage::Full);
         let logits = self.logits_slot(vocab);
         let left = self.biased(logits);
         self.masked(left);
-        let left = self.filtered(left, samplers, Tail::Full);
+        let left = self.filtered(left, samplers, SamplingStage::Full);
         self.in_place(Op::Mirostat, left);
         // Without its noise it says how likely a token was.
         let noisy = self.columns(left, 0, vocab);
@@ -146,7 +146,7 @@ impl Builder<'_> {
     }
 
     /// What samplers leave of `x`, in a slot of its own where there is one that changes anything.
-    fn filtered(&mut self, x: X, samplers: &[SamplerKind], tail: Tail) -> X {
+    fn filtered(&mut self, x: X, samplers: &[SamplerKind], tail: SamplingStage) -> X {
         let ops = samplers.iter().flat_map(|kind| kind.ops(tail));
         ops.fold(x, |x, op| match op {
             Op::Penalize => self.penalized(x),
@@ -163,7 +163,7 @@ impl Builder<'_> {
     fn own(&mut self, x: X) -> X {
         let scratch = matches!(
             self.draft.slots[usize::from(x.slot.0)].place,
-            Place::Scratch(_)
+            BufferId::Scratch(_)
         );
         if scratch {
             x
@@ -187,7 +187,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
-        let masks = self.place("masks", DType::U32, shape, Place::Masks);
+        let masks = self.place("masks", DType::U32, shape, BufferId::Masks);
         let slots = [masks, x.slot, self.samplers(), self.state];
         let params = params::mask::Params {
             tokens,
@@ -201,7 +201,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = words_of::<params::Bias>();
         let shape = [self.shape.sequences, BIASES_MAX * words];
-        let biases = self.place("biases", DType::U32, shape, Place::Biases);
+        let biases = self.place("biases", DType::U32, shape, BufferId::Biases);
         let y = self.scratch("s", tokens, vocab);
         let slots = [x.slot, biases, y.slot, self.samplers(), self.state];
         let params = params::bias::Params {
@@ -227,7 +227,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
-        let breakers = self.place("breakers", DType::U32, shape, Place::Breakers);
+        let breakers = self.place("breakers", DType::U32, shape, BufferId::Breakers);
         let y = self.scratch("s", tokens, vocab);
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [x.slot, history, breakers, y.slot, samplers, self.state];
@@ -240,7 +240,7 @@ impl Builder<'_> {
         y
     }
 
-    fn begin_tail(&mut self, tail: Tail) {
+    fn begin_tail(&mut self, tail: SamplingStage) {
         self.draft.tails[tail as usize] = Some(self.draft.nodes.len());
     }
 
@@ -264,12 +264,12 @@ impl Builder<'_> {
 
     fn samplers(&mut self) -> Slot {
         let shape = [self.shape.sequences, words_of::<params::Sampler>()];
-        self.place("samplers", DType::U32, shape, Place::Samplers)
+        self.place("samplers", DType::U32, shape, BufferId::Samplers)
     }
 
     fn log_probs(&mut self) -> Slot {
         let shape = [self.shape.sequences, words_of::<params::LogProbs>()];
-        self.place("log_probs", DType::U32, shape, Place::LogProbs)
+        self.place("log_probs", DType::U32, shape, BufferId::LogProbs)
     }
 
     fn history(&mut self) -> Slot {
@@ -277,7 +277,7 @@ impl Builder<'_> {
             "history",
             DType::U32,
             [self.shape.sequences, self.shape.context],
-            Place::History,
+            BufferId::History,
         )
     }
 }

@@ -28,10 +28,10 @@ pub struct W {
     pub(super) scale: Option<f32>,
 }
 
-/// The rows that were quantised last; the products that read them one after another share them.
+/// The rows that were quantized last; the products that read them one after another share them.
 #[derive(Clone, Copy)]
-pub(super) struct Quantised {
-    /// What was quantised.
+pub(super) struct Quantized {
+    /// What was quantized.
     pub(super) x: Slot,
     /// The numbers in int8.
     pub(super) q: Slot,

@@ -31,11 +31,11 @@ pub struct Shape {
 /// Which rows get logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
-    /// The last live row, into [`Place::Logits`](crate::op::table::Place::Logits).
+    /// The last live row, into [`BufferId::Logits`](crate::op::table::BufferId::Logits).
     Last,
-    /// Every row, into [`Place::Scores`](crate::op::table::Place::Scores).
+    /// Every row, into [`BufferId::Scores`](crate::op::table::BufferId::Scores).
     All,
-    /// None: the table ends with the normed rows of the last layer, in [`Place::Hidden`](crate::op::table::Place::Hidden).
+    /// None: the table ends with the normed rows of the last layer, in [`BufferId::Hidden`](crate::op::table::BufferId::Hidden).
     None,
 }
 

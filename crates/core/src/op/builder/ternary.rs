@@ -1,7 +1,7 @@
 //! Products of ternary digits and activations in int8, as `BitNet` was trained with.
 
 use super::base::Builder;
-use super::operand::{Quantised, W, X};
+use super::operand::{Quantized, W, X};
 use crate::dtype::DType;
 use crate::op::list::Op;
 use crate::op::params;
@@ -13,7 +13,7 @@ const ROW_ALIGN: u32 = 64;
 impl Builder<'_> {
     /// `y = W x`, stored or added, with the digits of `w` times `scale`, and `x` in int8.
     pub(super) fn bit_mat(&mut self, (op, scale): (Op, f32), w: W, x: X, y: Slot) {
-        let Quantised { q, d, .. } = self.bit_quantize(x);
+        let Quantized { q, d, .. } = self.bit_quantize(x);
         let params = params::bit_mat::Params {
             tokens: x.tokens,
             rows: w.rows,
@@ -26,12 +26,12 @@ impl Builder<'_> {
     }
 
     /// The rows of `x` in int8, a scale each.
-    fn bit_quantize(&mut self, x: X) -> Quantised {
-        if let Some(made) = self.quantised.filter(|made| made.x == x.slot) {
+    fn bit_quantize(&mut self, x: X) -> Quantized {
+        if let Some(made) = self.quantized.filter(|made| made.x == x.slot) {
             return made;
         }
         let padded = x.cols.next_multiple_of(ROW_ALIGN);
-        let made = Quantised {
+        let made = Quantized {
             x: x.slot,
             q: self.scratch_of(DType::I8, "q8", [x.tokens, padded]),
             d: self.scratch("d8", x.tokens, 1).slot,
@@ -42,7 +42,7 @@ impl Builder<'_> {
         };
         let slots = [made.x, made.q, made.d, self.state];
         self.emit((Op::BitQuantize, None), &slots, &params, [1, x.tokens]);
-        self.quantised = Some(made);
+        self.quantized = Some(made);
         made
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_quantised_once_and_anew_when_they_change() {
+    fn rows_are_quantized_once_and_anew_when_they_change() {
         let shape = Shape {
             name: "ternary",
             tokens: 1,
@@ -87,11 +87,11 @@ mod tests {
         b.mat("v", w, x);
         let draft = b.finish().expect("the weights fit");
         let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
-        let (quantise, product) = (Op::BitQuantize, Op::BitMat);
+        let (quantize, product) = (Op::BitQuantize, Op::BitMat);
         let wanted: [&[Op]; 3] = [
-            &[quantise, product, product],
-            &[quantise, Op::BitMatAdd],
-            &[quantise, product],
+            &[quantize, product, product],
+            &[quantize, Op::BitMatAdd],
+            &[quantize, product],
         ];
         assert_eq!(ops, wanted.concat());
     }

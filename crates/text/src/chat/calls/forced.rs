@@ -1,6 +1,6 @@
 //! Grammars of answers that have to be a call.
 
-use super::formats::Forced;
+use super::formats::ForcedToolCall;
 use super::stream::AnswerFormat;
 use crate::Tokenizer;
 use crate::grammar::{Grammar, plain_schema};
@@ -40,8 +40,8 @@ impl AnswerFormat {
         }
         let open = if calls.is_bare { "" } else { calls.open[0] };
         let (before, behind) = match forced {
-            Forced::Object(_, before, behind) => (before, behind),
-            Forced::Named(_) => ("", ""),
+            ForcedToolCall::Object(_, before, behind) => (before, behind),
+            ForcedToolCall::Named(_) => ("", ""),
         };
         Ok(Some(Grammar::Lark(format!(
             "start: {} {} ({}) {} {}\n",
@@ -55,17 +55,22 @@ impl AnswerFormat {
 }
 
 /// What stands between the markers for one tool.
-fn body(forced: Forced, name: &str, parameters: &Json, tokenizer: &Tokenizer) -> Result<String> {
+fn body(
+    forced: ForcedToolCall,
+    name: &str,
+    parameters: &Json,
+    tokenizer: &Tokenizer,
+) -> Result<String> {
     let mut parameters = plain_schema(parameters)?;
     Ok(match forced {
-        Forced::Named(mark) => {
+        ForcedToolCall::Named(mark) => {
             format!(
                 "{} {} %json {parameters}",
                 text(name),
                 marker(mark, tokenizer)
             )
         }
-        Forced::Object(key, ..) => {
+        ForcedToolCall::Object(key, ..) => {
             // What lies at the root of a schema stays there when the schema itself does not.
             let mut part = |key: &str| {
                 let fields = parameters.as_object_mut()?;

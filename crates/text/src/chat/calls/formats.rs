@@ -15,12 +15,12 @@ pub(super) struct Calls {
     pub(super) is_bare: bool,
     pub(super) body: Body,
     /// What forces a call; `None` where JSON does not say it.
-    pub(super) forced: Option<Forced>,
+    pub(super) forced: Option<ForcedToolCall>,
 }
 
 /// How a call is forced, behind the first marker that opens one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Forced {
+pub(super) enum ForcedToolCall {
     /// An object of the tool's name and, under this key, the arguments; text in front and behind.
     Object(&'static str, &'static str, &'static str),
     /// The name, this marker, and the arguments.
@@ -57,7 +57,7 @@ const CALLS: &[Calls] = &[
         inner: &["[CALL_ID]", "[ARGS]"],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(Forced::Named("[ARGS]")),
+        forced: Some(ForcedToolCall::Named("[ARGS]")),
     },
     Calls {
         templates: &["[TOOL_CALLS]"],
@@ -66,7 +66,7 @@ const CALLS: &[Calls] = &[
         inner: &[],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(Forced::Object("arguments", "[", "]")),
+        forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
     },
     // Granite 3
     Calls {
@@ -76,7 +76,7 @@ const CALLS: &[Calls] = &[
         inner: &[],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(Forced::Object("arguments", "[", "]")),
+        forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
     },
     // Functionary 3.1 and Llamas that were told so
     Calls {
@@ -86,7 +86,7 @@ const CALLS: &[Calls] = &[
         inner: &[],
         is_bare: false,
         body: bodies::tagged,
-        forced: Some(Forced::Named(">")),
+        forced: Some(ForcedToolCall::Named(">")),
     },
     // Hermes, Qwen 2.5 and 3, SmolLM 3
     Calls {
@@ -96,7 +96,7 @@ const CALLS: &[Calls] = &[
         inner: &[],
         is_bare: false,
         body: bodies::object,
-        forced: Some(Forced::Object("arguments", "\n", "\n")),
+        forced: Some(ForcedToolCall::Object("arguments", "\n", "\n")),
     },
     // Llama 3
     Calls {
@@ -106,27 +106,27 @@ const CALLS: &[Calls] = &[
         inner: &[],
         is_bare: true,
         body: bodies::object,
-        forced: Some(Forced::Object("parameters", "", "")),
+        forced: Some(ForcedToolCall::Object("parameters", "", "")),
     },
 ];
 
-/// How thoughts are written.
+/// How reasoning are written.
 #[derive(Debug)]
-pub(super) struct Thoughts {
+pub(super) struct Reasoning {
     pub(super) open: &'static str,
     pub(super) close: &'static str,
 }
 
-const THOUGHTS: &[Thoughts] = &[
-    Thoughts {
+const THOUGHTS: &[Reasoning] = &[
+    Reasoning {
         open: "<|channel>thought\n",
         close: "<channel|>",
     },
-    Thoughts {
+    Reasoning {
         open: "[THINK]",
         close: "[/THINK]",
     },
-    Thoughts {
+    Reasoning {
         open: "<think>",
         close: "</think>",
     },
@@ -137,6 +137,6 @@ pub(super) fn calls(template: &str) -> Option<&'static Calls> {
     CALLS.iter().find(is_in)
 }
 
-pub(super) fn thoughts(template: &str) -> Option<&'static Thoughts> {
+pub(super) fn reasoning(template: &str) -> Option<&'static Reasoning> {
     THOUGHTS.iter().find(|t| template.contains(t.close))
 }

@@ -1,4 +1,4 @@
-//! What an answer consists of: thoughts, content, and calls of tools, as each family writes them.
+//! What an answer consists of: reasoning, content, and calls of tools, as each family writes them.
 
 mod bodies;
 mod forced;

@@ -1,7 +1,7 @@
 //! The format of a template's answers, and the reader of one answer in it.
 
 use super::bodies::Read;
-use super::formats::{self, Calls, Thoughts};
+use super::formats::{self, Calls, Reasoning};
 use super::parts::{Answer, Part};
 use crate::Tokenizer;
 use crate::chat::ChatTemplate;
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub struct AnswerFormat {
     pub(super) calls: Option<&'static Calls>,
-    thoughts: Option<&'static Thoughts>,
+    reasoning: Option<&'static Reasoning>,
     pub(super) tools: Vec<Json>,
 }
 
@@ -24,13 +24,13 @@ impl AnswerFormat {
         let calls = formats::calls(template.source());
         Self {
             calls: calls.filter(|_| !tools.is_empty()),
-            thoughts: formats::thoughts(template.source()),
+            reasoning: formats::reasoning(template.source()),
             tools: tools.to_vec(),
         }
     }
 
     /// The text of a token in an answer, and what the token is where that begins or ends calls and
-    /// thoughts: control tokens have no text of their own.
+    /// reasoning: control tokens have no text of their own.
     pub fn spelt_out<'t>(&self, tokenizer: &Tokenizer, token: u32, text: &'t str) -> Cow<'t, str> {
         if !tokenizer.is_control(token) {
             return Cow::Borrowed(text);
@@ -43,20 +43,21 @@ impl AnswerFormat {
         }
     }
 
-    /// What begins calls and thoughts, and what ends them.
+    /// What begins calls and reasoning, and what ends them.
     pub(super) fn markers(&self) -> impl Iterator<Item = &'static str> {
         let calls = self.calls.iter();
         let calls =
             calls.flat_map(|calls| calls.open.iter().chain([&calls.close]).chain(calls.inner));
-        let thoughts = self.thoughts.iter().flat_map(|t| [&t.open, &t.close]);
-        let all = calls.chain(thoughts).map(|marker| marker.trim());
+        let reasoning = self.reasoning.iter().flat_map(|t| [&t.open, &t.close]);
+        let all = calls.chain(reasoning).map(|marker| marker.trim());
         all.filter(|marker| !marker.is_empty())
     }
 
-    /// A reader of one answer to a prompt, which may end within thoughts.
+    /// A reader of one answer to a prompt, which may end within reasoning.
     pub fn stream(&self, prompt: &str) -> AnswerStream {
-        let thinks = |thoughts: &&Thoughts| prompt.trim_end().ends_with(thoughts.open.trim_end());
-        let mode = match self.thoughts.filter(thinks) {
+        let thinks =
+            |reasoning: &&Reasoning| prompt.trim_end().ends_with(reasoning.open.trim_end());
+        let mode = match self.reasoning.filter(thinks) {
             Some(_) => Mode::Reasoning,
             None => Mode::Start,
         };
@@ -167,11 +168,11 @@ impl AnswerStream {
             self.mode = Mode::Call("");
             return true;
         }
-        let Some(thoughts) = self.format.thoughts else {
+        let Some(reasoning) = self.format.reasoning else {
             self.mode = Mode::Content;
             return true;
         };
-        let open = thoughts.open.trim_end();
+        let open = reasoning.open.trim_end();
         if let Some(rest) = text.strip_prefix(open) {
             self.held = rest.to_string();
             self.enter(Mode::Reasoning);
@@ -205,7 +206,10 @@ impl AnswerStream {
     }
 
     fn reasoning(&mut self) -> bool {
-        let close = self.format.thoughts.map_or("", |thoughts| thoughts.close);
+        let close = self
+            .format
+            .reasoning
+            .map_or("", |reasoning| reasoning.close);
         let Some(at) = self.held.find(close) else {
             self.emit_sure(&[close]);
             return false;

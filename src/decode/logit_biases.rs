@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 /// It goes with every request of an answer, and nothing of it is copied.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Steering {
+pub(super) struct LogitBiases {
     /// What is added to logits, each for a token of its own.
     pub(super) biases: Arc<[Bias]>,
     /// A bit for each token that no repetition holds; none where DRY is off.
     pub(super) breakers: Arc<[u32]>,
 }
 
-impl Steering {
+impl LogitBiases {
     /// Checks and merges the biases. `breakers` is what [`breaker_bits`] returns; empty: DRY is off.
     pub(super) fn new(vocab: u32, biases: &[(u32, f32)], breakers: Vec<u32>) -> Result<Self> {
         Ok(Self {

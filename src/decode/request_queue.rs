@@ -20,7 +20,7 @@ pub(super) enum Message {
 
 /// How long the scheduler waits for a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Patience {
+pub(super) enum WaitPolicy {
     /// There is work to do.
     None,
     /// So long: sessions have to take tokens first.
@@ -39,7 +39,7 @@ pub(super) enum Found {
 }
 
 /// Messages in their order.
-pub(super) struct Inbox {
+pub(super) struct RequestQueue {
     inside: Mutex<Inside>,
     came: Condvar,
 }
@@ -52,7 +52,7 @@ struct Inside {
 /// Messages that there is room for from the start.
 const ROOM: usize = 64;
 
-impl Inbox {
+impl RequestQueue {
     pub(super) fn new() -> Self {
         Self {
             inside: Mutex::new(Inside {
@@ -86,7 +86,7 @@ impl Inbox {
     }
 
     /// Takes the next message.
-    pub(super) fn take(&self, patience: Patience) -> Found {
+    pub(super) fn take(&self, patience: WaitPolicy) -> Found {
         let mut inside = self.inside.lock();
         loop {
             if let Some(message) = inside.messages.pop_front() {
@@ -96,9 +96,9 @@ impl Inbox {
                 return Found::Closed;
             }
             match patience {
-                Patience::None => return Found::Nothing,
-                Patience::Endless => self.came.wait(&mut inside),
-                Patience::Some(time) => {
+                WaitPolicy::None => return Found::Nothing,
+                WaitPolicy::Endless => self.came.wait(&mut inside),
+                WaitPolicy::Some(time) => {
                     if self.came.wait_for(&mut inside, time).timed_out() {
                         return Found::Nothing;
                     }

@@ -1,7 +1,7 @@
 //! `x[32 b + i] = d[b] q[32 b + i]`: activations to int8, before products with codes of weights.
 //!
 //! No operation of the list but a step of its own: rows that several products read (q, k, v;
-//! gate, up) are quantised once.
+//! gate, up) are quantized once.
 //!
 //! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block has
 //! the bytes of each of its tokens, then the scales of all, then each of the other numbers of all.
@@ -23,7 +23,7 @@ pub(crate) fn entry(shape: Shape, isa: Isa) -> Entry {
         return tiles;
     }
     debug_assert!(!is_wide, "only tiles of AMX take bf16");
-    isa.entry::<Quantise>()
+    isa.entry::<Quantize>()
 }
 
 /// A block of a tile of `N` tokens: first the bytes of each, then a number of each in turn.
@@ -68,7 +68,7 @@ impl<'a, const N: usize> Block<'a, N> {
     }
 }
 
-/// Quantised activations.
+/// Quantized activations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiles<'a> {
     words: &'a [u32],
@@ -110,9 +110,9 @@ pub(super) const fn width(live: usize, tile: usize) -> usize {
 }
 
 /// Quantises the tiles of its units.
-struct Quantise;
+struct Quantize;
 
-impl Kernel for Quantise {
+impl Kernel for Quantize {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let shape: Shape = args.params();

@@ -1,40 +1,40 @@
 //! How a request picks its tokens.
 
-use super::chain::Chain;
-use super::drafter::Guesser;
-use super::follow::Follow;
+use super::burst::Burst;
+use super::drafter::Drafter;
+use super::grammar_state::GrammarState;
+use super::logit_biases::LogitBiases;
 use super::sampling::{Sampling, tail};
-use super::steering::Steering;
 use crate::exec::state::Sampler;
-use crate::op::table::Tail;
+use crate::op::table::SamplingStage;
 
 /// How tokens are picked, and how many.
 #[derive(Debug)]
-pub(super) struct Picking {
+pub(super) struct SamplingRequest {
     /// As the device has it.
     pub(super) sampler: Sampler,
     /// What it has beside numbers.
-    pub(super) steering: Steering,
+    pub(super) steering: LogitBiases,
     /// The tail of tables that picks so.
-    pub(super) tail: Tail,
+    pub(super) tail: SamplingStage,
     /// Tokens at most; the context ends it in any case.
     pub(super) limit: usize,
     /// How many come in one submission.
-    pub(super) chain: Chain,
+    pub(super) chain: Burst,
     /// The grammar that they follow.
-    pub(super) follow: Option<Box<Follow>>,
+    pub(super) follow: Option<Box<GrammarState>>,
     /// What makes guesses at them.
-    pub(super) guesser: Option<Guesser>,
+    pub(super) guesser: Option<Drafter>,
 }
 
 /// What steps tell beside tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tells {
+pub(super) enum LogProbsMode {
     Nothing,
     LogProbs,
 }
 
-impl Picking {
+impl SamplingRequest {
     /// One token.
     pub(super) fn one(sampling: &Sampling) -> Self {
         Self::plain(sampling, 1, 1)
@@ -46,9 +46,9 @@ impl Picking {
         Self {
             tail: tail(&sampler),
             sampler,
-            steering: Steering::default(),
+            steering: LogitBiases::default(),
             limit: limit as usize,
-            chain: Chain::new(limit, longest),
+            chain: Burst::new(limit, longest),
             follow: None,
             guesser: None,
         }
@@ -60,10 +60,10 @@ impl Picking {
     }
 
     /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> Tells {
+    pub(super) fn tells(&self) -> LogProbsMode {
         match self.sampler.log_probs {
-            0 => Tells::Nothing,
-            _ => Tells::LogProbs,
+            0 => LogProbsMode::Nothing,
+            _ => LogProbsMode::LogProbs,
         }
     }
 }

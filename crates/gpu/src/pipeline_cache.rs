@@ -21,12 +21,12 @@ const BYTES_MAX: u64 = 64 << 20;
 
 /// The file of a device, and the driver's bytes that were in it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct PipelineCache {
     path: Option<PathBuf>,
     bytes: Vec<u8>,
 }
 
-impl Kept {
+impl PipelineCache {
     /// What was kept for this device. Nothing where no folder was named; nothing either, and the
     /// log says why, where the file is damaged.
     pub(super) fn read(device: &Device) -> Self {
@@ -76,7 +76,7 @@ impl Kept {
 }
 
 /// wgpu's own cache with what was kept; `None` where nothing is to be.
-pub(super) fn cache(device: &Device, kept: &Kept) -> Option<wgpu::PipelineCache> {
+pub(super) fn cache(device: &Device, kept: &PipelineCache) -> Option<wgpu::PipelineCache> {
     if !kept.wanted()
         || !device
             .wgpu

@@ -1,8 +1,8 @@
 //! What lies between a session and the engine while the engine works for it: tokens and news come out
 //! here, and the session waits for them on its own thread.
 
-use super::bell::Bell;
 use super::end::End;
+use super::notifier::Notifier;
 use super::sync::{Condvar, Mutex};
 use crate::exec::state::LogProbs;
 use std::collections::VecDeque;
@@ -13,11 +13,11 @@ pub(super) const UNREAD_MAX: usize = 64;
 
 /// A session's box.
 #[derive(Debug)]
-pub(super) struct Mail {
+pub(super) struct OutputQueue {
     inside: Mutex<Inside>,
     changed: Condvar,
     /// Rings with whatever comes in, for who waits for several.
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<Notifier>>,
 }
 
 #[derive(Debug)]
@@ -34,18 +34,18 @@ struct Inside {
 
 /// What comes next of the engine's work.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum OutputEvent {
     /// A token was picked, from what it was asked to tell.
-    Picked(u32, Option<LogProbs>),
+    SampledTokens(u32, Option<LogProbs>),
     /// The cache holds so many tokens.
     Fed(usize),
     /// The work has ended.
     End(End),
 }
 
-impl Mail {
+impl OutputQueue {
     /// An empty one.
-    pub(super) fn new(bell: Option<Arc<Bell>>) -> Self {
+    pub(super) fn new(bell: Option<Arc<Notifier>>) -> Self {
         Self {
             inside: Mutex::new(Inside {
                 picked: VecDeque::with_capacity(UNREAD_MAX),
@@ -121,7 +121,7 @@ impl Mail {
 
     /// Waits for what comes next: tokens in their order, then how far feeding is where that is wanted
     /// and is not `fed`, then the end.
-    pub(super) fn next(&self, fed: Option<usize>) -> News {
+    pub(super) fn next(&self, fed: Option<usize>) -> OutputEvent {
         let mut inside = self.inside.lock();
         loop {
             if let Some(news) = inside.next(fed) {
@@ -132,19 +132,22 @@ impl Mail {
     }
 
     /// What is there of tokens and the end, without a wait.
-    pub(super) fn try_next(&self) -> Option<News> {
+    pub(super) fn try_next(&self) -> Option<OutputEvent> {
         self.inside.lock().next(None)
     }
 }
 
 impl Inside {
-    fn next(&mut self, fed: Option<usize>) -> Option<News> {
+    fn next(&mut self, fed: Option<usize>) -> Option<OutputEvent> {
         if let Some(token) = self.picked.pop_front() {
-            return Some(News::Picked(token, self.log_probs.pop_front()));
+            return Some(OutputEvent::SampledTokens(
+                token,
+                self.log_probs.pop_front(),
+            ));
         }
         if fed.is_some_and(|fed| self.fed != fed) {
-            return Some(News::Fed(self.fed));
+            return Some(OutputEvent::Fed(self.fed));
         }
-        self.end.take().map(News::End)
+        self.end.take().map(OutputEvent::End)
     }
 }

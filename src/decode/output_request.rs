@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What is read back of a sequence that goes through the model, and the room for it.
 #[derive(Debug, Default)]
-pub(super) enum Wanted {
+pub(super) enum OutputRequest {
     #[default]
     Nothing,
     /// The logits behind the last token, `[vocab]`.
@@ -17,7 +17,7 @@ pub(super) enum Wanted {
     Hidden(Vec<f32>),
 }
 
-impl Wanted {
+impl OutputRequest {
     /// The token from which on each has to go through the model by itself, whatever the cache holds,
     /// and leaves there what nobody else takes; one that no sequence has where none has to.
     pub(super) fn each_from(&self) -> usize {

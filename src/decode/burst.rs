@@ -7,13 +7,13 @@ const PIECE_EVERY: Duration = Duration::from_millis(40);
 
 /// How many tokens the next submission picks.
 #[derive(Clone, Debug)]
-pub(super) struct Chain {
+pub(super) struct Burst {
     next: u32,
     max: u32,
     fixed: bool,
 }
 
-impl Chain {
+impl Burst {
     pub(super) fn new(wanted: u32, max: u32) -> Self {
         match wanted {
             0 => Self {

@@ -10,7 +10,7 @@ use std::thread;
 
 /// An answer on its way through a grammar.
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct GrammarState {
     matcher: Matcher,
     /// The tokens that may come next, a bit for each.
     mask: Vec<u32>,
@@ -19,7 +19,7 @@ pub(super) struct Follow {
     forced: Vec<u32>,
 }
 
-impl Follow {
+impl GrammarState {
     /// At the start of an answer, for so many tokens of a vocabulary.
     pub(super) fn new(grammar: &CompiledGrammar, vocab: u32) -> Box<Self> {
         Box::new(Self {
@@ -90,7 +90,7 @@ impl Follow {
 }
 
 /// An answer, and the session that it is of.
-type Of = (u64, Box<Follow>);
+type Of = (u64, Box<GrammarState>);
 
 /// The thread that finds masks.
 pub(super) struct Masks {
@@ -122,7 +122,7 @@ impl Masks {
     }
 
     /// Has the mask of an answer found.
-    pub(super) fn want(&self, session: u64, follow: Box<Follow>) -> Result<()> {
+    pub(super) fn want(&self, session: u64, follow: Box<GrammarState>) -> Result<()> {
         self.work.send((session, follow)).map_err(|_| ended())
     }
 

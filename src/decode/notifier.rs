@@ -4,12 +4,12 @@ use super::sync::{Condvar, Mutex};
 
 /// A count of rings, and who waits for the next.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct Notifier {
     rings: Mutex<u64>,
     rang: Condvar,
 }
 
-impl Bell {
+impl Notifier {
     pub(super) fn new() -> Self {
         Self {
             rings: Mutex::new(0),

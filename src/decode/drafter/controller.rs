@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Guesses of the first pass.
+/// DraftStats of the first pass.
 const BEGIN: usize = 3;
 /// Steps without guesses behind the first pass that did not pay; as many more each time.
 const REST: u32 = 8;
@@ -18,10 +18,10 @@ const WEIGHT: f64 = 0.25;
 
 /// What passes with guesses bring, against steps without.
 #[derive(Debug)]
-pub(super) struct Pace {
-    /// Guesses at most.
+pub(super) struct SpeculationController {
+    /// DraftStats at most.
     most: usize,
-    /// Guesses of the next pass.
+    /// DraftStats of the next pass.
     count: usize,
     /// Seconds of a step; none where no step was seen.
     step: Option<f64>,
@@ -38,7 +38,7 @@ fn mean(so_far: Option<f64>, next: f64) -> f64 {
     so_far.map_or(next, |so_far| so_far + WEIGHT * (next - so_far))
 }
 
-impl Pace {
+impl SpeculationController {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -52,7 +52,7 @@ impl Pace {
         }
     }
 
-    /// Guesses that the next pass is to have.
+    /// DraftStats that the next pass is to have.
     pub(super) fn guesses(&self) -> usize {
         self.count
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn right_guesses_become_more() {
-        let mut pace = Pace::new(31);
+        let mut pace = SpeculationController::new(31);
         assert_eq!((pace.rest(), pace.guesses()), (1, 3));
         pace.stepped(STEP, 1);
         let mut counts = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_rests_longer_each_time() {
-        let mut pace = Pace::new(31);
+        let mut pace = SpeculationController::new(31);
         pace.stepped(STEP, 1);
         let mut rests = Vec::new();
         for _ in 0..9 {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn where_nothing_is_known_it_asks_less_often() {
-        let mut pace = Pace::new(31);
+        let mut pace = SpeculationController::new(31);
         pace.stepped(STEP, 1);
         for rest in [1, 2, 4, 8, 8] {
             pace.missed();
@@ -173,7 +173,7 @@ mod tests {
     fn where_steps_are_short_it_asks_less_often() {
         for (step, longest) in [(400, 8), (200, 16), (100, 32), (1, REST_MAX)] {
             let step = Duration::from_micros(step);
-            let mut pace = Pace::new(31);
+            let mut pace = SpeculationController::new(31);
             pace.stepped(step, 1);
             for _ in 0..12 {
                 pace.missed();

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use tabla_core::exec::Lap;
+use tabla_core::exec::CommandTiming;
 
 /// The commands of all tables, as timed.
 #[derive(Debug)]
-pub(super) struct Laps {
-    tables: Vec<Vec<Lap>>,
+pub(super) struct Timings {
+    tables: Vec<Vec<CommandTiming>>,
     /// Seconds of a tick.
     period: f64,
     /// The bits of a tick that count.
@@ -16,10 +16,10 @@ pub(super) struct Laps {
     since: Option<Instant>,
 }
 
-impl Laps {
+impl Timings {
     /// For tables of so many commands, and a clock of so many nanoseconds a tick and so many bits.
     pub(super) fn new(commands: impl Iterator<Item = usize>, nanoseconds: f32, bits: u32) -> Self {
-        let laps = commands.map(|count| vec![Lap::default(); count]);
+        let laps = commands.map(|count| vec![CommandTiming::default(); count]);
         Self {
             tables: laps.collect(),
             period: f64::from(nanoseconds) * 1e-9,
@@ -31,7 +31,9 @@ impl Laps {
     /// Begins, from nothing.
     pub(super) fn begin(&mut self) {
         self.since = Some(Instant::now());
-        self.tables.iter_mut().for_each(|t| t.fill(Lap::default()));
+        self.tables
+            .iter_mut()
+            .for_each(|t| t.fill(CommandTiming::default()));
     }
 
     pub(super) fn end(&mut self) {
@@ -42,7 +44,7 @@ impl Laps {
         self.since.is_some()
     }
 
-    pub(super) fn of(&self, table: usize) -> &[Lap] {
+    pub(super) fn of(&self, table: usize) -> &[CommandTiming] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
     }
 
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn ticks_become_times_also_where_they_begin_anew() {
-        let mut laps = Laps::new([0, 3].into_iter(), 2.0, 8);
+        let mut laps = Timings::new([0, 3].into_iter(), 2.0, 8);
         laps.begin();
         let epoch = laps.since.expect("it began");
         let submitted = epoch + Duration::from_nanos(100);
