@@ -1,8 +1,8 @@
-//! The CPU: tables linked to kernels of the processor's own instruction set.
+//! CPU backend: links tables to kernels of the processor's instruction set.
 //!
-//! Link resolves every command once: which kernel at which level, where its operands lie, how
-//! its work is cut among the threads, before which commands the threads wait for each other.
-//! `run` walks what is left, an array of calls. It allocates nothing and decides nothing.
+//! Link resolves every command once: the kernel and its level, the addresses of its operands, how
+//! its work is divided among threads, and where barriers are needed. `run` then replays an array of
+//! calls; it allocates nothing and makes no decisions.
 
 mod descriptors;
 mod kernel;
@@ -17,7 +17,7 @@ mod simd;
 mod step;
 mod work;
 
-/// What tests call. Not part of the API.
+/// Functions for tests. Not part of the API.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::kernel::internals::*;
@@ -59,24 +59,25 @@ use tabla_core::exec::{
 };
 use tabla_core::op::table::{BufferId, Cmds};
 
-/// A token of fewer bytes is left to one thread: its commands take about as long as the barriers
-/// between them, and far less than a barrier on a machine whose cores are busy elsewhere.
+/// Minimum number of bytes that a token must read to use more than one thread. Below it, commands
+/// take about as long as the barriers between them, and less than a barrier on a machine whose
+/// cores are busy.
 const SHARE_BYTES_MIN: u64 = 8 << 20;
 
-/// Workgroups in one dimension, as on GPUs, so that listings agree.
+/// Maximum number of workgroups in one dimension; the value of GPUs, so that listings agree.
 const GRID_MAX: u32 = 65_535;
 
-/// Tokens of a prefill chunk: its activations stay in the second-level cache.
+/// Tokens of a prefill chunk: its activations fit the L2 cache.
 const CHUNK_TOKENS: u32 = 256;
 
-/// Tokens of the longest chain.
+/// Maximum number of tokens in a burst.
 const CHAIN_TOKENS: u32 = 32;
 
-/// The facts of this machine that planning may use.
+/// Returns the properties of this machine that planning uses.
 ///
 /// # Errors
 ///
-/// As [`Level::best`], and `Argument` for too many threads.
+/// The errors of [`Level::best`]; `Argument` for too many threads.
 pub fn profile(options: &Options) -> Result<Profile> {
     let threads = u32::try_from(options.threads()?).expect("far below 2^32");
     Ok(Profile {
@@ -107,8 +108,8 @@ pub fn profile(options: &Options) -> Result<Profile> {
 ///
 /// # Errors
 ///
-/// `Argument` and `Unsupported` for options that this machine cannot follow, `Memory` where
-/// places or threads cannot be had, `Internal` for tables that contradict themselves.
+/// `Argument` and `Unsupported` for options that this machine does not support, `Memory` if buffers
+/// or threads cannot be allocated, `Internal` for inconsistent tables.
 pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     let mut options = *options;
     if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
@@ -127,12 +128,12 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     }))
 }
 
-/// Bytes that the weights of a program would take if it were linked with
+/// Returns the number of bytes that the weights of a program take if linked with
 /// [`packed`](Options::packed).
 ///
 /// # Errors
 ///
-/// As [`link`].
+/// The errors of [`link`].
 pub fn packed_bytes(program: &Program, options: &Options) -> Result<u64> {
     link::packed_bytes(program, target(options)?)
 }
@@ -146,29 +147,29 @@ fn target(options: &Options) -> Result<Target> {
     })
 }
 
-/// What the heaviest table, which is the one for single tokens, moves per token.
+/// Bytes read per token by the heaviest table, which is the single-token table.
 fn token_bytes(program: &Program) -> u64 {
     let tables = program.tables.iter();
     let bytes = tables.map(|t| t.total().bytes / u64::from(t.tokens.max(1)));
     bytes.max().unwrap_or(0)
 }
 
-/// LinkedTable tables and the threads that walk them.
+/// Linked tables and the threads that replay them.
 #[derive(Debug)]
 struct Cpu {
     profile: Profile,
     places: BTreeMap<BufferId, Operand>,
     copies: Copies,
-    /// Their rooms, one behind the other.
+    /// Buffers of pending copies, one after the other.
     copied: Vec<u8>,
-    /// For each table its commands, as timed.
+    /// Timings of the commands of each table.
     laps: Vec<Vec<CommandTiming>>,
-    /// Since when they are timed, while they are.
+    /// Start of timing, if timing is active.
     timed_since: Option<Instant>,
     pool: Pool,
 }
 
-/// Bytes of a place, while no command runs.
+/// Bytes of a buffer; only valid while no command runs.
 fn span_of<'a>(
     places: &BTreeMap<BufferId, Operand>,
     pool: &'a mut Pool,
@@ -275,7 +276,7 @@ impl Executor for Cpu {
     }
 }
 
-/// The processor's name, where the system tells it.
+/// Processor name, if the system reports it.
 fn name() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|l| l.starts_with("model name"));
@@ -283,7 +284,7 @@ fn name() -> String {
     name.unwrap_or(std::env::consts::ARCH).to_string()
 }
 
-/// Size of the last-level data cache, where the system tells it.
+/// Size of the last-level data cache in bytes, 0 if the system does not report it.
 fn cache_bytes() -> u64 {
     let index = |i| format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
     (0..8)

@@ -1,4 +1,5 @@
-//! From tables to steps: memory for every place, a kernel for every command, barriers between.
+//! Converts tables to steps: memory for every buffer, a kernel for every command, barriers between
+//! them.
 
 use super::descriptors::{ALIGN, QUANTISE_OUT, QUANTISE_X, Read, Shape};
 use super::kernel::{self, Join, Launch, Request, quantize};
@@ -20,24 +21,24 @@ use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
 use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
 
-/// What commands are linked for.
+/// Target that commands are linked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// The level.
+    /// Instruction set.
     pub(super) isa: Isa,
-    /// How exactly products are computed.
+    /// Precision of matrix products.
     pub(super) precision: Precision,
-    /// Whether weights are packed, of types that can be.
+    /// Whether weights are packed if their type has panels.
     pub(super) packed: bool,
-    /// Threads that share the work.
+    /// Number of threads.
     pub(super) threads: usize,
 }
 
-/// What linking yields.
+/// Result of linking.
 pub(super) struct Linking {
-    /// For the pool.
+    /// Tables for the thread pool.
     pub(super) tables: LinkedTable,
-    /// The places that the host may write and read.
+    /// Buffers that the host may read and write.
     pub(super) places: BTreeMap<BufferId, Operand>,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     Ok(Linking { tables, places })
 }
 
-/// Bytes that the weights of a program take where they are packed.
+/// Bytes of the packed weights of a program.
 pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
     let target = Target {
         packed: true,
@@ -92,7 +93,7 @@ pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
         .sum())
 }
 
-/// Memory by what it is for.
+/// Buffers by purpose.
 struct Memory {
     operands: BTreeMap<BufferId, Operand>,
     packed: Packed,
@@ -101,7 +102,7 @@ struct Memory {
     parts: Operand,
 }
 
-/// Which kernels the commands of each table call.
+/// Kernels of all commands of each table.
 fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
     let tables = program.tables.iter();
     tables
@@ -109,7 +110,7 @@ fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
         .collect()
 }
 
-/// Which kernel every command of a table calls.
+/// Kernels of all commands of a table.
 fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Launch>> {
     let launch = |cmd: &DispatchCmd| {
         let slots = cmd.slots().len();
@@ -141,7 +142,7 @@ fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
         .map_or(cmd.kernel.op.name(), String::as_str)
 }
 
-/// Which weights are packed, and how.
+/// Weights that are packed, and how.
 fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, Packing>> {
     let mut packings = BTreeMap::new();
     for (table, launches) in program.tables.iter().zip(launches) {
@@ -162,7 +163,7 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
     Ok(packings)
 }
 
-/// The scales of a command's weights, where they lie in tensors of their own.
+/// Scales of a command's weights, if they are separate tensors.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
     match table.slot(cmd.slots()[WEIGHT]).place {
         BufferId::Weight(index, _) => program.tensors.scales(index),
@@ -170,7 +171,7 @@ fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<
     }
 }
 
-/// The bytes of a tensor's place.
+/// Bytes of a tensor.
 fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
     match place {
         BufferId::Weight(i, _) => Some(program.tensors.weight(i)),
@@ -179,7 +180,7 @@ fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
     }
 }
 
-/// The bytes of a slot's tensor, as many as the slot has.
+/// Bytes of a slot's tensor, cut to the size of the slot.
 fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
     let Some(bytes) = tensor(program, slot.place) else {
         return Ok(None);
@@ -199,16 +200,16 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
 
 type Bytes = std::ops::Range<usize>;
 
-/// Where everything lies in the arena.
+/// Layout of the arena.
 #[derive(Default)]
 struct Layout {
     bytes: usize,
     places: BTreeMap<BufferId, Bytes>,
-    /// Shared by all commands, a stretch per thread: used within a command only.
+    /// Scratch memory, one part per thread; used only within a command.
     scratch: Bytes,
-    /// Activations in int8 or bf16, which several commands may read.
+    /// int8 or bf16 activations, which several commands may read.
     quantized: Bytes,
-    /// What the threads of a command leave for its second step.
+    /// Partial results that the first step of a command passes to the second.
     parts: Bytes,
 }
 
@@ -224,8 +225,8 @@ impl Layout {
         for slot in used {
             let least = match (slot.place, tensor_bytes(program, slot)?) {
                 (BufferId::State, _) => state_bytes(1) as u64,
-                // Tensors stay where they are, unless f32 lie where f32 cannot. Beside packed
-                // matrices vectors leave as well: each would keep a huge page of the file.
+                // Tensors are used in place unless f32 values are misaligned. If matrices are
+                // packed, vectors are copied too: each would keep a huge page of the file resident.
                 (_, Some(b))
                     if slot.dtype != DType::F32
                         || Operand::of(b).suits_f32() && !(packs && slot.rows == 1) =>
@@ -276,7 +277,7 @@ impl Layout {
     }
 }
 
-/// The steps of a table.
+/// Builds the steps of a table.
 fn steps(
     program: &Program,
     table: &Table,
@@ -328,7 +329,7 @@ fn steps(
 }
 
 impl Join {
-    /// The second step of a command. The parts are its last operand, which it reads.
+    /// Returns the second step of a command, which reads the partial results in its last operand.
     fn step(self, first: &Step) -> Step {
         Step {
             entry: self.entry,
@@ -342,7 +343,7 @@ impl Join {
     }
 }
 
-/// The activations that lie quantized.
+/// Activations that an earlier step has quantized.
 #[derive(Clone, Copy)]
 struct Made {
     x: BufferId,
@@ -382,7 +383,7 @@ fn step(
             (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
             (None, Some((panels, Pack::Blocks(layout)))) => {
-                // Else the file would be in memory beside them.
+                // Use the panels; otherwise the file data would stay in memory as well.
                 if let Some(Read::Rows(_, from)) = &mut read {
                     (operands[WEIGHT], *from) = (panels, Some(layout));
                 }
@@ -427,7 +428,7 @@ fn step(
     Ok(step)
 }
 
-/// Refuses a command that names the memory it writes twice: its threads would meet there.
+/// Rejects a command whose output overlaps another operand, because its threads would race.
 fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     for i in (0..step.bound.count).filter(|&i| step.bound.writes(i)) {
         for j in (0..step.bound.count).filter(|&j| j != i) {
@@ -444,10 +445,11 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     Ok(())
 }
 
-/// The step that quantizes a product's activations, which become one more operand of it.
+/// Returns the step that quantizes the activations of a matrix product, and adds them as an operand
+/// of the product.
 fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
     let bytes = shape.tile_bytes();
-    // One row is quantized by every thread for itself: cheaper than to wait for another.
+    // Each thread quantizes a single row for itself, which is cheaper than a barrier.
     let alone = shape.tokens == 1;
     let out = if alone {
         memory.quantized.per_thread(bytes)
@@ -485,7 +487,7 @@ fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
     }
 }
 
-/// What was touched since the last barrier.
+/// Memory accesses since the last barrier.
 #[derive(Default)]
 struct Hazards {
     touched: Vec<Touch>,
@@ -495,7 +497,7 @@ struct Hazards {
 struct Touch {
     operand: Operand,
     written: bool,
-    /// The first thread keeps its own order.
+    /// Steps of the first thread run in order and need no barrier between them.
     by: By,
 }
 
@@ -509,7 +511,7 @@ impl Touch {
 }
 
 impl Hazards {
-    /// Takes note of a step and says whether the threads must meet before it.
+    /// Records the accesses of a step and returns whether it needs a barrier.
     fn meet(&mut self, step: &Step) -> bool {
         let touches = (0..step.bound.count).map(|i| Touch {
             operand: step.bound.operands[i],

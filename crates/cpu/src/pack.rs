@@ -1,4 +1,4 @@
-//! Packing: weights rearranged once, by all threads, into panels in huge pages.
+//! Packs weights into panels in huge pages, once, using all threads.
 
 use super::memory::{Arena, Operand};
 use super::panel::Pack;
@@ -10,10 +10,10 @@ use tabla_core::error::Result;
 use tabla_core::exec::{Program, Tensors};
 use tabla_quant::Matrix;
 
-/// A matrix to be packed.
+/// Matrix to pack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
-    /// How.
+    /// Packing method.
     pub(super) pack: Pack,
     /// Rows.
     pub(super) rows: usize,
@@ -26,23 +26,23 @@ impl Packing {
         self.pack.panel_bytes(self.cols)
     }
 
-    /// Bytes of all its panels.
+    /// Bytes of all panels.
     pub(super) fn bytes(&self) -> usize {
         self.rows.div_ceil(ROWS) * self.panel_bytes()
     }
 }
 
-/// Packed matrices by the index of their weight.
+/// Packed matrices by weight index.
 pub(super) struct Packed {
     _arena: Arena,
     panels: BTreeMap<u32, (Operand, Pack)>,
 }
 
-/// Bytes of a file that are packed in one go: their pages are given back behind it, so that
-/// weights are hardly ever in memory twice.
+/// Bytes of the file that are packed at a time. Their pages are released afterwards, so that
+/// weights are rarely in memory twice.
 const PIECE: usize = 2 << 20;
 
-/// Some panels of a matrix.
+/// Some panels of a matrix, packed by one thread.
 struct Piece<'a> {
     weight: u32,
     packing: Packing,
@@ -51,7 +51,7 @@ struct Piece<'a> {
 }
 
 impl Packed {
-    /// Packs weights of a program, by so many threads.
+    /// Packs weights of a program using `threads` threads.
     pub(super) fn new(
         program: &Program,
         packings: &BTreeMap<u32, Packing>,
@@ -70,13 +70,13 @@ impl Packed {
         let tensors = &*program.tensors;
         std::thread::scope(|scope| {
             let work = || {
-                // Bound by a name, the lock would be held while the piece is packed.
+                // Binding the guard to a name would hold the lock while the job runs.
                 while let Some(piece) = next(&pieces) {
                     piece.pack(tensors);
                 }
             };
             for _ in 1..threads {
-                // Without another thread this one does it all.
+                // If a thread cannot be started, the others do its work.
                 let thread = std::thread::Builder::new().name("tabla-pack".to_string());
                 let _ = thread.spawn_scoped(scope, work);
             }
@@ -88,14 +88,14 @@ impl Packed {
         })
     }
 
-    /// The panels of a weight, where it is packed, and how.
+    /// Returns the panels of a weight and their packing method, if it is packed.
     pub(super) fn panels(&self, weight: u32) -> Option<(Operand, Pack)> {
         self.panels.get(&weight).copied()
     }
 }
 
-/// The same things, each `1 / shares` of all behind the last one: neighbours, which may share
-/// pages, are not in work at one time.
+/// Reorders jobs so that the next one is `1 / shares` of all further on: neighbours, which may
+/// share pages, are not packed at the same time.
 fn apart<T>(things: Vec<T>, shares: usize) -> Vec<T> {
     let share = things.len().div_ceil(shares).max(1);
     let mut things: Vec<_> = things.into_iter().enumerate().collect();
@@ -107,7 +107,7 @@ fn next<T>(items: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
     items.lock().next()
 }
 
-/// Cuts the matrices into pieces, each with its part of the memory.
+/// Divides the matrices into jobs, each with its part of the memory.
 fn pieces<'a>(packings: &BTreeMap<u32, Packing>, mut rest: &'a mut [u8]) -> Vec<Piece<'a>> {
     let mut pieces = Vec::new();
     for (weight, packing) in packings {

@@ -1,8 +1,8 @@
-//! Threads that walk linked tables together: the caller and its workers.
+//! Thread pool that replays linked tables: the calling thread and its workers.
 //!
-//! Every thread walks the same steps and does its part of each; a barrier stands only before a
-//! step that touches what an earlier one wrote. Who waits spins for a while and then parks, so
-//! that neither an idle executor nor an oversubscribed machine burns a core.
+//! Every thread walks the same steps and runs its part of each. There is a barrier only before a
+//! step that accesses memory written by an earlier one. A waiting thread spins for a while and then
+//! parks, so that neither an idle executor nor an oversubscribed machine burns a core.
 #![expect(unsafe_code, reason = "hands disjoint parts of a step to the threads")]
 
 use super::memory::{Args, Operand};
@@ -18,10 +18,10 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::CommandTiming;
 use tabla_core::op::table::Cmds;
 
-/// Looks at the barrier before a thread parks: some 50 us.
+/// Barrier polls before a thread parks: about 50 us.
 const SPINS: u32 = 4000;
 
-/// The caller's thread and its workers.
+/// The calling thread and its workers.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -36,23 +36,23 @@ struct Shared {
     panicked: AtomicBool,
 }
 
-/// The linked tables, and whatever must live as long as they do.
+/// The linked tables and the memory that they refer to.
 pub(super) struct LinkedTable {
-    /// The tables.
+    /// Steps of each table.
     pub(super) tables: Vec<Steps>,
-    /// Arena and tensors, which the steps point into.
+    /// Arena and tensors that the steps point into.
     pub(super) _keep: Box<dyn Any + Send + Sync>,
 }
 
-/// What to walk; written by the caller while the workers wait.
+/// Current job; written by the caller while the workers wait.
 #[derive(Default)]
 struct Job {
     table: AtomicUsize,
-    /// Begin and end of the commands: those of the body, those of the tail.
+    /// Start and end of the commands: body, then tail.
     ranges: [[AtomicUsize; 2]; 2],
     times: AtomicU32,
-    /// Live rows of this replay and of the next, in turn: a slow thread may still be reading
-    /// one while a fast one tells the other.
+    /// Active rows of this replay and of the next, alternating: a slow thread may still read one
+    /// while a fast one writes the other.
     live: [AtomicUsize; 2],
 }
 
@@ -61,7 +61,7 @@ impl Job {
         &self.live[replay as usize % 2]
     }
 
-    /// The ranges of commands; the last may be empty.
+    /// Command ranges; the last may be empty.
     fn ranges(&self) -> [Range<usize>; 2] {
         [0, 1].map(|i| {
             let [start, end] = [0, 1].map(|j| self.ranges[i][j].load(Ordering::Relaxed));
@@ -71,7 +71,7 @@ impl Job {
 }
 
 impl Pool {
-    /// Starts `threads - 1` workers on these tables.
+    /// Starts `threads - 1` workers for these tables.
     pub(super) fn new(linked: LinkedTable, threads: usize) -> Result<Self> {
         let shared = Arc::new(Shared {
             linked,
@@ -100,19 +100,19 @@ impl Pool {
         Ok(Self { shared, workers })
     }
 
-    /// The tables.
+    /// Steps of each table.
     pub(super) fn tables(&self) -> &[Steps] {
         &self.shared.linked.tables
     }
 
-    /// The memory of an operand of the arena.
+    /// Memory of an operand in the arena.
     pub(super) fn memory(&mut self, operand: Operand) -> &mut [u8] {
-        // SAFETY: the pool keeps the arena and lends it out here alone, and its threads wait.
+        // SAFETY: the pool owns the arena and lends it out only here, and its threads wait.
         unsafe { operand.exclusive() }
     }
 
-    /// Walks these commands of a table `times` times, or until no row lives. `laps` has room for
-    /// the time of every command of the table.
+    /// Runs these commands of a table `times` times, or until no row is active. `timings` must have
+    /// an entry for every command of the table.
     pub(super) fn run(
         &mut self,
         table: usize,
@@ -157,7 +157,7 @@ impl Drop for Pool {
         self.shared.quit.store(true, Ordering::Relaxed);
         self.shared.barrier.wait();
         for worker in self.workers.drain(..) {
-            // A worker catches every panic of its kernels, so there is nothing to learn here.
+            // A worker catches all panics of its kernels, so the result carries no information.
             let _ = worker.join();
         }
     }
@@ -170,7 +170,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// A worker's life: wait, walk, wait.
+    /// Main loop of a worker.
     fn work(&self, thread: usize) {
         loop {
             self.barrier.wait();
@@ -181,15 +181,15 @@ impl Shared {
         }
     }
 
-    /// Walks the job. Every thread takes the same turns: what they depend on, the job and the
-    /// live rows, is told by the first thread and changes only where all of them wait.
+    /// Runs the job. All threads take the same branches: the job and the number of active rows are
+    /// written by the first thread, and only while all others wait.
     fn walk(&self, thread: usize, mut watch: Option<Watch<'_>>) {
         let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
         let [body, tail] = self.job.ranges();
         for replay in 0..self.job.times.load(Ordering::Relaxed) {
             let live = self.job.live(replay).load(Ordering::Relaxed);
             if live == 0 {
-                // Nobody may begin another job while a slow thread reads this one's end.
+                // A slow thread may still read the job; wait before another one starts.
                 self.barrier.wait();
                 return;
             }
@@ -205,12 +205,12 @@ impl Shared {
             self.barrier.wait();
             watch.iter_mut().for_each(Watch::lap);
         }
-        // Nobody may still be reading the job, its live rows or `quit` when the first thread
-        // goes on to change them.
+        // The first thread modifies the job, its active rows and `quit` only after all threads have
+        // read them.
         self.barrier.wait();
     }
 
-    /// Walks the steps of these commands.
+    /// Runs the steps of these commands.
     fn steps(
         &self,
         table: &Steps,
@@ -225,7 +225,7 @@ impl Shared {
             let step = &table.steps[at];
             match step.made_by {
                 Some(cmd) if cmd >= cmds.start => continue,
-                // What made it lies before the range, so nobody reckoned with this step.
+                // The step that computed it is before the range, so no barrier was planned for it.
                 Some(_) => {
                     self.barrier.wait();
                     self.part(step, thread, live);
@@ -244,15 +244,15 @@ impl Shared {
         }
     }
 
-    /// Tells all threads how many rows live. Only the first thread may come here: the state is
-    /// written by steps that are its own.
+    /// Publishes the number of active rows. Only the first thread may call this: it runs the steps
+    /// that write the state.
     fn tell_live(&self, table: &Steps, replay: u32) {
         // SAFETY: it is the state, and its only writer is this thread.
         let live = unsafe { table.state.live() };
         self.job.live(replay).store(live, Ordering::Relaxed);
     }
 
-    /// Does this thread's part of a step. After a panic steps are passed over, barriers are not.
+    /// Runs this thread's part of a step. After a panic, steps are skipped but barriers are not.
     fn part(&self, step: &Step, thread: usize, live: usize) {
         let live = live.min(step.bound.tokens);
         let Some(part) = step.part(thread, self.threads, live) else {
@@ -261,8 +261,8 @@ impl Shared {
         if self.panicked.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: every thread comes here once for a step, with its own part of the same cut,
-        // and a barrier parts this step from those that it shares written memory with.
+        // SAFETY: every thread calls this once per step with its own part of the same division, and
+        // a barrier separates the step from those that share written memory with it.
         let args = unsafe { Args::new(&step.bound, part, live) };
         let entry = step.entry;
         if catch_unwind(AssertUnwindSafe(|| entry(args))).is_err() {
@@ -271,26 +271,27 @@ impl Shared {
     }
 }
 
-/// Times commands by the clock of the first thread.
+/// Times commands with the clock of the first thread.
 struct Watch<'a> {
-    /// As in [`Steps`].
+    /// Same as [`Steps::first`].
     first: &'a [usize],
     laps: &'a mut [CommandTiming],
-    /// When timing began.
+    /// Start of timing.
     epoch: Instant,
-    /// The command that runs, and since when.
+    /// The running command and its start.
     cmd: usize,
     since: Instant,
 }
 
 impl Watch<'_> {
-    /// A replay begins with this command.
+    /// Starts a replay at this command.
     fn begin(&mut self, cmd: usize) {
         self.cmd = cmd;
         self.since = Instant::now();
     }
 
-    /// A step begins, and with it perhaps the next command: each has a step that is not skipped.
+    /// Notes the start of a step, which may start the next command: each has a step that is not
+    /// skipped.
     fn comes_to(&mut self, step: usize) {
         if step >= self.first[self.cmd + 1] {
             self.lap();
@@ -298,7 +299,7 @@ impl Watch<'_> {
         }
     }
 
-    /// The command ends.
+    /// Ends the running command.
     fn lap(&mut self) {
         let now = Instant::now();
         let lap = &mut self.laps[self.cmd];
@@ -313,7 +314,7 @@ impl Watch<'_> {
 struct Barrier {
     threads: AtomicUsize,
     arrived: AtomicUsize,
-    /// Counts completed barriers.
+    /// Number of completed barriers.
     epoch: AtomicU32,
     parked: Mutex<u32>,
     wake: Condvar,
@@ -330,16 +331,16 @@ impl Barrier {
         }
     }
 
-    /// Forgets threads that never started, before any barrier was passed.
+    /// Removes threads that failed to start; called before the first barrier.
     fn shrink(&self, missing: usize) {
         self.threads.fetch_sub(missing, Ordering::AcqRel);
     }
 
-    /// Returns when all threads are here; what they wrote before is seen after.
+    /// Waits until all threads have arrived; their earlier writes are visible afterwards.
     fn wait(&self) {
         let epoch = self.epoch.load(Ordering::Acquire);
         let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
-        // Read behind the arrival: who comes after the one that shrank it sees the new number.
+        // Read after the arrival: a thread that arrives after `shrink` sees the new number.
         if arrived == self.threads.load(Ordering::Acquire) {
             self.arrived.store(0, Ordering::Relaxed);
             let parked = self.lock();

@@ -1,27 +1,27 @@
-//! LinkedTable commands: everything a thread needs to run one, resolved.
+//! Linked commands: everything that a thread needs to run them.
 
 use super::memory::{Bound, Operand};
 use super::simd::Entry;
 use super::work::{By, Part, Split};
 use std::ops::Range;
 
-/// A kernel on its operands.
+/// A kernel with its operands.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// The kernel, compiled for the level.
+    /// Kernel compiled for the level.
     pub(super) entry: Entry,
-    /// Its operands.
+    /// Operands.
     pub(super) bound: Bound,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(super) split: Split,
-    /// Whether all threads must have finished what comes before.
+    /// Whether all threads must have finished the earlier steps.
     pub(super) barrier: bool,
-    /// Where what this step computes was computed already: the first command that did so.
+    /// First command that already computed the same result, if any.
     pub(super) made_by: Option<usize>,
 }
 
 impl Step {
-    /// The part of a thread, if it has one.
+    /// Returns the part of a thread, if it has one.
     pub(super) fn part(&self, thread: usize, threads: usize, live: usize) -> Option<Part> {
         let threads = match self.bound.by {
             By::First if thread > 0 => return None,
@@ -44,9 +44,9 @@ impl Step {
 /// The steps of a table.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// The steps, those of a command side by side.
+    /// The steps; those of a command are adjacent.
     pub(super) steps: Vec<Step>,
-    /// The first step of every command, and the end.
+    /// Index of the first step of every command, then the number of steps.
     pub(super) first: Vec<usize>,
     /// The step state.
     pub(super) state: Operand,
@@ -58,7 +58,7 @@ impl Steps {
         self.first[cmds.start]..self.first[cmds.end]
     }
 
-    /// How many commands there are.
+    /// Number of commands.
     pub(super) fn cmds(&self) -> usize {
         self.first.len() - 1
     }

@@ -1,10 +1,10 @@
-//! Arithmetic on the bytes of blocks, eight at once where they fit a word.
+//! Arithmetic on the bytes of blocks, eight at a time in a u64.
 
 use bytemuck::{cast, pod_read_unaligned};
 
-/// Eight bytes of 1.
+/// Eight bytes with value 1.
 pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
-/// Eight bytes of 128.
+/// Eight bytes with value 128.
 pub(super) const TOPS: u64 = 0x8080_8080_8080_8080;
 
 /// The low nibbles of 16 bytes, then the high ones.
@@ -14,10 +14,10 @@ pub(super) fn nibbles(bytes: &[u8; 16]) -> [u64; 4] {
     [a, b, a >> 4, b >> 4].map(|word| word & (15 * ONES))
 }
 
-/// The bytes of a word, each below 128, less a number.
+/// Subtracts `by` from the bytes of a word, which must be below 128.
 #[inline(always)]
 pub(super) fn less(word: u64, by: u8) -> u64 {
-    // The top bits stop what is borrowed.
+    // The top bits absorb the borrows.
     ((word | TOPS) - ONES * u64::from(by)) ^ TOPS
 }
 
@@ -27,14 +27,14 @@ pub(super) fn times(d: f32, x: [i8; 16]) -> [f32; 16] {
     x.map(|x| d * f32::from(x))
 }
 
-/// `q = f(a)`, eight bytes at once.
+/// `q = f(a)`, eight bytes at a time.
 #[inline(always)]
 pub(super) fn words(q: &mut [i8; 32], a: &[u8; 32], f: impl Fn(u64) -> u64) {
     let a: [u64; 4] = pod_read_unaligned(a);
     *q = cast(a.map(f));
 }
 
-/// `q = f(a, b)`, eight bytes at once.
+/// `q = f(a, b)`, eight bytes at a time.
 #[inline(always)]
 pub(super) fn words2(q: &mut [i8; 32], a: &[u8; 32], b: &[u8; 32], f: impl Fn(u64, u64) -> u64) {
     let (a, b): ([u64; 4], [u64; 4]) = (pod_read_unaligned(a), pod_read_unaligned(b));
@@ -49,7 +49,7 @@ pub(super) fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) 
     }
 }
 
-/// The bytes of a block.
+/// Converts a block to its stored bytes.
 pub(super) fn stored<const BYTES: usize>(block: impl bytemuck::NoUninit) -> [u8; BYTES] {
     let bytes = bytemuck::bytes_of(&block).try_into();
     bytes.expect("a block is laid out as it is stored")

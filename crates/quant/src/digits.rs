@@ -1,4 +1,4 @@
-//! Ternary digits: the types that have nothing else, and the one scale of a matrix of them.
+//! Ternary types, and the scale of a matrix that has only one.
 
 use super::chunk::{CHUNK, Chunk};
 use super::matrix::Matrix;
@@ -6,8 +6,8 @@ use super::{i2_s, tq1_0, tq2_0};
 use tabla_core::dtype::DType;
 use tabla_core::scales::f16;
 
-/// What the digits of a matrix are multiplied by, where that is one number for all of them; `None`
-/// for a type of other numbers too.
+/// Returns the scale of a ternary matrix, if all its values share one; `None` if not, or if the
+/// type is not ternary.
 pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
     match dtype {
         DType::I2S => Some(i2_s::scale(m.bytes)),
@@ -22,11 +22,11 @@ pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
     }
 }
 
-/// Reads a block: numbers, scales, minima.
+/// Unpacks a block to values, scales, minima.
 type Unpack<const BYTES: usize> =
     fn(&[u8; BYTES], &mut [i8; CHUNK], &mut [f32; 16], &mut [f32; 16]);
 
-/// The number of all blocks of which a digit counts; it stands at the end of a block.
+/// The common scale of all blocks that are not all zeros; it is at the end of each block.
 fn of_blocks<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
     let mut chunk = Chunk::ZERO;
     let mut one = None;
@@ -65,7 +65,7 @@ mod tests {
         for dtype in [DType::Tq1_0, DType::Tq2_0] {
             let digits = |i: usize| (i % 3) as f32 - 1.0;
             let mut row: Vec<f32> = (0..1024).map(|i| 0.5 * digits(i)).collect();
-            // A block of zeros has no scale.
+            // The scale of a block of zeros is ignored.
             row[256..512].fill(0.0);
             assert_eq!(scale_of(dtype, &row), Some(0.5), "{dtype}");
             assert_eq!(scale_of(dtype, &row[256..512]), Some(0.0), "{dtype}");

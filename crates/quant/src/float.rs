@@ -1,8 +1,8 @@
-//! Numbers one after the other, little endian.
+//! Consecutive little-endian numbers.
 
 use super::chunk::CHUNK;
 
-/// An f64 as the nearest f32.
+/// Rounds an f64 to the nearest f32.
 #[inline(always)]
 pub(super) fn narrow(bytes: [u8; 8]) -> f32 {
     #[expect(
@@ -13,7 +13,7 @@ pub(super) fn narrow(bytes: [u8; 8]) -> f32 {
     x
 }
 
-/// Decodes the chunk of a row that begins at element `first`, of numbers of `BYTES` bytes.
+/// Decodes the chunk of a row that starts at element `first`, with `BYTES` bytes per number.
 #[inline(always)]
 pub(super) fn decode<const BYTES: usize>(
     bytes: &[u8],

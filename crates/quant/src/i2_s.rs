@@ -1,8 +1,8 @@
-//! `I2_S`: ternary digits of 2 bits over the whole tensor, and behind them one f32 scale
-//! (`quantize_i2_s` of `BitNet`'s ggml-bitnet-mad.cpp).
+//! `I2_S`: 2-bit ternary values of a whole tensor, followed by one f32 scale (`quantize_i2_s` in
+//! `BitNet`'s ggml-bitnet-mad.cpp).
 //!
-//! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
-//! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
+//! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may start
+//! within a block. The scale is the first number of a tail of 32 bytes; the other bytes are unused.
 
 use super::bytes::{ONES, less, words};
 use super::chunk::{CHUNK, Chunk};
@@ -10,12 +10,12 @@ use super::matrix::Matrix;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 
-/// Elements that lie side by side; rows begin at a multiple of them.
+/// Contiguous elements; rows start at a multiple of it.
 const RUN: usize = 32;
-/// Bytes behind the blocks.
+/// Bytes after the blocks.
 const TAIL_BYTES: usize = 32;
 
-/// `x[i] = d (q[i] - 1)`; a code of 3, which nobody writes, is 2.
+/// `x[i] = d (q[i] - 1)`; code 3, which no encoder writes, is 2.
 #[inline(always)]
 pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let start = row * m.cols + first;
@@ -29,27 +29,28 @@ pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) 
     out.scale.fill(scale(m.bytes));
 }
 
-/// The scale of a tensor.
+/// Scale of a tensor.
 #[inline(always)]
 pub(super) fn scale(tensor: &[u8]) -> f32 {
     let tail = &tensor[tensor.len() - TAIL_BYTES..];
     f32::from_le_bytes(tail.as_chunks().0[0])
 }
 
-/// A tensor of zeros with this scale, of whole blocks.
+/// Returns a tensor of zeros with this scale, in whole blocks.
 pub fn zeros(elements: usize, scale: f32) -> Vec<u8> {
-    // The code of a zero is 1.
+    // Zero has code 1.
     let mut tensor = vec![0x55; elements / 4];
     tensor.extend(scale.to_le_bytes());
     tensor.resize(elements / 4 + TAIL_BYTES, 0);
     tensor
 }
 
-/// Encodes elements from number `at` on: each becomes the nearest digit by the tensor's scale.
+/// Encodes elements from index `at` on, rounded to the nearest ternary value with the tensor's
+/// scale.
 ///
 /// # Panics
 ///
-/// Where the tensor ends before them.
+/// If the tensor is too short.
 pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
     let scale = scale(tensor);
     for (i, x) in (at..).zip(row) {
@@ -63,21 +64,21 @@ pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
     }
 }
 
-/// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
+/// Layout of the codes in a file. Files do not record it; [`Layout::Blocks128`] is the usual one,
 /// the others come from builds of bitnet.cpp with other settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// 128 elements in 32 bytes.
     #[default]
     Blocks128,
-    /// 64 elements in 16 bytes: builds for ARM since November 2025.
+    /// 64 elements in 16 bytes: Arm builds since November 2025.
     Blocks64,
-    /// One column of four rows in a byte: builds for x86 without `ACT_PARALLEL`.
+    /// One column of four rows per byte: x86 builds without `ACT_PARALLEL`.
     Rows4,
 }
 
 impl Layout {
-    /// The layout of this name: `128`, `64` or `1x4`.
+    /// Returns the layout with this name: `128`, `64` or `1x4`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "128" => Some(Self::Blocks128),
@@ -87,7 +88,7 @@ impl Layout {
         }
     }
 
-    /// Byte and shift of an element of a tensor with rows of `cols`.
+    /// Byte index and shift of an element of a tensor with rows of `cols` elements.
     fn place(self, i: usize, cols: usize) -> (usize, usize) {
         // Four elements at this distance share a byte.
         let distance = match self {
@@ -102,11 +103,11 @@ impl Layout {
         )
     }
 
-    /// A tensor of this layout as one of [`Layout::Blocks128`].
+    /// Converts a tensor from this layout to [`Layout::Blocks128`].
     ///
     /// # Errors
     ///
-    /// `Format` where the bytes are not those of whole blocks, or of four whole rows in
+    /// `Format` if the tensor is not in whole blocks, or not in groups of four rows for
     /// [`Layout::Rows4`].
     pub fn canonical(self, tensor: &[u8], cols: usize) -> Result<Vec<u8>> {
         let elements = tensor.len().saturating_sub(TAIL_BYTES) * 4;
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use crate::{decode_row, decode_row_of};
 
-    /// 2 blocks: code `i` is `i * i % 3`, packed by the formulas of each layout.
+    /// 2 blocks: code `i` is `i * i % 3`, packed with the formula of each layout.
     fn tensor(byte: impl Fn(usize, usize) -> usize) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         for (n, b) in bytes.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! `IQ4_NL`: an f16 scale `d`, then 32 nibbles that point into a table; `x = d t[q]`
-//! (`block_iq4_nl` of ggml-common.h).
+//! `IQ4_NL`: an f16 scale `d`, then 32 nibbles that index a table; `x = d t[q]` (`block_iq4_nl` in
+//! ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
@@ -14,7 +14,7 @@ pub const ELEMENTS: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 18;
 
-/// The numbers that nibbles stand for (`kvalues_iq4nl` of ggml-common.h).
+/// Values of the nibbles (`kvalues_iq4nl` in ggml-common.h).
 pub const VALUES: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ];
@@ -26,10 +26,10 @@ struct Block {
     qs: [u8; 16],
 }
 
-/// The number of a nibble.
+/// Value of a nibble.
 #[inline(always)]
 pub(super) fn value(nibble: u8) -> u8 {
-    // A bit chooses among neighbours: vectors have no tables.
+    // Each bit selects between neighbours: baseline vector instructions have no table lookup.
     let mut values = VALUES;
     for bit in 0..4 {
         let mask = (nibble >> bit & 1).cast_signed().wrapping_neg();
@@ -49,9 +49,9 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(f16(*d));
 }
 
-/// The scale of least weighted error.
+/// Encodes with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    // The largest number is laid on either end of the table and around it.
+    // The largest number is mapped to either end of the table and to numbers around it.
     let ends = (0..8).flat_map(|k: u8| {
         let k = f32::from(k);
         [-127.0 - k, -127.0 + k, 113.0 + k]
@@ -66,7 +66,7 @@ pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8;
     })
 }
 
-/// The nibble of the nearest number.
+/// Returns the nibble of the nearest value.
 fn nearest(v: f32) -> usize {
     let [low, high] = [VALUES[0], VALUES[15]].map(f32::from);
     #[expect(
@@ -78,12 +78,12 @@ fn nearest(v: f32) -> usize {
     NEAREST[half_steps].into()
 }
 
-/// [`nearest`] in steps of a half from the lowest number on, in which all middles lie.
+/// [`nearest`] in steps of 1/2 from the lowest value on, which include all midpoints.
 const NEAREST: [u8; 481] = {
     let mut nearest = [0; 481];
     let (mut step, mut at) = (0, 0);
     while step < 481 {
-        // Twice the middle of two numbers is their sum.
+        // Twice the midpoint of two values is their sum.
         if at < 15 {
             let middle = VALUES[at as usize] as i32 + VALUES[at as usize + 1] as i32;
             if 2 * VALUES[0] as i32 + step >= middle {

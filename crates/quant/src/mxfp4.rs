@@ -1,5 +1,5 @@
-//! `MXFP4`: a scale that is a power of two, then 32 floats of 4 bits (`block_mxfp4` of
-//! ggml-common.h; Open Compute's Microscaling Formats 1.0).
+//! `MXFP4`: a power-of-two scale, then 32 floats of 4 bits (`block_mxfp4` in ggml-common.h; Open
+//! Compute's Microscaling Formats 1.0).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
@@ -18,10 +18,10 @@ struct Block {
     qs: [u8; 16],
 }
 
-/// Twice the number of each nibble.
+/// Twice the value of each nibble.
 pub const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Twice the number of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 behind a sign.
+/// Twice the value of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 with a sign bit.
 #[inline(always)]
 pub(super) fn doubled(nibble: u8) -> u8 {
     let m = nibble & 7;
@@ -39,10 +39,10 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(self::scale(*e));
 }
 
-/// `2^(e - 128)`: half of what the exponent says, as numbers are doubled.
+/// `2^(e - 128)`: half the scale, because values are doubled.
 #[inline(always)]
 pub fn scale(e: u8) -> f32 {
-    // The lowest two are subnormal as f32.
+    // The lowest two are subnormal in f32.
     f32::from_bits(if e < 2 {
         0x0020_0000 << e
     } else {

@@ -1,8 +1,8 @@
-//! `Q2_K`: 256 numbers of 2 bits in groups of 16 with 4-bit scales and minima (`block_q2_K` of
+//! `Q2_K`: 256 numbers of 2 bits in groups of 16 with 4-bit scales and minima (`block_q2_K` in
 //! ggml-common.h).
 //!
-//! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
-//! `scales` has the scale in its low nibble and the minimum in its high one.
+//! 32 bytes hold 128 elements: four groups of 32, the first in the lowest bits. A byte of `scales`
+//! holds the scale in its low nibble and the minimum in its high one.
 
 use super::bytes::{ONES, stored, times, words};
 use super::chunk::CHUNK;
@@ -55,7 +55,7 @@ pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 2] {
     halves.map(|[a, b, c, d]| from_fn(|i| a[i] | b[i] << 2 | c[i] << 4 | d[i] << 6))
 }
 
-/// Scales and minima of least weighted error.
+/// Encodes with scales and minima of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit = fit::super_affine::<16, 16>(x, importance, 3.0, 15.0);
     stored(Block {

@@ -1,4 +1,4 @@
-//! `Q4_0`: an f16 scale `d`, then 16 bytes; `x = d (q - 8)` (`block_q4_0` of ggml-common.h).
+//! `Q4_0`: an f16 scale `d`, then 16 bytes; `x = d (q - 8)` (`block_q4_0` in ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
@@ -28,8 +28,8 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(f16(*d));
 }
 
-/// Without importance `d = m / -8` for the `m` of greatest magnitude, as ggml's reference; with it
-/// the scale of least weighted error.
+/// Encodes a block. Without importance, `d = m / -8` for the `m` of largest magnitude, like ggml's
+/// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::Block { d, q, .. } = fit::symmetric(x, importance, 8.0);
     stored(Block {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_block_worked_by_hand() {
-        // -8 has the greatest magnitude, so d = 1 and q = x + 8.
+        // -8 has the largest magnitude, so d = 1 and q = x + 8.
         let x: [f32; ELEMENTS] = from_fn(|i| (i % 16) as f32 - 8.0);
         let block = encode(&x, None);
         assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");

@@ -1,4 +1,4 @@
-//! `Q4_1`: an f16 scale `d`, an f16 minimum `m`, then 16 bytes; `x = d q + m` (`block_q4_1` of
+//! `Q4_1`: an f16 scale `d`, an f16 minimum `m`, then 16 bytes; `x = d q + m` (`block_q4_1` in
 //! ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
@@ -36,8 +36,8 @@ pub fn unpack(
     min.fill(f16(*m));
 }
 
-/// Without importance `m = min x` and `d = (max x - m) / 15`, as ggml's reference; with it those of
-/// least weighted error.
+/// Encodes a block. Without importance, `m = min x` and `d = (max x - m) / 15`, like ggml's
+/// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::Block { d, min, q } = fit::affine(x, importance, 15.0);
     stored(Block {

@@ -1,7 +1,7 @@
 //! `Q5_1`: an f16 scale `d`, an f16 minimum `m`, then 32 numbers of 5 bits; `x = d q + m`
-//! (`block_q5_1` of ggml-common.h).
+//! (`block_q5_1` in ggml-common.h).
 //!
-//! Nibbles and fifth bits lie as in `Q5_0`.
+//! Nibbles and fifth bits are stored as in `Q5_0`.
 
 use super::bytes::{nibbles, stored};
 use super::fit;
@@ -39,8 +39,8 @@ pub fn unpack(
     min.fill(f16(*m));
 }
 
-/// Without importance `m = min x` and `d = (max x - m) / 31`, as ggml's reference; with it those of
-/// least weighted error.
+/// Encodes a block. Without importance, `m = min x` and `d = (max x - m) / 31`, like ggml's
+/// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::Block { d, min, q } = fit::affine(x, importance, 31.0);
     stored(Block {

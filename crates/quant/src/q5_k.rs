@@ -1,4 +1,4 @@
-//! `Q5_K`: 256 numbers of 5 bits in groups of 32 with 6-bit scales and minima (`block_q5_K` of
+//! `Q5_K`: 256 numbers of 5 bits in groups of 32 with 6-bit scales and minima (`block_q5_K` in
 //! ggml-common.h).
 //!
 //! Nibbles as in `Q4_K`; bit `g` of byte `i` of `qh` is the fifth bit of element `i` of group `g`.
@@ -41,7 +41,7 @@ pub fn unpack(
     }
 }
 
-/// Scales and minima of least weighted error.
+/// Encodes with scales and minima of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit = fit::super_affine::<8, 32>(x, importance, 31.0, 63.0);
     let fifth = |i: usize| (0..8).fold(0, |bits, g| bits | fit.q[32 * g + i] >> 4 << g);

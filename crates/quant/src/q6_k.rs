@@ -1,8 +1,8 @@
-//! `Q6_K`: 256 numbers of 6 bits, offset 32, in groups of 16 with 8-bit scales (`block_q6_K` of
+//! `Q6_K`: 256 numbers of 6 bits, offset 32, in groups of 16 with 8-bit scales (`block_q6_K` in
 //! ggml-common.h).
 //!
-//! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, which are four groups of 32:
-//! the first two have the low nibbles, the others the high ones.
+//! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, in four groups of 32: the
+//! first two in the low nibbles, the others in the high ones.
 
 use super::bytes::{ONES, less, stored, times, words2};
 use super::chunk::CHUNK;
@@ -38,7 +38,7 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     *scale = times(f16(*d), *scales);
 }
 
-/// Scales of least weighted error.
+/// Encodes with scales of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit::Symmetric { d, scales, q } = fit::super_symmetric(x, importance, 32.0, 128.0);
     let halves: [[[u8; 32]; 4]; 2] = cast(q);

@@ -1,4 +1,4 @@
-//! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` of ggml-common.h).
+//! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` in ggml-common.h).
 
 use bytemuck::{Pod, Zeroable, from_bytes};
 use tabla_core::scales::f16;
@@ -23,7 +23,8 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(f16(*d));
 }
 
-/// `d = max |x| / 127`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+/// Encodes a block: `d = max |x| / 127`, `q = round(x / d)`, ties away from zero, like ggml's
+/// reference.
 pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
     let d = largest / 127.0;

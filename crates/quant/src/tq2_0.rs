@@ -1,6 +1,6 @@
-//! `TQ2_0`: 256 ternary digits of 2 bits and an f16 scale `d` (`block_tq2_0` of ggml-common.h).
+//! `TQ2_0`: 256 ternary values of 2 bits and an f16 scale `d` (`block_tq2_0` in ggml-common.h).
 //!
-//! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits.
+//! 32 bytes hold 128 elements: four groups of 32, the first in the lowest bits.
 
 use super::bytes::{ONES, less, stored, words};
 use super::chunk::CHUNK;
@@ -31,14 +31,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     scale.fill(f16(*d));
 }
 
-/// The scale and the digits, plus 1.
+/// Returns the scale and the ternary values plus 1.
 pub(super) fn digits(x: &[f32; CHUNK]) -> ([u8; 2], [u8; CHUNK]) {
     let d = fit::largest(x).abs();
     let q = fit::quantize(x, d, |v| v.round().clamp(-1.0, 1.0) + 1.0);
     (half::f16::from_f32_const(d).to_le_bytes(), q)
 }
 
-/// `d = max |x|`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+/// Encodes a block: `d = max |x|`, `q = round(x / d)`, ties away from zero, like ggml's reference.
 pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let (d, q) = digits(x);
     stored(Block {

@@ -1,4 +1,4 @@
-//! The activations, each without branches, and the kernels that are compiled for every one.
+//! Activation functions, branch-free, and kernels that are compiled for each of them.
 
 use super::{Launch, Request};
 use crate::simd::{Kernel, math};
@@ -6,19 +6,19 @@ use crate::work::Split;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::builder::Activation;
 
-/// An activation as a type, so that a loop over it has no choice left.
+/// An activation function as a type, so that loops over it are specialized.
 pub(super) trait Function {
-    /// Its value at `x`.
+    /// Value at `x`.
     fn of(x: f32) -> f32;
 }
 
-/// A kernel for each activation.
+/// A kernel that is generic over the activation function.
 pub(super) trait Family {
-    /// The one for `F`.
+    /// The kernel for `F`.
     type With<F: Function>: Kernel;
 }
 
-/// The kernel of the activation with this number, on `dim` numbers of every token.
+/// Returns the kernel for an activation index, for `dim` elements per token.
 pub(super) fn link<K: Family>(
     request: &Request<'_>,
     activation: u32,
@@ -38,7 +38,7 @@ pub(super) fn link<K: Family>(
     Ok(launch.of_elements(tokens as usize * dim as usize))
 }
 
-/// The activation with this number; `None` for one that is unknown.
+/// Returns the activation function with this index; `None` if unknown.
 pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
     Some(match Activation::ALL.get(activation as usize)? {
         Activation::Silu => Silu::of,
@@ -72,7 +72,8 @@ pub(super) struct GeluTanh;
 impl Function for GeluTanh {
     #[inline(always)]
     fn of(x: f32) -> f32 {
-        // (1 + tanh(u)) / 2 is sigmoid(2 u); the factors are 2 sqrt(2 / pi) and 0.044715 of it.
+        // (1 + tanh(u)) / 2 is sigmoid(2 u); the constants are 2 sqrt(2 / pi) and 0.044715 times
+        // that.
         let double = x * (1.595_769 + 0.071_354_814 * (x * x));
         x / (1.0 + math::exp(-double))
     }
@@ -92,7 +93,7 @@ pub(super) struct Relu;
 impl Function for Relu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
-        // The comparison lets a NaN pass.
+        // The comparison is false for NaN, which passes through.
         if x < 0.0 { 0.0 } else { x }
     }
 }

@@ -1,5 +1,5 @@
-//! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; rows that are
-//! done go behind those that live
+//! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; finished rows
+//! move after the active ones
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -26,7 +26,7 @@ impl Kernel for Advance {
     }
 }
 
-/// Moves every row on to its token, and those that are done behind the others.
+/// Advances every row to its new token and moves finished rows to the end.
 pub fn advance(
     ids: &[u32],
     samplers: &[Sampler],

@@ -21,10 +21,10 @@ impl Kernel for Argmax {
     }
 }
 
-/// The id of the largest number, the lowest of equals; a NaN is never the largest.
+/// Returns the index of the largest number, the lowest index on ties; NaN is never the largest.
 #[inline(always)]
 pub fn argmax(x: &[f32]) -> u32 {
-    /// Numbers between two looks at the position.
+    /// Elements per chunk; only the chunk with the maximum is searched for its position.
     const STRETCH: usize = 1024;
     let mut best = f32::NEG_INFINITY;
     let mut stretch = 0;

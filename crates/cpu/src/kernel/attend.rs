@@ -1,10 +1,10 @@
-//! Attention of tiles of query rows: what causal and mutual attention have in common.
+//! Attention over tiles of query rows, shared by causal and bidirectional attention.
 //!
-//! Keys and values are taken block by block. A block leaves of every row its largest score, the
-//! sum of its weights and its weighted values; these are folded in the order of the blocks.
-//! Blocks are cut by positions and never by the tile, and within one the order of a row's sums
-//! depends on the row alone: so a row's result is the same bits in any tile and any pages, and
-//! several threads may compute the blocks of one row.
+//! Keys and values are processed in blocks of positions. For each row, a block yields its maximum
+//! score, the sum of its weights and its weighted values; blocks are merged in order (as in
+//! FlashAttention). Block boundaries depend only on positions, and within a block the order of a
+//! row's sums depends on the row alone. So the result of a row has the same bits for any tiling and
+//! any page table, and several threads may compute blocks of one row.
 
 use super::pages::Pages;
 use super::tiles::{Cache, LANES_MAX, PANEL, Panel, Stored, for_tiles, mix, scores, weigh};
@@ -14,29 +14,30 @@ use crate::work::Split;
 use std::ops::Range;
 use tabla_core::error::Result;
 
-/// Positions that make a block.
+/// Positions per block.
 const BLOCK: usize = 256;
 
-/// The positions of a block, cut by their own numbers wherever they lie.
+/// A block of positions, aligned to multiples of [`KV_BLOCK`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     first: usize,
 }
 
 impl Block {
-    /// The blocks of these positions, in their order.
+    /// Returns the blocks that cover these positions, in order.
     #[inline(always)]
     pub(super) fn all(seen: &Range<usize>) -> impl Iterator<Item = Self> + use<> {
         let blocks = seen.start / BLOCK..seen.end.div_ceil(BLOCK);
         blocks.map(|at| Self { first: at * BLOCK })
     }
 
-    /// Those of `seen` that lie here.
+    /// The positions of `seen` in this block.
     pub(super) fn positions(self, seen: &Range<usize>) -> Range<usize> {
         seen.start.max(self.first)..seen.end.min(self.first + BLOCK)
     }
 
-    /// The same, counted from the first; none count from anywhere.
+    /// The positions of `seen` in this block, relative to its first; an empty range may start
+    /// anywhere.
     #[inline(always)]
     fn clip(self, seen: &Range<usize>) -> Range<usize> {
         let end = seen.end.clamp(self.first, self.first + BLOCK);
@@ -45,58 +46,58 @@ impl Block {
     }
 }
 
-/// Blocks that so many positions lie in at most, wherever they begin.
+/// Maximum number of blocks that `window` consecutive positions overlap.
 pub(super) fn blocks(window: usize) -> usize {
     window.div_ceil(BLOCK) + 1
 }
 
-/// Query rows of a tile, where one token has not more of them.
+/// Query rows per tile, unless one token has more.
 const ROWS: usize = 128;
 
-/// Tokens of a tile at most.
+/// Maximum number of tokens per tile.
 pub(super) const TOKENS: usize = ROWS;
 
-/// Tokens that make a tile, where so many heads share their keys.
+/// Tokens per tile if `heads` query heads share a key head.
 pub(super) fn tile_tokens(heads: usize) -> usize {
     (ROWS / heads).max(1)
 }
 
-/// Query rows: tokens, and of each the heads of a group.
+/// Query rows: tokens, each with the query heads of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Queries<'a> {
-    /// From the first row on.
+    /// Elements of q, starting at the first row.
     pub(super) q: &'a [f32],
-    /// Elements from a token to the next.
+    /// Elements between tokens.
     pub(super) stride: usize,
-    /// The positions that each token sees, at least one.
+    /// Visible positions of each token; at least one each.
     pub(super) seen: &'a [Range<usize>],
 }
 
-/// Some heads of keys and values, and the query heads of each.
+/// Key and value heads, with the query heads that share them.
 pub(super) struct Group<'a, C> {
     /// Elements of a head.
     pub(super) head: usize,
-    /// Heads of keys and values; more than one only for a single token.
+    /// Number of key/value heads; more than one only for a single token.
     pub(super) sharing: usize,
-    /// Query heads that share one of them.
+    /// Query heads per key/value head.
     pub(super) heads: usize,
-    /// What products are multiplied by.
+    /// Scale of the scores.
     pub(super) scale: f32,
-    /// What scores are bent towards at most; 0: they stay.
+    /// Soft cap of the scores; 0 disables it.
     pub(super) softcap: f32,
     pub(super) keys: Cache<'a, C>,
     pub(super) values: Cache<'a, C>,
-    /// Which rows positions lie in; `None`: in those of their own number.
+    /// Page table; `None` if positions are row numbers.
     pub(super) pages: Option<Pages<'a>>,
 }
 
-/// Floats of what a row makes of some positions: its values, weighted and not yet divided by the
-/// sum of weights, `[head]`; the largest score, which weights are relative to; that sum.
+/// Floats of the partial result of a row: weighted values, not yet divided by the sum of weights,
+/// `[head]`; the maximum score, which weights are relative to; the sum of weights.
 pub(super) fn record(head: usize) -> usize {
     head + LANES_MAX
 }
 
-/// The records of no positions.
+/// Initializes partial results to those of no positions.
 #[inline(always)]
 pub(super) fn clear(total: &mut [f32], head: usize) {
     for total in total.chunks_exact_mut(record(head)) {
@@ -105,7 +106,7 @@ pub(super) fn clear(total: &mut [f32], head: usize) {
     }
 }
 
-/// Adds records of later positions. Rows that see none of these have no weight there.
+/// Merges partial results of later positions. Rows that see none of these have a weight of 0.
 #[inline(always)]
 pub(super) fn fold(total: &mut [f32], later: &[f32], head: usize) {
     let rows = total.chunks_exact_mut(record(head));
@@ -125,7 +126,7 @@ pub(super) fn fold(total: &mut [f32], later: &[f32], head: usize) {
     }
 }
 
-/// The values of records, divided by the sums of their weights.
+/// Writes the values of partial results, divided by the sums of their weights.
 #[inline(always)]
 pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
     let rows = total.chunks_exact(record(head));
@@ -137,22 +138,22 @@ pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
     }
 }
 
-/// What a thread works in.
+/// Working memory of a thread.
 pub(super) struct Memory<'a> {
-    /// `[head, PANEL]`
+    /// Transposed keys, `[head, PANEL]`.
     keys: &'a mut [f32],
-    /// `[PANEL, head]`
+    /// Values, `[PANEL, head]`.
     values: &'a mut [f32],
-    /// `[rows, BLOCK]`
+    /// Scores, then weights, `[rows, KV_BLOCK]`.
     scores: &'a mut [f32],
-    /// The records of the rows for one block.
+    /// Partial results of the rows for one block.
     part: &'a mut [f32],
-    /// Those for all of them.
+    /// Partial results of the rows for all blocks so far.
     total: &'a mut [f32],
 }
 
 impl<'a> Memory<'a> {
-    /// Floats for so many rows.
+    /// Number of floats for `rows` rows.
     fn len(rows: usize, head: usize) -> usize {
         2 * PANEL * head + rows * (BLOCK + 2 * record(head))
     }
@@ -174,7 +175,8 @@ impl<'a> Memory<'a> {
 }
 
 impl<C: Stored> Group<'_, C> {
-    /// The records of the query rows for these positions, with `floats` to work in.
+    /// Computes the partial results of the query rows for these positions; `floats` is working
+    /// memory.
     #[inline(always)]
     pub(super) fn attend<'m, S: Simd>(
         &self,
@@ -188,7 +190,7 @@ impl<C: Stored> Group<'_, C> {
         clear(memory.total, self.head);
         for block in Block::all(positions) {
             let Range { start, end } = block.clip(positions);
-            // Panels end where pages may.
+            // Panels are aligned, so they do not cross pages.
             let panels = start / PANEL..end.div_ceil(PANEL);
             let panels = panels.map(|at| whole(start).max(at * PANEL)..end.min((at + 1) * PANEL));
             for panel in panels.clone() {
@@ -211,7 +213,7 @@ impl<C: Stored> Group<'_, C> {
         memory.total
     }
 
-    /// Where a panel of a block lies, and the one behind it.
+    /// Cache rows of a panel of a block, and the start of the next one.
     #[inline(always)]
     fn panel(&self, block: &Block, panel: &Range<usize>) -> Panel {
         let row = |position| self.pages.map_or(position, |pages| pages.row(position));
@@ -222,7 +224,7 @@ impl<C: Stored> Group<'_, C> {
         }
     }
 
-    /// The scores of a panel of head `at`, whose keys lie turned in `memory.keys`.
+    /// Computes the scores of a panel of head `at`, whose keys are transposed in `memory.keys`.
     #[inline(always)]
     fn score<S: Simd>(
         &self,
@@ -250,7 +252,8 @@ impl<C: Stored> Group<'_, C> {
         });
     }
 
-    /// Turns scores into weights, 0 where a row sees nothing, and begins the records of a block.
+    /// Converts scores to weights, 0 for masked positions, and initializes the partial results of a
+    /// block.
     #[inline(always)]
     fn weigh<S: Simd>(&self, s: S, queries: Queries<'_>, block: &Block, memory: &mut Memory<'_>) {
         let records = memory.part.chunks_exact_mut(record(self.head));
@@ -282,11 +285,11 @@ impl<C: Stored> Group<'_, C> {
         }
     }
 
-    /// Adds the weighted values of a panel of head `at`, which lie in `memory.values`.
+    /// Adds the weighted values of a panel of head `at`, which are in `memory.values`.
     ///
-    /// What all rows of a tile see is added at once; what only some see before and behind it is
-    /// added row by row: an infinite value must not come near a row that does not see it, not
-    /// even times 0.
+    /// Positions that all rows of a tile see are added together; those before and after, which only
+    /// some rows see, are added row by row. A masked value may be infinite, and 0 times infinity is
+    /// NaN.
     #[inline(always)]
     fn mix<S: Simd>(
         &self,
@@ -334,7 +337,7 @@ impl<C: Stored> Group<'_, C> {
     }
 }
 
-/// From the first position that any sees to behind the last.
+/// Smallest range that contains all the ranges.
 #[inline(always)]
 pub(super) fn hull(seen: &[Range<usize>]) -> Range<usize> {
     let start = seen.iter().fold(usize::MAX, |at, seen| at.min(seen.start));
@@ -342,24 +345,25 @@ pub(super) fn hull(seen: &[Range<usize>]) -> Range<usize> {
     start..end
 }
 
-/// Down to whole vectors of any level: within a block the lanes of sums begin there.
+/// Rounds down to whole vectors of any level: the lanes of sums within a block start there.
 #[inline(always)]
 fn whole(at: usize) -> usize {
     at / LANES_MAX * LANES_MAX
 }
 
-/// Bytes of a row that are read at once, where it has so many: memory is slow at less.
+/// Minimum number of bytes to read contiguously from a row, if it has as many; smaller reads are
+/// slow.
 const PIECE: usize = 512;
 
-/// Heads of keys, each of so many bytes, that one unit does. Of several tokens a unit does one
-/// head: they need no memory that often, and leave enough units.
+/// Number of key heads, of `bytes` bytes each, per unit. With several tokens it is one: memory
+/// bandwidth matters less, and there are more units.
 pub(super) fn sharing(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
     let wanted = if tokens == 1 { PIECE / bytes } else { 1 };
     let fits = |n: &usize| kv_heads.is_multiple_of(*n);
     (1..=wanted.min(kv_heads)).rev().find(fits).unwrap_or(1)
 }
 
-/// How a kernel over tiles of tokens and sets of `sharing` heads of keys is run.
+/// Launch of a kernel over tiles of tokens and sets of `sharing` key heads.
 pub(super) fn launch<K: Kernel>(
     request: &Request<'_>,
     [tokens, heads, kv_heads, head_dim]: [u32; 4],
@@ -378,7 +382,7 @@ pub(super) fn launch<K: Kernel>(
     }
 }
 
-/// The request at a level whose vectors divide heads of this size.
+/// The request at a level whose vectors divide the head size.
 pub(super) fn whole_vectors<'a>(request: &Request<'a>, head_dim: u32) -> Result<Request<'a>> {
     let divided = (head_dim as usize).is_multiple_of(LANES_MAX);
     let isa = if divided {

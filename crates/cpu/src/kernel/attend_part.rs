@@ -1,8 +1,8 @@
-//! `y[t, h, p, :]` = the weighted values of part p of what query head h of token t sees, the greatest
-//! score in it, and the sum of the weights
+//! `y[t, h, p, :]`: for query head h of token t and part p of its visible positions, the weighted
+//! values, the maximum score, and the sum of the weights
 //!
-//! A unit is a token and a head. Tables for a CPU have [`attention`](super::attention) instead, which
-//! is made to be fast; this is for tables that were planned for a GPU.
+//! A unit is a token and a head. Tables planned for a CPU use the faster
+//! [`attention`](super::attention); this kernel is for tables planned for a GPU.
 
 use super::pages::Pages;
 use super::tiles::{F16, F32, Q8_0, Stored};

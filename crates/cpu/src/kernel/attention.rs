@@ -1,7 +1,7 @@
 //! `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`
 //!
-//! A unit is a tile of tokens and a head of keys. Where heads cannot be dealt out evenly, a single
-//! token's unit is a block of positions and a head of keys, and a second step joins the blocks.
+//! A unit is a tile of tokens and a key head. If heads cannot be distributed evenly, a unit of a
+//! single token is a block of positions and a key head, and a second step merges the blocks.
 
 use super::attend::{self, Block, Group, Queries, TOKENS};
 use super::pages::Pages;
@@ -18,7 +18,7 @@ use tabla_core::exec::state::Row;
 use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
 
-/// The positions that a token sees: the last ones up to its own.
+/// Positions that a token sees: the last `window` positions, up to its own.
 #[inline(always)]
 fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
     let last = args.state(AT.state).context.saturating_sub(1);
@@ -26,7 +26,7 @@ fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
     end.saturating_sub(p.window) as usize..end as usize
 }
 
-/// The tokens that lie in one sequence's cache side by side.
+/// Splits tokens into runs of the same sequence.
 fn runs(rows: &[Row], tokens: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let mut end = tokens.start;
     let runs = rows[tokens].chunk_by(|a, b| a.sequence == b.sequence);
@@ -36,7 +36,7 @@ fn runs(rows: &[Row], tokens: Range<usize>) -> impl Iterator<Item = Range<usize>
     })
 }
 
-/// Heads of keys and values that a unit does.
+/// Number of key/value heads per unit.
 fn sharing<C: Stored>(p: &Params) -> usize {
     attend::sharing(
         p.tokens,
@@ -109,14 +109,14 @@ impl<C: Stored> Kernel for Attention<C> {
     }
 }
 
-/// The operand of the parts that [`Joined`] joins, where there are such.
+/// Operand of the partial results that [`JoinBlocks`] merges, if present.
 const PARTS: usize = COUNT + 1;
 
-/// Joins what threads left of one token's blocks.
+/// Merges the partial results of one token's blocks.
 struct Joined;
 
 impl Kernel for Joined {
-    /// A unit is a head of keys.
+    /// A unit is a key head.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();

@@ -1,4 +1,5 @@
-//! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
+//! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token and the position is before
+//! `stop_from`
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -7,13 +8,13 @@ use tabla_core::exec::state::Bias;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;
 
-/// Logits of a row that go together.
+/// Logits per unit.
 const PIECE: usize = 4096;
 
 struct Biases;
 
 impl Kernel for Biases {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();

@@ -1,7 +1,7 @@
-//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W; and its adding twin
+//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale` with a ternary W; also the variant that adds to y
 //!
-//! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
-//! that every level and the shader give the same bits; the sum of the twin is one of floats.
+//! A row of W is unpacked once for all tokens that fit the cache. Sums are integers, so that all
+//! levels and the shader yield the same bits; the final addition to y is in f32.
 
 use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, put};
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
 
-/// Rows unpacked one after the other, as the file has them.
+/// Unpacks rows one by one from the file layout.
 struct BitMat<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitMat<ADD> {

@@ -1,7 +1,8 @@
-//! Products of digits and many tokens by tiles of 16 tokens, 16 rows and 64 columns.
+//! Ternary gemm with AMX, in tiles of 16 tokens, 16 rows and 64 columns.
 //!
-//! The digits of some panels become bytes once and stay near while all tokens pass by. Sums are
-//! the integers of `bit_mat`, in registers along all columns: the same bits.
+//! The weights of some panels are unpacked to bytes once and stay in cache while all tokens are
+//! processed. Sums are the integers of `bit_mat`, in registers along all columns, so the results
+//! have the same bits.
 
 use super::Request;
 use super::bit_panels::{BitPanels, put};
@@ -15,15 +16,15 @@ use crate::simd::{Entry, Kernel};
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 
-/// Pairs of panels that tokens pass by together, at most, and bytes that their digits may take:
-/// they stay in a core's second-level cache beside the tokens.
+/// Maximum number of pairs of panels processed together, and maximum number of bytes of their
+/// unpacked weights: they stay in the L2 cache together with the tokens.
 const PAIRS: usize = 4;
 const DIGITS_BYTES: usize = 1 << 20;
 
-/// So many tokens go by faster past digits as they are packed.
+/// Number of tokens up to which the packed panels are faster.
 pub(super) const FEW: u32 = 8;
 
-/// Panels that tokens pass by together.
+/// Number of panels processed together.
 fn together(cols: usize) -> usize {
     2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
@@ -91,7 +92,7 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     }
 }
 
-/// The kernel of many tokens where there are tiles, and bytes of its scratch.
+/// Returns the gemm kernel and the bytes of its scratch, if the level has tiles.
 pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
     let entry = request.isa.tiles::<BitTiles<ADD>>()?;
     Some((entry, together(cols) * digits::unpacked_bytes(cols)))

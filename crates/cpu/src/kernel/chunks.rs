@@ -1,9 +1,9 @@
-//! Products and lookups with weights of any storage type, a chunk at a time: the kernels of the
-//! types that have none of their own.
+//! Matrix products and lookups with weights of any storage type, chunk by chunk: kernels for types
+//! without specialized ones.
 //!
-//! A function of the storage type and the level turns a chunk of a row into small integers with
-//! scales, or into floats; link picks it once. It costs as much for one token as for many, so a
-//! chunk passes by all tokens of a tile before the next one is read.
+//! A function for the storage type and level converts a chunk of a row to small integers with
+//! scales, or to floats; link selects it. The conversion costs the same for any number of tokens,
+//! so a chunk is multiplied by all tokens of a tile before the next one is read.
 
 use super::codes;
 use super::sums::Sums;
@@ -19,10 +19,10 @@ use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Floats, Ints};
 
-/// The ways in which a storage type can be read at a level.
+/// Functions that read a storage type at a level.
 #[derive(Clone, Copy)]
 struct Ways {
-    /// As integers, and whether they have minima.
+    /// Unpacks to integers, with a flag for minima; `None` if the type has no integer codes.
     ints: Option<(Unpack, bool)>,
     floats: Decode,
 }
@@ -52,12 +52,12 @@ impl Ways {
     }
 }
 
-/// How rows of this type are decoded.
+/// Returns the decoder of rows of this type.
 pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
     Ok(Ways::of(isa, dtype)?.floats)
 }
 
-/// How rows of this type, which are integers, are unpacked.
+/// Returns the function that unpacks rows of this type, which must have integer codes.
 pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     match Ways::of(isa, dtype)?.ints {
         Some((unpack, _)) => Ok(unpack),
@@ -65,13 +65,13 @@ pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     }
 }
 
-/// Tokens that a chunk passes by before the next one is read.
+/// Tokens that a chunk is multiplied by before the next one is read.
 const TOKENS: usize = 16;
 
-/// Numbers of the widest vector.
+/// Elements of the widest vector.
 const LANES_MAX: usize = 16;
 
-/// `acc + w . x`, for as many numbers as `x` has.
+/// `acc + w . x`, for all elements of `x`.
 #[inline(always)]
 pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S::V) -> S::V {
     let count = x.len();
@@ -80,7 +80,7 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
         acc = s.fma(s.load(w), s.load(x), acc);
     }
     if whole < count {
-        // Zeros stand behind the end of the row.
+        // The rest of the row, padded with zeros.
         let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
         last_w[..count - whole].copy_from_slice(&w[whole..count]);
         last_x[..count - whole].copy_from_slice(&x[whole..]);
@@ -89,7 +89,7 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
     acc
 }
 
-/// Floats, by activations as they are.
+/// Matrix product of decoded weights and f32 activations.
 struct Chunks;
 
 impl Kernel for Chunks {
@@ -122,10 +122,10 @@ impl Kernel for Chunks {
     }
 }
 
-/// The kernel of a product of weights of any type.
+/// Returns the kernel of a matrix product with weights of any type.
 pub(super) fn link(request: &Request<'_>, product: Product) -> Result<Launch> {
     let ways = Ways::of(request.isa, request.variant)?;
-    // Activations go to int8 in whole stretches.
+    // Activations are quantized in whole blocks.
     let whole = product.cols.is_multiple_of(STRETCH);
     match ways.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {

@@ -1,6 +1,8 @@
-//! Products of codes and int8 activations by tiles of 16 rows, 16 tokens and a stretch.
+//! Products of quantized weights and int8 activations with AMX, in tiles of 16 rows, 16 tokens and
+//! a block.
 //!
-//! The integers are those of `codes`, and their scales go the same way: the same bits.
+//! The integers are those of `codes` and are scaled in the same order, so the results have the same
+//! bits.
 
 use super::pieces::{Piece, carried};
 use super::quantize::{Block, Tiles};
@@ -12,10 +14,10 @@ use crate::simd::rows::{Column, Rows, unroll};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Takes the offset from stored codes, which become signed bytes.
+/// Subtracts the offset from stored codes, so that they become signed bytes.
 pub(super) struct Lower<'a> {
     pub(super) piece: &'a mut Piece,
-    /// Modulo 256.
+    /// Offset, modulo 256.
     pub(super) by: u8,
 }
 
@@ -28,20 +30,20 @@ impl<S> Task<S> for Lower<'_> {
     }
 }
 
-/// Columns of a stretch that are multiplied at once.
+/// Columns of a block that are multiplied at once.
 pub(super) const fn columns<C: Codes>() -> usize {
     STRETCH / (1 + C::HALVES as usize)
 }
 
-/// Adds the products of stored stretches and all tokens, by tiles of [`columns`].
+/// Adds the products of stored blocks and all tokens, in tiles of [`columns`] columns.
 pub(super) struct Add<'a, C> {
-    /// Of panels.
+    /// Blocks of each panel.
     pub(super) pieces: &'a [Piece],
     pub(super) blocks: Range<usize>,
     pub(super) x: Tiles<'a>,
-    /// Of whole tiles, of one panel behind the other.
+    /// Sums of whole tiles, panel by panel.
     pub(super) sums: &'a mut [Column],
-    /// How many of a panel.
+    /// Number of sums per panel.
     pub(super) room: usize,
     pub(super) kind: PhantomData<C>,
 }
@@ -60,7 +62,7 @@ impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
     }
 }
 
-/// The same for a panel and a tile of tokens, from block `first` on.
+/// Adds the products of a panel and a tile of tokens, starting at block `first`.
 #[inline(always)]
 fn add<'x, C: Codes>(
     tiles: &ByteTiles,
@@ -81,7 +83,7 @@ fn add<'x, C: Codes>(
     let mut ints = [Ints::ZERO; 2];
     for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
         for h in 0..halves {
-            // In turns, so that a product need not wait until the last one is read.
+            // Alternates, so that a product does not wait until the previous one is read.
             let ints = &mut ints[(block + h) % 2];
             tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
             let scale = s.column(&scale[h]);

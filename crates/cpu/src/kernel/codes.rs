@@ -1,9 +1,9 @@
-//! Products of codes and int8 activations, sixteen rows of weights side by side.
+//! Products of quantized weights and int8 activations, sixteen rows of weights at a time.
 //!
-//! The sum of a row and a token runs over stretches of 32 columns: exact integers within one,
-//! then `sum = ints * (scale d) + sum`, in the order of the columns. Nothing else touches it, so
-//! a token's result is the same bits alone, in a batch of any size, on any number of threads,
-//! and from packed weights as from mapped ones.
+//! The sum of a row and a token runs over blocks of 32 columns: exact integers within a block, then
+//! `sum = ints * (scale d) + sum`, in column order. Nothing else affects it, so the result of a
+//! token has the same bits in a batch of any size, on any number of threads, and from packed or
+//! mapped weights.
 
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
@@ -26,14 +26,14 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
-/// may come from further away, is brought near once for all of them.
+/// Panels whose codes stay in the L2 cache while all tokens are processed, so that each tile of
+/// tokens is loaded into L1 once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
 const TOKENS_MAX: usize = 16;
 
-/// Adds the products of a stretch and `T` tokens of a block of `N`, from token `F` on.
+/// Adds the products of a block and `T` tokens of a tile of `N`, starting at token `F`.
 #[inline(always)]
 fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     s: S,
@@ -41,7 +41,7 @@ fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     x: Block<'_, N>,
     sums: &mut [S::Floats; T],
 ) {
-    // Several tokens at a time, as far as registers go: one's products wait for each other.
+    // Interleaves several tokens, as far as registers allow, to hide the latency of their products.
     if const { S::TOKENS > 4 && T >= 4 } {
         unroll!(i < T / 4 => { some::<S, C, T, N, F, 4>(s, stretch, x, sums, 4 * i); });
     } else {
@@ -49,7 +49,7 @@ fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     }
 }
 
-/// The same for `J` of the tokens.
+/// Adds the products of a block and `J` of the tokens.
 #[inline(always)]
 fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const J: usize>(
     s: S,
@@ -88,7 +88,7 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const
     }
 }
 
-/// The products of stretches and `T` tokens of a tile of `N`, as they come.
+/// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
 struct Few<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
     s: S,
     x: X,
@@ -118,7 +118,7 @@ where
     }
 }
 
-/// Stretches in memory, for many tokens.
+/// Stores decoded blocks in memory for a gemm tile.
 struct Store<'a, S, C> {
     s: S,
     codes: std::slice::IterMut<'a, StoredCodes>,
@@ -151,12 +151,11 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
     fn end(self) {}
 }
 
-/// What a thread needs beside its operands.
+/// Working memory of a thread.
 struct Scratch<'a> {
-    /// Of the panels that tokens pass by together.
+    /// Blocks of the panels that are processed together.
     pieces: &'a mut [Piece],
-    /// The sums of all tokens while the columns are read piece by piece: of one panel behind the
-    /// other.
+    /// Sums of all tokens between column spans, panel by panel.
     sums: &'a mut [Column],
     buffer: &'a mut [u8],
 }
@@ -178,7 +177,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Adds the products of stored stretches and the first `T` tokens of a tile of `N`.
+/// Adds the products of stored blocks and the first `T` tokens of a tile of `N`.
 struct Tile<'a, C, const T: usize, const N: usize> {
     piece: &'a Piece,
     blocks: Range<usize>,
@@ -225,7 +224,7 @@ impl<C: Formats> Kernel for Products<C> {
         let mut scratch = args.open::<u8>(COUNT);
         let mut scratch = Scratch::open(scratch.whole(), together, weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
-        // A tile is near as it is, and panels are read through.
+        // A single tile stays in cache, so panels are processed one by one.
         let together = if live > S::TOKENS { together } else { 1 };
         #[cfg(target_arch = "x86_64")]
         let reads_twice = args.codes().amx.is_none();
@@ -239,12 +238,12 @@ impl<C: Formats> Kernel for Products<C> {
                 1 => few::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
                 2 => few::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
                 4 => few::<S, C, 4, 4, 0>(s, &args, first, x, &mut scratch),
-                // The conditions on a level are decided where the function is instantiated.
+                // Conditions on the level are evaluated at instantiation.
                 8 if const { S::TOKENS >= 8 } => {
                     few::<S, C, 8, 8, 0>(s, &args, first, x, &mut scratch);
                 }
-                // Their sums and the codes are more than there are registers: the panel, which is near
-                // then, is read twice.
+                // Sums and codes need more registers than there are, so the panel is read twice;
+                // the second time it is in cache.
                 16 if const { S::TOKENS >= 16 } && reads_twice => {
                     few::<S, C, 8, 16, 0>(s, &args, first, x, &mut scratch);
                     match live {
@@ -254,7 +253,7 @@ impl<C: Formats> Kernel for Products<C> {
                 }
                 _ => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
             }
-            // Token by token: what a token has of these panels lies side by side.
+            // Token by token: the results of a token for these panels are contiguous.
             for t in 0..live {
                 let y = y.panels(t, rows, panels.clone(), ROWS);
                 let sums = scratch.sums[t..].iter().step_by(room::<S>(live));
@@ -268,18 +267,19 @@ impl<C: Formats> Kernel for Products<C> {
     }
 }
 
-/// Sums of a panel: of whole tiles.
+/// Sums per panel: tokens rounded up to whole tiles.
 fn room<S: Rows>(live: usize) -> usize {
     live.next_multiple_of(S::TOKENS)
 }
 
-/// The columns of a row, so many at a time.
+/// Divides the columns of a row into spans of `step`.
 fn pieces(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
     let piece = move |first| first..cols.min(first + step);
     (0..cols).step_by(step).map(piece)
 }
 
-/// The sums of a panel for `T` tokens of the only tile, which has `N`, from token `F` on.
+/// Computes the sums of a panel for `T` tokens of the only tile, of `N` tokens, starting at token
+/// `F`.
 #[inline(always)]
 fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
@@ -290,7 +290,7 @@ fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
 ) {
     let sums = scratch.sums[F..].first_chunk_mut();
     let sums = sums.expect("one for each token");
-    // A tile of few tokens stays in the nearest cache with more columns.
+    // With fewer tokens, more columns of a tile fit the L1 cache.
     let step = match args.codes().weights {
         Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / N),
         Weights::Mapped(_) | Weights::Chunks => COLUMNS,
@@ -308,7 +308,7 @@ fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     }
 }
 
-/// The sums of some panels for all tokens.
+/// Computes the sums of some panels for all tokens.
 #[inline(always)]
 fn many<S: Simd, C: Formats>(
     s: S,
@@ -368,7 +368,7 @@ fn many<S: Simd, C: Formats>(
                     };
                 }
                 let tokens = live - first;
-                // The conditions on a level are decided where the function is instantiated.
+                // Conditions on the level are evaluated at instantiation.
                 if const { S::TOKENS == 16 } {
                     match tokens {
                         ..=4 => tile!(4 of 16),
@@ -389,7 +389,7 @@ fn many<S: Simd, C: Formats>(
     }
 }
 
-/// The kernel of a product where the type of its weights has panels at this level.
+/// Returns the kernel of a matrix product, if the type of the weights has panels at this level.
 pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     if !request.isa.panels() {
         return None;
@@ -413,7 +413,7 @@ pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     panel::visit(dtype, Found(request, product, dtype))
 }
 
-/// The same for a type that has none and can be read as integers.
+/// Returns the kernel for a type without panels that unpacks to integers.
 pub(super) fn link_chunks(
     request: &Request<'_>,
     (unpack, min): (Unpack, bool),
@@ -428,7 +428,7 @@ pub(super) fn link_chunks(
     if let Some(launch) = packed {
         return launch;
     }
-    /// Whether the two halves of a stretch have scales of their own.
+    /// Returns whether the two halves of a block have separate scales.
     struct Halves;
     impl panel::Visit for Halves {
         type Out = bool;
@@ -437,7 +437,7 @@ pub(super) fn link_chunks(
         }
     }
     let halves = match (&request.scales, request.variant) {
-        // Their groups may be whole stretches.
+        // Scale groups may be whole blocks.
         (Some(scales), _) => Some(!scales.group[1].is_multiple_of(STRETCH)),
         (None, dtype) => dtype.and_then(|dtype| panel::visit(dtype, Halves)),
     };
@@ -453,7 +453,7 @@ pub(super) fn link_chunks(
     }
 }
 
-/// The same for affine codes that are packed.
+/// Returns the kernel for packed affine codes.
 fn link_groups<W: Width>(
     request: &Request<'_>,
     unpack: Unpack,

@@ -1,5 +1,5 @@
-//! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where `i` would go on with a repetition of
-//! `n(i)` tokens
+//! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where token `i` would extend a
+//! repetition of `n(i)` tokens
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -7,7 +7,7 @@ use crate::simd::{Kernel, Simd, math};
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
-/// Tokens of a repetition that count, at most.
+/// Maximum length of a repetition in tokens.
 const LONGEST: usize = 1024;
 
 struct Dry;
@@ -47,7 +47,7 @@ impl Kernel for Dry {
                 };
                 #[expect(clippy::cast_precision_loss, reason = "1024 at most")]
                 let over = over as f32;
-                // The longest repetition takes away most, so the smallest number is the one that stays.
+                // The longest repetition has the largest penalty, so the minimum applies.
                 if let Some(y) = y.get_mut(token) {
                     let penalty = sampler.dry_multiplier * math::exp((over * rate).min(88.0));
                     *y = y.min(x[token] - penalty);
@@ -57,8 +57,8 @@ impl Kernel for Dry {
     }
 }
 
-/// Tells of each token that stands behind a repetition, and how many tokens that has: a stretch of
-/// `seen` that is also its end, and holds no breaker.
+/// Calls `report` with each token that follows a repetition and with its length: a run in `seen`
+/// that is also its suffix and contains no sequence breaker.
 #[inline(always)]
 pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32)) {
     let breaks = |token: &u32| {

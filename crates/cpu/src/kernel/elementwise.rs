@@ -9,13 +9,13 @@ use std::marker::PhantomData;
 use tabla_core::error::Result;
 use tabla_core::op::{operands, params};
 
-/// A kernel whose unit is an element.
+/// Launch of a kernel whose unit is an element.
 fn by_element<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
     let launch = request.launch::<K>(Split::Rows(dim as usize), tokens);
     launch.of_elements(tokens as usize * dim as usize)
 }
 
-/// A kernel whose unit is a row.
+/// Launch of a kernel whose unit is a row.
 fn by_row<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
     let launch = request.launch::<K>(Split::Rows(1), tokens);
     launch.of_elements(tokens as usize * dim as usize)

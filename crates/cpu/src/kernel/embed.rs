@@ -30,7 +30,7 @@ impl Kernel for Embed {
         for t in args.units() {
             let y = y.unit(t, matrix.cols);
             let token = rows[t].token;
-            // Zeros for an id that the model does not have.
+            // Zeros for a token id out of range.
             if token >= p.rows {
                 y.fill(0.0);
                 continue;
@@ -60,7 +60,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
-        // Where a product has the weights packed, link fills in how.
+        // Link fills in the layout if a matrix product has packed the weights.
         read: Some(Read::Rows(
             chunks::decoder(request.isa, request.variant)?,
             None,

@@ -1,7 +1,7 @@
-//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert id out of range
 //!
-//! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
-//! its own order whatever the company, so a token's result is the same bits alone and in a batch.
+//! Tokens with the same expert are multiplied by its rows in tiles. The order of every sum is
+//! fixed, so the result of a token has the same bits in any batch.
 
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
@@ -15,7 +15,7 @@ use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
 use tabla_quant::{CHUNK, Matrix};
 
-/// Rows of activations that a chunk of weights passes by before the next one is read.
+/// Rows of activations that a chunk of weights is multiplied by before the next one is read.
 const TILE: usize = 16;
 
 struct Experts;
@@ -37,14 +37,14 @@ impl Kernel for Experts {
     }
 }
 
-/// The products of pairs of a token and an expert: the operands, and the rows that are a thread's.
+/// Operands of the products of (token, expert) pairs, and the rows of this thread.
 pub(super) struct Products<'a> {
     w: Matrix<'a>,
     decode: Decode,
     x: &'a [f32],
     range: Range<usize>,
     experts: usize,
-    /// Pairs that have a row of x in common.
+    /// Number of pairs that share a row of x.
     share: usize,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// The rows of an expert times those of the pairs that take it.
+    /// Multiplies the rows of an expert by those of the pairs that use it.
     #[inline(always)]
     pub(super) fn of_expert<S: Simd>(&self, s: S, id: u32, pairs: &[u32], y: &mut Out<'_, f32>) {
         let (id, cols) = (id as usize, self.w.cols);
@@ -101,14 +101,13 @@ impl<'a> Products<'a> {
     }
 }
 
-/// The places of the ids, those of each expert side by side; last those of experts that are not
-/// there.
+/// Sorts the pair indices by expert; those with an expert id out of range come last.
 #[inline(always)]
 pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
     for (place, at) in order.iter_mut().zip(0..) {
         *place = at;
     }
-    // Places are unique, so that one order is the right one.
+    // Indices are unique, so the order is deterministic.
     order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
 }
 

@@ -1,4 +1,4 @@
-//! Samplers that look at whole rows of logits.
+//! Samplers that process whole rows of logits.
 
 use super::filter::{BINS, Filter, How, Ranking, by_size, keep_from, keep_to};
 use super::softmax::{Softmax, sum};
@@ -21,7 +21,7 @@ impl Filter for TopNSigma {
     }
 }
 
-/// The standard deviation of the numbers over -inf.
+/// Standard deviation of the numbers above -inf.
 #[inline(always)]
 pub fn sigma(y: &[f32]) -> f32 {
     let over = |y: f32, of: f32| if y > f32::NEG_INFINITY { of } else { 0.0 };
@@ -30,7 +30,7 @@ pub fn sigma(y: &[f32]) -> f32 {
     (sum(y, |y| over(y, (y - mean) * (y - mean))) / count).sqrt()
 }
 
-/// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+/// `y[t, i] = -inf` except for the `top_k` largest; ties with the last one are kept
 pub(super) struct TopK;
 
 impl Filter for TopK {
@@ -48,9 +48,9 @@ impl Filter for TopK {
     }
 }
 
-/// The `k`-th largest of `y`, NaN aside; `None` where there are fewer numbers.
+/// Returns the `k`-th largest of `y`, ignoring NaN; `None` if there are fewer numbers.
 ///
-/// The `k`-th largest of the maxima of stretches is a bound: `k` stretches have a number that is
+/// The `k`-th largest of the maxima of chunks is a lower bound: `k` chunks have a number at least
 /// as large. Few numbers reach it, and only these are ordered.
 #[inline(always)]
 pub fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
@@ -80,7 +80,8 @@ fn kth(x: &mut [f32], k: usize) -> Option<f32> {
     Some(*kth)
 }
 
-/// `y[t, i] = -inf` outside the smallest set of the most typical whose softmax sums to `typical_p`
+/// `y[t, i] = -inf` outside the smallest set of the most typical tokens whose probabilities sum to
+/// `typical_p`
 pub(super) struct Typical;
 
 impl Filter for Typical {
@@ -94,7 +95,7 @@ impl Filter for Typical {
         let Some(softmax) = Softmax::of(y) else {
             return;
         };
-        // How far below the peak a token of typical probability lies.
+        // Distance from the peak of a token with typical probability.
         let typical = softmax.entropy(y) - math::ln(softmax.total);
         let ranking = Ranking {
             best: 0.0,
@@ -113,7 +114,8 @@ impl Filter for Typical {
     }
 }
 
-/// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+/// `y[t, i] = -inf` outside the smallest set of the largest logits whose probabilities sum to
+/// `top_p`
 pub(super) struct TopP;
 
 impl Filter for TopP {
@@ -148,8 +150,8 @@ impl Filter for MinP {
     }
 }
 
-/// `y[t, i] = -inf` above the smallest number whose softmax is at least `xtc_threshold`, with probability
-/// `xtc_probability`
+/// `y[t, i] = -inf` above the smallest logit whose probability is at least `xtc_threshold`, with
+/// probability `xtc_probability`
 pub(super) struct Xtc;
 
 impl Filter for Xtc {
@@ -172,7 +174,7 @@ impl Filter for Xtc {
     }
 }
 
-/// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, where the temperature has a range
+/// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, if the temperature has a range
 pub(super) struct DynamicTemper;
 
 impl Filter for DynamicTemper {
@@ -186,7 +188,7 @@ impl Filter for DynamicTemper {
         }
         let some = |y: f32| if y > f32::NEG_INFINITY { 1.0 } else { 0.0 };
         let count = sum(y, some);
-        // One number alone is picked at any temperature.
+        // With one candidate, the temperature has no effect.
         if count <= 1.0 {
             return;
         }
@@ -203,10 +205,10 @@ impl Filter for DynamicTemper {
     }
 }
 
-/// What is divided by it stays finite.
+/// Minimum temperature; quotients stay finite.
 const COLDEST: f32 = 1e-20;
 
-/// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, but for the largest
+/// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, except for the largest
 pub(super) struct Mirostat;
 
 impl Filter for Mirostat {

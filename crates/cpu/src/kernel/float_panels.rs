@@ -1,8 +1,8 @@
-//! Products of packed BF16 weights by tiles of 16 tokens, 16 rows and 32 columns.
+//! Matrix products of packed BF16 weights with AMX, in tiles of 16 tokens, 16 rows and 32 columns.
 //!
-//! Weights come in the order that tiles take. Sums are those of `float_tiles`, which reads weights
-//! as the file has them: the same chains of products, and so the same bits. One token goes by
-//! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
+//! Weights are stored in tile order. Sums use the same chains of products as `float_tiles`, which
+//! reads weights in file order, so the results have the same bits. A single token uses vectors
+//! instead, whose loads run ahead of memory stalls, with the same chains.
 
 use super::float_tiles::{STEP, rounded};
 use super::{Launch, Request};
@@ -18,15 +18,15 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Tokens that are multiplied at once.
+/// Tokens multiplied at once.
 const PAIR: usize = 2 * TILE;
 
-/// Steps after which sums rest in the output, and tokens that panels pass by: these columns of
-/// them stay in a core's second-level cache.
+/// Steps after which sums are written to the output, and tokens per pass over the panels: these
+/// columns of the tokens stay in the L2 cache.
 const STEPS: usize = 64;
 const TOKENS: usize = 256;
 
-/// Steps of two panels that stay in the first-level cache beside those that follow.
+/// Steps of two panels that stay in the L1 cache together with the prefetched ones.
 const NEAR: usize = 12;
 
 /// Bytes of a step of a panel.
@@ -56,7 +56,7 @@ impl TileKernel for FloatPanels {
         }
         let all = cols / STEP;
         let tile_bytes = all * STEP_BYTES;
-        // Few tokens, which stay near, go along all columns while weights come.
+        // A single pair of tiles stays in cache and is processed along all columns.
         let few = live <= PAIR;
         let (together, at_once) = if few { (all, NEAR) } else { (STEPS, STEPS) };
         for first in (0..live).step_by(TOKENS) {
@@ -99,7 +99,7 @@ impl TileKernel for FloatPanels {
     }
 }
 
-/// Asks for the weights that come next: these bytes of each panel, or of the pair behind it.
+/// Prefetches the weights that are read next: these bytes of each panel.
 #[inline(always)]
 fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
     for w in w {
@@ -109,14 +109,14 @@ fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
     }
 }
 
-/// The output, `[tokens, rows]`, from and to sums.
+/// The output, `[tokens, rows]`, loaded into and stored from tiles of sums.
 struct Sums<'a> {
     y: Out<'a, f32>,
     rows: usize,
 }
 
 impl Sums<'_> {
-    /// A panel beside one token.
+    /// Multiplies a panel by a single token.
     #[inline(always)]
     fn alone(&mut self, s: Amx, panel: usize, add: bool, (w, x): (&[u8], &[u8])) {
         let vectors = Avx512::from(s);
@@ -155,7 +155,7 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product of BF16 weights that are packed.
+/// Returns the kernel of a matrix product with packed BF16 weights.
 pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     if request.variant != Some(DType::Bf16)
         || !request.packed

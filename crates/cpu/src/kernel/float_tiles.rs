@@ -1,7 +1,7 @@
-//! Products of BF16 weights by tiles of 16 rows, 16 tokens and 32 columns.
+//! Matrix products of BF16 weights with AMX, in tiles of 16 rows, 16 tokens and 32 columns.
 //!
-//! Weights are read row by row as the file has them, activations are rounded to bf16. Every sum is
-//! one chain of products along the columns, in an order that depends on nothing but their number.
+//! Weights are read row by row in file order; activations are rounded to bf16. Every sum is one
+//! chain of products along the columns, in an order that depends only on their number.
 
 use super::{Launch, Request};
 use crate::descriptors::{Number, Product, QUANTISE_OUT, QUANTISE_X, Shape};
@@ -16,22 +16,22 @@ use tabla_core::op::operands::gemm::{AT, COUNT};
 /// Columns of a step.
 pub(super) const STEP: usize = ROW_BYTES / 2;
 
-/// Rows that are multiplied at once: two tiles.
+/// Rows multiplied at once: two tiles.
 const PAIR: usize = 2 * TILE;
 
 /// Tokens of a tile.
 const LANES: u32 = 16;
 const _: () = assert!(LANES as usize == TILE);
 
-/// Bytes of a tile of tokens in a step.
+/// Bytes of a tile of tokens per step.
 const BLOCK_BYTES: usize = TILE * ROW_BYTES;
 
-/// Steps after which sums rest in the output, and bytes of activations that a panel passes by:
-/// both stay in a core's second-level cache.
+/// Steps after which sums are written to the output, and bytes of activations per pass over the
+/// rows: both stay in the L2 cache.
 const STEPS: usize = 64;
 const ACTIVATIONS_BYTES: usize = 1 << 20;
 
-/// Activations that become bf16.
+/// Layout of activations rounded to bf16.
 pub(super) fn rounded(product: Product, number: Number) -> Shape {
     Shape {
         tokens: product.tokens,
@@ -43,9 +43,9 @@ pub(super) fn rounded(product: Product, number: Number) -> Shape {
     }
 }
 
-/// Brings activations into the order that tiles take.
+/// Arranges activations in tile order.
 ///
-/// `[tokens / 16][columns / 2][16][2]` or, in rows, `[tokens / 16][columns / 32][16][32]`;
+/// `[tokens / 16][columns / 2][16][2]` or, as rows, `[tokens / 16][columns / 32][16][32]`;
 /// `[columns]` for one token.
 pub(crate) struct Arrange;
 
@@ -90,17 +90,17 @@ impl TileKernel for Arrange {
     }
 }
 
-/// A product, and where its operands lie.
+/// Operands of a product.
 #[derive(Clone, Copy)]
 struct Matrices<'a> {
     w: &'a [u8],
     x: &'a [u8],
     cols: usize,
-    /// Tokens side by side.
+    /// Number of interleaved tokens.
     lanes: usize,
 }
 
-/// Some rows beside some tokens.
+/// Rows and tokens of a tile.
 #[derive(Clone)]
 struct At {
     rows: Range<usize>,
@@ -112,7 +112,7 @@ impl<'a> Matrices<'a> {
         self.cols.div_ceil(STEP)
     }
 
-    /// The columns of a panel that are no whole step; zeros stand behind them.
+    /// Copies the columns of a row tile after the last whole step, padded with zeros.
     #[inline(always)]
     fn rest(self, rows: Range<usize>, to: &mut [[u8; ROW_BYTES]; PAIR]) {
         let bytes = 2 * self.cols;
@@ -122,8 +122,8 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// What is multiplied in these steps, as one or two stretches; `rest` has the last step where
-    /// it is no whole one.
+    /// Returns one or two spans that cover these steps; `rest` holds the last step if it is
+    /// incomplete.
     #[inline(always)]
     fn stretches(
         self,
@@ -183,7 +183,7 @@ impl TileKernel for FloatTiles {
             cols,
             lanes: if args.tokens() == 1 { 1 } else { TILE },
         };
-        // Few tokens, which stay near, go along all columns at once.
+        // A single pair of tiles stays in cache and is processed along all columns.
         let few = args.live() <= PAIR;
         let together = if few { m.steps() } else { STEPS.min(m.steps()) };
         let block = (ACTIVATIONS_BYTES / (together * BLOCK_BYTES * 2)).max(1) * PAIR;
@@ -216,7 +216,7 @@ impl TileKernel for FloatTiles {
     }
 }
 
-/// The output, `[tokens, rows]`, from and to sums.
+/// The output, `[tokens, rows]`, loaded into and stored from tiles of sums.
 struct Sums<'a> {
     y: Out<'a, f32>,
     first: usize,
@@ -224,7 +224,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// The numbers of a token and tile `tile` of these rows.
+    /// Results of a token and tile `tile` of these rows.
     #[inline(always)]
     fn row(&mut self, rows: &Range<usize>, tile: usize, t: usize) -> &mut [f32] {
         let first = (rows.start + tile * TILE).min(rows.end);
@@ -257,7 +257,7 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product, if its weights go by tiles here.
+/// Returns the kernel of a matrix product, if its weights are BF16 and the level has tiles.
 pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     if request.variant != Some(DType::Bf16) {
         return None;

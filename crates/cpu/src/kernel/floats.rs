@@ -1,8 +1,9 @@
-//! Products with weights that are floats, as f32.
+//! Matrix products with float weights, in f32.
 //!
-//! Few tokens meet the weights where they lie. For many, a panel of weights and a block of
-//! activations are brought near first: a number is decoded once for all of them. Either way a sum
-//! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
+//! With few tokens, weights are used in place (gemv). With more, a panel of weights and a block of
+//! activations are packed first, so that each weight is decoded once for all tokens (gemm). In both
+//! cases a sum runs along [`SPAN`] columns in the lanes of a vector, and the sums of spans are
+//! added in order.
 
 use super::sums::Sums;
 use super::{Launch, Request};
@@ -18,10 +19,10 @@ use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Columns that a row is read by.
+/// Columns decoded at a time.
 const BLOCK: usize = 32;
 
-/// A storage type of weights that are floats.
+/// A storage type of float weights.
 trait Weight {
     /// Bytes of [`BLOCK`] elements.
     const BYTES: usize;
@@ -48,22 +49,22 @@ float!(F32, 4, load_f32);
 float!(F16, 2, load_f16);
 float!(Bf16, 2, load_bf16);
 
-/// Columns after which the lanes of a sum are added up. The activations of a tile's tokens in
-/// them stay in the first-level cache.
+/// Columns after which the lanes of a sum are added up. These columns of a tile's tokens stay in
+/// the L1 cache.
 const SPAN: usize = 1024;
 
-/// Rows of a panel and tokens of a block: with [`SPAN`] columns each, what is brought near takes
-/// 1.3 MB, which stays in a second-level cache of 2 MB. Smaller ones hold the panel.
+/// Rows of a panel and tokens of a block. With [`SPAN`] columns, the packed data takes 1.3 MB,
+/// which fits an L2 cache of 2 MB; smaller caches hold the panel.
 const PANEL: usize = 64;
 const TOKENS: usize = 256;
 
-/// Tokens up to which weights are taken where they lie.
+/// Maximum number of tokens for which weights are used in place.
 const FEW: usize = 8;
 
 /// Rows of a tile.
 const ROWS: usize = 4;
 
-/// `ROUND`: activations are rounded to bf16.
+/// Matrix product; if `ROUND`, activations are rounded to bf16.
 struct Floats<W, const ROUND: bool>(PhantomData<W>);
 
 impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
@@ -117,16 +118,16 @@ impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
     }
 }
 
-/// Rows that go together: blocks of their columns stand side by side.
+/// Sizes of groups of rows whose blocks are interleaved.
 const ROWS_TOGETHER: [usize; 2] = [ROWS, 1];
 
-/// Tokens that do, with [`ROWS`]: as many sums as there are registers for. [`many`] has an arm for
-/// each.
+/// Sizes of groups of tokens that are multiplied by [`ROWS`] rows: as many sums as there are
+/// registers. [`gemm_panel`] has an arm for each.
 fn together<S: Simd>() -> &'static [usize] {
     if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
 }
 
-/// Cuts a range into groups of these sizes, the first ones first; the last size is 1.
+/// Divides a range into groups of these sizes, largest first; the last size must be 1.
 fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range<usize>> {
     std::iter::from_fn(move || {
         let size = sizes.iter().find(|&&size| size <= rest.len())?;
@@ -136,7 +137,7 @@ fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range
     })
 }
 
-/// The blocks of row `i` of `n` in a group that begins at `first`.
+/// Blocks of row `i` of `n` in a group that starts at `first`.
 fn blocks(
     near: &mut [f32],
     first: usize,
@@ -146,7 +147,7 @@ fn blocks(
     blocks.iter_mut().skip(i).step_by(n)
 }
 
-/// Activations as they are multiplied.
+/// Copies activations in the precision in which they are multiplied.
 #[inline(always)]
 fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     for (to, x) in to.iter_mut().zip(x) {
@@ -155,7 +156,7 @@ fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     to
 }
 
-/// The nearest bf16, halves to even.
+/// Rounds to the nearest bf16, ties to even.
 #[inline(always)]
 fn rounded(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -171,7 +172,7 @@ struct Weights<'a, W> {
 }
 
 impl<'a, W: Weight> Weights<'a, W> {
-    /// These columns of a row.
+    /// Bytes of these columns of a row.
     #[inline(always)]
     fn row(&self, r: usize, cols: Range<usize>) -> &'a [u8] {
         let bytes = |n: usize| n * W::BYTES / BLOCK;
@@ -179,7 +180,7 @@ impl<'a, W: Weight> Weights<'a, W> {
     }
 }
 
-/// A row as blocks of f32; zeros stand behind its end.
+/// Decodes a row to blocks of f32, padded with zeros.
 #[inline(always)]
 fn decode<'a, S: Simd, W: Weight>(
     s: S,
@@ -200,7 +201,7 @@ fn decode<'a, S: Simd, W: Weight>(
     }
 }
 
-/// All rows with tokens that stand one behind the other.
+/// Multiplies all rows by contiguous tokens.
 #[inline(always)]
 fn few<S: Simd, W: Weight>(
     s: S,
@@ -230,7 +231,7 @@ fn few<S: Simd, W: Weight>(
     }
 }
 
-/// A tile along all columns.
+/// Computes a tile along all columns.
 #[inline(always)]
 fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
     s: S,
@@ -243,7 +244,7 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
         let cols = col..w.cols.min(col + SPAN);
         let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
         let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
-        // What is read next: more of these rows, or the rows behind them.
+        // Offset of the next read: more of these rows, or the next rows.
         let next = if cols.end < w.cols {
             W::BYTES * SPAN / BLOCK
         } else {
@@ -255,7 +256,7 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
     sums.add = add;
 }
 
-/// A panel and a block of tokens, both near, `wide` columns of each.
+/// Multiplies a packed panel by a packed block of tokens, `wide` columns each.
 #[inline(always)]
 fn many<S: Simd>(
     s: S,
@@ -275,7 +276,7 @@ fn many<S: Simd>(
     }
 }
 
-/// Some tokens, the first of which is `t`, past all rows of a panel.
+/// Multiplies all rows of a panel by `T` tokens, starting at `t`.
 #[inline(always)]
 fn past<S: Simd, const T: usize>(
     s: S,
@@ -293,12 +294,12 @@ fn past<S: Simd, const T: usize>(
     }
 }
 
-/// The products of a tile whose rows and tokens stand side by side.
+/// Computes the products of a tile with interleaved rows and tokens.
 #[inline(always)]
 fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
     let mut acc = [[s.splat(0.0); T]; R];
     for b in 0..w.len() / (R * BLOCK) {
-        // Slices of a known length, whose ends nobody looks for inside.
+        // Slices of constant length, so that no bounds checks are needed inside.
         let w = &w[b * R * BLOCK..][..R * BLOCK];
         let x = &x[b * T * BLOCK..][..T * BLOCK];
         for i in (0..BLOCK).step_by(S::LANES) {
@@ -317,7 +318,7 @@ fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -
     summed(s, acc)
 }
 
-/// The products of a tile along a span; what is read next lies `next` bytes behind it.
+/// Computes the products of a tile along a span; the next read is `next` bytes further on.
 #[inline(always)]
 fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
     s: S,
@@ -341,7 +342,7 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
     }
     let rest = cols % BLOCK;
     if rest > 0 {
-        // Zeros stand behind the end of the rows.
+        // Pad the rows with zeros.
         let mut wide = [[0u8; 4 * BLOCK]; R];
         for (wide, w) in wide.iter_mut().zip(w) {
             let w = &w[cols / BLOCK * W::BYTES..];
@@ -357,7 +358,7 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
     summed(s, acc)
 }
 
-/// The lanes of each sum added up.
+/// Adds up the lanes of each sum.
 #[inline(always)]
 fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
     let mut sums = [[0.0; T]; R];
@@ -369,7 +370,7 @@ fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) ->
     sums
 }
 
-/// Asks for the blocks so many bytes behind these.
+/// Prefetches the blocks `next` bytes further on.
 #[inline(always)]
 fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
     for w in w {
@@ -387,8 +388,7 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     x: [&[f32]; T],
     mut acc: [[S::V; T]; R],
 ) -> [[S::V; T]; R] {
-    // Loops, not `map`: a closure is its own function, which lacks the level's instructions
-    // where it is not inlined.
+    // Loops, not `map`: a closure that is not inlined is compiled without the level's instructions.
     for i in (0..BLOCK).step_by(S::LANES) {
         let mut v = [s.splat(0.0); R];
         for r in 0..R {
@@ -404,7 +404,7 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     acc
 }
 
-/// The kernel of a product, if its weights are floats.
+/// Returns the kernel of a matrix product, if its weights are floats.
 pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! Products of one token that make their activations themselves. Plans for a CPU have none: there a
-//! norm is computed once and no thread waits long for it. These are what other devices are held to.
+//! Single-token products fused with the operation that computes their input. Plans for a CPU do not
+//! use them, because threads would repeat the norm; they are the reference for other devices.
 
 use super::activation;
 use super::chunks::{self, dot_floats};
@@ -14,17 +14,17 @@ use tabla_core::op::operands::{gemv_glu, gemv_norm};
 use tabla_core::op::params;
 use tabla_quant::CHUNK;
 
-/// What activations are made of.
+/// Input of a fused product.
 trait Source {
-    /// The operand that is written.
+    /// Operand that is written.
     const Y: usize;
-    /// The operand of scratch, which link adds.
+    /// Operand of scratch, added by link.
     const SCRATCH: usize;
-    /// The row that is multiplied.
+    /// Computes the row that is multiplied.
     fn fill(args: &Args<'_>, x: &mut [f32]);
 }
 
-/// A row over its root mean square.
+/// RMS norm of a row.
 struct Norm;
 
 impl Source for Norm {

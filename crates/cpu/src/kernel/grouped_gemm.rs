@@ -1,4 +1,4 @@
-//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, the pairs in `tiles`
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, for the pairs in `tiles`
 
 use super::chunks;
 use super::experts::Products;

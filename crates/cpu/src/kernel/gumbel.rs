@@ -7,16 +7,16 @@ use tabla_core::exec::philox::{LANES, chance, philox};
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
 
-/// Counters whose numbers are drawn at once, so that the rounds become vector code.
+/// Counters per batch of random numbers, so that the rounds are vectorized.
 const DRAWS: usize = 16;
 
-/// Ids that have their numbers from them.
+/// Token ids per batch.
 const AT_ONCE: usize = DRAWS * LANES;
 
 struct Gumbel;
 
 impl Kernel for Gumbel {
-    /// A unit is so many ids of a row as are drawn at once.
+    /// A unit is a batch of token ids of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -36,7 +36,7 @@ impl Kernel for Gumbel {
                 let key = [sampler.seed_lo, sampler.seed_hi];
                 let noise = noise(key, row.position.wrapping_add(1), start);
                 for (y, noise) in y.iter_mut().zip(&noise) {
-                    // What a filter took away stays away: -inf plus anything finite.
+                    // Filtered logits stay -inf.
                     *y += noise;
                 }
             }
@@ -44,7 +44,7 @@ impl Kernel for Gumbel {
     }
 }
 
-/// The noise of ids `start..`, with `start` a multiple of what is drawn at once.
+/// Noise of the ids from `start`, which must be a multiple of the batch size.
 #[inline(always)]
 fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
     let first = u32::try_from(start / LANES).expect("ids have 32 bits");

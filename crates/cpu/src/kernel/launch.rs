@@ -1,4 +1,4 @@
-//! What link asks of an operation, and how the operation is run.
+//! Request from link to an operation, and the kernel launch that it returns.
 
 use crate::descriptors::{CodeProduct, Product, Read, Shape};
 use crate::panel::Pack;
@@ -9,22 +9,22 @@ use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_quant::Scales;
 
-/// What link asks of an operation.
+/// Request from link for the kernel of an operation.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// The level.
+    /// Instruction set.
     pub(crate) isa: Isa,
-    /// How exactly products are computed.
+    /// Precision of matrix products.
     pub(crate) precision: Precision,
     /// Whether weights are packed while linking.
     pub(crate) packed: bool,
-    /// The storage type among the operation's kernels.
+    /// Storage type that selects the kernel variant.
     pub(crate) variant: Option<DType>,
-    /// The bytes of its `Params`.
+    /// Bytes of the operation's `Params`.
     pub(crate) params: &'a [u8],
-    /// The scales of its weights, operand 0, where they lie in tensors of their own.
+    /// Scales of the weights, operand 0, if they are separate tensors.
     pub(crate) scales: Option<Scales<'a>>,
-    /// Threads that share the work.
+    /// Number of threads.
     pub(crate) threads: usize,
 }
 
@@ -37,13 +37,13 @@ impl Request<'_> {
         self.of(self.isa.entry::<K>(), split, tokens)
     }
 
-    /// A kernel of an operation that plans for a CPU do not have: the reference for other devices,
-    /// compiled for the scalar level only.
+    /// Launch of a kernel of an operation that plans for a CPU do not use: the reference for other
+    /// devices, compiled only for the scalar level.
     pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
         self.of(Isa::scalar_entry::<K>(), split, tokens)
     }
 
-    /// A kernel that is compiled for the level already.
+    /// Launch of a kernel that is already compiled for the level.
     pub(super) fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
             entry,
@@ -60,7 +60,7 @@ impl Request<'_> {
         }
     }
 
-    /// A kernel that one thread runs for one row.
+    /// Launch of a kernel that one thread runs for one row.
     pub(super) fn alone<K: Kernel>(&self) -> Launch {
         Launch {
             by: By::First,
@@ -68,15 +68,15 @@ impl Request<'_> {
         }
     }
 
-    /// A kernel that takes rows in pieces of this size.
+    /// Launch of a kernel that processes rows in segments of this size.
     pub(super) fn by_pieces<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
         let split = Split::Rows((cols as usize).div_ceil(size));
         let launch = self.launch::<K>(split, tokens);
         launch.of_elements(tokens as usize * cols as usize)
     }
 
-    /// A kernel that takes rows whole. A row alone is left to the thread that goes on with the
-    /// token: there is nothing to share or to wait for.
+    /// Launch of a kernel that processes whole rows. A single row runs on the first thread: there
+    /// is nothing to share.
     pub(super) fn by_row<K: Kernel>(&self, tokens: u32, cols: u32) -> Launch {
         if tokens == 1 {
             return self.alone::<K>();
@@ -91,45 +91,46 @@ impl Request<'_> {
 pub(crate) struct Launch {
     /// The kernel.
     pub(crate) entry: Entry,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(crate) split: Split,
-    /// Who does it.
+    /// Threads that run it.
     pub(crate) by: By,
-    /// Live rows at most.
+    /// Maximum number of active rows.
     pub(crate) tokens: usize,
-    /// Bytes of scratch for each thread, as one more operand.
+    /// Bytes of scratch per thread, passed as an additional operand.
     pub(crate) scratch: usize,
-    /// Where the activations go to int8 or bf16 first: their shape; they are one more operand.
+    /// Layout of the int8 or bf16 activations, if they are quantized first; they are an additional
+    /// operand.
     pub(crate) quantize: Option<Shape>,
-    /// What joins the parts that threads leave, where that is a step of its own.
+    /// Second step that merges partial results, if there is one.
     pub(crate) join: Option<Join>,
-    /// How its weights are read, where the kernel serves many storage types.
+    /// Reader of the weights, if the kernel supports several storage types.
     pub(crate) read: Option<Read>,
-    /// How its weights, operand 0, are packed first, where they are.
+    /// Packing method of the weights, operand 0, if they are packed.
     pub(crate) pack: Option<Pack>,
-    /// The shape of a product.
+    /// Shape of the matrix product.
     pub(crate) product: Option<Product>,
-    /// The parameters of a product of codes.
+    /// Parameters of a quantized matrix product.
     pub(crate) codes: Option<CodeProduct>,
 }
 
-/// A second step on the operands of the first. Both see the parts as one more operand, behind
-/// scratch; the first writes it, and this one reads it.
+/// A second step on the operands of the first. Both have the partial results as an additional
+/// operand, after scratch; the first step writes it, the second reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Join {
-    /// Bytes of all parts.
+    /// Bytes of all partial results.
     pub(crate) bytes: usize,
     /// The kernel.
     pub(crate) entry: Entry,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(crate) split: Split,
 }
 
-/// Elements below which work is not worth sharing: a few microseconds.
+/// Minimum number of elements for sharing work: a few microseconds.
 const SHARE_MIN: usize = 4096;
 
 impl Launch {
-    /// Leaves the work to one thread where all rows together have few elements.
+    /// Runs the operation on one thread if it has few elements.
     pub(super) fn of_elements(self, elements: usize) -> Self {
         let small = elements < SHARE_MIN;
         Self {

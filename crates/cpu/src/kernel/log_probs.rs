@@ -1,5 +1,5 @@
-//! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]`, and of the 20 largest, lowest id first among
-//! equals
+//! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest logits, lowest
+//! id first on ties
 
 use super::filters;
 use super::softmax::Softmax;
@@ -32,7 +32,7 @@ impl Kernel for Logs {
     }
 }
 
-/// Those of a row; nothing is the logarithm of anything where a logit is infinite.
+/// Log-probabilities of a row; NaN if the largest logit is infinite.
 #[inline(always)]
 pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     let all = Softmax::of(x).map_or(f32::NAN, Softmax::log_sum);
@@ -43,7 +43,7 @@ pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     };
     let room = found.tokens.len();
     let least = filters::threshold(x, room.min(x.len()), scratch);
-    // Fewer numbers than have room are all among the largest.
+    // With fewer numbers than entries, all of them are included.
     let least = least.unwrap_or(f32::NEG_INFINITY);
     let mut count = 0;
     for (id, x) in (0..).zip(x).filter(|(_, x)| **x >= least) {

@@ -6,14 +6,14 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
-/// Logits of a row that go together, which are whole words of a mask.
+/// Logits per unit; a multiple of the bits of a mask word.
 const PIECE: usize = 4096;
 const WORD: usize = u32::BITS as usize;
 
 struct Mask;
 
 impl Kernel for Mask {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();

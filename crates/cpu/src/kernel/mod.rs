@@ -1,4 +1,4 @@
-//! The kernels: a file for each operation of the list, or for several that share their loop.
+//! CPU kernels: one file per operation, or per group of operations with the same loop.
 
 mod activation;
 mod advance;
@@ -56,7 +56,7 @@ mod temper;
 mod tiles;
 mod turns;
 
-/// What tests call.
+/// Functions for tests.
 pub(super) mod internals {
     pub use super::advance::advance;
     pub use super::argmax::argmax;
@@ -75,7 +75,7 @@ pub(super) use launch::{Join, Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::list::Op;
 
-/// The kernel of an operation.
+/// Returns the kernel of an operation.
 pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
     Ok(match op {
         Op::Embed => embed::link(request)?,

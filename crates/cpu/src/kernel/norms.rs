@@ -1,4 +1,4 @@
-//! Norms of rows, and of the heads of rows.
+//! Norms of rows and of heads of rows.
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -6,7 +6,7 @@ use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use tabla_core::op::{operands, params};
 
-/// A kernel whose unit is one of `groups` parts of a row, each of `dim` elements.
+/// Launch of a kernel whose unit is one of `groups` groups of a row, `dim` elements each.
 fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -> Launch {
     let elements = tokens as usize * groups as usize * dim as usize;
     let launch = request.launch::<K>(Split::Rows(groups as usize), tokens);
@@ -88,8 +88,7 @@ impl Kernel for LayerNorm {
         for t in args.range() {
             let x = &x[t * dim..][..dim];
             let mean = math::sum(x, |x| x) / dim as f32;
-            // Squares of differences from the mean: squares of large, nearly equal numbers would
-            // cancel.
+            // Two passes: for large, nearly equal numbers, a difference of squares would cancel.
             let variance = math::sum(x, |x| (x - mean) * (x - mean)) / dim as f32;
             let scale = 1.0 / (variance + p.eps).sqrt();
             for ((y, x), w) in y.unit(t, dim).iter_mut().zip(x).zip(w) {

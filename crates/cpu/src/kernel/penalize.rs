@@ -1,5 +1,5 @@
-//! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of
-//! the history
+//! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last
+//! tokens of the history
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -9,16 +9,16 @@ use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
 use tabla_core::op::sampling;
 
-/// Tokens of the history that are looked at, at most.
+/// Maximum number of history tokens considered.
 const REPEAT_LAST_MAX: usize = sampling::REPEAT_LAST_MAX as usize;
 
-/// Logits of a row that go together.
+/// Logits per unit.
 const PIECE: usize = 1024;
 
 struct Penalize;
 
 impl Kernel for Penalize {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -47,7 +47,8 @@ impl Kernel for Penalize {
                 let Some(i) = (*token as usize).checked_sub(start) else {
                     continue;
                 };
-                // From x, not from y: a token that stands there twice has been penalised with both.
+                // Computed from x and not from y, so that a token that occurs twice is penalized
+                // once.
                 if let Some(x) = x.get(i) {
                     let count = recent.iter().filter(|other| *other == token).count();
                     y[i] = penalised(sampler, *x, count);

@@ -1,14 +1,14 @@
-//! Stretches in memory, for many tokens, and the sums that they are added to.
+//! Decoded blocks in memory, for gemm tiles, and their sums.
 
 use super::sources::COLUMNS;
 use crate::panel::{STRETCH, StoredCodes, StoredNumbers};
 use crate::simd::rows::{Column, Rows, unroll};
 use bytemuck::{Pod, Zeroable};
 
-/// [`COLUMNS`] as stretches.
+/// Blocks of [`COLUMNS`] columns.
 const STRETCHES: usize = COLUMNS / STRETCH;
 
-/// Stored stretches of some columns of a panel.
+/// Decoded blocks of some columns of a panel.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Piece {
@@ -17,7 +17,7 @@ pub(super) struct Piece {
     pub(super) mins: [StoredNumbers; STRETCHES],
 }
 
-/// Sums so far: before the first block of columns there are none.
+/// Loads the sums so far; zeros before the first block of columns.
 #[inline(always)]
 pub(super) fn carried<S: Rows, const T: usize>(
     s: S,

@@ -1,8 +1,7 @@
-//! Products of a matrix and activations: `gemv`, `gemm` and the operations that add.
+//! Matrix products: `gemv`, `gemm` and the operations that add to the output.
 //!
-//! A tile is some rows by some tokens; each of its sums runs along the columns in one order,
-//! whatever the tile. So a token's result is the same bits alone, in a batch of any size, and
-//! on any number of threads.
+//! The order of each sum along the columns does not depend on the tiling. So the result of a token
+//! has the same bits in a batch of any size and on any number of threads.
 
 use super::chunks;
 use super::codes;
@@ -20,7 +19,7 @@ pub(super) fn gemv(request: &Request<'_>, add: bool) -> Result<Launch> {
     link(request, [1, p.rows, p.cols], add)
 }
 
-/// Many tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
+/// Several tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
 pub(super) fn gemm(request: &Request<'_>, add: bool) -> Result<Launch> {
     let p: params::gemm::Params = request.params();
     link(request, [p.tokens, p.rows, p.cols], add)
@@ -33,7 +32,7 @@ fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], add: bool) -> Res
         cols: cols as usize,
         add,
     };
-    // Activations go to int8 in whole stretches.
+    // Activations are quantized in whole blocks.
     let whole = product.cols.is_multiple_of(STRETCH);
     let codes = if request.precision == Precision::Fast && whole {
         codes::link(request, product)

@@ -17,7 +17,7 @@ use tabla_core::op::operands::rope_kv::AT;
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
 
-/// How the cache stores numbers.
+/// An element type of the cache.
 trait Stored: Pod {
     fn of(x: f32) -> Self;
     fn store<S: Simd>(s: S, to: &mut [Self], v: S::V);
@@ -34,7 +34,7 @@ impl Stored for f32 {
     }
 }
 
-/// The bits of an f16, rounded to nearest even.
+/// f16 bits, rounded to nearest even.
 impl Stored for u16 {
     fn of(x: f32) -> Self {
         f16::from_f32_const(x).to_bits()
@@ -46,7 +46,7 @@ impl Stored for u16 {
     }
 }
 
-/// `to = x`, as many as both have.
+/// Copies the common prefix of `x` to `to`.
 #[inline(always)]
 fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
     let mut to = to.chunks_exact_mut(S::LANES);
@@ -62,8 +62,8 @@ fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
 struct RopeKv<C>(PhantomData<C>);
 
 impl<C: Stored> Kernel for RopeKv<C> {
-    /// A unit is a head of keys and values with its group of query heads: units write apart even
-    /// where two rows have one position.
+    /// A unit is a key/value head with its group of query heads: units write disjoint memory even
+    /// if two rows have the same position.
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -112,14 +112,14 @@ impl<C: Stored> Kernel for RopeKv<C> {
     }
 }
 
-/// The same where codes are stored, which whole heads must be turned for first.
+/// The kernel for a quantized cache, which rotates whole heads before encoding them.
 struct RopeKvCodes;
 
-/// Elements of a head whose codes are stored, at most.
+/// Maximum number of elements of a head in a quantized cache.
 const HEAD_MAX: usize = 512;
 
 impl Kernel for RopeKvCodes {
-    /// A unit as of [`RopeKv`].
+    /// A unit is the same as for [`RopeKv`].
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -175,17 +175,17 @@ impl Kernel for RopeKvCodes {
     }
 }
 
-/// A row of the cache as [`Q8_0`](super::tiles::Q8_0) reads it.
+/// A row of the cache in the layout of [`Q8_0`](super::tiles::Q8_0).
 struct Codes {
     row: usize,
-    /// Its elements.
+    /// Elements of the row.
     dim: usize,
-    /// Those of a head.
+    /// Elements of a head.
     head: usize,
 }
 
 impl Codes {
-    /// Stores a head, the `at`-th of the part.
+    /// Stores a head, number `at` of the part.
     #[inline(always)]
     fn store(&self, to: &mut Out<'_, u8>, at: usize, x: &[f32]) {
         let row_bytes = Q8_0::row_bytes(self.dim);

@@ -1,6 +1,6 @@
 //! `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]`
 //!
-//! A unit is a tile of tokens and a head of keys.
+//! A unit is a tile of tokens and a key head.
 
 use super::attend::{self, Group, Queries, TOKENS};
 use super::tiles::{Cache, F32};
@@ -33,7 +33,8 @@ impl Kernel for SelfAttention {
             let end = rows.len().min(first + tile);
             while first < end {
                 let tokens = first..first + in_sequence(&rows[first..end]);
-                // The row of position 0: what a sequence yields is the same wherever it lies.
+                // Row of position 0. Positions are relative to it, so that the result does not
+                // depend on where the sequence is in the batch.
                 let origin = first - before(rows, first);
                 let mut ranges = [const { 0..0 }; TOKENS];
                 for (seen_by, token) in ranges.iter_mut().zip(tokens.clone()) {
@@ -71,20 +72,20 @@ impl Kernel for SelfAttention {
     }
 }
 
-/// Rows of the sequence of row `t` before it. Positions count from the first row of a sequence.
+/// Rows of the sequence before row `t`. Positions count from the first row of a sequence.
 #[inline(always)]
 fn before(rows: &[Row], t: usize) -> usize {
     t.min(rows[t].position as usize)
 }
 
-/// How many of the rows belong to the sequence of the first.
+/// Number of leading rows that belong to the same sequence.
 #[inline(always)]
 fn in_sequence(rows: &[Row]) -> usize {
     let next = rows[1..].iter().position(|row| row.position == 0);
     next.map_or(rows.len(), |next| next + 1)
 }
 
-/// The rows of the sequence of row `t` from `reach` before it to `reach` behind it.
+/// Rows of the sequence of row `t`, at most `reach` before and after it.
 #[inline(always)]
 fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
     let behind = reach.min(rows.len() - t - 1);

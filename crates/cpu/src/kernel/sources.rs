@@ -1,5 +1,5 @@
-//! Where the stretches of a matrix come from: panels, rows that become panels on the way, or
-//! chunks of any type that can be read as integers.
+//! Decodes blocks of a matrix from panels, from rows that are packed on the fly, or from chunks of
+//! any type that unpacks to integers.
 
 use crate::descriptors::{Product, Weights};
 use crate::memory::Args;
@@ -15,8 +15,7 @@ use std::ops::Range;
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Chunk};
 
-/// Columns of a panel that are read at once: beside their codes a tile of tokens stays in the
-/// nearest cache.
+/// Columns of a panel decoded at a time: their codes and a tile of tokens fit the L1 cache.
 pub(super) const COLUMNS: usize = 512;
 
 /// Columns of a panel of a matrix.
@@ -26,14 +25,14 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The rows of the panel.
+    /// Rows of the panel.
     fn rows(&self, rows: usize) -> Range<usize> {
         self.panel * ROWS..rows.min((self.panel + 1) * ROWS)
     }
 }
 
 impl Weights {
-    /// Bytes that are needed to read [`COLUMNS`].
+    /// Bytes of the buffer needed to decode [`COLUMNS`] columns.
     pub(super) fn buffer_bytes(self) -> usize {
         struct Bytes;
         impl panel::Visit for Bytes {
@@ -49,8 +48,8 @@ impl Weights {
     }
 }
 
-/// Gives the stretches of some columns of a panel, at most [`COLUMNS`]. Kernels are compiled for a
-/// kind of codes; which format the weights have is decided here, once for each piece.
+/// Decodes some columns of a panel, at most [`COLUMNS`]. Kernels are compiled per kind of codes;
+/// the format of the weights is selected here, once per span of columns.
 #[inline(always)]
 pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
     s: S,
@@ -85,7 +84,7 @@ pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
     }
 }
 
-/// A piece of the weights, and where its stretches go.
+/// Columns to decode and the consumer of their blocks.
 struct From<'a, 'b, S, K> {
     s: S,
     args: &'a Args<'b>,
@@ -152,8 +151,8 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
     }
 }
 
-/// Reads stretches in a function of its own: there is one for each format and sink, whatever
-/// kernel they are read for.
+/// Decodes a panel in a function of its own: there is one per format and sink, shared by all
+/// kernels.
 struct Read<'a, F, K> {
     panel: Panel<'a>,
     columns: Range<usize>,
@@ -168,7 +167,7 @@ impl<F: Format, S: Simd, K: Sink<S>> Task<S> for Read<'_, F, K> {
     }
 }
 
-/// Packs a piece of rows as the file has them.
+/// Packs columns of rows from the file layout.
 struct PackRows<'a, 'b, F> {
     args: &'a Args<'b>,
     at: &'a At,
@@ -190,8 +189,8 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
         for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
             *row = &w[r * row_bytes..][part.clone()];
         }
-        // Sixteen short stretches are too short for the processor to foresee the next ones: those
-        // behind, or of the next panel.
+        // The hardware prefetcher does not follow sixteen short runs, so prefetch the next ones:
+        // the columns that follow, or those of the next panel.
         let next = if at.columns.end < shape.cols {
             part.len()
         } else {
@@ -206,7 +205,7 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
     }
 }
 
-/// Reads weights of any other type as integers, chunk by chunk.
+/// Decodes weights of any other type as integers, chunk by chunk.
 struct Chunks<'a, 'b, C, K> {
     args: &'a Args<'b>,
     at: At,
@@ -254,7 +253,7 @@ impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for Chunks<'_, '_, C, K> {
     }
 }
 
-/// A stretch in memory.
+/// Loads a decoded block from memory.
 #[inline(always)]
 pub(super) fn stored<S: Rows, C: Codes>(
     s: S,

@@ -1,15 +1,15 @@
-//! Where the sums of products go.
+//! Output of matrix products.
 
 use crate::descriptors::Product;
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
 
-/// Where the sums of tiles go: `y[t, r]`, stored or added.
+/// Output of tiles of sums: `y[t, r]`, stored or added.
 pub(super) struct Sums<'a> {
     y: Out<'a, f32>,
     first: usize,
     rows: usize,
-    /// Whether they are added.
+    /// Whether sums are added to the output.
     pub(super) add: bool,
 }
 

@@ -6,13 +6,13 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
-/// Logits of a row that go together.
+/// Logits per unit.
 const PIECE: usize = 1024;
 
 struct Temper;
 
 impl Kernel for Temper {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -23,7 +23,7 @@ impl Kernel for Temper {
             let row = rows[unit / vocab.div_ceil(PIECE)];
             let sampler = &samplers[row.sequence as usize];
             let temperature = sampler.temperature;
-            // One that depends on the row is left to the command behind.
+            // A dynamic temperature is applied by `DynamicTemper`, the next command.
             if temperature > 0.0 && sampler.dynatemp_range <= 0.0 {
                 for y in y.pieces(unit, [vocab, PIECE]) {
                     *y /= temperature;

@@ -1,7 +1,7 @@
-//! The products of attention in tiles of registers: several query rows against several vectors.
+//! Attention products in register tiles: several query rows by several vectors.
 //!
-//! Every sum is one chain of fused products, over a head's elements for a score and over rows of
-//! the cache for a weighted value, so that no tile's shape shows in the bits.
+//! Every sum is one chain of fused multiply-adds, over the elements of a head for a score and over
+//! cache rows for a weighted value, so that the result does not depend on the tiling.
 
 use crate::simd::{Simd, math};
 use half::f16;
@@ -10,21 +10,21 @@ use std::ops::Range;
 use tabla_core::op::pages::PAGE;
 use tabla_quant::q8_0;
 
-/// How rows of keys and values are stored.
+/// Storage type of keys and values in the cache.
 pub(super) trait Stored {
-    /// Bytes of an element; scales lie behind all of them.
+    /// Bytes of an element; scales follow all elements of a row.
     const BYTES: usize;
 
-    /// Bytes of a row of so many elements.
+    /// Bytes of a row of `dim` elements.
     #[inline(always)]
     fn row_bytes(dim: usize) -> usize {
         dim * Self::BYTES
     }
 
-    /// Elements from `i` on of the row of `dim` elements that `row` begins with.
+    /// Loads a vector of elements, from `i` on, of a row of `dim` elements that `row` starts with.
     fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
 
-    /// Element `i` of it.
+    /// Loads element `i` of the row.
     fn number(row: &[u8], dim: usize, i: usize) -> f32;
 }
 
@@ -98,30 +98,30 @@ impl Stored for Q8_0 {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Rows of the cache that are read together, within a page.
+/// Cache rows that are read together, within a page.
 pub(super) struct Panel {
     pub(super) rows: Range<usize>,
-    /// Where the panel that comes next begins.
+    /// First row of the next panel.
     pub(super) next: usize,
 }
 
-/// Keys or values of some heads side by side, which are read together.
+/// Keys or values of some adjacent heads, which are read together.
 #[derive(Clone, Copy)]
 pub(super) struct Cache<'a, C> {
     bytes: &'a [u8],
     /// Elements of a row.
     dim: usize,
-    /// The first that belongs to these heads.
+    /// First element of these heads.
     first: usize,
     /// Elements of a head.
     head: usize,
-    /// How many heads.
+    /// Number of heads.
     heads: usize,
     stored: PhantomData<C>,
 }
 
 impl<'a, C: Stored> Cache<'a, C> {
-    /// Heads `heads` of `[rows, all, head]`.
+    /// Heads `heads` of a cache with shape `[rows, all, head]`.
     #[inline(always)]
     pub(super) fn of(bytes: &'a [u8], heads: Range<usize>, [all, head]: [usize; 2]) -> Self {
         Self {
@@ -140,8 +140,8 @@ impl<'a, C: Stored> Cache<'a, C> {
         C::load(s, row, self.dim, self.first + at * self.head + i)
     }
 
-    /// Asks for a part of the next panel, all heads of a row together, as memory likes to be
-    /// read: what belongs to the rows `part` of head `at` of this one.
+    /// Prefetches part of the next panel, all heads of a row together for sequential access: the
+    /// share of the rows `part` of head `at` of this panel.
     #[inline(always)]
     fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
         let row = |r: usize| next + (at * PANEL + r) / self.heads;
@@ -153,8 +153,8 @@ impl<'a, C: Stored> Cache<'a, C> {
         }
     }
 
-    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. Behind
-    /// the last row, up to whole vectors, that row is repeated.
+    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. The last
+    /// row is repeated up to whole vectors.
     #[inline(always)]
     pub(super) fn turn<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
         let rows = &panel.rows;
@@ -187,7 +187,7 @@ impl<'a, C: Stored> Cache<'a, C> {
     }
 }
 
-/// Keys, or values, that stay in the nearest cache while all query rows read them.
+/// Number of keys or values that stay in the L1 cache while all query rows read them.
 pub(super) const PANEL: usize = 64;
 
 const _: () = assert!(
@@ -198,7 +198,7 @@ const _: () = assert!(
 /// Lanes of the widest vector.
 pub(super) const LANES_MAX: usize = 16;
 
-/// Runs the body for tiles of query rows: `N` of them from `r` on.
+/// Repeats the body for tiles of `N` query rows, starting at row `r`.
 macro_rules! for_tiles {
     ($rows:expr, $n:ident, $r:ident => $body:block) => {{
         let mut $r = 0;
@@ -221,8 +221,8 @@ macro_rules! for_tiles {
 }
 pub(super) use for_tiles;
 
-/// `scores[n, r] = q[n, :] . keys[:, r]` for `r` in a range of whole vectors, where `keys` has
-/// rows of `PANEL` and `scores` has a row each `stride`.
+/// `scores[n, r] = q[n, :] . keys[:, r]` for `r` in a range of whole vectors, where `keys` has rows
+/// of `PANEL` and rows of `scores` are `stride` apart.
 #[inline(always)]
 pub(super) fn scores<S: Simd, const N: usize>(
     s: S,
@@ -248,7 +248,7 @@ pub(super) fn scores<S: Simd, const N: usize>(
     }
 }
 
-/// The same for `J` vectors from `at` on.
+/// Computes the scores of `J` vectors, starting at `at`.
 #[inline(always)]
 fn score<S: Simd, const N: usize, const J: usize>(
     s: S,
@@ -279,7 +279,7 @@ fn score<S: Simd, const N: usize, const J: usize>(
     }
 }
 
-/// `x = e^(scale x - max)`, as many as make whole vectors of every level; the largest `scale x`
+/// `x = e^(scale x - max)`; `x` must be whole vectors of every level. Returns the largest `scale x`
 /// and the sum.
 #[inline(always)]
 pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
@@ -336,7 +336,7 @@ pub(super) fn mix<S: Simd, const N: usize>(
     }
 }
 
-/// The same for `J` vectors of columns from `i` on.
+/// Computes `J` vectors of columns, starting at `i`.
 #[inline(always)]
 fn columns<S: Simd, const N: usize, const J: usize>(
     s: S,

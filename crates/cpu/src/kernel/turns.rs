@@ -1,20 +1,20 @@
-//! How positions turn the pairs of heads (RoPE).
+//! Rotary position embedding (RoPE): rotation of pairs of elements by position.
 
 use std::ops::Range;
 
-/// Pairs that are turned at once.
+/// Pairs rotated at once.
 pub(super) const PAIRS: usize = 64;
 
-/// The turns of heads that lie one behind the other.
+/// Rotation of consecutive heads.
 #[derive(Clone, Copy)]
 pub(super) struct Turns<'a> {
     /// Elements of a head.
     pub(super) head: usize,
-    /// Radians per position for each pair that is turned.
+    /// Radians per position for each rotated pair.
     pub(super) freqs: &'a [f32],
     /// Whether pairs are `(i, i + half)` rather than `(2 i, 2 i + 1)`.
     pub(super) half_split: bool,
-    /// What cosine and sine are multiplied by.
+    /// Factor of cosine and sine.
     pub(super) magnitude: f32,
 }
 
@@ -25,15 +25,15 @@ pub(super) struct Angles {
     sin: [f32; PAIRS],
 }
 
-/// Turned elements of a head.
+/// Rotated elements of a head.
 pub(super) struct Turned {
     elements: [[f32; PAIRS]; 2],
-    /// Where in the head they belong, and where they lie here.
+    /// Range in the head and range in `elements` of each run.
     places: [[Range<usize>; 2]; 2],
 }
 
 impl Turned {
-    /// The elements in two runs, each with where in the head it belongs.
+    /// Two runs of elements, each with its range in the head.
     #[inline(always)]
     pub(super) fn runs(&self) -> [(Range<usize>, &[f32]); 2] {
         let [a, b] = &self.places;
@@ -45,7 +45,7 @@ impl Turned {
 }
 
 impl Turns<'_> {
-    /// The angles of all pairs at a position, in parts.
+    /// The angles of all pairs at a position, in batches.
     #[inline(always)]
     pub(super) fn angles(&self, position: u32) -> impl Iterator<Item = Angles> {
         #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
@@ -66,7 +66,7 @@ impl Turns<'_> {
         })
     }
 
-    /// The pairs of these angles, turned.
+    /// Returns the pairs of these angles, rotated.
     #[inline(always)]
     pub(super) fn turned(&self, angles: &Angles, head: &[f32]) -> Turned {
         let mut elements = [[0.0; PAIRS]; 2];
@@ -101,7 +101,7 @@ impl Turns<'_> {
         Turned { elements, places }
     }
 
-    /// Turns heads in place.
+    /// Rotates heads in place.
     #[inline(always)]
     pub(super) fn turn(&self, angles: &Angles, heads: &mut [f32]) {
         for head in heads.chunks_exact_mut(self.head) {

@@ -1,8 +1,8 @@
-//! Panels of affine codes whose scales and biases lie in tensors of their own: those of MLX.
+//! Panels of affine codes whose scales and biases are separate tensors, as in MLX.
 //!
-//! A panel is its groups one behind the other, and a group is the codes of its stretches, its
-//! scales, its biases. Codes of four bits lie as those of `Q4_1` do, codes of eight are the
-//! signed bytes that [`Unpack`] makes of them; scales and biases stay as the file has them.
+//! A panel is a sequence of groups, and a group is the codes of its blocks, its scales, its biases.
+//! 4-bit codes are laid out as in `Q4_1`; 8-bit codes are the signed bytes that [`Unpack`] returns.
+//! Scales and biases are stored as in the file.
 
 use super::blocks::{nibbles, whole};
 use super::format::{Kind, Sink, Stretch, Width};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
 
-/// Four bits: nibbles, columns 0 to 15 in the low ones and 16 to 31 in the high ones.
+/// 4-bit codes: columns 0 to 15 in the low nibbles and 16 to 31 in the high ones.
 #[derive(Debug)]
 pub struct Four;
 
@@ -33,7 +33,7 @@ impl Width for Four {
     }
 }
 
-/// Eight bits, less 128.
+/// 8-bit codes, minus 128.
 #[derive(Debug)]
 pub struct Eight;
 
@@ -48,24 +48,24 @@ impl Width for Eight {
 
     #[inline(always)]
     fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats {
-        // The product is exact, so that it does not matter where it is rounded.
+        // The product is exact, so it does not matter where it is rounded.
         s.mul_add(scale, s.splat_float(128.0), bias)
     }
 }
 
-/// The groups of a matrix: what shares a scale and a bias.
+/// Scale groups of a matrix: columns that share a scale and a bias.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// Words of a stretch.
+    /// Words of a block.
     words: usize,
-    /// How scales and biases are stored: `F32`, `F16` or `Bf16`.
+    /// Type of scales and biases: `F32`, `F16` or `Bf16`.
     float: DType,
-    /// Columns: whole stretches, and whole groups in a chunk.
+    /// Columns of a group: a multiple of a block and a divisor of a chunk.
     columns: usize,
 }
 
 impl Groups {
-    /// Those of a matrix of this many columns; `None` where they have no panels.
+    /// Returns the groups of a matrix with `cols` columns; `None` if they cannot be packed.
     pub fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
         let (float, [rows, columns]) = (scales.float, scales.group);
         let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
@@ -80,27 +80,27 @@ impl Groups {
         })
     }
 
-    /// Bytes that a group of a panel has of codes.
+    /// Bytes of the codes of a group in a panel.
     fn code_bytes(self) -> usize {
         self.columns / STRETCH * self.words * size_of::<Word>()
     }
 
-    /// Bytes that it has of scales, and of biases.
+    /// Bytes of its scales, and of its biases.
     fn number_bytes(self) -> usize {
         ROWS * self.float.facts().bytes
     }
 
-    /// Bytes of a group of a panel: whole lines of a cache.
+    /// Bytes of a group in a panel: a multiple of a cache line.
     pub fn bytes(self) -> usize {
         self.code_bytes() + 2 * self.number_bytes()
     }
 
-    /// Bytes of a panel of rows of this many columns.
+    /// Bytes of a panel with this many columns.
     pub fn panel_bytes(self, columns: usize) -> usize {
         columns / self.columns * self.bytes()
     }
 
-    /// Packs rows of a matrix, `ROWS` of them at most.
+    /// Packs at most `ROWS` rows of a matrix.
     pub fn pack(self, unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
         let Some(scales) = &matrix.scales else {
             unreachable!("link saw scales");
@@ -131,7 +131,7 @@ impl Groups {
         }
     }
 
-    /// A number of each row.
+    /// Loads a scale or bias of each row.
     #[inline(always)]
     fn column<S: Rows>(self, s: S, bytes: &[u8]) -> S::Floats {
         const THERE: &str = "a number of each row";
@@ -149,8 +149,8 @@ impl Groups {
     }
 }
 
-/// Puts the codes of a stretch of one row into a panel's words; where these are half as many,
-/// two codes into each byte.
+/// Writes the codes of a block of one row into a panel's words; if there are half as many words,
+/// two codes per byte.
 fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     let half = words.len() < WORDS;
     let (low, high) = codes.split_at(words.len());
@@ -163,7 +163,7 @@ fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     }
 }
 
-/// Gives the stretches of some columns of a panel, which are whole groups.
+/// Decodes the blocks of some columns of a panel, which must be whole groups.
 pub(crate) struct Read<'a, W, K> {
     pub(crate) groups: Groups,
     pub(crate) panel: &'a [u8],

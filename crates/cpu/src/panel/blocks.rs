@@ -1,4 +1,4 @@
-//! Formats whose block is one stretch: 32 columns with a scale of their own.
+//! Formats with blocks of 32 columns, each with a scale.
 
 use super::format::{Format, Kind, Sink, Stretch, bits};
 use super::layout::{Field, Layout, Panel, WORDS};
@@ -37,7 +37,7 @@ fn five<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
     codes
 }
 
-/// Numbers of a table instead of nibbles.
+/// Nibbles replaced by table entries.
 #[inline(always)]
 pub(super) fn looked_up<S: Rows>(s: S, table: &[i8; 16], words: &[Word; 4]) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
@@ -47,7 +47,7 @@ pub(super) fn looked_up<S: Rows>(s: S, table: &[i8; 16], words: &[Word; 4]) -> [
     codes
 }
 
-/// `name (file): no greater code, offset, minima, fields; stretch`.
+/// `name (file): maximum code, offset, minima, fields; decoding`.
 macro_rules! blocks {
     ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $max:literal - $offset:literal, min $min:literal,
        [$($field:expr),+]; |$s:ident, $panel:ident, $block:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
@@ -103,18 +103,18 @@ blocks! {
     Q8_0(q8_0): 128 - 0, min false, [Field::new(4, 2, 8), Field::new(2, 0, 1)];
     |s, p, b| whole(s, p.words(0, b)), s.halves(p.half(1, b)), s.splat_float(0.0);
 
-    /// Nibbles that point into a table.
+    /// Nibbles that index a table.
     Iq4Nl(iq4_nl): 128 - 0, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
     |s, p, b| looked_up(s, &iq4_nl::VALUES, p.words(0, b)), s.halves(p.half(1, b)),
     s.splat_float(0.0);
 
-    /// Floats of 4 bits with a power of two.
+    /// 4-bit floats with a power-of-two scale.
     Mxfp4(mxfp4): 128 - 0, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
     |s, p, b| looked_up(s, &mxfp4::DOUBLED, p.words(0, b)), powers(s, p.bytes(1, b)),
     s.splat_float(0.0);
 }
 
-/// Signed bytes as they are.
+/// Signed bytes.
 #[inline(always)]
 pub(super) fn whole<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
@@ -124,7 +124,7 @@ pub(super) fn whole<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
     codes
 }
 
-/// The scales of exponents.
+/// Scales from exponents.
 #[inline(always)]
 fn powers<S: Rows>(s: S, exponents: &[u8; ROWS]) -> S::Floats {
     let mut scales = [0.0; ROWS];

@@ -1,7 +1,7 @@
-//! Panels of ternary digits: two bits each, whatever type they are stored as.
+//! Panels of ternary values: two bits each, regardless of the storage type.
 //!
-//! A word has four columns of four stretches; stretch `j` of the four is in its bits `2 j` and
-//! `2 j + 1`. Digits are stored plus 1.
+//! A word holds four columns of four blocks; block `j` of the four is in bits `2 j` and `2 j + 1`.
+//! Values are stored plus 1.
 
 use super::layout::{STRETCH, WORDS};
 use crate::simd::rows::{AHEAD, ROWS, Word, unroll};
@@ -9,28 +9,28 @@ use crate::simd::{Simd, Unpack};
 use std::ops::Range;
 use tabla_quant::{CHUNK, Chunk, Matrix};
 
-/// Stretches that share their words.
+/// Blocks that share their words.
 const SHARED: usize = 4;
 
-/// Where the digits of each begin.
+/// First bit of each of these blocks.
 const BITS: [u32; SHARED] = [0, 2, 4, 6];
 
-/// Fewer tokens than this leave the units of arithmetic waiting for each one's sum.
+/// Tokens per group. With fewer tokens, the latency of each accumulator limits the throughput.
 const FEW: usize = 8;
 
-/// The words of as many columns.
+/// Words of [`SHARED`] blocks.
 type Group = [Word; WORDS];
 
-/// Bytes of a panel of rows of this many columns.
+/// Bytes of a panel with this many columns.
 pub(crate) fn panel_bytes(columns: usize) -> usize {
     columns.div_ceil(SHARED * STRETCH) * size_of::<Group>()
 }
 
-/// Packs rows of a matrix, `ROWS` of them at most.
+/// Packs at most `ROWS` rows of a matrix.
 pub(crate) fn pack(unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
     const GROUPS: usize = CHUNK / (SHARED * STRETCH);
     let groups: &mut [Group] = bytemuck::cast_slice_mut(panel);
-    // Columns and rows that are not there are zeros.
+    // Missing columns and rows are zeros.
     groups.as_flattened_mut().fill([0b0101_0101; 4 * ROWS]);
     let mut chunk = Chunk::ZERO;
     for (first, groups) in (0..matrix.cols)
@@ -54,18 +54,17 @@ pub(crate) fn pack(unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, pane
     }
 }
 
-/// Bytes of a panel of rows of this many columns whose digits are signed bytes.
+/// Bytes of a panel with this many columns if values are signed bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn unpacked_bytes(columns: usize) -> usize {
     SHARED * panel_bytes(columns)
 }
 
-/// The digits of a panel as signed bytes, four columns of each row in turn; behind the columns
-/// are zeros.
+/// Unpacks a panel to signed bytes, four columns of each row in turn, padded with zeros.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8]) {
-    /// Of each code: those of two bits in a file may be all four.
+    /// Value of each code; 2-bit codes in a file may have all four values.
     const DIGITS: [i8; 16] = [-1, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let groups = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
     let digits = digits.as_chunks_mut::<{ 4 * ROWS }>().0;
@@ -80,7 +79,7 @@ pub(crate) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8]) {
     }
 }
 
-/// Adds the products of a stretch.
+/// Adds the products of a block.
 #[inline(always)]
 fn add<S: Simd, const T: usize>(
     s: S,
@@ -90,7 +89,8 @@ fn add<S: Simd, const T: usize>(
 ) {
     if const { T < FEW } {
         unroll!(t < T => {
-            // A chain of its own for every stretch: one alone would be waited for.
+            // A separate chain of products for every block: a single one would be limited by
+            // latency.
             let part = s.dot(3, s.splat_int(0), codes, x[t]);
             sums[t] = s.add_shifted(sums[t], part, 0);
         });
@@ -102,8 +102,8 @@ fn add<S: Simd, const T: usize>(
     }
 }
 
-/// `sum_i code[i] x[t][i]` for each of `T` tokens and row, from `start` on; `x` are whole
-/// stretches.
+/// `sum_i code[i] x[t][i]` for each row and each of `T` tokens, starting from `start`; `x` must be
+/// whole blocks.
 #[inline(always)]
 pub(crate) fn dots<S: Simd, const T: usize>(
     s: S,
@@ -118,9 +118,10 @@ pub(crate) fn dots<S: Simd, const T: usize>(
     let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
     let stretches = x[0].len() / STRETCH;
     for (g, words) in words.iter().enumerate() {
-        // Written out, so that shifts are by constants.
+        // Unrolled so that shift counts are constants.
         unroll!(j < SHARED => {
-            // Some lines at a time: more would wait for each other, and all else for them.
+            // Prefetch a few lines at a time: many at once would stall each other and all other
+            // loads.
             for word in words.chunks(WORDS / SHARED).nth(j).unwrap_or_default() {
                 s.prefetch(word, AHEAD);
             }

@@ -1,4 +1,4 @@
-//! Formats whose block is eight stretches: 256 columns.
+//! Formats with super-blocks of 256 columns: eight blocks of 32.
 
 use super::blocks::looked_up;
 use super::format::{Format, Kind, Sink, Stretch, bits};
@@ -15,7 +15,7 @@ const fn layout(bytes: usize, fields: &'static [Field]) -> Layout {
     }
 }
 
-/// The body for each number, so that shifts by it are constants.
+/// Repeats the body for each number, so that shift counts are constants.
 macro_rules! eight {
     ($j:ident => $body:block) => {
         eight!(@each $j, $body, 0 1 2 3 4 5 6 7)
@@ -28,7 +28,7 @@ macro_rules! eight {
     };
 }
 
-/// Eight words of a field from word `first` on.
+/// Eight words of a field, starting at word `first`.
 #[inline(always)]
 fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS] {
     words[first..]
@@ -36,7 +36,7 @@ fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS
         .expect("a stretch inside the block")
 }
 
-/// Bits of each word.
+/// Extracts bits of each word.
 #[inline(always)]
 fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
@@ -46,11 +46,11 @@ fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes;
     codes
 }
 
-/// Scales and minima of six bits, as `Q4_K` and `Q5_K` pack them.
+/// 6-bit scales and minima, as packed in `Q4_K` and `Q5_K`.
 struct Affine<S: Rows> {
     packed: [S::Ints; 3],
     d: S::Floats,
-    /// Negative, as minima apply.
+    /// Negated, because minima are subtracted.
     min: S::Floats,
 }
 
@@ -65,7 +65,7 @@ impl<S: Rows> Affine<S> {
         }
     }
 
-    /// Scale and minimum of stretch `j`.
+    /// Scale and minimum of block `j`.
     #[inline(always)]
     fn at(&self, s: S, j: u32) -> [S::Floats; 2] {
         let [low, mid, high] = self.packed;
@@ -86,7 +86,7 @@ impl<S: Rows> Affine<S> {
     }
 }
 
-/// Nibbles, scales and minima of six bits.
+/// 4-bit codes, 6-bit scales and minima.
 pub(super) struct Q4K;
 
 impl Format for Q4K {
@@ -117,7 +117,7 @@ impl Format for Q4K {
     }
 }
 
-/// Five bits, scales and minima of six.
+/// 5-bit codes, 6-bit scales and minima.
 pub(super) struct Q5K;
 
 impl Format for Q5K {
@@ -153,7 +153,7 @@ impl Format for Q5K {
     }
 }
 
-/// Six bits, offset 32, with 8-bit scales for every 16 columns.
+/// 6-bit codes with offset 32, 8-bit scales for every 16 columns.
 pub(super) struct Q6K;
 
 impl Format for Q6K {
@@ -178,7 +178,8 @@ impl Format for Q6K {
         let none = s.splat_float(0.0);
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
-            // Half a block is four stretches: the first two in low nibbles, the others in high.
+            // Half a super-block is four blocks: the first two in low nibbles, the others in high
+            // ones.
             let (half, j) = (J as usize / 4, J % 4);
             let words = eight_words(nibbles, half * 2 * WORDS + j as usize % 2 * WORDS);
             let mut codes = part(s, words, 4 * (j / 2), 15);
@@ -193,7 +194,7 @@ impl Format for Q6K {
     }
 }
 
-/// Nibbles that point into a table, with scales of six bits.
+/// Nibbles that index a table, with 6-bit scales.
 pub(super) struct Iq4Xs;
 
 impl Format for Iq4Xs {
@@ -228,7 +229,7 @@ impl Format for Iq4Xs {
     }
 }
 
-/// Ternary digits of two bits, one scale.
+/// 2-bit ternary values with one scale.
 pub(super) struct Tq2_0;
 
 impl Format for Tq2_0 {
@@ -250,7 +251,7 @@ impl Format for Tq2_0 {
     }
 }
 
-/// Ternary digits, five to a byte, one scale.
+/// Ternary values, five per byte, with one scale.
 pub(super) struct Tq1_0;
 
 impl Format for Tq1_0 {
@@ -266,12 +267,12 @@ impl Format for Tq1_0 {
         ],
     );
 
-    /// A byte is a fraction of 256: each digit stands in front of the next one's fraction.
+    /// A byte is a fraction of 256: multiplying it by 3 yields the next digit as the integer part.
     #[inline(always)]
     fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let scale = [s.halves(panel.half(3, block)); 2];
         let min = [s.splat_float(0.0); 2];
-        // 32 bytes hold five stretches, 16 bytes five halves of one, 4 bytes four eighths.
+        // 32 bytes hold five blocks, 16 bytes five half blocks, 4 bytes four eighths.
         panel.prefetch(s, const { &Self::LAYOUT }, block, [0, 1]);
         let words: &[Word; WORDS] = panel.words(0, block);
         let mut fractions = part(s, words, 0, 255);

@@ -1,6 +1,6 @@
-//! AVX2 with FMA and F16C: 8 lanes, and byte products by `vpmaddubsw`.
+//! AVX2 with FMA and F16C: 8 lanes, and byte products with `vpmaddubsw`.
 //!
-//! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
+//! All intrinsics here need a value of [`Avx2`], which only [`enter`] and [`probe`] create.
 
 use super::rows::{Column, Half, Rows, Word};
 use super::stack;
@@ -27,7 +27,7 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2(());
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -38,7 +38,7 @@ pub(super) unsafe fn enter<T: Task<Avx2>>(task: T) {
     task.run(Avx2(()));
 }
 
-/// Unpacks a chunk, compiled for this level.
+/// Unpacks a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, o
     T::unpack(m, row, first, out);
 }
 
-/// Decodes a chunk, compiled for this level.
+/// Decodes a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -73,7 +73,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
     probe.run(Avx2(()))
 }
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
     task.run(s);
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Avx2(()) = $self;
@@ -102,17 +102,18 @@ fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 impl Avx2 {
     #[inline(always)]
     fn bytes(self, bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 bytes are there, the load wants no alignment, and `self` proves AVX.
+        // SAFETY: 32 bytes are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn half(self, bytes: &[u8; 16]) -> __m128i {
-        // SAFETY: 16 bytes are there and the load wants no alignment.
+        // SAFETY: 16 bytes are readable and the load needs no alignment.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    /// Products of unsigned `w` and signed `x` in 8 sums. Neighbours must not leave 16 bits.
+    /// Products of unsigned `w` and signed `x`, added up in 8 sums. Sums of two neighbouring
+    /// products must fit 16 bits.
     #[inline(always)]
     fn dot_u8(self, w: __m256i, x: __m256i) -> __m256i {
         with!(self, {
@@ -140,14 +141,14 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m256 {
         let x: &[f32; 8] = x.first_chunk().expect("a vector's worth");
-        // SAFETY: 8 numbers are there, the load wants no alignment, and `self` proves AVX.
+        // SAFETY: 8 numbers are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m256) {
         let y: &mut [f32; 8] = y.first_chunk_mut().expect("a vector's worth");
-        // SAFETY: 8 numbers have room, the store wants no alignment, and `self` proves AVX.
+        // SAFETY: 8 numbers are writable, the store needs no alignment, and `self` proves AVX.
         unsafe { _mm256_storeu_ps(y.as_mut_ptr(), v) };
     }
 
@@ -198,7 +199,7 @@ impl Simd for Avx2 {
             for (w, x) in halves {
                 let w = self.bytes(bytemuck::cast_ref(w));
                 let x = self.bytes(bytemuck::cast_ref::<[i8; 32], [u8; 32]>(x));
-                // |w| is at most 128 and |x| at most 127: two products stay below 2^15.
+                // |w| is at most 128 and |x| at most 127: the sum of two products stays below 2^15.
                 let (magnitude, signed) = with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
                 acc = with!(self, _mm256_add_epi32(acc, self.dot_u8(magnitude, signed)));
             }
@@ -241,7 +242,7 @@ impl Simd for Avx2 {
     fn store_f16(self, y: &mut [u16], v: __m256) {
         let y: &mut [u16; 8] = y.first_chunk_mut().expect("a vector's worth");
         let half = with!(self, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-        // SAFETY: 8 numbers of 16 bits have room, and the store wants no alignment.
+        // SAFETY: 8 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), half) };
     }
 
@@ -249,7 +250,7 @@ impl Simd for Avx2 {
     fn store_bytes(self, y: &mut [u8], v: __m256) {
         let y: &mut [u8; 8] = y.first_chunk_mut().expect("a vector's worth");
         let low = with!(self, {
-            // The low bytes of either half side by side, then of both.
+            // The low byte of every lane, first within each half, then of both halves.
             let gather = _mm256_set1_epi32(0x0c08_0400);
             let four = _mm256_shuffle_epi8(_mm256_castps_si256(v), gather);
             let (low, high) = (
@@ -275,7 +276,7 @@ impl Simd for Avx2 {
     }
 }
 
-/// Sixteen rows are two vectors: the same call for each.
+/// Sixteen rows are two vectors: applies the same call to each.
 macro_rules! both {
     ($self:ident, |$($v:ident),+| $call:expr) => {{
         let Avx2(()) = $self;
@@ -311,7 +312,7 @@ impl Rows for Avx2 {
     fn put_bytes(self, word: &mut Word, v: [__m256i; 2]) {
         let halves: &mut [[u8; 32]; 2] = bytemuck::cast_mut(word);
         for (half, v) in halves.iter_mut().zip(v) {
-            // SAFETY: 32 bytes have room, the store wants no alignment, and `self` proves AVX.
+            // SAFETY: 32 bytes are writable, the store needs no alignment, and `self` proves AVX.
             unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), v) };
         }
     }
@@ -345,7 +346,7 @@ impl Rows for Avx2 {
     #[inline(always)]
     fn thirds(self, v: [__m256i; 2]) -> [__m256i; 2] {
         both!(self, |v| {
-            // A byte is at least n where the larger of the two is itself; that gives -1.
+            // max(v, n) equals v where v >= n; the comparison yields -1 there.
             let least = |n| _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(n)), v);
             let count = _mm256_add_epi8(least(86), least(171u8.cast_signed()));
             _mm256_sub_epi8(_mm256_setzero_si256(), count)
@@ -368,7 +369,7 @@ impl Rows for Avx2 {
         w: &[[__m256i; 2]; N],
         x: &[u8],
     ) -> [__m256i; 2] {
-        // So many pairs of products fit an i16 together.
+        // Number of pairs of products whose sum fits an i16.
         let run = (32767 / (254 * usize::from(max))).max(1);
         let mut sums = start;
         let x = x.as_chunks::<4>().0;

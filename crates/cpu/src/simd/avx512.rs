@@ -1,6 +1,7 @@
-//! AVX-512 F, BW, VL, DQ and VNNI: 16 lanes, and byte products by `vpdpbusd`, two blocks at once.
+//! AVX-512 F, BW, VL, DQ and VNNI: 16 lanes, and byte products with `vpdpbusd`.
 //!
-//! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
+//! All intrinsics here need a value of [`Avx512`], which only [`enter`], [`probe`] and the proofs
+//! of AMX create.
 
 use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
@@ -22,11 +23,11 @@ use std::arch::x86_64::{
 };
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 
-/// Proof that the processor has the AVX-512 sets of this level.
+/// Proof that the processor has the AVX-512 extensions of this level.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -37,7 +38,7 @@ pub(super) unsafe fn enter<T: Task<Avx512>>(task: T) {
     task.run(Avx512(()));
 }
 
-/// Unpacks a chunk, compiled for this level.
+/// Unpacks a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -47,7 +48,7 @@ pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, o
     T::unpack(m, row, first, out);
 }
 
-/// Decodes a chunk, compiled for this level.
+/// Decodes a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -72,7 +73,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
     probe.run(Avx512(()))
 }
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -84,7 +85,7 @@ unsafe fn apart<T: Task<Avx512>>(s: Avx512, task: T) {
     task.run(s);
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Avx512(()) = $self;
@@ -99,7 +100,7 @@ fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 }
 
 impl From<&ByteTiles> for Avx512 {
-    /// What has tiles has these vectors.
+    /// Levels with tiles include these vectors.
     #[inline(always)]
     fn from(_: &ByteTiles) -> Self {
         Self(())
@@ -116,7 +117,7 @@ impl From<Amx> for Avx512 {
 impl Avx512 {
     #[inline(always)]
     fn half(self, bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 bytes are there, the load wants no alignment, and `self` proves AVX.
+        // SAFETY: 32 bytes are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 }
@@ -139,14 +140,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m512 {
         let x: &[f32; 16] = x.first_chunk().expect("a vector's worth");
-        // SAFETY: 16 numbers are there, the load wants no alignment, and `self` proves AVX-512.
+        // SAFETY: 16 numbers are readable, the load needs no alignment, and `self` proves AVX-512.
         unsafe { _mm512_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m512) {
         let y: &mut [f32; 16] = y.first_chunk_mut().expect("a vector's worth");
-        // SAFETY: 16 numbers have room, the store wants no alignment, `self` proves AVX-512.
+        // SAFETY: 16 numbers are writable, the store needs no alignment, `self` proves AVX-512.
         unsafe { _mm512_storeu_ps(y.as_mut_ptr(), v) };
     }
 
@@ -163,14 +164,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> __m512 {
         let bytes: &[u8; 64] = front(bytes);
-        // SAFETY: 64 bytes are there, the load wants no alignment, and `self` proves AVX-512.
+        // SAFETY: 64 bytes are readable, the load needs no alignment, and `self` proves AVX-512.
         let bits = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         with!(self, _mm512_castsi512_ps(bits))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> __m512 {
-        // With an exception's mask of its own the conversion could not read memory itself.
+        // With its own exception mask, the conversion could not take a memory operand.
         with!(
             self,
             _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(front(bytes)))
@@ -197,12 +198,12 @@ impl Simd for Avx512 {
         let zero = with!(self, _mm512_setzero_si512());
         let (mut raised, mut offset) = (zero, zero);
         for (w, x) in w.iter().zip(x) {
-            // SAFETY: the load wants 64 bytes, which the array has, and `self` proves AVX-512.
+            // SAFETY: the load needs 64 bytes, which the array has, and `self` proves AVX-512.
             let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
             // SAFETY: as above.
             let x = unsafe { _mm512_loadu_si512(x.as_ptr().cast()) };
             with!(self, {
-                // Flipping the sign bit adds 128, which the second product takes away again.
+                // Flipping the sign bit adds 128; the second product subtracts it again.
                 let flip = _mm512_set1_epi8(-128);
                 raised = _mm512_dpbusd_epi32(raised, _mm512_xor_si512(w, flip), x);
                 offset = _mm512_dpbusd_epi32(offset, flip, x);
@@ -223,7 +224,7 @@ impl Simd for Avx512 {
                 pairs[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
                 pairs[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
             }
-            // Vector 4 i + j has columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
+            // Vector 4 i + j holds columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
             let mut fours = pairs;
             for i in [0, 4, 8, 12] {
                 for j in 0..2 {
@@ -249,7 +250,7 @@ impl Simd for Avx512 {
     fn store_f16(self, y: &mut [u16], v: __m512) {
         let y: &mut [u16; 16] = y.first_chunk_mut().expect("a vector's worth");
         let half = with!(self, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-        // SAFETY: 16 numbers of 16 bits have room, and the store wants no alignment.
+        // SAFETY: 16 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), half) };
     }
 
@@ -257,7 +258,7 @@ impl Simd for Avx512 {
     fn store_bytes(self, y: &mut [u8], v: __m512) {
         let y: &mut [u8; 16] = y.first_chunk_mut().expect("a vector's worth");
         let low = with!(self, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
-        // SAFETY: 16 bytes have room, and the store wants no alignment.
+        // SAFETY: 16 bytes are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), low) };
     }
 
@@ -285,12 +286,12 @@ impl Rows for Avx512 {
 
     #[inline(always)]
     fn bytes(self, word: &Word) -> __m512i {
-        // SAFETY: 64 bytes are there, the load wants no alignment, and `self` proves AVX-512.
+        // SAFETY: 64 bytes are readable, the load needs no alignment, and `self` proves AVX-512.
         unsafe { _mm512_loadu_si512(word.as_ptr().cast()) }
     }
     #[inline(always)]
     fn put_bytes(self, word: &mut Word, v: __m512i) {
-        // SAFETY: 64 bytes have room, the store wants no alignment, `self` proves AVX-512.
+        // SAFETY: 64 bytes are writable, the store needs no alignment, `self` proves AVX-512.
         unsafe { _mm512_storeu_si512(word.as_mut_ptr().cast(), v) };
     }
     #[inline(always)]
@@ -314,7 +315,7 @@ impl Rows for Avx512 {
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
-        // SAFETY: 16 bytes are there and the load wants no alignment.
+        // SAFETY: 16 bytes are readable and the load needs no alignment.
         let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
         with!(self, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v))
     }

@@ -1,12 +1,13 @@
-//! NEON: 8 lanes in two vectors, and byte products by `sdot` or, where the processor has none, by
+//! NEON: 8 lanes in two vectors, and byte products with `sdot` or, on processors without it, with
 //! `smlal` and `sadalp`.
 //!
-//! Every intrinsic here is reached through a value of [`Neon`], which only `enter` and `probe` of
-//! a level make. Vectors go in pairs because kernels are laid out for sixteen registers of 8
-//! lanes, and there are thirty-two of 4.
+//! All intrinsics here need a value of [`Neon`], which only `enter` and `probe` of a level create.
+//! Vectors are used in pairs because kernels are designed for sixteen registers of 8 lanes, and
+//! there are thirty-two of 4.
 //!
-//! The intrinsics of `sdot` are not stable yet: it is a line of assembler. `smmla` would do twice
-//! as much, but on eight columns of two rows at a time, and a word of a panel has four of sixteen.
+//! The intrinsics of `sdot` are not stable yet, so it is inline assembly. `smmla` would be twice as
+//! fast, but it takes eight columns of two rows, and a word of a panel holds four columns of
+//! sixteen rows.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
 use super::vectors::{Simd, Task};
@@ -25,11 +26,11 @@ use std::arch::aarch64::{
 };
 use std::arch::asm;
 
-/// Proof that the processor has NEON and, where `DOT` says so, `sdot`.
+/// Proof that the processor has NEON and, if `DOT` is true, `sdot`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neon<const DOT: bool>(());
 
-/// What is compiled for a level: no attribute can depend on `DOT`.
+/// Functions compiled for a level; a macro because an attribute cannot depend on `DOT`.
 macro_rules! level {
     ($(#[doc = $doc:literal])+ $level:ident, $dot:literal, $features:literal) => {
         $(#[doc = $doc])+
@@ -37,11 +38,11 @@ macro_rules! level {
             use crate::simd::vectors::{Probe, Task};
             use super::Neon;
 
-            /// Runs a task, compiled for this level.
+            /// Runs a task compiled for this level.
             ///
             /// # Safety
             ///
-            /// The processor must have what this level is made of.
+            /// The processor must support the features of this level.
             #[target_feature(enable = $features)]
             pub(in crate::simd) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
                 task.run(Neon::<$dot>(()));
@@ -57,7 +58,7 @@ macro_rules! level {
                 probe.run(Neon::<$dot>(()))
             }
 
-            /// Runs a task, compiled for this level.
+            /// Runs a task compiled for this level.
             ///
             /// # Safety
             ///
@@ -71,15 +72,15 @@ macro_rules! level {
     };
 }
 level! {
-    /// NEON as every 64-bit Arm has it.
+    /// NEON, which every 64-bit Arm processor has.
     plain, false, "neon"
 }
 level! {
-    /// The same with products of four bytes.
+    /// NEON with dot products of four bytes.
     dotprod, true, "neon,dotprod"
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Self(()) = $self;
@@ -88,7 +89,7 @@ macro_rules! with {
     }};
 }
 
-/// A call for one vector of each array.
+/// A call with vector `$i` of each array.
 macro_rules! at {
     ($i:literal, $self:ident, |$($v:ident),+| $call:expr) => {{
         let Self(()) = $self;
@@ -98,21 +99,21 @@ macro_rules! at {
     }};
 }
 
-/// Eight lanes are two vectors: the same call for each.
+/// Eight lanes are two vectors: applies the same call to each.
 macro_rules! both {
     ($($call:tt)+) => {
         [at!(0, $($call)+), at!(1, $($call)+)]
     };
 }
 
-/// Sixteen rows are four vectors.
+/// Sixteen rows are four vectors: applies the same call to each.
 macro_rules! four {
     ($($call:tt)+) => {
         [at!(0, $($call)+), at!(1, $($call)+), at!(2, $($call)+), at!(3, $($call)+)]
     };
 }
 
-/// Adds to each number of `sum` the products of four bytes of `w` and four of `x`, all signed.
+/// Adds to each element of `sum` the products of four bytes of `w` and four of `x`, all signed.
 ///
 /// # Safety
 ///
@@ -120,7 +121,7 @@ macro_rules! four {
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 unsafe fn sdot(mut sum: int32x4_t, w: uint8x16_t, x: uint8x16_t) -> int32x4_t {
-    // SAFETY: the instruction is there, as the function asks, and touches registers alone.
+    // SAFETY: the caller guarantees the instruction, which accesses only registers.
     unsafe {
         asm!("sdot {sum:v}.4s, {w:v}.16b, {x:v}.16b",
             sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
@@ -129,7 +130,7 @@ unsafe fn sdot(mut sum: int32x4_t, w: uint8x16_t, x: uint8x16_t) -> int32x4_t {
     sum
 }
 
-/// The same with the same four bytes of `x` for each.
+/// Like [`sdot`], with the same four bytes of `x` for each element.
 ///
 /// # Safety
 ///
@@ -158,26 +159,26 @@ fn front<T, const N: usize>(all: &[T]) -> &[T; N] {
 impl<const DOT: bool> Neon<DOT> {
     #[inline(always)]
     fn sixteen(self, bytes: &[u8; 16]) -> uint8x16_t {
-        // SAFETY: 16 bytes are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 16 bytes are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1q_u8(bytes.as_ptr()) }
     }
 
-    /// Numbers of 16 bits from bytes in memory.
+    /// Loads four 16-bit numbers.
     #[inline(always)]
     fn shorts(self, bytes: &[u8; 8]) -> uint16x4_t {
-        // SAFETY: 8 bytes are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 8 bytes are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1_u16(bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn four(self, x: &[f32; 4]) -> float32x4_t {
-        // SAFETY: 4 numbers are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 4 numbers are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1q_f32(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn put_four(self, y: &mut [f32; 4], v: float32x4_t) {
-        // SAFETY: 4 numbers have room, the store wants no alignment, and `self` proves NEON.
+        // SAFETY: 4 numbers are writable, the store needs no alignment, and `self` proves NEON.
         unsafe { vst1q_f32(y.as_mut_ptr(), v) };
     }
 
@@ -187,7 +188,7 @@ impl<const DOT: bool> Neon<DOT> {
         with!(self, vcvt_f32_f16(vreinterpret_f16_u16(half)))
     }
 
-    /// The first 16 bytes, or as many as there are and zeros.
+    /// The first 16 bytes, padded with zeros.
     #[inline(always)]
     fn at_most_sixteen(self, bytes: &[u8]) -> uint8x16_t {
         if let Some(bytes) = bytes.first_chunk() {
@@ -213,7 +214,7 @@ impl<const DOT: bool> Neon<DOT> {
         )
     }
 
-    /// Each pair of bytes shifted as a number of 16 bits: to the left, or by less than 0 right.
+    /// Each pair of bytes shifted as a 16-bit number: left, or right if `by` is negative.
     #[inline(always)]
     fn shifted(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
         let by = i16::try_from(by).expect("a shift inside a number");
@@ -223,7 +224,7 @@ impl<const DOT: bool> Neon<DOT> {
         })
     }
 
-    /// The products of signed bytes, added to numbers of 16 bits that must fit them.
+    /// Adds products of signed bytes to 16-bit sums, which must not overflow.
     #[inline(always)]
     fn multiplied(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
         with!(self, {
@@ -248,7 +249,7 @@ impl<const DOT: bool> Neon<DOT> {
         let x = x.as_chunks::<4>().0;
         let none = with!(self, [vdupq_n_s16(0); 2]);
         let mut products = [none; 4];
-        // Two numbers of each row: of two rows, of the next two.
+        // Two partial sums of each row: first of two rows, then of the next two.
         let mut wide = with!(self, [[vdupq_n_s32(0); 2]; 4]);
         unroll!(i < N => {
             let x = with!(self, vreinterpretq_u8_s32(vdupq_n_s32(i32::from_le_bytes(x[i]))));
@@ -372,7 +373,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     fn transpose(self, v: &mut [Self::V]) {
         let v: &mut [Self::V; 8] = v.first_chunk_mut().expect("eight vectors");
         let from = *v;
-        // Squares of four rows and one half, which change places across the middle.
+        // 4 by 4 blocks, which are swapped across the diagonal.
         for (row, half) in [(0, 0), (0, 1), (4, 0), (4, 1)] {
             let [a, b, c, d] = [0, 1, 2, 3].map(|i| from[row + i][half]);
             let columns = with!(self, {
@@ -397,7 +398,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         let y: &mut [[u16; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("room");
         let bits = both!(self, |v| vreinterpret_u16_f16(vcvt_f16_f32(v)));
         for (y, bits) in y.iter_mut().zip(bits) {
-            // SAFETY: 4 numbers of 16 bits have room, and the store wants no alignment.
+            // SAFETY: 4 numbers of 16 bits are writable, and the store needs no alignment.
             unsafe { vst1_u16(y.as_mut_ptr(), bits) };
         }
     }
@@ -409,13 +410,13 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let [low, high] = v.map(|v| vmovn_u32(vreinterpretq_u32_f32(v)));
             vmovn_u16(vcombine_u16(low, high))
         });
-        // SAFETY: 8 bytes have room, and the store wants no alignment.
+        // SAFETY: 8 bytes are writable, and the store needs no alignment.
         unsafe { vst1_u8(y.as_mut_ptr(), low) };
     }
 
     #[inline(always)]
     fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        // The instruction for it would give a NaN wherever one is.
+        // `fmax` would return NaN if either operand is NaN.
         both!(self, |a, b| vbslq_f32(vcgtq_f32(a, b), a, b))
     }
 
@@ -445,7 +446,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     fn put_bytes(self, word: &mut Word, v: Self::Bytes) {
         let parts: &mut [[u8; 16]; 4] = bytemuck::cast_mut(word);
         for (part, v) in parts.iter_mut().zip(v) {
-            // SAFETY: 16 bytes have room, the store wants no alignment, and `self` proves NEON.
+            // SAFETY: 16 bytes are writable, the store needs no alignment, and `self` proves NEON.
             unsafe { vst1q_u8(part.as_mut_ptr(), v) };
         }
     }
@@ -473,7 +474,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     #[inline(always)]
     fn thirds(self, v: Self::Bytes) -> Self::Bytes {
         four!(self, |v| {
-            // What holds is -1.
+            // True is -1.
             let least = |n| vcgeq_u8(v, vdupq_n_u8(n));
             vsubq_u8(vdupq_n_u8(0), vaddq_u8(least(86), least(171)))
         })
@@ -513,7 +514,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
             }
             return starts;
         }
-        // The columns of four words are in one register, and each word takes its lane.
+        // One register holds the columns of four words; each word uses its lane.
         let mut columns = x.map(|x| self.at_most_sixteen(x));
         unroll!(i < N => {
             if i > 0 && i.is_multiple_of(4) {

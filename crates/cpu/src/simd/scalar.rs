@@ -1,10 +1,10 @@
-//! The scalar level: every product as its formula reads. The other levels are held against it.
+//! The scalar level: direct implementation of the formulas; the reference for the other levels.
 
 use super::rows::{Column, Half, ROWS, Rows, Word};
 use super::vectors::{Simd, Task};
 use half::{bf16, f16};
 
-/// Proof of nothing: plain Rust runs anywhere.
+/// Proof for the scalar level, which runs on any processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar;
 
@@ -86,7 +86,6 @@ impl Simd for Scalar {
     }
 }
 
-/// Each number with its own.
 #[inline(always)]
 fn each<A: Copy, B: Copy, const N: usize>(a: [A; N], f: impl Fn(A) -> B) -> [B; N] {
     a.map(f)
@@ -98,8 +97,8 @@ fn pairs(v: Word, f: impl Fn(u16) -> u16) -> Word {
     bytemuck::cast(each(halves, f))
 }
 
-/// What unrolls into many instructions is called and not inlined: that is smaller, 5 MB of the library,
-/// and faster.
+/// Functions that expand to many instructions are not inlined: this saves 5 MB of the library and
+/// is faster.
 impl Rows for Scalar {
     type Bytes = Word;
     type Ints = [i32; ROWS];
@@ -161,7 +160,7 @@ impl Rows for Scalar {
         for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
             for (sum, w) in start.iter_mut().zip(w.as_chunks::<4>().0) {
                 for (w, x) in w.iter().zip(x) {
-                    // All other codes are below 128, where the sign says nothing.
+                    // All other codes are below 128, where signed and unsigned are the same.
                     *sum += i32::from(w.cast_signed()) * i32::from(x.cast_signed());
                 }
             }

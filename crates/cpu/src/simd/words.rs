@@ -1,9 +1,9 @@
-//! Words turned between rows and columns, with what every processor of a target has.
+//! Transposition of words with instructions that every processor of the target has.
 
 /// Four words of each of four rows.
 pub type Words = [[[u8; 4]; 4]; 4];
 
-/// Word `i` of row `j` and word `j` of row `i` change places.
+/// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn turn(words: Words) -> Words {
@@ -26,7 +26,7 @@ pub fn turn(words: Words) -> Words {
     bytemuck::cast(unsafe { columns(bytemuck::cast(words)) })
 }
 
-/// Word `i` of row `j` and word `j` of row `i` change places.
+/// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub fn turn(words: Words) -> Words {

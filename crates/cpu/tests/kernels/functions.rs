@@ -1,4 +1,4 @@
-//! Functions inside kernels, on inputs worked by hand.
+//! Functions inside kernels, on inputs computed by hand.
 
 use tabla_core::exec::state::{FULL, LogProbs, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla_cpu::internals::{
@@ -125,7 +125,7 @@ fn told(seen: &[u32], breakers: &[u32]) -> Vec<(usize, u32)> {
 fn a_repetition_ends_like_the_text_and_holds_no_breaker() {
     let seen = [1, 2, 3, 4, 9, 2, 3, 7, 1, 2, 3];
     assert_eq!(told(&seen, &[0]), [(4, 3), (7, 2)]);
-    // Token 2 is one.
+    // Token 2 is a breaker.
     assert_eq!(told(&seen, &[1 << 2]), [(4, 1), (7, 1)]);
     assert_eq!(told(&seen, &[1 << 3]), []);
     assert_eq!(told(&[5, 5, 5], &[0]), [(5, 1), (5, 2)]);

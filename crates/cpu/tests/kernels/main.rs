@@ -1,4 +1,4 @@
-//! Kernels at every level: every case of every operation against its formula and the scalar level.
+//! Kernels at every level: all cases of all operations against their formulas and the scalar level.
 
 mod functions;
 mod panels;
@@ -24,7 +24,7 @@ use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
 use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, table, tensors};
 
-/// A CPU at a level.
+/// A CPU device at a level.
 fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
     cpu_of(Options {
         threads,
@@ -114,7 +114,7 @@ fn threads_change_no_bit() {
     }
 }
 
-/// Each token of attention's cases again: alone in the batch's table, and in a table of its own.
+/// Recomputes tokens of attention's cases: alone in the batch's table, and in a single-token table.
 #[test]
 fn a_tile_of_attention_changes_no_bit() {
     for level in Level::available() {
@@ -281,7 +281,7 @@ fn a_chain_ends_when_it_is_done() {
             .expect("it fits");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
-        // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.
+        // From position 3 of 8: tokens at 4, 5, 6, 7, and one beyond the context.
         assert_eq!(
             (found.step, found.live, row.done, row.position),
             (5, 0, 2, 8)
@@ -291,14 +291,14 @@ fn a_chain_ends_when_it_is_done() {
 
 #[test]
 fn f16_is_what_half_says() {
-    // The runner decodes caches by quant; half is what the kernels round with.
+    // The test runner decodes caches with tabla-quant; kernels round with half.
     let x = 0.1f32;
     let mut bytes = Vec::new();
     tabla_quant::encode_row(DType::F16, &[x], &mut bytes);
     assert_eq!(bytes, f16::from_f32(x).to_le_bytes());
 }
 
-/// Puts every page of a cache where another one was.
+/// Moves every page of a cache to the place of another one.
 fn moved(bytes: &mut [u8], pool: usize) {
     bytes.rotate_right(bytes.len() / pool);
 }

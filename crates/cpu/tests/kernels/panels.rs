@@ -1,4 +1,4 @@
-//! Panels: rows go in and come out.
+//! Panels: packing and unpacking of rows.
 
 use tabla_core::dtype::DType;
 #[cfg(target_arch = "x86_64")]
@@ -8,7 +8,7 @@ use tabla_cpu::internals::{
 };
 use tabla_quant::{CHUNK, Matrix, Scales};
 
-/// The layout of a format.
+/// Returns the layout of a format.
 struct Of;
 
 impl FormatVisit for Of {
@@ -61,7 +61,7 @@ fn rows_come_out_of_panels_as_they_went_in() {
     }
 }
 
-/// Of two rows with two groups of 32 columns.
+/// Scales of two rows with two groups of 32 columns.
 const SCALES: Scales<'_> = Scales {
     float: DType::Bf16,
     bytes: &[0, 1, 2, 3, 4, 5, 6, 7],
@@ -71,7 +71,7 @@ const SCALES: Scales<'_> = Scales {
 
 #[test]
 fn a_panel_worked_by_hand() {
-    // Columns 0 to 15 of a row count up, and all others have the row's number.
+    // Columns 0 to 15 of a row count up; all others hold the row number.
     let unpack: Unpack = |_, row, _, out| {
         let row = i8::try_from(row).expect("two rows");
         out.q = std::array::from_fn(|i| i8::try_from(i).ok().filter(|i| *i < 16).unwrap_or(row));
@@ -87,7 +87,7 @@ fn a_panel_worked_by_hand() {
     let mut panel = vec![0; groups.panel_bytes(64)];
     groups.pack(unpack, &matrix, 0..2, &mut panel);
     let (first, second) = panel.split_at(groups.bytes());
-    // The words of columns 0 to 3 and 12 to 15, each with those 16 further on.
+    // The words of columns 0 to 3 and 12 to 15, each combined with those 16 columns further on.
     assert_eq!(
         first[..9],
         [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0]

@@ -1,4 +1,4 @@
-//! Peaks and reads at every level.
+//! Peak rates and memory reads at every level.
 
 use tabla_cpu::{Level, Options, peak, read};
 

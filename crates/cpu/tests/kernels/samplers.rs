@@ -1,4 +1,4 @@
-//! Samplers on every level of the CPU.
+//! Samplers at every level of the CPU.
 
 use crate::cpu;
 use tabla_core::device::Precision;

@@ -5,14 +5,14 @@ use tabla_cpu::Level;
 use tabla_cpu::internals::math::{exp, ln, max, normal, sum, tanh};
 use tabla_cpu::internals::{Isa, Probe, ROWS, Scalar, Simd, Words, turn};
 
-/// What all products of the greatest bytes come to, each sum in its place; the greatest code.
+/// Hash of products with the largest bytes, each sum in its place; holds the maximum code.
 struct Products(u8);
 
 impl Probe for Products {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let Self(max) = self;
-        // Negative where codes are signed: -128, -127 and 127.
+        // Negative if codes are signed: -128, -127 and 127.
         let codes = match max {
             128 => [128, 129, 127],
             _ => [max, max, max - 1],
@@ -123,7 +123,7 @@ fn tanh_is_close_near_zero_too() {
     assert!(tanh(f32::NAN).is_nan());
 }
 
-/// By the series `1 / 2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...)`.
+/// Computed with the series `1 / 2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...)`.
 fn normal_exact(x: f64) -> f64 {
     let mut term = x;
     let mut sum = x;
@@ -162,7 +162,7 @@ mod amx {
         Apart, Avx512, Block, Isa, ROW_BYTES, Simd, TILE, TileShape as Shape,
     };
 
-    /// Numbers of every kind: small and great ones, none, too small, infinite.
+    /// Numbers of every kind: small, large, NaN, subnormal, infinite.
     #[test]
     fn one_token_adds_as_tiles_do() {
         let Some(amx) = Isa::of(Level::Amx).ok().and_then(|isa| isa.amx()) else {
@@ -174,7 +174,7 @@ mod amx {
             state >> 16
         };
         for round in 0..4000 {
-            // bf16 whose exponents lie close to each other, anywhere, or at either end.
+            // bf16 numbers with similar exponents, any exponents, or exponents at either end.
             let mut number = |_| {
                 let exponent = match round % 4 {
                     0 => 120 + random() % 16,

@@ -1,4 +1,4 @@
-//! Products of every storage type on the CPU, held against decode-then-multiply in f64.
+//! Matrix products of every storage type on the CPU, compared with decode-then-multiply in f64.
 
 use crate::{cpu, cpu_of};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) const TYPES: &[DType] = &[
     DType::Ternary,
 ];
 
-/// Columns that are a multiple of every tile, and columns that are none where the type has such.
+/// A number of columns that is a multiple of every tile, and one that is not, if the type has such.
 fn columns(dtype: DType) -> [u32; 2] {
     match dtype.facts().block {
         256 => [512, 768],
@@ -69,7 +69,7 @@ fn columns(dtype: DType) -> [u32; 2] {
     }
 }
 
-/// One matrix.
+/// A single weight matrix.
 struct One {
     dtype: DType,
     shape: [u32; 2],
@@ -101,7 +101,7 @@ impl Tensors for One {
     }
 }
 
-/// What `emit` makes of a matrix and so many rows.
+/// Builds a program with the commands of `emit` for a matrix and `tokens` rows.
 fn program(
     device: &Device,
     one: &Arc<impl Weights + Tensors + 'static>,
@@ -135,12 +135,12 @@ fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
     b.mat("y", w, input);
 }
 
-/// A program of one command, linked.
+/// A linked program with one command.
 struct Linked {
     executor: Box<dyn Executor>,
     from: Option<BufferId>,
     to: BufferId,
-    /// Numbers of a token in `to`.
+    /// Elements per token in `to`.
     cols: usize,
 }
 
@@ -159,7 +159,7 @@ impl Linked {
         }
     }
 
-    /// What the command leaves for these tokens and their rows.
+    /// Runs the command on these tokens and rows; returns its output.
     fn run(&mut self, (tokens, x): (&[u32], &[f32])) -> Vec<f32> {
         let mut state = vec![0; state_bytes(tokens.len())];
         let live = State {
@@ -187,7 +187,7 @@ impl Linked {
     }
 }
 
-/// The numbers that a program's first command leaves in the slot `output`, so many for each token.
+/// Runs the first command of a program; returns slot `output`, with `output.1` elements per token.
 fn run(
     device: &Device,
     program: Program,
@@ -208,9 +208,9 @@ pub(crate) fn product(
     run(device, program, (&vec![0; tokens as usize], x), ("y", rows))
 }
 
-/// Holds a product against the sums in f64. Each may be off by `1e-5` of what its terms add up
-/// to without their signs and, where activations go to int8 in blocks of 32, by half a step of
-/// each (1/254 of the block's largest) times its weight.
+/// Compares a product with sums in f64. The tolerance is `1e-5` of the sum of absolute terms plus,
+/// if activations are quantized to int8 in blocks of 32, half a step of each (1/254 of the block's
+/// maximum) times its weight.
 fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision: Precision) {
     let (tokens, rows) = (x.len() / cols, w.len() / cols);
     for t in 0..tokens {
@@ -278,8 +278,8 @@ fn every_type_multiplies_as_it_decodes() {
     }
 }
 
-/// More and fewer live rows in turn, so that what some left behind is in the way of others: every
-/// width of a tile, whole tiles, and a part of one behind them.
+/// Alternates between more and fewer active rows, so that stale data of earlier runs would show:
+/// every tile width, whole tiles, and a partial tile after them.
 #[test]
 fn the_number_of_live_rows_changes_no_bit() {
     const TOKENS: u32 = 37;
@@ -296,7 +296,7 @@ fn the_number_of_live_rows_changes_no_bit() {
         DType::F16,
     ];
     for dtype in types {
-        // Not all are read at once.
+        // More columns than are decoded at once.
         let cols = 768;
         let one = Arc::new(One {
             dtype,
@@ -330,14 +330,14 @@ fn the_number_of_live_rows_changes_no_bit() {
     }
 }
 
-/// Random activations, so many numbers.
+/// Random activations: `count` numbers.
 fn input(count: u32) -> Vec<f32> {
     let mut random = Random::of("x");
     (0..count).map(|_| random.number()).collect()
 }
 
-/// Rows and columns, and each group that divides the columns: more panels than go together, part of
-/// a panel, parts of a chunk and of what is read at once.
+/// Rows and columns, and the group sizes that divide the columns: more panels than are processed
+/// together, a partial panel, partial chunks and spans.
 const GROUPED: [([u32; 2], &[usize]); 3] = [
     ([133, 640], &[32, 64, 128]),
     ([16, 64], &[32, 64]),
@@ -371,7 +371,7 @@ fn packed_affine_codes_change_no_bit() {
                         let [packed, mapped] =
                             [true, false].map(|packed| cpu_of(Options { packed, ..options }));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
-                        // Whole panels, with as many bytes a row as the file has. The scalar level
+                        // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.
                         let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
                         let program = program(&packed, &one, TOKENS, emit);
@@ -402,7 +402,7 @@ fn packed_affine_codes_change_no_bit() {
     }
 }
 
-/// Every type's rows out of the file and, where a product has them packed, out of its panels.
+/// Looks up rows of every type, in the file and, if a product has packed them, in its panels.
 #[test]
 fn packed_rows_are_found_again() {
     const ROWS: u32 = 37;
@@ -440,7 +440,7 @@ fn packed_rows_are_found_again() {
     }
 }
 
-/// Rows and columns that fill no tile, no panel and no span, and some that do.
+/// Rows and columns that do not fill a tile, a panel or a span, and some that do.
 const FLOATS: [[u32; 2]; 9] = [
     [1, 1],
     [5, 31],
@@ -457,7 +457,7 @@ const FLOATS: [[u32; 2]; 9] = [
 fn a_batch_of_floats_changes_no_bit() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for [rows, cols] in FLOATS {
-            // More than go by together, where columns do not go by together either.
+            // More tokens than are processed together, if columns are split too.
             let most = if cols > 2048 { 290 } else { 97 };
             let filling = Filling::random("w", dtype, [rows, cols]);
             let w = filling.numbers();
