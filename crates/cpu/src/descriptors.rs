@@ -93,7 +93,7 @@ pub(crate) struct Product {
 impl Product {
     /// The number of columns as [`ActivationShape`] stores it.
     pub(crate) fn columns(self) -> u32 {
-        u32::try_from(self.cols).expect("operations have u32")
+        u32::try_from(self.cols).expect("the operation stores it as u32")
     }
 }
 

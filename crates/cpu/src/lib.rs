@@ -79,7 +79,8 @@ const CHAIN_TOKENS: u32 = 32;
 ///
 /// The errors of [`Level::best`]; `Argument` for too many threads.
 pub fn profile(options: &Options) -> Result<Profile> {
-    let threads = u32::try_from(options.threads()?).expect("far below 2^32");
+    let threads =
+        u32::try_from(options.threads()?).expect("the number of threads is far below 2^32");
     Ok(Profile {
         kind: DeviceKind::Cpu,
         name: name(),
@@ -181,7 +182,7 @@ fn span_of<'a>(
         bytes: len,
     } = span;
     let Some(operand) = places.get(&place) else {
-        bail!(Argument, "{place:?} is no place of these tables");
+        bail!(Argument, "unknown buffer {place:?}");
     };
     let bytes = pool.memory(*operand);
     let all = bytes.len();
@@ -192,7 +193,7 @@ fn span_of<'a>(
         Some(bytes) => Ok(bytes),
         None => bail!(
             Argument,
-            "{place:?}: {len} bytes from {offset} leave its {all}"
+            "{place:?}: {len} bytes at offset {offset} exceed its {all} bytes"
         ),
     }
 }
@@ -205,7 +206,11 @@ impl Executor for Cpu {
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let tables = self.pool.tables();
         let Some(count) = tables.get(table).map(Steps::cmds) else {
-            bail!(Argument, "table {table} of {}", tables.len());
+            bail!(
+                Argument,
+                "invalid table index {table}: the program has {} tables",
+                tables.len()
+            );
         };
         let Cmds { body, tail } = &cmds;
         if body.start > body.end
@@ -213,7 +218,10 @@ impl Executor for Cpu {
             || tail.start > tail.end
             || tail.end > count
         {
-            bail!(Argument, "commands {cmds:?} of {count}");
+            bail!(
+                Argument,
+                "invalid command range {cmds:?}: the table has {count} commands"
+            );
         }
         let laps = self.laps.get_mut(table).map(Vec::as_mut_slice);
         let laps = self.timed_since.zip(laps);

@@ -115,7 +115,11 @@ fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Laun
     let launch = |cmd: &DispatchCmd| {
         let slots = cmd.slots().len();
         if slots != cmd.kernel.op.operands().len() {
-            bail!(Internal, "{} has {slots} operands", cmd.kernel.op.name());
+            bail!(
+                Internal,
+                "{} has a wrong number of operands: {slots}",
+                cmd.kernel.op.name()
+            );
         }
         let request = Request {
             isa: target.isa,
@@ -190,7 +194,7 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
         Some(bytes) => Ok(Some(bytes)),
         None => bail!(
             Format,
-            "tensor {} has {} bytes of {}",
+            "tensor {} has {} bytes, expected {}",
             slot.name,
             bytes.len(),
             slot.bytes()
@@ -272,7 +276,7 @@ impl Layout {
                 self.bytes = next;
                 Ok(start..end)
             }
-            _ => bail!(Memory, "{bytes} bytes cannot be addressed beside {start}"),
+            _ => bail!(Memory, "cannot address {bytes} bytes after {start}"),
         }
     }
 }
@@ -366,12 +370,12 @@ fn step(
             Some(memory) => *memory,
             None => match tensor_bytes(program, info)? {
                 Some(bytes) => Operand::of(bytes),
-                None => bail!(Internal, "{} has no memory", info.name),
+                None => bail!(Internal, "no memory for operand {}", info.name),
             },
         };
         if operand.access != Access::Read {
             if tensor(program, info.place).is_some() {
-                bail!(Internal, "{} is a tensor and is written", info.name);
+                bail!(Internal, "command writes to the tensor {}", info.name);
             }
             writes |= 1 << count;
         }

@@ -36,11 +36,11 @@ impl Arena {
     /// Allocates `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let failed = |e| {
-            let message = format_args!("{bytes} bytes of working memory cannot be had");
+            let message = format_args!("cannot allocate {bytes} bytes of working memory");
             Error::new(ErrorKind::Memory, message).caused_by(e)
         };
         if isize::try_from(bytes).is_err() {
-            bail!(Memory, "{bytes} bytes of working memory cannot be had");
+            bail!(Memory, "cannot allocate {bytes} bytes of working memory");
         }
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
         // Huge pages are only a hint: without them kernels run more slowly.
@@ -58,7 +58,7 @@ impl Arena {
     pub(super) fn operand(&self, range: Range<usize>) -> Operand {
         assert!(
             range.start <= range.end && range.end <= self.all.bytes,
-            "outside the arena"
+            "range is outside the arena"
         );
         Operand {
             at: self.all.at.wrapping_add(range.start),
@@ -150,7 +150,10 @@ impl Operand {
     ///
     /// The operand must be the step state, and no other thread may write it.
     pub(super) unsafe fn live(self) -> usize {
-        assert!(self.bytes >= ROWS_OFFSET, "link gives a state its size");
+        assert!(
+            self.bytes >= ROWS_OFFSET,
+            "operand is smaller than the step state"
+        );
         // SAFETY: it is the state by the contract, `ALIGN`ed by link, and no thread writes it.
         let state = unsafe { &*self.at.cast::<State>() };
         state.live as usize
@@ -257,7 +260,7 @@ impl<'a> Args<'a> {
 
     /// Units of this thread as a range, for contiguous parts.
     pub(super) fn range(&self) -> Range<usize> {
-        debug_assert_eq!(self.part.step, 1, "units are dealt");
+        debug_assert_eq!(self.part.step, 1, "units are not contiguous");
         self.part.first..self.part.end
     }
 
@@ -275,7 +278,7 @@ impl<'a> Args<'a> {
     pub(super) fn unpack(&self) -> Unpack {
         match self.bound.read {
             Some(Read::Ints(unpack)) => unpack,
-            other => unreachable!("link chose {other:?}"),
+            other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
@@ -283,7 +286,7 @@ impl<'a> Args<'a> {
     pub(super) fn decode(&self) -> Decode {
         match self.bound.read {
             Some(Read::Floats(decode)) => decode,
-            other => unreachable!("link chose {other:?}"),
+            other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
@@ -300,14 +303,16 @@ impl<'a> Args<'a> {
 
     /// Shape of the matrix product.
     pub(super) fn product(&self) -> Product {
-        self.bound.product.expect("link sets it for products")
+        self.bound
+            .product
+            .expect("link sets it for matrix products")
     }
 
     /// Parameters of the quantized matrix product.
     pub(super) fn codes(&self) -> CodeProduct {
         self.bound
             .codes
-            .expect("link sets them for products of codes")
+            .expect("link sets them for quantized matrix products")
     }
 
     /// The weights as a matrix of this shape.
@@ -352,7 +357,7 @@ impl<'a> Args<'a> {
     /// Opens an operand that the command writes; allowed once per part.
     pub(super) fn open<T: Pod>(&mut self, i: usize) -> Out<'a, T> {
         assert!(self.bound.writes(i), "operand {i} is not written");
-        assert_eq!(self.opened & 1 << i, 0, "operand {i} is opened twice");
+        assert_eq!(self.opened & 1 << i, 0, "operand {i} was already opened");
         self.opened |= 1 << i;
         let operand = self.bound.operands[i];
         let at = operand.at.wrapping_add(operand.stride * self.part.thread);
@@ -393,7 +398,7 @@ impl<T: Pod> Out<'_, T> {
         let part = self.part;
         let mine =
             (part.first..part.end).contains(&unit) && (unit - part.first).is_multiple_of(part.step);
-        assert!(mine, "unit {unit} is another thread's");
+        assert!(mine, "unit {unit} belongs to another thread");
     }
 
     /// Elements of column `at` of `columns` in a row, `size` elements each. A unit is a column in a
@@ -420,7 +425,7 @@ impl<T: Pod> Out<'_, T> {
 
     /// Elements of all units of the part, `size` elements each; only for contiguous parts.
     pub(super) fn units(&mut self, size: usize) -> &mut [T] {
-        assert_eq!(self.part.step, 1, "units are dealt");
+        assert_eq!(self.part.step, 1, "units are not contiguous");
         let (first, end) = (self.part.first, self.part.end);
         self.slice(first * size, (end - first) * size)
     }
@@ -438,9 +443,9 @@ impl<T: Pod> Out<'_, T> {
         [row, width]: [usize; 2],
         size: usize,
     ) -> &mut [T] {
-        assert_eq!(self.part.step, 1, "units are dealt");
+        assert_eq!(self.part.step, 1, "units are not contiguous");
         let (first, end) = (self.part.first, self.part.end);
-        assert!(front + end * size <= width, "columns end outside the row");
+        assert!(front + end * size <= width, "columns exceed the row");
         self.slice(row * width + front + first * size, (end - first) * size)
     }
 
@@ -456,7 +461,7 @@ impl<T: Pod> Out<'_, T> {
         let part = self.part;
         assert!(
             part.first <= units.start && units.end <= part.end && part.step == 1,
-            "units {units:?} are another thread's"
+            "units {units:?} belong to another thread"
         );
         let columns = (units.start * size).min(width)..(units.end * size).min(width);
         self.slice(row * width + columns.start, columns.len())
@@ -464,13 +469,19 @@ impl<T: Pod> Out<'_, T> {
 
     /// All elements, if no other thread has a part.
     pub(super) fn whole(&mut self) -> &mut [T] {
-        assert!(self.alone, "other threads write here too");
+        assert!(self.alone, "other threads write to this operand too");
         self.slice(0, self.len)
     }
 
     fn slice(&mut self, start: usize, len: usize) -> &mut [T] {
-        let end = start.checked_add(len).expect("sizes are far below usize");
-        assert!(end <= self.len, "{end} is outside {} elements", self.len);
+        let end = start
+            .checked_add(len)
+            .expect("sizes are far below usize::MAX");
+        assert!(
+            end <= self.len,
+            "end {end} is out of bounds for {} elements",
+            self.len
+        );
         let at = self.at.wrapping_add(start);
         // SAFETY: inside the operand, which is alive and aligned for T; the elements belong to this
         // part alone, and `&mut self` allows one slice of it at a time.

@@ -33,10 +33,7 @@ impl Options {
             n => n as usize,
         };
         if threads > THREADS_MAX {
-            bail!(
-                Argument,
-                "{threads} threads are over the limit of {THREADS_MAX}"
-            );
+            bail!(Argument, "too many threads: {threads}, limit {THREADS_MAX}");
         }
         Ok(threads)
     }

@@ -69,9 +69,7 @@ fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
-        rates
-            .map(|rate| rate.expect("a probe does not panic"))
-            .sum()
+        rates.map(|rate| rate.expect("probes do not panic")).sum()
     })
 }
 

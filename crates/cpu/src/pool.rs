@@ -3,7 +3,7 @@
 //! Every thread walks the same steps and runs its part of each. There is a barrier only before a
 //! step that accesses memory written by an earlier one. A waiting thread spins for a while and then
 //! parks, so that neither an idle executor nor an oversubscribed machine burns a core.
-#![expect(unsafe_code, reason = "hands disjoint parts of a step to the threads")]
+#![expect(unsafe_code, reason = "passes disjoint parts of a step to the threads")]
 
 use super::memory::{Args, Operand};
 use super::step::{Step, Steps};
@@ -92,7 +92,7 @@ impl Pool {
                 Err(e) => {
                     shared.barrier.shrink(threads - 1 - workers.len());
                     drop(Self { shared, workers });
-                    let message = format_args!("thread {} of {threads} cannot start", thread + 1);
+                    let message = format_args!("cannot start thread {} of {threads}", thread + 1);
                     return Err(Error::new(ErrorKind::Memory, message).caused_by(e));
                 }
             }

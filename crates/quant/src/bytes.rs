@@ -52,5 +52,5 @@ pub(super) fn each<const N: usize>(q: &mut [i8; N], a: &[u8; N], f: impl Fn(u8) 
 /// Converts a block to its stored bytes.
 pub(super) fn stored<const BYTES: usize>(block: impl bytemuck::NoUninit) -> [u8; BYTES] {
     let bytes = bytemuck::bytes_of(&block).try_into();
-    bytes.expect("a block is laid out as it is stored")
+    bytes.expect("the struct has the size of a stored block")
 }

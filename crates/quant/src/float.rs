@@ -5,10 +5,7 @@ use super::chunk::CHUNK;
 /// Rounds an f64 to the nearest f32.
 #[inline(always)]
 pub(super) fn narrow(bytes: [u8; 8]) -> f32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "rounding is what is asked for"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
     let x = f64::from_le_bytes(bytes) as f32;
     x
 }

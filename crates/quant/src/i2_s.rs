@@ -112,12 +112,16 @@ impl Layout {
     pub fn canonical(self, tensor: &[u8], cols: usize) -> Result<Vec<u8>> {
         let elements = tensor.len().saturating_sub(TAIL_BYTES) * 4;
         if DType::I2S.bytes(elements as u64) != Some(tensor.len() as u64) {
-            bail!(Format, "i2_s: {} bytes are no whole blocks", tensor.len());
+            bail!(
+                Format,
+                "i2_s: {} bytes are not a whole number of blocks",
+                tensor.len()
+            );
         }
         if self == Self::Rows4 && (cols == 0 || !elements.is_multiple_of(4 * cols)) {
             bail!(
                 Format,
-                "i2_s: {elements} elements are no four rows of {cols}"
+                "i2_s: {elements} elements are not a multiple of four rows of {cols}"
             );
         }
         let (codes, tail) = tensor.split_at(elements / 4);

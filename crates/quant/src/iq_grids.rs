@@ -81,7 +81,7 @@ const fn fours<const N: usize>(rows: [u64; N]) -> [u32; N] {
     let mut grid = [0; N];
     let mut n = 0;
     while n < N {
-        #[expect(clippy::cast_possible_truncation, reason = "a row is four bytes")]
+        #[expect(clippy::cast_possible_truncation, reason = "rows of four fit u32")]
         let row = rows[n] as u32;
         grid[n] = row;
         n += 1;

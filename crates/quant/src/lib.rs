@@ -55,7 +55,7 @@ pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
     assert_eq!(
         dtype.bytes(row.len() as u64),
         Some(bytes.len() as u64),
-        "{dtype}: {} bytes for {} numbers",
+        "{dtype}: got {} bytes for {} numbers",
         bytes.len(),
         row.len()
     );
@@ -89,8 +89,13 @@ pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f
             }
         }
     }
-    assert_eq!(out.len(), matrix.cols, "a row of the matrix");
-    visit(dtype, Row(matrix, row, out)).unwrap_or_else(|| panic!("{dtype} holds no reals"));
+    assert_eq!(
+        out.len(),
+        matrix.cols,
+        "output length must be the number of columns"
+    );
+    visit(dtype, Row(matrix, row, out))
+        .unwrap_or_else(|| panic!("{dtype} cannot be decoded to floats"));
 }
 
 /// Encodes a row and appends its bytes.
@@ -100,7 +105,7 @@ pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f
 /// If the row is not a whole number of blocks, or the type has no [`encoder`].
 pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
     let Some(encode) = encoder(dtype) else {
-        panic!("there is no encoder for {dtype}");
+        panic!("no encoder for {dtype}");
     };
     encode(row, None, bytes);
 }
@@ -144,7 +149,10 @@ fn encode_blocks<const BYTES: usize, const N: usize>(
     encode: EncodeBlock<BYTES, N>,
 ) {
     let (blocks, []) = row.as_chunks() else {
-        panic!("{} numbers are no whole blocks of {N}", row.len());
+        panic!(
+            "{} numbers are not a multiple of the block size {N}",
+            row.len()
+        );
     };
     let importance = importance.map(|w| w.as_chunks().0);
     for (i, block) in blocks.iter().enumerate() {
@@ -311,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "q4_0: 18 bytes for 31 numbers")]
+    #[should_panic(expected = "q4_0: got 18 bytes for 31 numbers")]
     fn a_part_of_a_block_is_refused() {
         decode_row(DType::Q4_0, &[0; 18], &mut [0.0; 31]);
     }

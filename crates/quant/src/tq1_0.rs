@@ -19,8 +19,8 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let (first, rest) = q.split_at_mut(5 * 32);
     let (second, third) = rest.split_at_mut(5 * 16);
     let (head, tail) = (
-        block.first_chunk().expect("32 of 54"),
-        block.last_chunk().expect("32 of 54"),
+        block.first_chunk().expect("the block has 54 bytes"),
+        block.last_chunk().expect("the block has 54 bytes"),
     );
     first.copy_from_slice(digits(*head).as_flattened());
     // Decodes the last 32 bytes at once: ten bytes of the head, then 16, then 4, then the scale.
@@ -67,7 +67,7 @@ fn pack<const N: usize>(q: &[u8]) -> [u8; N] {
         let number = (0..5).fold(0, |number, k| 3 * number + digit(k));
         // As a fraction of 256 instead of 3⁵, rounded up.
         let parts = (number * 256).div_ceil(243);
-        u8::try_from(parts).expect("242 parts of 243 are 255 of 256")
+        u8::try_from(parts).expect("at most 255")
     })
 }
 

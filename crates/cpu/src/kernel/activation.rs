@@ -26,7 +26,7 @@ pub(super) fn link<K: Family>(
 ) -> Result<Launch> {
     let split = Split::Rows(dim as usize);
     let Some(activation) = Activation::ALL.get(activation as usize) else {
-        bail!(Internal, "activation {activation} is unknown");
+        bail!(Internal, "unknown activation {activation}");
     };
     let launch = match activation {
         Activation::Silu => request.launch::<K::With<Silu>>(split, tokens),

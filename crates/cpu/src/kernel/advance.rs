@@ -57,7 +57,7 @@ pub fn advance(
             rows.swap(t, end);
         }
     }
-    state.live = u32::try_from(end).expect("no more than there were");
+    state.live = u32::try_from(end).expect("at most the previous number");
     state.step = state.step.wrapping_add(1);
 }
 

@@ -36,7 +36,7 @@ pub fn argmax(x: &[f32]) -> u32 {
     }
     let start = stretch * STRETCH;
     let offset = x[start..].iter().position(|x| *x == best);
-    u32::try_from(start + offset.unwrap_or(0)).expect("ids have 32 bits")
+    u32::try_from(start + offset.unwrap_or(0)).expect("ids fit 32 bits")
 }
 
 pub(super) fn link(request: &Request<'_>) -> Launch {

@@ -79,6 +79,6 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         Some(DType::F32) => Ok(request.scalar::<AttendPart<F32>>(split, p.tokens)),
         Some(DType::F16) => Ok(request.scalar::<AttendPart<F16>>(split, p.tokens)),
         Some(DType::Q8_0) => Ok(request.scalar::<AttendPart<Q8_0>>(split, p.tokens)),
-        other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
+        other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
     }
 }

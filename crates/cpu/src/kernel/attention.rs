@@ -144,7 +144,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         Some(DType::F32) => of_cache::<F32>(request),
         Some(DType::F16) => of_cache::<F16>(request),
         Some(DType::Q8_0) => of_cache::<Q8_0>(request),
-        other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
+        other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
     }
 }
 

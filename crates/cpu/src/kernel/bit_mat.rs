@@ -24,7 +24,7 @@ struct BitMat<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitMat<ADD> {
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "rounded as the shader rounds")]
+    #[expect(clippy::cast_precision_loss, reason = "rounded like the shader")]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (rows, cols) = (p.rows as usize, p.cols as usize);

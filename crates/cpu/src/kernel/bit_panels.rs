@@ -90,7 +90,7 @@ struct Tile<'a, 'b, const ADD: bool, const T: usize> {
 impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
     #[inline(always)]
     fn run(self, s: S) {
-        let starts = self.starts.first_chunk().expect("one for each token");
+        let starts = self.starts.first_chunk().expect("one per token");
         let sums = digits::dots::<S, T>(s, self.panel, self.x, *starts);
         let [token, panel] = self.first;
         for (t, sums) in sums.into_iter().enumerate() {

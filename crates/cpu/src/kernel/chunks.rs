@@ -47,7 +47,7 @@ impl Ways {
         }
         match dtype.and_then(|dtype| tabla_quant::visit(dtype, At(isa))) {
             Some(ways) => Ok(ways),
-            None => bail!(Unsupported, "no kernel for weights of {dtype:?}"),
+            None => bail!(Unsupported, "no kernel for weight type {dtype:?}"),
         }
     }
 }
@@ -61,7 +61,10 @@ pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
 pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     match Ways::of(isa, dtype)?.ints {
         Some((unpack, _)) => Ok(unpack),
-        None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
+        None => bail!(
+            Unsupported,
+            "weight type {dtype:?} cannot be unpacked to integers"
+        ),
     }
 }
 

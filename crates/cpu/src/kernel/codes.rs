@@ -107,7 +107,7 @@ where
     #[inline(always)]
     fn take(&mut self, stretch: Stretch<S>) {
         let Some(x) = self.x.next() else {
-            unreachable!("a block of activations for every stretch");
+            unreachable!("there is a block of activations for every block of weights");
         };
         multiply::<S, C, T, N, F>(self.s, &stretch, x, &mut self.sums);
     }
@@ -134,7 +134,7 @@ impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
         let (Some(codes), Some(scale), Some(min)) =
             (self.codes.next(), self.scales.next(), self.mins.next())
         else {
-            unreachable!("columns are read as many as there is room for");
+            unreachable!("more blocks than the buffer holds");
         };
         for (word, code) in codes.iter_mut().zip(stretch.codes) {
             s.put_bytes(word, code);
@@ -289,7 +289,7 @@ fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     scratch: &mut Scratch<'_>,
 ) {
     let sums = scratch.sums[F..].first_chunk_mut();
-    let sums = sums.expect("one for each token");
+    let sums = sums.expect("one per token");
     // With fewer tokens, more columns of a tile fit the L1 cache.
     let step = match args.codes().weights {
         Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / N),

@@ -70,7 +70,7 @@ pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u
     for end in 1..seen.len() {
         let pairs = seen[..end].iter().rev().zip(seen.iter().rev());
         let same = pairs.take(unbroken).take_while(|(a, b)| a == b).count();
-        let n = u32::try_from(same).expect("a few tokens");
+        let n = u32::try_from(same).expect("at most 1024");
         tell(seen[end] as usize, n);
     }
 }

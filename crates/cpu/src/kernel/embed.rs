@@ -23,7 +23,7 @@ impl Kernel for Embed {
             args.rows(AT.state),
         );
         let Some(Read::Rows(decode, layout)) = args.read() else {
-            unreachable!("link chose {:?}", args.read());
+            unreachable!("unexpected weight reader {:?}", args.read());
         };
         let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];

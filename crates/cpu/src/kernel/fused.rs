@@ -32,7 +32,7 @@ impl Source for Norm {
     const SCRATCH: usize = gemv_norm::COUNT;
 
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
         let p: params::gemv_norm::Params = args.params();
         let [x, n] = [gemv_norm::AT.x, gemv_norm::AT.n].map(|at| &args.f32s(at)[..row.len()]);
@@ -54,7 +54,7 @@ impl Source for Gated {
     #[inline(always)]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
         let p: params::gemv_glu::Params = args.params();
-        let act = activation::function(p.activation).expect("link looked for it");
+        let act = activation::function(p.activation).expect("link checked the activation");
         let [gate, up] = [gemv_glu::AT.gate, gemv_glu::AT.up].map(|at| &args.f32s(at)[..row.len()]);
         for ((y, gate), up) in row.iter_mut().zip(gate).zip(up) {
             *y = act(*gate) * up;
@@ -106,7 +106,7 @@ pub(super) fn gemv_norm(request: &Request<'_>) -> Result<Launch> {
 pub(super) fn gemv_glu(request: &Request<'_>, add: bool) -> Result<Launch> {
     let p: params::gemv_glu::Params = request.params();
     if activation::function(p.activation).is_none() {
-        bail!(Internal, "activation {} is unknown", p.activation);
+        bail!(Internal, "unknown activation {}", p.activation);
     }
     launch::<Gated>(request, [p.rows, p.cols], add)
 }

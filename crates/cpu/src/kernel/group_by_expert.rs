@@ -28,7 +28,7 @@ impl Kernel for GroupByExpert {
         let all = full.chain(std::iter::repeat((p.experts, &[][..])));
         let rows = tiles.whole().chunks_exact_mut(2 + p.tile as usize);
         for (row, (expert, pairs)) in rows.zip(all) {
-            let count = u32::try_from(pairs.len()).expect("a tile at most");
+            let count = u32::try_from(pairs.len()).expect("at most the size of a tile");
             let (head, places) = row.split_at_mut(2);
             head.copy_from_slice(&[expert, count]);
             let (full, rest) = places.split_at_mut(pairs.len());

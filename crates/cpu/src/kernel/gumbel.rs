@@ -47,7 +47,7 @@ impl Kernel for Gumbel {
 /// Noise of the ids from `start`, which must be a multiple of the batch size.
 #[inline(always)]
 fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
-    let first = u32::try_from(start / LANES).expect("ids have 32 bits");
+    let first = u32::try_from(start / LANES).expect("ids fit 32 bits");
     let mut words = [[0; DRAWS]; LANES];
     for (draw, block) in (0..DRAWS).zip(first..) {
         let counter = [block, position, 0, 0];

@@ -57,7 +57,7 @@ pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
         }
     }
     found.log_probs[..count].iter_mut().for_each(|x| *x -= all);
-    found.count = u32::try_from(count).expect("a few");
+    found.count = u32::try_from(count).expect("at most 20");
     found
 }
 

@@ -15,7 +15,7 @@ fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -
 
 /// `1 / sqrt(mean(x^2) + eps)`
 #[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+#[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     let mean = math::sum(x, |x| x * x) / x.len() as f32;
     1.0 / (mean + eps).sqrt()
@@ -78,7 +78,7 @@ struct LayerNorm;
 
 impl Kernel for LayerNorm {
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::layer_norm::AT;
         let p: params::layer_norm::Params = args.params();

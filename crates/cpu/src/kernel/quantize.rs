@@ -24,7 +24,7 @@ pub(crate) fn entry(shape: Shape, isa: Isa) -> Entry {
     if let Some(tiles) = is_wide.then(|| isa.tiles::<Arrange>()).flatten() {
         return tiles;
     }
-    debug_assert!(!is_wide, "only tiles of AMX take bf16");
+    debug_assert!(!is_wide, "only AMX kernels use bf16");
     isa.entry::<Quantize>()
 }
 
@@ -41,7 +41,7 @@ impl<'a, const N: usize> Block<'a, N> {
             .as_chunks()
             .0
             .first_chunk()
-            .expect("the first of a token's words")
+            .expect("values of N tokens")
     }
 
     /// Scales of the tokens.
@@ -66,7 +66,7 @@ impl<'a, const N: usize> Block<'a, N> {
     #[inline(always)]
     fn numbers<T: Pod>(self, i: usize) -> &'a [T; N] {
         let numbers = bytemuck::cast_slice(&self.0[STRETCH / 4 + i]);
-        numbers.first_chunk().expect("one for each token")
+        numbers.first_chunk().expect("one per token")
     }
 }
 

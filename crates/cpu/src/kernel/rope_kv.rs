@@ -217,7 +217,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         }
         other => bail!(
             Unsupported,
-            "no kernel for a cache of {other:?} and heads of {} elements",
+            "no kernel for KV cache type {other:?} with head size {}",
             p.head_dim
         ),
     };

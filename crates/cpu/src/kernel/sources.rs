@@ -42,7 +42,7 @@ impl Weights {
             }
         }
         match self {
-            Self::Mapped(dtype) => panel::visit(dtype, Bytes).expect("link saw the format"),
+            Self::Mapped(dtype) => panel::visit(dtype, Bytes).expect("link checked the format"),
             _ => 0,
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
                 codes: PhantomData,
             });
         }
-        weights => unreachable!("link reads no {weights:?} here"),
+        weights => unreachable!("unexpected weights {weights:?} for this kernel"),
     }
 }
 
@@ -129,7 +129,7 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
     }
 
     fn other(self) {
-        unreachable!("link chose the kind by the type");
+        unreachable!("link selected the kernel by the kind of codes");
     }
 
     #[inline(always)]
@@ -138,7 +138,7 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
             s, args, at, sink, ..
         } = self;
         let Weights::Groups(_, groups) = args.codes().weights else {
-            unreachable!("affine codes in panels have groups");
+            unreachable!("packed affine codes have groups");
         };
         let bytes = groups.panel_bytes(args.product().cols);
         s.apart(affine::Read::<W, K> {

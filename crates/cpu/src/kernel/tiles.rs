@@ -39,7 +39,9 @@ impl Stored for F32 {
     }
 
     fn number(row: &[u8], _: usize, i: usize) -> f32 {
-        let bytes = row[4 * i..].first_chunk().expect("it is in the row");
+        let bytes = row[4 * i..]
+            .first_chunk()
+            .expect("the element is inside the row");
         f32::from_le_bytes(*bytes)
     }
 }
@@ -55,7 +57,9 @@ impl Stored for F16 {
     }
 
     fn number(row: &[u8], _: usize, i: usize) -> f32 {
-        let bytes = row[2 * i..].first_chunk().expect("it is in the row");
+        let bytes = row[2 * i..]
+            .first_chunk()
+            .expect("the element is inside the row");
         f16::from_le_bytes(*bytes).to_f32()
     }
 }
@@ -67,7 +71,9 @@ impl Q8_0 {
     #[inline(always)]
     fn scale(row: &[u8], dim: usize, i: usize) -> f32 {
         let at = dim + i / q8_0::ELEMENTS * size_of::<f16>();
-        let bytes = row[at..].first_chunk().expect("scales end the row");
+        let bytes = row[at..]
+            .first_chunk()
+            .expect("the scale is inside the row");
         f16::from_le_bytes(*bytes).to_f32_const()
     }
 }
@@ -192,7 +198,7 @@ pub(super) const PANEL: usize = 64;
 
 const _: () = assert!(
     (PAGE as usize).is_multiple_of(PANEL),
-    "panels lie within pages"
+    "panels do not cross pages"
 );
 
 /// Lanes of the widest vector.

@@ -24,7 +24,7 @@ impl Width for Four {
 
     #[inline(always)]
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        nibbles(s, words.first_chunk().expect("the words of a stretch"))
+        nibbles(s, words.first_chunk().expect("the words of a block"))
     }
 
     #[inline(always)]
@@ -43,7 +43,7 @@ impl Width for Eight {
 
     #[inline(always)]
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        whole(s, words.first_chunk().expect("the words of a stretch"))
+        whole(s, words.first_chunk().expect("the words of a block"))
     }
 
     #[inline(always)]
@@ -103,7 +103,7 @@ impl Groups {
     /// Packs at most `ROWS` rows of a matrix.
     pub fn pack(self, unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
         let Some(scales) = &matrix.scales else {
-            unreachable!("link saw scales");
+            unreachable!("link checked that there are scales");
         };
         let (unit, per_row) = (self.float.facts().bytes, matrix.cols / self.columns);
         let per_chunk = CHUNK / self.columns;
@@ -134,7 +134,7 @@ impl Groups {
     /// Loads a scale or bias of each row.
     #[inline(always)]
     fn column<S: Rows>(self, s: S, bytes: &[u8]) -> S::Floats {
-        const THERE: &str = "a number of each row";
+        const THERE: &str = "one number per row";
         if self.float == DType::F16 {
             return s.halves(bytes.first_chunk().expect(THERE));
         }

@@ -8,7 +8,10 @@ use tabla_core::dtype::DType;
 
 /// A decoded block of [`QK`](super::QK) columns of a panel: `x = scale (code - offset) + min`.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "vectors have none")]
+#[expect(
+    missing_debug_implementations,
+    reason = "vectors do not implement Debug"
+)]
 pub struct Stretch<S: Rows> {
     /// Codes, four columns of each row per word.
     pub codes: [S::Bytes; WORDS],

@@ -33,7 +33,7 @@ macro_rules! eight {
 fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS] {
     words[first..]
         .first_chunk()
-        .expect("a stretch inside the block")
+        .expect("the block of 32 is inside the super-block")
 }
 
 /// Extracts bits of each word.

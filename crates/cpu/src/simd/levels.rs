@@ -86,7 +86,10 @@ impl Level {
     pub fn named(name: &str) -> Result<Self> {
         let Some(level) = Self::ALL.into_iter().find(|l| l.name() == name) else {
             let known = Self::ALL.map(Self::name).join(", ");
-            bail!(Argument, "TABLA_CPU={name}: known are {known}");
+            bail!(
+                Argument,
+                "unknown CPU level {name:?} in TABLA_CPU; known levels: {known}"
+            );
         };
         Isa::of(level)?;
         Ok(level)
@@ -117,7 +120,11 @@ impl Isa {
     pub fn of(level: Level) -> Result<Self> {
         match Self::detect(level) {
             Some(isa) => Ok(isa),
-            None => bail!(Unsupported, "this processor has no {}", level.name()),
+            None => bail!(
+                Unsupported,
+                "this processor does not support {}",
+                level.name()
+            ),
         }
     }
 
@@ -186,7 +193,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::TOKENS,
         };
-        u32::try_from(tokens).expect("a handful")
+        u32::try_from(tokens).expect("at most 16")
     }
 
     /// [`Rows::PANELS`] of the level.

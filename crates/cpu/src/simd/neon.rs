@@ -153,7 +153,8 @@ unsafe fn sdot_lane<const LANE: usize>(
 
 #[inline(always)]
 fn front<T, const N: usize>(all: &[T]) -> &[T; N] {
-    all.first_chunk().expect("a vector's worth")
+    all.first_chunk()
+        .expect("at least the elements of a vector")
 }
 
 impl<const DOT: bool> Neon<DOT> {
@@ -217,7 +218,7 @@ impl<const DOT: bool> Neon<DOT> {
     /// Each pair of bytes shifted as a 16-bit number: left, or right if `by` is negative.
     #[inline(always)]
     fn shifted(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
-        let by = i16::try_from(by).expect("a shift inside a number");
+        let by = i16::try_from(by).expect("shift counts are below 16");
         four!(self, |v| {
             let v = vshlq_u16(vreinterpretq_u16_u8(v), vdupq_n_s16(by));
             vreinterpretq_u8_u16(v)
@@ -298,7 +299,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: Self::V) {
-        let y: &mut [[f32; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("room");
+        let y: &mut [[f32; 4]; 2] = y
+            .as_chunks_mut()
+            .0
+            .first_chunk_mut()
+            .expect("at least the elements of a vector");
         for (y, v) in y.iter_mut().zip(v) {
             self.put_four(y, v);
         }
@@ -371,7 +376,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn transpose(self, v: &mut [Self::V]) {
-        let v: &mut [Self::V; 8] = v.first_chunk_mut().expect("eight vectors");
+        let v: &mut [Self::V; 8] = v.first_chunk_mut().expect("at least eight vectors");
         let from = *v;
         // 4 by 4 blocks, which are swapped across the diagonal.
         for (row, half) in [(0, 0), (0, 1), (4, 0), (4, 1)] {
@@ -395,7 +400,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: Self::V) {
-        let y: &mut [[u16; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("room");
+        let y: &mut [[u16; 4]; 2] = y
+            .as_chunks_mut()
+            .0
+            .first_chunk_mut()
+            .expect("at least the elements of a vector");
         let bits = both!(self, |v| vreinterpret_u16_f16(vcvt_f16_f32(v)));
         for (y, bits) in y.iter_mut().zip(bits) {
             // SAFETY: 4 numbers of 16 bits are writable, and the store needs no alignment.
@@ -405,7 +414,9 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: Self::V) {
-        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u8; 8] = y
+            .first_chunk_mut()
+            .expect("at least the elements of a vector");
         let low = with!(self, {
             let [low, high] = v.map(|v| vmovn_u32(vreinterpretq_u32_f32(v)));
             vmovn_u16(vcombine_u16(low, high))

@@ -127,7 +127,7 @@ impl Config {
         for (i, (rows, bytes)) in tiles.into_iter().enumerate() {
             assert!(
                 rows <= TILE && bytes <= ROW_BYTES,
-                "{rows} rows of {bytes} bytes"
+                "invalid tile: {rows} rows of {bytes} bytes"
             );
             config.rows[i] = u8::try_from(rows).expect("at most 16");
             config.row_bytes[i] = u16::try_from(bytes).expect("at most 64");
@@ -218,20 +218,20 @@ impl Shape {
         (lanes, step_bytes): ([&'a [u8]; 2], usize),
         steps: usize,
     ) -> Stretch<'a> {
-        assert!(steps > 0, "a stretch has a step");
+        assert!(steps > 0, "at least one step");
         let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
         for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
             let ends = [(tile_rows, tile), (last, stride), (steps - 1, step)];
             let end = ends.into_iter().fold(ROW_BYTES, |end, (count, bytes)| {
                 end.saturating_add(count.saturating_mul(bytes))
             });
-            assert!(end <= rows.len(), "rows end early");
+            assert!(end <= rows.len(), "rows are too short");
         }
         let last = (steps - 1)
             .saturating_mul(step_bytes)
             .saturating_add(self.lane_bytes());
         for lanes in &lanes[..1 + usize::from(self.wide)] {
-            assert!(last <= lanes.len(), "lanes end early");
+            assert!(last <= lanes.len(), "lanes are too short");
         }
         // Without a second tile of rows, the first is used twice and the second sums are ignored.
         let second = if self.rows > TILE { tile } else { 0 };
@@ -249,8 +249,11 @@ impl Shape {
 
     /// The shape that all spans share.
     fn of(stretches: &[Stretch<'_>]) -> Self {
-        let shape = stretches.first().expect("something to multiply").shape;
-        assert!(stretches.iter().all(|s| s.shape == shape), "shapes differ");
+        let shape = stretches.first().expect("at least one span").shape;
+        assert!(
+            stretches.iter().all(|s| s.shape == shape),
+            "spans have different shapes"
+        );
         shape
     }
 
@@ -415,7 +418,7 @@ pub(crate) struct ByteTiles {
 unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
     assert!(
         columns.is_multiple_of(4) && (4..=ROW_BYTES).contains(&columns),
-        "{columns} columns"
+        "invalid number of columns {columns}"
     );
     let _release = Release;
     let unused = (0, 0);
@@ -446,7 +449,7 @@ impl ByteTiles {
     ) {
         assert!(
             4 * w.len() >= self.columns && first + self.columns <= X,
-            "columns end early"
+            "columns are too short"
         );
         // SAFETY: accesses only the memory checked above and `sums`; `self` proves that the tiles
         // are configured.
