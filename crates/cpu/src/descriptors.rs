@@ -2,7 +2,7 @@
 //! layout of quantized activations, the shape of a matrix product.
 
 use crate::panel::affine::Groups;
-use crate::panel::{Layout, STRETCH};
+use crate::panel::{Layout, QK};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::Amx;
 use crate::simd::{Decode, Unpack};
@@ -14,7 +14,7 @@ pub(crate) const ALIGN: usize = 64;
 
 /// How a step reads its weights; chosen by link.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Read {
+pub(crate) enum WeightReader {
     /// As integers.
     Ints(Unpack),
     /// As floats.
@@ -26,7 +26,7 @@ pub(crate) enum Read {
 /// Layout of quantized activations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub(crate) struct Shape {
+pub(crate) struct ActivationShape {
     /// Maximum number of rows.
     pub(crate) tokens: u32,
     /// Elements of a row: whole blocks.
@@ -38,12 +38,12 @@ pub(crate) struct Shape {
     /// Whether the two halves of a block have separate sums: 0 or 1.
     pub(crate) halves: u32,
     /// Target format: an [`ActivationFormat`].
-    pub(crate) number: u32,
+    pub(crate) format: u32,
 }
 
 /// Format that activations are converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum ActivationFormat {
     /// int8, with a scale for each block of [`QK`] columns.
     Int8,
     /// bf16, pairs of columns, tokens interleaved.
@@ -55,19 +55,19 @@ pub(crate) enum Number {
 }
 
 /// Words of a block for one token: the int8 values, their scale, two start values, two sums.
-pub(crate) const TOKEN_WORDS: usize = STRETCH / 4 + 5;
+pub(crate) const TOKEN_WORDS: usize = QK / 4 + 5;
 
 /// Bytes of a block for one token.
 pub(crate) const TOKEN_BYTES: usize = 4 * TOKEN_WORDS;
 
-impl Shape {
+impl ActivationShape {
     /// Bytes of a tile.
     pub(crate) fn tile_bytes(self) -> usize {
-        if self.number != Number::Int8 as u32 {
-            let blocks = (self.cols as usize).div_ceil(STRETCH);
-            return 2 * STRETCH * blocks * self.tile as usize;
+        if self.format != ActivationFormat::Int8 as u32 {
+            let blocks = (self.cols as usize).div_ceil(QK);
+            return 2 * QK * blocks * self.tile as usize;
         }
-        let blocks = self.cols as usize / STRETCH;
+        let blocks = self.cols as usize / QK;
         (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
     }
 
@@ -79,7 +79,7 @@ impl Shape {
 
 /// Shape of a matrix product: `y[t, r] = W[r, :] . x[t, :]`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
+pub(crate) struct MatmulShape {
     /// Maximum number of activation rows.
     pub(crate) tokens: u32,
     /// Rows of the matrix.
@@ -90,7 +90,7 @@ pub(crate) struct Product {
     pub(crate) add: bool,
 }
 
-impl Product {
+impl MatmulShape {
     /// The number of columns as [`ActivationShape`] stores it.
     pub(crate) fn columns(self) -> u32 {
         u32::try_from(self.cols).expect("the operation stores it as u32")
@@ -99,13 +99,13 @@ impl Product {
 
 /// Parameters of a product of quantized weights and int8 activations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CodeProduct {
+pub(crate) struct QuantizedMatmul {
     /// How the weights are read.
     pub(crate) weights: Weights,
     /// Layout of the int8 activations.
-    pub(crate) quantized: Shape,
+    pub(crate) quantized: ActivationShape,
     /// Number of panels that a gemm tile processes together.
-    pub(crate) together: usize,
+    pub(crate) panels_at_once: usize,
     /// Proof of AMX if tiles compute the product.
     #[cfg(target_arch = "x86_64")]
     pub(crate) amx: Option<Amx>,
@@ -125,7 +125,7 @@ pub(crate) enum Weights {
 }
 
 /// Operand of a quantize step: f32 activations.
-pub(crate) const QUANTISE_X: usize = 0;
+pub(crate) const QUANTIZE_X: usize = 0;
 
 /// Operand of a quantize step: int8 or bf16 activations.
-pub(crate) const QUANTISE_OUT: usize = 1;
+pub(crate) const QUANTIZE_OUT: usize = 1;

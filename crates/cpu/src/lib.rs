@@ -23,16 +23,14 @@ pub mod internals {
     pub use crate::kernel::internals::*;
     #[cfg(target_arch = "x86_64")]
     pub use crate::panel::FLOATS;
-    pub use crate::panel::affine::{Eight, Four, Groups};
-    pub use crate::panel::{
-        CHUNK_BYTES, Format, Layout, STRETCH, Visit as FormatVisit, visit as visit_format,
-    };
+    pub use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
+    pub use crate::panel::{CHUNK_BYTES, Format, FormatVisitor, Layout, QK, visit as visit_format};
     #[cfg(target_arch = "x86_64")]
-    pub use crate::simd::amx::{Apart, Block, ROW_BYTES, Shape as TileShape, TILE};
+    pub use crate::simd::amx::{ROW_BYTES, Strides, SumTile, TILE, TileShape};
     #[cfg(target_arch = "x86_64")]
     pub use crate::simd::avx512::Avx512;
     pub use crate::simd::rows::ROWS;
-    pub use crate::simd::words::{Words, turn};
+    pub use crate::simd::words::{Words, transpose};
     pub use crate::simd::{Isa, Probe, Scalar, Simd, Unpack};
 
     /// Functions of f32.
@@ -123,7 +121,7 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
         places: linked.places,
         copies: Copies::default(),
         copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
-        laps: Vec::new(),
+        timings: Vec::new(),
         timed_since: None,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
@@ -164,7 +162,7 @@ struct Cpu {
     /// Buffers of pending copies, one after the other.
     copied: Vec<u8>,
     /// Timings of the commands of each table.
-    laps: Vec<Vec<CommandTiming>>,
+    timings: Vec<Vec<CommandTiming>>,
     /// Start of timing, if timing is active.
     timed_since: Option<Instant>,
     pool: Pool,
@@ -223,9 +221,9 @@ impl Executor for Cpu {
                 "invalid command range {cmds:?}: the table has {count} commands"
             );
         }
-        let laps = self.laps.get_mut(table).map(Vec::as_mut_slice);
-        let laps = self.timed_since.zip(laps);
-        self.pool.run(table, &cmds, times, laps)
+        let timings = self.timings.get_mut(table).map(Vec::as_mut_slice);
+        let timings = self.timed_since.zip(timings);
+        self.pool.run(table, &cmds, times, timings)
     }
 
     fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -250,8 +248,8 @@ impl Executor for Cpu {
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
-        let (copying, room) = self.copies.begin(spans)?;
-        let mut at = room * COPY_BYTES_MAX;
+        let (copying, slot) = self.copies.begin(spans)?;
+        let mut at = slot * COPY_BYTES_MAX;
         for span in spans {
             let bytes = span_of(&self.places, &mut self.pool, *span)?;
             self.copied[at..at + span.bytes].copy_from_slice(bytes);
@@ -261,14 +259,14 @@ impl Executor for Cpu {
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        let room = self.copies.find(&copying, bytes.len())? * COPY_BYTES_MAX;
-        bytes.copy_from_slice(&self.copied[room..room + bytes.len()]);
+        let slot = self.copies.find(&copying, bytes.len())? * COPY_BYTES_MAX;
+        bytes.copy_from_slice(&self.copied[slot..slot + bytes.len()]);
         Ok(())
     }
 
     fn time_commands(&mut self) -> Result<()> {
         let tables = self.pool.tables().iter();
-        self.laps = tables
+        self.timings = tables
             .map(|t| vec![CommandTiming::default(); t.cmds()])
             .collect();
         self.timed_since = Some(Instant::now());
@@ -280,7 +278,7 @@ impl Executor for Cpu {
     }
 
     fn laps(&self, table: usize) -> &[CommandTiming] {
-        self.laps.get(table).map_or(&[], Vec::as_slice)
+        self.timings.get(table).map_or(&[], Vec::as_slice)
     }
 }
 

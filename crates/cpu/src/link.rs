@@ -1,15 +1,15 @@
 //! Converts tables to steps: memory for every buffer, a kernel for every command, barriers between
 //! them.
 
-use super::descriptors::{ALIGN, QUANTISE_OUT, QUANTISE_X, Read, Shape};
+use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
 use super::kernel::{self, Join, Launch, Request, quantize};
-use super::memory::{Arena, Bound, Operand, ScalesAt};
-use super::pack::{Packed, Packing};
+use super::memory::{Arena, Bound, Operand, ScaleOperands};
+use super::pack::{PackSpec, PackedWeights};
 use super::panel::Pack;
-use super::pool::LinkedTable;
+use super::pool::LinkedTables;
 use super::simd::Isa;
 use super::step::{Step, Steps};
-use super::work::{By, Split};
+use super::work::{RunOn, Split};
 use std::collections::BTreeMap;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -35,17 +35,17 @@ pub(super) struct Target {
 }
 
 /// Result of linking.
-pub(super) struct Linking {
+pub(super) struct LinkedProgram {
     /// Tables for the thread pool.
-    pub(super) tables: LinkedTable,
+    pub(super) tables: LinkedTables,
     /// Buffers that the host may read and write.
     pub(super) places: BTreeMap<BufferId, Operand>,
 }
 
 /// Links every table of a program.
-pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
+pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
     let launches = launches_of(&program, target)?;
-    let layout = Layout::new(&program, &launches, target)?;
+    let layout = ArenaLayout::new(&program, &launches, target)?;
     let mut arena = Arena::new(layout.bytes)?;
     let mut operands = BTreeMap::new();
     for (place, range) in &layout.places {
@@ -57,8 +57,8 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         }
         operands.insert(*place, arena.operand(range.clone()));
     }
-    let packed = Packed::new(&program, &packings(&program, &launches)?, target.threads)?;
-    let memory = Memory {
+    let packed = PackedWeights::new(&program, &pack_specs(&program, &launches)?, target.threads)?;
+    let memory = Buffers {
         operands,
         packed,
         scratch: arena.operand(layout.scratch.clone()),
@@ -72,11 +72,11 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     for (table, launches) in program.tables.iter().zip(launches) {
         tables.push(steps(&program, table, launches, &memory, target)?);
     }
-    let tables = LinkedTable {
+    let tables = LinkedTables {
         tables,
         _keep: Box::new((arena, memory.packed, program)),
     };
-    Ok(Linking { tables, places })
+    Ok(LinkedProgram { tables, places })
 }
 
 /// Bytes of the packed weights of a program.
@@ -86,17 +86,14 @@ pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
         ..target
     };
     let launches = launches_of(program, target)?;
-    let packings = packings(program, &launches)?;
-    Ok(packings
-        .values()
-        .map(|packing| packing.bytes() as u64)
-        .sum())
+    let pack_specs = pack_specs(program, &launches)?;
+    Ok(pack_specs.values().map(|spec| spec.bytes() as u64).sum())
 }
 
 /// Buffers by purpose.
-struct Memory {
+struct Buffers {
     operands: BTreeMap<BufferId, Operand>,
-    packed: Packed,
+    packed: PackedWeights,
     scratch: Operand,
     quantized: Operand,
     parts: Operand,
@@ -147,8 +144,8 @@ fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
 }
 
 /// Weights that are packed, and how.
-fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, Packing>> {
-    let mut packings = BTreeMap::new();
+fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, PackSpec>> {
+    let mut pack_specs = BTreeMap::new();
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[WEIGHT]);
@@ -156,15 +153,15 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
                 continue;
             };
             tensor_bytes(program, slot)?;
-            let packing = Packing {
+            let spec = PackSpec {
                 pack,
                 rows: slot.rows as usize,
                 cols: slot.cols as usize,
             };
-            packings.insert(index, packing);
+            pack_specs.insert(index, spec);
         }
     }
-    Ok(packings)
+    Ok(pack_specs)
 }
 
 /// Scales of a command's weights, if they are separate tensors.
@@ -189,8 +186,8 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
     let Some(bytes) = tensor(program, slot.place) else {
         return Ok(None);
     };
-    let wanted = usize::try_from(slot.bytes()).ok();
-    match wanted.and_then(|n| bytes.get(..n)) {
+    let expected = usize::try_from(slot.bytes()).ok();
+    match expected.and_then(|n| bytes.get(..n)) {
         Some(bytes) => Ok(Some(bytes)),
         None => bail!(
             Format,
@@ -202,22 +199,22 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
     }
 }
 
-type Bytes = std::ops::Range<usize>;
+type ByteRange = std::ops::Range<usize>;
 
 /// Layout of the arena.
 #[derive(Default)]
-struct Layout {
+struct ArenaLayout {
     bytes: usize,
-    places: BTreeMap<BufferId, Bytes>,
+    places: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
-    scratch: Bytes,
+    scratch: ByteRange,
     /// int8 or bf16 activations, which several commands may read.
-    quantized: Bytes,
+    quantized: ByteRange,
     /// Partial results that the first step of a command passes to the second.
-    parts: Bytes,
+    parts: ByteRange,
 }
 
-impl Layout {
+impl ArenaLayout {
     fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
         let threads = target.threads;
         let packs = launches.iter().flatten().any(|l| l.pack.is_some());
@@ -233,7 +230,7 @@ impl Layout {
                 // packed, vectors are copied too: each would keep a huge page of the file resident.
                 (_, Some(b))
                     if slot.dtype != DType::F32
-                        || Operand::of(b).suits_f32() && !(packs && slot.rows == 1) =>
+                        || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
                 {
                     continue;
                 }
@@ -250,7 +247,7 @@ impl Layout {
         let all = || launches.iter().flatten();
         let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
         layout.scratch = layout.take((scratch.unwrap_or(0) * threads) as u64)?;
-        let copies = |shape: Shape| {
+        let copies = |shape: ActivationShape| {
             let tiles = if shape.tokens == 1 {
                 threads
             } else {
@@ -265,7 +262,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn take(&mut self, bytes: u64) -> Result<Bytes> {
+    fn take(&mut self, bytes: u64) -> Result<ByteRange> {
         let start = self.bytes;
         let end = usize::try_from(bytes)
             .ok()
@@ -286,38 +283,38 @@ fn steps(
     program: &Program,
     table: &Table,
     launches: Vec<Launch>,
-    memory: &Memory,
+    memory: &Buffers,
     target: Target,
 ) -> Result<Steps> {
     let mut steps = Vec::new();
     let mut first = Vec::with_capacity(table.cmds.len() + 1);
     let mut hazards = Hazards::default();
-    let mut made: Option<Made> = None;
+    let mut last_quantized: Option<QuantizedInput> = None;
     for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
         first.push(steps.len());
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
         if let Some(shape) = launch.quantize {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
-            let mut before = quantizing(&mut step, shape, memory, target.isa);
-            match made {
-                Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
+            let mut before = quantize_step(&mut step, shape, memory, target.isa);
+            match last_quantized {
+                Some(m) if (m.x, m.shape) == (x, shape) => before.computed_by = Some(m.cmd),
                 _ => {
-                    before.barrier = hazards.meet(&before);
-                    made = Some(Made { x, shape, cmd: at });
+                    before.barrier = hazards.needs_barrier(&before);
+                    last_quantized = Some(QuantizedInput { x, shape, cmd: at });
                 }
             }
             steps.push(before);
         }
-        step.barrier = hazards.meet(&step);
+        step.barrier = hazards.needs_barrier(&step);
         let written = cmd.slots().iter().zip(cmd.kernel.op.operands());
         let mut written = written.filter(|(_, o)| o.access != Access::Read);
-        if made.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
-            made = None;
+        if last_quantized.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
+            last_quantized = None;
         }
         let join = launch.join.map(|join| join.step(&step));
         steps.push(step);
         if let Some(mut join) = join {
-            join.barrier = hazards.meet(&join);
+            join.barrier = hazards.needs_barrier(&join);
             steps.push(join);
         }
     }
@@ -349,9 +346,9 @@ impl Join {
 
 /// Activations that an earlier step has quantized.
 #[derive(Clone, Copy)]
-struct Made {
+struct QuantizedInput {
     x: BufferId,
-    shape: Shape,
+    shape: ActivationShape,
     cmd: usize,
 }
 
@@ -359,7 +356,7 @@ fn step(
     program: &Program,
     table: &Table,
     cmd: &DispatchCmd,
-    (launch, memory): (&Launch, &Memory),
+    (launch, memory): (&Launch, &Buffers),
 ) -> Result<Step> {
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
     let mut writes = 0;
@@ -381,14 +378,14 @@ fn step(
         }
         count += 1;
     }
-    let mut read = launch.read;
+    let mut reader = launch.reader;
     if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
         match (launch.pack, memory.packed.panels(index)) {
             (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
             (None, Some((panels, Pack::Blocks(layout)))) => {
                 // Use the panels; otherwise the file data would stay in memory as well.
-                if let Some(Read::Rows(_, from)) = &mut read {
+                if let Some(WeightReader::Rows(_, from)) = &mut reader {
                     (operands[WEIGHT], *from) = (panels, Some(layout));
                 }
             }
@@ -417,23 +414,23 @@ fn step(
             writes,
             count,
             params,
-            read,
-            product: launch.product,
+            reader,
+            matmul: launch.matmul,
             codes: launch.codes,
-            scales: scales.as_ref().map(ScalesAt::of),
+            scales: scales.as_ref().map(ScaleOperands::of),
             tokens: launch.tokens,
-            by: launch.by,
+            run_on: launch.run_on,
         },
         split: launch.split,
         barrier: false,
-        made_by: None,
+        computed_by: None,
     };
-    check(&step, cmd)?;
+    reject_aliasing(&step, cmd)?;
     Ok(step)
 }
 
 /// Rejects a command whose output overlaps another operand, because its threads would race.
-fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
+fn reject_aliasing(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     for i in (0..step.bound.count).filter(|&i| step.bound.writes(i)) {
         for j in (0..step.bound.count).filter(|&j| j != i) {
             if step.bound.operands[i].overlaps(step.bound.operands[j]) {
@@ -451,7 +448,7 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
 
 /// Returns the step that quantizes the activations of a matrix product, and adds them as an operand
 /// of the product.
-fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
+fn quantize_step(step: &mut Step, shape: ActivationShape, memory: &Buffers, isa: Isa) -> Step {
     let bytes = shape.tile_bytes();
     // Each thread quantizes a single row for itself, which is cheaper than a barrier.
     let alone = shape.tokens == 1;
@@ -463,7 +460,7 @@ fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
     step.bound.operands[step.bound.count] = out;
     step.bound.count += 1;
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
-    (operands[QUANTISE_X], operands[QUANTISE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
+    (operands[QUANTIZE_X], operands[QUANTIZE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
@@ -471,23 +468,23 @@ fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
         entry: quantize::entry(shape, isa),
         bound: Bound {
             operands,
-            writes: 1 << QUANTISE_OUT,
+            writes: 1 << QUANTIZE_OUT,
             count: 2,
             params,
-            read: None,
-            product: None,
+            reader: None,
+            matmul: None,
             codes: None,
             scales: None,
             tokens: shape.tokens as usize,
-            by: By::All,
+            run_on: RunOn::AllThreads,
         },
         split: if alone {
-            Split::Each
+            Split::PerThread
         } else {
             Split::Tiles(shape.tile as usize)
         },
         barrier: false,
-        made_by: None,
+        computed_by: None,
     }
 }
 
@@ -502,13 +499,13 @@ struct Touch {
     operand: Operand,
     written: bool,
     /// Steps of the first thread run in order and need no barrier between them.
-    by: By,
+    run_on: RunOn,
 }
 
 impl Touch {
     fn conflicts(self, other: Self) -> bool {
         (self.written || other.written)
-            && [self.by, other.by] != [By::First; 2]
+            && [self.run_on, other.run_on] != [RunOn::FirstThread; 2]
             && !self.operand.same_copies(other.operand)
             && self.operand.overlaps(other.operand)
     }
@@ -516,20 +513,20 @@ impl Touch {
 
 impl Hazards {
     /// Records the accesses of a step and returns whether it needs a barrier.
-    fn meet(&mut self, step: &Step) -> bool {
+    fn needs_barrier(&mut self, step: &Step) -> bool {
         let touches = (0..step.bound.count).map(|i| Touch {
             operand: step.bound.operands[i],
             written: step.bound.writes(i),
-            by: step.bound.by,
+            run_on: step.bound.run_on,
         });
         let touches: Vec<Touch> = touches.collect();
-        let meet = touches
+        let conflict = touches
             .iter()
             .any(|t| self.touched.iter().any(|u| t.conflicts(*u)));
-        if meet {
+        if conflict {
             self.touched.clear();
         }
         self.touched.extend(touches);
-        meet
+        conflict
     }
 }

@@ -11,9 +11,9 @@
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
-use super::descriptors::{CodeProduct, Product, Read};
+use super::descriptors::{MatmulShape, QuantizedMatmul, WeightReader};
 use super::simd::{Decode, Unpack};
-use super::work::{By, Part};
+use super::work::{Part, RunOn};
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut};
 use std::marker::PhantomData;
@@ -125,7 +125,7 @@ impl Operand {
     }
 
     /// Whether the address is aligned for f32.
-    pub(super) fn suits_f32(self) -> bool {
+    pub(super) fn is_f32_aligned(self) -> bool {
         self.at.addr().is_multiple_of(align_of::<f32>())
     }
 
@@ -162,14 +162,14 @@ impl Operand {
 
 /// Scales of weights, which commands only read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScalesAt {
+pub(super) struct ScaleOperands {
     float: DType,
     scales: Operand,
     biases: Operand,
     group: [usize; 2],
 }
 
-impl ScalesAt {
+impl ScaleOperands {
     /// As for [`Operand::of`], the tensors must outlive the step.
     pub(super) fn of(scales: &Scales<'_>) -> Self {
         Self {
@@ -193,17 +193,17 @@ pub(super) struct Bound {
     /// Parameters of the operation.
     pub(super) params: [u8; PARAMS_BYTES_MAX],
     /// Reader of the weights, operand 0, if the kernel supports several storage types.
-    pub(super) read: Option<Read>,
+    pub(super) reader: Option<WeightReader>,
     /// Shape of the matrix product.
-    pub(super) product: Option<Product>,
+    pub(super) matmul: Option<MatmulShape>,
     /// Parameters of a quantized matrix product.
-    pub(super) codes: Option<CodeProduct>,
+    pub(super) codes: Option<QuantizedMatmul>,
     /// Scales of the weights, if they are separate tensors.
-    pub(super) scales: Option<ScalesAt>,
+    pub(super) scales: Option<ScaleOperands>,
     /// Maximum number of active rows.
     pub(super) tokens: usize,
     /// Threads that run the step.
-    pub(super) by: By,
+    pub(super) run_on: RunOn,
 }
 
 impl Bound {
@@ -276,23 +276,23 @@ impl<'a> Args<'a> {
 
     /// Reader of the weights as integers.
     pub(super) fn unpack(&self) -> Unpack {
-        match self.bound.read {
-            Some(Read::Ints(unpack)) => unpack,
+        match self.bound.reader {
+            Some(WeightReader::Ints(unpack)) => unpack,
             other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
     /// Reader of the weights as floats.
     pub(super) fn decode(&self) -> Decode {
-        match self.bound.read {
-            Some(Read::Floats(decode)) => decode,
+        match self.bound.reader {
+            Some(WeightReader::Floats(decode)) => decode,
             other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
     /// Reader of the weights, if link selected one.
-    pub(super) fn read(&self) -> Option<Read> {
-        self.bound.read
+    pub(super) fn reader(&self) -> Option<WeightReader> {
+        self.bound.reader
     }
 
     /// Maximum number of active rows.
@@ -302,14 +302,12 @@ impl<'a> Args<'a> {
     }
 
     /// Shape of the matrix product.
-    pub(super) fn product(&self) -> Product {
-        self.bound
-            .product
-            .expect("link sets it for matrix products")
+    pub(super) fn matmul(&self) -> MatmulShape {
+        self.bound.matmul.expect("link sets it for matrix products")
     }
 
     /// Parameters of the quantized matrix product.
-    pub(super) fn codes(&self) -> CodeProduct {
+    pub(super) fn codes(&self) -> QuantizedMatmul {
         self.bound
             .codes
             .expect("link sets them for quantized matrix products")
@@ -369,7 +367,7 @@ impl<'a> Args<'a> {
             at: at.cast(),
             len: operand.bytes / size_of::<T>(),
             part: self.part,
-            alone: operand.stride != 0 || self.bound.by == By::First,
+            exclusive: operand.stride != 0 || self.bound.run_on == RunOn::FirstThread,
             life: PhantomData,
         }
     }
@@ -382,7 +380,7 @@ pub(super) struct Out<'a, T> {
     at: *mut T,
     len: usize,
     part: Part,
-    alone: bool,
+    exclusive: bool,
     life: PhantomData<&'a mut [T]>,
 }
 
@@ -396,9 +394,9 @@ impl<T: Pod> Out<'_, T> {
     /// Panics unless a unit is in the part.
     fn check(&self, unit: usize) {
         let part = self.part;
-        let mine =
+        let owned =
             (part.first..part.end).contains(&unit) && (unit - part.first).is_multiple_of(part.step);
-        assert!(mine, "unit {unit} belongs to another thread");
+        assert!(owned, "unit {unit} belongs to another thread");
     }
 
     /// Elements of column `at` of `columns` in a row, `size` elements each. A unit is a column in a
@@ -416,7 +414,7 @@ impl<T: Pod> Out<'_, T> {
 
     /// Elements of a unit, which must be in the part. Each row of `width` elements is divided into
     /// units of `size` elements; the last one may be shorter.
-    pub(super) fn pieces(&mut self, unit: usize, [width, size]: [usize; 2]) -> &mut [T] {
+    pub(super) fn segment(&mut self, unit: usize, [width, size]: [usize; 2]) -> &mut [T] {
         self.check(unit);
         let each = width.div_ceil(size);
         let first = unit % each * size;
@@ -433,11 +431,11 @@ impl<T: Pod> Out<'_, T> {
     /// Columns of the part's units in a row of `width` elements, `size` elements per unit; only for
     /// contiguous parts.
     pub(super) fn columns(&mut self, row: usize, width: usize, size: usize) -> &mut [T] {
-        self.columns_behind(0, [row, width], size)
+        self.columns_from(0, [row, width], size)
     }
 
     /// Like [`columns`](Self::columns), starting at element `front` of the row.
-    pub(super) fn columns_behind(
+    pub(super) fn columns_from(
         &mut self,
         front: usize,
         [row, width]: [usize; 2],
@@ -469,7 +467,7 @@ impl<T: Pod> Out<'_, T> {
 
     /// All elements, if no other thread has a part.
     pub(super) fn whole(&mut self) -> &mut [T] {
-        assert!(self.alone, "other threads write to this operand too");
+        assert!(self.exclusive, "other threads write to this operand too");
         self.slice(0, self.len)
     }
 

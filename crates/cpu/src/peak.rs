@@ -22,7 +22,7 @@ pub struct Peak {
 }
 
 /// Duration of each measurement.
-const MEASURED: Duration = Duration::from_millis(5);
+const DURATION: Duration = Duration::from_millis(5);
 /// Iterations between two clock reads: a few microseconds.
 const ROUNDS: u32 = 2048;
 /// Independent accumulators: enough for two units with a latency of five cycles, and few enough for
@@ -36,10 +36,10 @@ const SUMS: usize = 12;
 /// The errors of [`profile`](super::profile).
 pub fn peak(options: &Options) -> Result<Peak> {
     let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
-    let float = rate(|| isa.probe(Float), threads);
+    let float = rate(|| isa.probe(FloatProbe), threads);
     let tiles = isa.probe_tiles();
     Ok(Peak {
-        int8: rate(|| isa.probe(Int8), threads),
+        int8: rate(|| isa.probe(Int8Probe), threads),
         float,
         bf16: tiles.map_or(float, |probe| rate(|| probe(ROUNDS), threads)),
     })
@@ -53,29 +53,29 @@ pub fn peak(options: &Options) -> Result<Peak> {
 /// [`ErrorKind::Unsupported`](tabla_core::error::ErrorKind) for a level that this machine does not
 /// support.
 pub fn read(level: Level, bytes: &[u8]) -> Result<u64> {
-    Ok(Isa::of(level)?.probe(Read(bytes)))
+    Ok(Isa::of(level)?.probe(ReadProbe(bytes)))
 }
 
 /// Operations per second of all threads.
 fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
-    let alone = &|| {
+    let measure = &|| {
         let start = Instant::now();
         let mut operations = 0;
-        while start.elapsed() < MEASURED {
+        while start.elapsed() < DURATION {
             operations += probe();
         }
         operations as f64 / start.elapsed().as_secs_f64()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(measure)).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
         rates.map(|rate| rate.expect("probes do not panic")).sum()
     })
 }
 
-struct Float;
+struct FloatProbe;
 
-impl Probe for Float {
+impl Probe for FloatProbe {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let [w, x] = black_box([s.splat(1.0), s.splat(0.5)]);
@@ -90,9 +90,9 @@ impl Probe for Float {
     }
 }
 
-struct Int8;
+struct Int8Probe;
 
-impl Probe for Int8 {
+impl Probe for Int8Probe {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         // As many accumulators as there are registers.
@@ -121,11 +121,11 @@ fn operations(products: usize) -> u64 {
     u64::from(ROUNDS) * 2 * products as u64
 }
 
-struct Read<'a>(&'a [u8]);
+struct ReadProbe<'a>(&'a [u8]);
 
 const ZEROS: Word = [0; 4 * ROWS];
 
-impl Probe for Read<'_> {
+impl Probe for ReadProbe<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let words: &[Word] = self.0.as_chunks().0;

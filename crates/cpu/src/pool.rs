@@ -28,7 +28,7 @@ pub(super) struct Pool {
 }
 
 struct Shared {
-    linked: LinkedTable,
+    linked: LinkedTables,
     threads: usize,
     barrier: Barrier,
     job: Job,
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 /// The linked tables and the memory that they refer to.
-pub(super) struct LinkedTable {
+pub(super) struct LinkedTables {
     /// Steps of each table.
     pub(super) tables: Vec<Steps>,
     /// Arena and tensors that the steps point into.
@@ -72,7 +72,7 @@ impl Job {
 
 impl Pool {
     /// Starts `threads - 1` workers for these tables.
-    pub(super) fn new(linked: LinkedTable, threads: usize) -> Result<Self> {
+    pub(super) fn new(linked: LinkedTables, threads: usize) -> Result<Self> {
         let shared = Arc::new(Shared {
             linked,
             threads,
@@ -86,7 +86,7 @@ impl Pool {
             let own = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name(format!("tabla-{thread}"))
-                .spawn(move || own.work(thread));
+                .spawn(move || own.run_worker(thread));
             match spawned {
                 Ok(worker) => workers.push(worker),
                 Err(e) => {
@@ -118,7 +118,7 @@ impl Pool {
         table: usize,
         cmds: &Cmds,
         times: u32,
-        laps: Option<(Instant, &mut [CommandTiming])>,
+        timings: Option<(Instant, &mut [CommandTiming])>,
     ) -> Result<()> {
         let shared = &self.shared;
         if shared.panicked.load(Ordering::Relaxed) {
@@ -131,20 +131,20 @@ impl Pool {
             end.store(range.end, Ordering::Relaxed);
         }
         shared.job.times.store(times, Ordering::Relaxed);
-        shared.tell_live(&shared.linked.tables[table], 0);
+        shared.publish_live(&shared.linked.tables[table], 0);
         if times == 0 {
             return Ok(());
         }
-        let laps = laps.filter(|_| cmds.ranges().next().is_some());
-        let watch = laps.map(|(epoch, laps)| Watch {
+        let timings = timings.filter(|_| cmds.ranges().next().is_some());
+        let timer = timings.map(|(epoch, timings)| CommandTimer {
             first: &shared.linked.tables[table].first,
-            laps,
+            timings,
             epoch,
             cmd: 0,
             since: Instant::now(),
         });
         shared.barrier.wait();
-        shared.walk(0, watch);
+        shared.walk(0, timer);
         if shared.panicked.load(Ordering::Relaxed) {
             bail!(Internal, "a kernel panicked");
         }
@@ -171,7 +171,7 @@ impl std::fmt::Debug for Pool {
 
 impl Shared {
     /// Main loop of a worker.
-    fn work(&self, thread: usize) {
+    fn run_worker(&self, thread: usize) {
         loop {
             self.barrier.wait();
             if self.quit.load(Ordering::Relaxed) {
@@ -183,7 +183,7 @@ impl Shared {
 
     /// Runs the job. All threads take the same branches: the job and the number of active rows are
     /// written by the first thread, and only while all others wait.
-    fn walk(&self, thread: usize, mut watch: Option<Watch<'_>>) {
+    fn walk(&self, thread: usize, mut timer: Option<CommandTimer<'_>>) {
         let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
         let [body, tail] = self.job.ranges();
         for replay in 0..self.job.times.load(Ordering::Relaxed) {
@@ -193,17 +193,17 @@ impl Shared {
                 self.barrier.wait();
                 return;
             }
-            self.steps(table, &body, [thread, live], &mut watch);
+            self.steps(table, &body, [thread, live], &mut timer);
             if !tail.is_empty() {
                 self.barrier.wait();
-                watch.iter_mut().for_each(Watch::lap);
-                self.steps(table, &tail, [thread, live], &mut watch);
+                timer.iter_mut().for_each(CommandTimer::end_command);
+                self.steps(table, &tail, [thread, live], &mut timer);
             }
             if thread == 0 {
-                self.tell_live(table, replay + 1);
+                self.publish_live(table, replay + 1);
             }
             self.barrier.wait();
-            watch.iter_mut().for_each(Watch::lap);
+            timer.iter_mut().for_each(CommandTimer::end_command);
         }
         // The first thread modifies the job, its active rows and `quit` only after all threads have
         // read them.
@@ -216,14 +216,14 @@ impl Shared {
         table: &Steps,
         cmds: &Range<usize>,
         [thread, live]: [usize; 2],
-        watch: &mut Option<Watch<'_>>,
+        timer: &mut Option<CommandTimer<'_>>,
     ) {
-        if let Some(watch) = watch {
-            watch.begin(cmds.start);
+        if let Some(timer) = timer {
+            timer.start_at(cmds.start);
         }
         for at in table.range(cmds.clone()) {
             let step = &table.steps[at];
-            match step.made_by {
+            match step.computed_by {
                 Some(cmd) if cmd >= cmds.start => continue,
                 // The step that computed it is before the range, so no barrier was planned for it.
                 Some(_) => {
@@ -237,8 +237,8 @@ impl Shared {
             if step.barrier {
                 self.barrier.wait();
             }
-            if let Some(watch) = watch {
-                watch.comes_to(at);
+            if let Some(timer) = timer {
+                timer.start_step(at);
             }
             self.part(step, thread, live);
         }
@@ -246,7 +246,7 @@ impl Shared {
 
     /// Publishes the number of active rows. Only the first thread may call this: it runs the steps
     /// that write the state.
-    fn tell_live(&self, table: &Steps, replay: u32) {
+    fn publish_live(&self, table: &Steps, replay: u32) {
         // SAFETY: it is the state, and its only writer is this thread.
         let live = unsafe { table.state.live() };
         self.job.live(replay).store(live, Ordering::Relaxed);
@@ -272,10 +272,10 @@ impl Shared {
 }
 
 /// Times commands with the clock of the first thread.
-struct Watch<'a> {
+struct CommandTimer<'a> {
     /// Same as [`Steps::first`].
     first: &'a [usize],
-    laps: &'a mut [CommandTiming],
+    timings: &'a mut [CommandTiming],
     /// Start of timing.
     epoch: Instant,
     /// The running command and its start.
@@ -283,29 +283,29 @@ struct Watch<'a> {
     since: Instant,
 }
 
-impl Watch<'_> {
+impl CommandTimer<'_> {
     /// Starts a replay at this command.
-    fn begin(&mut self, cmd: usize) {
+    fn start_at(&mut self, cmd: usize) {
         self.cmd = cmd;
         self.since = Instant::now();
     }
 
     /// Notes the start of a step, which may start the next command: each has a step that is not
     /// skipped.
-    fn comes_to(&mut self, step: usize) {
+    fn start_step(&mut self, step: usize) {
         if step >= self.first[self.cmd + 1] {
-            self.lap();
+            self.end_command();
             self.cmd += 1;
         }
     }
 
     /// Ends the running command.
-    fn lap(&mut self) {
+    fn end_command(&mut self) {
         let now = Instant::now();
-        let lap = &mut self.laps[self.cmd];
-        lap.runs += 1;
-        lap.took += now - self.since;
-        lap.begun = self.since - self.epoch;
+        let timing = &mut self.timings[self.cmd];
+        timing.runs += 1;
+        timing.took += now - self.since;
+        timing.begun = self.since - self.epoch;
         self.since = now;
     }
 }

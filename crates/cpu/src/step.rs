@@ -2,7 +2,7 @@
 
 use super::memory::{Bound, Operand};
 use super::simd::Entry;
-use super::work::{By, Part, Split};
+use super::work::{Part, RunOn, Split};
 use std::ops::Range;
 
 /// A kernel with its operands.
@@ -17,24 +17,24 @@ pub(super) struct Step {
     /// Whether all threads must have finished the earlier steps.
     pub(super) barrier: bool,
     /// First command that already computed the same result, if any.
-    pub(super) made_by: Option<usize>,
+    pub(super) computed_by: Option<usize>,
 }
 
 impl Step {
     /// Returns the part of a thread, if it has one.
     pub(super) fn part(&self, thread: usize, threads: usize, live: usize) -> Option<Part> {
-        let threads = match self.bound.by {
-            By::First if thread > 0 => return None,
-            By::First => 1,
-            By::All => threads,
+        let threads = match self.bound.run_on {
+            RunOn::FirstThread if thread > 0 => return None,
+            RunOn::FirstThread => 1,
+            RunOn::AllThreads => threads,
         };
         let part = match self.split {
-            Split::Each => Part::whole(thread, 1),
-            Split::Units(units) => Part::of(thread, threads, units),
-            Split::Rows(units) => Part::of(thread, threads, units * live),
-            Split::Tiles(rows) => Part::of(thread, threads, live.div_ceil(rows)),
-            Split::Dealt { units, rows } => {
-                Part::dealt(thread, threads, units * live.div_ceil(rows))
+            Split::PerThread => Part::whole(thread, 1),
+            Split::Units(units) => Part::contiguous(thread, threads, units),
+            Split::Rows(units) => Part::contiguous(thread, threads, units * live),
+            Split::Tiles(rows) => Part::contiguous(thread, threads, live.div_ceil(rows)),
+            Split::RoundRobin { units, rows } => {
+                Part::round_robin(thread, threads, units * live.div_ceil(rows))
             }
         };
         (!part.is_empty()).then_some(part)

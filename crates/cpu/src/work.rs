@@ -2,18 +2,18 @@
 
 /// Threads that run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum RunOn {
     /// The first thread only: the work is too small to share.
-    First,
+    FirstThread,
     /// All threads, each its part.
-    All,
+    AllThreads,
 }
 
 /// How the work of a step is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
     /// Every thread computes everything into its own memory.
-    Each,
+    PerThread,
     /// Contiguous ranges of this many units, independent of the number of active rows.
     Units(usize),
     /// Contiguous ranges of this many units per active row.
@@ -22,7 +22,7 @@ pub(super) enum Split {
     Tiles(usize),
     /// `units` units per tile of `rows` active rows, assigned round-robin because later rows cost
     /// more.
-    Dealt { units: usize, rows: usize },
+    RoundRobin { units: usize, rows: usize },
 }
 
 /// Units of a command that one thread runs: `first, first + step, ...` below `end`.
@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Part `thread` of `threads`, with `units` divided into contiguous ranges.
-    pub(super) fn of(thread: usize, threads: usize, units: usize) -> Self {
+    pub(super) fn contiguous(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
             first: units * thread / threads,
@@ -46,7 +46,7 @@ impl Part {
     }
 
     /// Part `thread` of `threads`, with `units` assigned round-robin.
-    pub(super) fn dealt(thread: usize, threads: usize, units: usize) -> Self {
+    pub(super) fn round_robin(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
             first: thread,

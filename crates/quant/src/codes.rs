@@ -1,6 +1,6 @@
 //! Codes whose scales are separate tensors, as in safetensors checkpoints.
 
-use super::bytes::{TOPS, each};
+use super::bytes::{HIGH_BITS, map_bytes};
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
 use super::mxfp4::doubled;
@@ -15,7 +15,7 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
     m.scales_into(row, first, out);
     let count = CHUNK.min(m.cols - first);
     let bytes = &m.row(row)[first / 8 * BITS..][..count / 8 * BITS];
-    let offset = if BITS == 8 { TOPS } else { 0 };
+    let offset = if BITS == 8 { HIGH_BITS } else { 0 };
     for (q, codes) in out
         .q
         .as_chunks_mut::<8>()
@@ -23,7 +23,7 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
         .iter_mut()
         .zip(bytes.as_chunks().0)
     {
-        *q = cast((bytes_of::<BITS>(codes) ^ offset).to_le_bytes());
+        *q = cast((expand_codes::<BITS>(codes) ^ offset).to_le_bytes());
     }
     if BITS == 8 {
         for (scale, min) in out.scale.iter().zip(&mut out.min) {
@@ -34,7 +34,7 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
 
 /// Expands eight codes of `BITS` bits to the bytes of a word.
 #[inline(always)]
-fn bytes_of<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
+fn expand_codes<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
     let mut word = [0; 8];
     word[..BITS].copy_from_slice(codes);
     let mut word = u64::from_le_bytes(word);
@@ -57,7 +57,7 @@ pub(super) fn e2m1(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let bytes = &m.row(row)[first / 2..][..count / 2];
     for (q, codes) in out.q.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
         let codes: [[u8; 4]; 4] = cast::<[u8; 16], _>(*codes);
-        each::<32>(q, &cast(codes.each_ref().map(bytes_of)), doubled);
+        map_bytes::<32>(q, &cast(codes.each_ref().map(expand_codes)), doubled);
     }
 }
 
@@ -148,17 +148,17 @@ mod tests {
         for r in 0..ROWS {
             decode_row_of(dtype, &matrix, r, &mut row);
             for (i, x) in (r * COLS..).zip(row) {
-                let wanted = scale(i) * number(&codes, i) + bias(i);
+                let expected = scale(i) * number(&codes, i) + bias(i);
                 assert!(
-                    (x - wanted).abs() <= 1e-4,
-                    "{dtype}, element {i}: {x} {wanted}"
+                    (x - expected).abs() <= 1e-4,
+                    "{dtype}, element {i}: {x} {expected}"
                 );
             }
         }
     }
 
     #[test]
-    fn affine_codes_are_a_stream_of_bits() {
+    fn affine_codes_are_a_bit_stream() {
         let types = [
             (DType::Affine2, 2),
             (DType::Affine3, 3),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_of_4_bits_have_sign_exponent_and_mantissa() {
+    fn decodes_e2m1() {
         check((DType::E2m1, false), |codes, i| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
             let (exponent, mantissa) = (i32::from(code >> 1 & 3), f32::from(code & 1));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_quarters() {
+    fn decodes_int8_and_ternary() {
         check((DType::I8, false), |codes, i| {
             f32::from(codes[i].cast_signed())
         });

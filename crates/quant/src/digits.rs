@@ -16,8 +16,8 @@ pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
             let one = scales.group[0] >= m.rows && scales.group[1] >= m.cols;
             one.then(|| scales.at(0, 0, m.cols)[0])
         }
-        DType::Tq1_0 => of_blocks(m.bytes, tq1_0::unpack),
-        DType::Tq2_0 => of_blocks(m.bytes, tq2_0::unpack),
+        DType::Tq1_0 => uniform_block_scale(m.bytes, tq1_0::unpack),
+        DType::Tq2_0 => uniform_block_scale(m.bytes, tq2_0::unpack),
         _ => None,
     }
 }
@@ -27,7 +27,7 @@ type Unpack<const BYTES: usize> =
     fn(&[u8; BYTES], &mut [i8; CHUNK], &mut [f32; 16], &mut [f32; 16]);
 
 /// The common scale of all blocks that are not all zeros; it is at the end of each block.
-fn of_blocks<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
+fn uniform_block_scale<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
     let mut chunk = Chunk::ZERO;
     let mut one = None;
     for block in bytes.as_chunks::<BYTES>().0 {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_share_a_scale_or_have_none() {
+    fn finds_scale_shared_by_all_blocks() {
         for dtype in [DType::Tq1_0, DType::Tq2_0] {
             let digits = |i: usize| (i % 3) as f32 - 1.0;
             let mut row: Vec<f32> = (0..1024).map(|i| 0.5 * digits(i)).collect();

@@ -18,7 +18,7 @@ const CANDIDATES: u8 = 19;
 const REFINEMENTS: usize = 3;
 
 /// Codes of a block of 32, with scale and minimum.
-pub(super) struct Block {
+pub(super) struct FittedBlock {
     pub(super) d: f16,
     pub(super) min: f16,
     pub(super) q: [u8; 32],
@@ -27,7 +27,7 @@ pub(super) struct Block {
 /// Fits a block with one scale: `x = d (q - half)`.
 ///
 /// Without importance, `d` maps the number of largest magnitude to `-half`, like ggml's reference.
-pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32) -> Block {
+pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32) -> FittedBlock {
     let (d, q) = if importance.is_none() {
         let d = largest(x) / -half;
         (
@@ -39,7 +39,7 @@ pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32
         let d = nearest_f16(scale(x, &weights, ends(-half), signed(half)));
         (d, quantize(x, d, |v| signed(half)(v) + half))
     };
-    Block {
+    FittedBlock {
         d: f16::from_f32_const(d),
         min: f16::ZERO,
         q,
@@ -49,7 +49,7 @@ pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32
 /// Fits a block with a scale and a minimum: `x = d q + min`, `q` from 0 to `top`.
 ///
 /// Without importance, the range of the numbers is divided evenly, like ggml's reference.
-pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) -> Block {
+pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) -> FittedBlock {
     let (d, min, q) = if importance.is_none() {
         let [low, high] = range(x);
         let d = (high - low) / top;
@@ -60,7 +60,7 @@ pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) ->
         let (d, min) = (nearest_f16(d), nearest_f16(min));
         (d, min, quantize(&x.map(|x| x - min), d, unsigned(top)))
     };
-    Block {
+    FittedBlock {
         d: f16::from_f32_const(d),
         min: f16::from_f32_const(min),
         q,
@@ -228,10 +228,10 @@ fn line<const N: usize>(
 
 /// `end`, then numbers less than one level away from it on both sides.
 fn ends(end: f32) -> impl Iterator<Item = f32> {
-    let apart = 2.0 / f32::from(CANDIDATES);
+    let spacing = 2.0 / f32::from(CANDIDATES);
     (0..CANDIDATES).map(move |i| {
-        let away = f32::from(i.div_ceil(2)) * apart;
-        end + if i % 2 == 0 { away } else { -away }
+        let distance = f32::from(i.div_ceil(2)) * spacing;
+        end + if i % 2 == 0 { distance } else { -distance }
     })
 }
 

@@ -4,7 +4,7 @@
 //! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may start
 //! within a block. The scale is the first number of a tail of 32 bytes; the other bytes are unused.
 
-use super::bytes::{ONES, less, words};
+use super::bytes::{ONES, map_words, sub_bytes};
 use super::chunk::{CHUNK, Chunk};
 use super::matrix::Matrix;
 use tabla_core::dtype::DType;
@@ -24,7 +24,7 @@ pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) 
     for (n, q) in out.q.as_chunks_mut().0.iter_mut().take(runs).enumerate() {
         let (block, part) = ((start / RUN + n) / 4, (start / RUN + n) % 4);
         let bytes = &codes.as_chunks().0[block];
-        words(q, bytes, |w| less(w >> (6 - 2 * part) & (3 * ONES), 1));
+        map_words(q, bytes, |w| sub_bytes(w >> (6 - 2 * part) & (3 * ONES), 1));
     }
     out.scale.fill(scale(m.bytes));
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_agree() {
+    fn all_layouts_decode_equally() {
         let usual = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
         let layouts = [
             ("128", usual.clone()),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_may_begin_within_a_block() {
+    fn row_can_start_within_a_block() {
         let bytes = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
         let matrix = Matrix {
             bytes: &bytes,
@@ -181,13 +181,13 @@ mod tests {
         for r in 0..4 {
             let mut row = [0.0; 64];
             decode_row_of(DType::I2S, &matrix, r, &mut row);
-            let wanted = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
-            assert_eq!(row, std::array::from_fn(wanted), "row {r}");
+            let expected = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
+            assert_eq!(row, std::array::from_fn(expected), "row {r}");
         }
     }
 
     #[test]
-    fn digits_stay() {
+    fn ternary_values_round_trip() {
         let x: Vec<f32> = (0..256).map(|i| 0.5 * (i * i % 3) as f32 - 0.5).collect();
         let mut bytes = zeros(256, 0.5);
         for (n, row) in x.chunks(64).enumerate() {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tensor_is_refused() {
+    fn rejects_invalid_tensor() {
         for (layout, bytes, cols) in [
             (Layout::Blocks64, 31, 128),
             (Layout::Blocks64, 32 + 16, 64),

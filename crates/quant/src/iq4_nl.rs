@@ -3,7 +3,7 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{each, nibbles, stored};
+use super::bytes::{map_bytes, nibbles, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -45,7 +45,7 @@ pub(super) fn value(nibble: u8) -> u8 {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    each(q, &cast(nibbles(qs)), value);
+    map_bytes(q, &cast(nibbles(qs)), value);
     scale.fill(f16(*d));
 }
 
@@ -60,7 +60,7 @@ pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8;
     let d = fit::scale(x, &fit::weights(x, importance), ends, level);
     let d = half::f16::from_f32_const(d);
     let q = fit::quantize(x, d.to_f32_const(), |v| nearest(v) as f32);
-    stored(Block {
+    to_bytes(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
@@ -103,7 +103,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn the_numbers_of_the_table_stay() {
+    fn table_values_round_trip() {
         let x: [f32; ELEMENTS] = from_fn(|i| f32::from(VALUES[i % 16]) * 0.5);
         assert_eq!(decoded(DType::Iq4Nl, &encode(&x, None)), x);
         let opposite = x.map(|x| -x);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_number_is_found() {
+    fn finds_nearest_table_value() {
         for v in (-1300..=1300).map(|v| v as f32 * 0.1) {
             let found = (v - f32::from(VALUES[nearest(v)])).abs();
             let best = VALUES.map(|t| (v - f32::from(t)).abs());

@@ -5,7 +5,7 @@
 //! high one. `low` holds the low nibbles of the scales, two per byte; `top` holds their top two
 //! bits.
 
-use super::bytes::{each, nibbles, times};
+use super::bytes::{map_bytes, nibbles, scale_bytes};
 use super::chunk::CHUNK;
 use super::iq4_nl::value;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
@@ -50,8 +50,8 @@ pub fn scales(block: &[u8]) -> [i8; 8] {
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let block: &Block = from_bytes(block);
     for (q, qs) in q.as_chunks_mut::<32>().0.iter_mut().zip(&block.qs) {
-        each(q, &cast(nibbles(qs)), value);
+        map_bytes(q, &cast(nibbles(qs)), value);
     }
     let scales = block.integers();
-    *scale = times(f16(block.d), from_fn(|g| scales[g / 2]));
+    *scale = scale_bytes(f16(block.d), from_fn(|g| scales[g / 2]));
 }

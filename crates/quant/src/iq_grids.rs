@@ -5,7 +5,7 @@
 //! hexadecimal digits: four digits with two bits per value for rows of eight, three digits with
 //! three bits per value for rows of four, the first value lowest.
 
-use super::bytes::{ONES, TOPS};
+use super::bytes::{HIGH_BITS, ONES};
 use bytemuck::cast;
 
 const EIGHTS: [u8; 3] = [8, 25, 43];
@@ -47,7 +47,7 @@ pub(super) fn pair(first: u32, second: u32) -> u64 {
 pub(super) fn ternary(index: u16, minus: u16) -> [i8; 8] {
     let row = IQ1[usize::from(index & 2047)];
     let moved = row + ONES - 2 * ONES * u64::from(minus);
-    cast((moved ^ TOPS).to_le_bytes())
+    cast((moved ^ HIGH_BITS).to_le_bytes())
 }
 
 /// Rows of `width` digits, in which fields of `bits` bits index `values`.
@@ -334,7 +334,7 @@ mod tests {
 
     /// The hashes are those of the tables in the package gguf 0.19.
     #[test]
-    fn grids_are_those_of_gguf() {
+    fn grids_match_gguf() {
         let eights = |grid: &[u64]| hash(grid.iter().flat_map(|row| row.to_le_bytes()));
         let fours = |grid: &[u32]| hash(grid.iter().flat_map(|row| row.to_le_bytes()));
         assert_eq!(eights(&IQ2_XXS), 0xbb4e_e025_b5ac_6e8e);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_bits_and_an_even_number_of_them() {
+    fn sign_tables_match_bits_and_parity() {
         assert_eq!(SIGNS[0b1000_0010], 0xff00_0000_0000_ff00);
         assert_eq!(EVEN_SIGNS[0b10], SIGNS[0b1000_0010]);
         assert_eq!(EVEN_SIGNS[0b11], SIGNS[0b11]);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_survives_within_half_a_step() {
+    fn row_round_trips_within_half_a_step() {
         // Step sizes of the second block, whose largest number is 12.75.
         let steps = [
             (DType::F32, 0.0),
@@ -203,7 +203,7 @@ mod tests {
 
     /// Expected bytes from `quantize` of the package gguf 0.19 for `(37 i mod 64) / 8 - 3.3`.
     #[test]
-    fn the_bytes_are_those_of_gguf() {
+    fn bytes_match_gguf() {
         let row: Vec<f32> = (0..64u16)
             .map(|i| f32::from(i * 37 % 64) * 0.125 - 3.3)
             .collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_those_that_are_stated() {
+    fn errors_match_documented_values() {
         let x = normal(1 << 16);
         for (dtype, stated) in ERRORS {
             let found = error(dtype, &x, None, &vec![1.0; x.len()]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn importance_lowers_the_error_that_matters() {
+    fn importance_lowers_weighted_error() {
         let x = normal(1 << 14);
         // A few columns dominate, as in models.
         let weights: Vec<f32> = normal(1 << 14).iter().rev().map(|w| w.powi(4)).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn any_numbers_are_encoded() {
+    fn extreme_numbers_are_encoded() {
         let rows = [
             ("zeros", [0.0; 256]),
             ("equal", [-3.0; 256]),
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "q4_0: got 18 bytes for 31 numbers")]
-    fn a_part_of_a_block_is_refused() {
+    fn rejects_partial_block() {
         decode_row(DType::Q4_0, &[0; 18], &mut [0.0; 31]);
     }
 }

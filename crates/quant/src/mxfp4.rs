@@ -3,7 +3,7 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{each, nibbles};
+use super::bytes::{map_bytes, nibbles};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
@@ -35,7 +35,7 @@ pub(super) fn doubled(nibble: u8) -> u8 {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { e, qs } = from_bytes(block);
-    each(q, &cast(nibbles(qs)), doubled);
+    map_bytes(q, &cast(nibbles(qs)), doubled);
     scale.fill(self::scale(*e));
 }
 

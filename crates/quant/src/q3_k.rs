@@ -6,7 +6,7 @@
 //! eight in the high nibbles; bits `2 k` and `2 k + 1` of four more bytes are the top bits of
 //! scales `4 k` to `4 k + 3`.
 
-use super::bytes::{ONES, less, stored, times, words2};
+use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
@@ -56,12 +56,12 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     for (half, (parts, qs)) in halves.iter_mut().zip(qs).enumerate() {
         for (part, q) in parts.iter_mut().enumerate() {
             let (low, third) = (2 * part, 4 * half + part);
-            words2(q, qs, hmask, |w, h| {
-                less(w >> low & (3 * ONES) | (h >> third & ONES) << 2, 4)
+            map_words2(q, qs, hmask, |w, h| {
+                sub_bytes(w >> low & (3 * ONES) | (h >> third & ONES) << 2, 4)
             });
         }
     }
-    *scale = times(f16(*d), block.integers());
+    *scale = scale_bytes(f16(*d), block.integers());
 }
 
 /// Encodes with scales of smallest weighted error.
@@ -69,7 +69,7 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
     let fit::Symmetric { d, scales: s, q } = fit::super_symmetric(x, importance, 4.0, 32.0);
     let low = |i: usize| s[i] & 15 | s[i + 8] << 4;
     let top = |i: usize| (0..4).fold(0, |bits, k| bits | s[4 * k + i] >> 4 << (2 * k));
-    stored(Block {
+    to_bytes(Block {
         hmask: from_fn(|i| (0..8).fold(0, |bits, g| bits | q[32 * g + i] >> 2 << g)),
         qs: q2_k::pack(q.map(|q| q & 3)),
         scales: [from_fn(low), from_fn(|i| low(4 + i)), from_fn(top)],

@@ -2,7 +2,7 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{less, nibbles, stored};
+use super::bytes::{nibbles, sub_bytes, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -24,15 +24,15 @@ struct Block {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    *q = cast(nibbles(qs).map(|word| less(word, 8)));
+    *q = cast(nibbles(qs).map(|word| sub_bytes(word, 8)));
     scale.fill(f16(*d));
 }
 
 /// Encodes a block. Without importance, `d = m / -8` for the `m` of largest magnitude, like ggml's
 /// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, q, .. } = fit::symmetric(x, importance, 8.0);
-    stored(Block {
+    let fit::FittedBlock { d, q, .. } = fit::symmetric(x, importance, 8.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
@@ -45,7 +45,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // -8 has the largest magnitude, so d = 1 and q = x + 8.
         let x: [f32; ELEMENTS] = from_fn(|i| (i % 16) as f32 - 8.0);
         let block = encode(&x, None);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_of_the_scale_follows_the_largest() {
+    fn scale_has_opposite_sign_of_largest_number() {
         let mut x = [0.0; ELEMENTS];
         x[3] = 4.0;
         let block = encode(&x, None);

@@ -3,7 +3,7 @@
 //!
 //! 32 bytes hold 64 elements, the first 32 in the low nibbles.
 
-use super::bytes::{ONES, stored, times, words};
+use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
@@ -63,8 +63,8 @@ impl Scales {
     pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
         let twice = |bytes: [u8; 8]| from_fn(|g| bytes[g / 2].cast_signed());
         let [scales, mins] = self.integers();
-        *scale = times(f16(self.d), twice(scales));
-        *min = times(-f16(self.dmin), twice(mins));
+        *scale = scale_bytes(f16(self.d), twice(scales));
+        *min = scale_bytes(-f16(self.dmin), twice(mins));
     }
 }
 
@@ -90,8 +90,8 @@ pub fn unpack(
     scales.unpack(scale, min);
     let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
     for ([low, high], qs) in q.iter_mut().zip(qs) {
-        words(low, qs, |w| w & (15 * ONES));
-        words(high, qs, |w| w >> 4 & (15 * ONES));
+        map_words(low, qs, |w| w & (15 * ONES));
+        map_words(high, qs, |w| w >> 4 & (15 * ONES));
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 4] {
 /// Encodes with scales and minima of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit = fit::super_affine::<8, 32>(x, importance, 15.0, 63.0);
-    stored(Block {
+    to_bytes(Block {
         scales: Scales::pack(&fit),
         qs: pack(fit.q),
     })

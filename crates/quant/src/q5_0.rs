@@ -4,7 +4,7 @@
 //! Byte `i` of `qs` holds element `i` in its low nibble and element `i + 16` in its high one; bit
 //! `i` of `qh` is the fifth bit of element `i`.
 
-use super::bytes::{ONES, TOPS, less, nibbles, stored};
+use super::bytes::{HIGH_BITS, ONES, nibbles, sub_bytes, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -30,7 +30,7 @@ pub(super) fn fifth_bits(bits: [u8; 4]) -> [u64; 4] {
         // Repeats the byte eight times and keeps one bit of each; the addition carries it to the
         // top bit.
         let one = (u64::from(byte) * ONES) & 0x8040_2010_0804_0201;
-        ((one + (TOPS - ONES)) & TOPS) >> 3
+        ((one + (HIGH_BITS - ONES)) & HIGH_BITS) >> 3
     })
 }
 
@@ -39,7 +39,7 @@ pub(super) fn fifth_bits(bits: [u8; 4]) -> [u64; 4] {
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qh, qs } = from_bytes(block);
     let (nibbles, fifth) = (nibbles(qs), fifth_bits(*qh));
-    *q = cast(from_fn::<_, 4, _>(|i| less(nibbles[i] | fifth[i], 16)));
+    *q = cast(from_fn::<_, 4, _>(|i| sub_bytes(nibbles[i] | fifth[i], 16)));
     scale.fill(f16(*d));
 }
 
@@ -52,8 +52,8 @@ pub(super) fn pack_fifth_bits(q: &[u8; ELEMENTS]) -> [u8; 4] {
 /// Encodes a block. Without importance, `d = m / -16` for the `m` of largest magnitude, like ggml's
 /// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, q, .. } = fit::symmetric(x, importance, 16.0);
-    stored(Block {
+    let fit::FittedBlock { d, q, .. } = fit::symmetric(x, importance, 16.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         qh: pack_fifth_bits(&q),
         qs: from_fn(|i| q[i] & 15 | q[i + 16] << 4),
@@ -67,7 +67,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // -16 has the largest magnitude, so d = 1 and q = x + 16.
         let x: [f32; ELEMENTS] = from_fn(|i| i as f32 - 16.0);
         let block = encode(&x, None);

@@ -3,7 +3,7 @@
 //!
 //! Nibbles and fifth bits are stored as in `Q5_0`.
 
-use super::bytes::{nibbles, stored};
+use super::bytes::{nibbles, to_bytes};
 use super::fit;
 use super::q5_0::{fifth_bits, pack_fifth_bits};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
@@ -42,8 +42,8 @@ pub fn unpack(
 /// Encodes a block. Without importance, `m = min x` and `d = (max x - m) / 31`, like ggml's
 /// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, min, q } = fit::affine(x, importance, 31.0);
-    stored(Block {
+    let fit::FittedBlock { d, min, q } = fit::affine(x, importance, 31.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         m: min.to_le_bytes(),
         qh: pack_fifth_bits(&q),
@@ -58,7 +58,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // From 1 to 16.5: m = 1 and d = 0.5.
         let x: [f32; ELEMENTS] = from_fn(|i| 1.0 + 0.5 * i as f32);
         for importance in [None, Some(&[1.0; ELEMENTS])] {

@@ -49,7 +49,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // The largest is 127 / 64, so d = 1 / 64 exactly.
         let x: [f32; ELEMENTS] = std::array::from_fn(|i| (i as f32 - 16.0) / 64.0);
         let mut x = x;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stay_zeros() {
+    fn zeros_round_trip() {
         assert_eq!(encode(&[0.0; ELEMENTS], None), [0; BYTES]);
         assert_eq!(decoded(DType::Q8_0, &[0; BYTES]), [0.0; ELEMENTS]);
     }

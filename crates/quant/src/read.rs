@@ -1,6 +1,6 @@
 //! Readers of storage types: rows are read chunk by chunk, at any instruction set.
 
-use super::bytes::times;
+use super::bytes::scale_bytes;
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
 use super::{codes, float, i2_s};
@@ -31,7 +31,7 @@ impl<T: Ints> Floats for T {
         // and scatter.
         for half in 0..2 {
             for g in 8 * half..8 * half + 8 {
-                let product = times(chunk.scale[g], q[g]);
+                let product = scale_bytes(chunk.scale[g], q[g]);
                 // Without minima nothing is added, so that -0.0 keeps its sign.
                 out[g] = if T::MIN {
                     product.map(|x| x + chunk.min[g])

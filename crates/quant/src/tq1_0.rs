@@ -4,7 +4,7 @@
 //! 160 elements, the first digits of all bytes before the second ones; 16 bytes hold 80 in the same
 //! order, and 4 hold 16 in four digits.
 
-use super::bytes::each;
+use super::bytes::map_bytes;
 use super::chunk::CHUNK;
 use super::tq2_0;
 use std::array::from_fn;
@@ -40,7 +40,7 @@ fn digits(mut bytes: [u8; 32]) -> [[i8; 32]; 5] {
     let mut digits = [[0; 32]; 5];
     for digits in &mut digits {
         // The digit is floor(3 b / 256); the remainder is 3 b modulo 256.
-        each(digits, &bytes, |b| {
+        map_bytes(digits, &bytes, |b| {
             (u8::from(b >= 86) + u8::from(b >= 171)).wrapping_sub(1)
         });
         bytes.iter_mut().for_each(|b| *b = b.wrapping_mul(3));
@@ -78,7 +78,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn digits_stay() {
+    fn ternary_values_round_trip() {
         let x: [f32; CHUNK] = from_fn(|i| 0.5 * ((i * i + i / 7) % 3) as f32 - 0.5);
         let block = encode(&x, None);
         assert_eq!(block[52..], [0x00, 0x38], "0.5 in f16 is 0x3800");

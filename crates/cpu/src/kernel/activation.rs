@@ -7,19 +7,19 @@ use tabla_core::error::{Result, bail};
 use tabla_core::op::builder::Activation;
 
 /// An activation function as a type, so that loops over it are specialized.
-pub(super) trait Function {
+pub(super) trait ActivationFn {
     /// Value at `x`.
     fn of(x: f32) -> f32;
 }
 
 /// A kernel that is generic over the activation function.
-pub(super) trait Family {
+pub(super) trait ActivationKernel {
     /// The kernel for `F`.
-    type With<F: Function>: Kernel;
+    type With<F: ActivationFn>: Kernel;
 }
 
 /// Returns the kernel for an activation index, for `dim` elements per token.
-pub(super) fn link<K: Family>(
+pub(super) fn link<K: ActivationKernel>(
     request: &Request<'_>,
     activation: u32,
     [dim, tokens]: [u32; 2],
@@ -35,7 +35,7 @@ pub(super) fn link<K: Family>(
         Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
         Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
     };
-    Ok(launch.of_elements(tokens as usize * dim as usize))
+    Ok(launch.single_thread_if_small(tokens as usize * dim as usize))
 }
 
 /// Returns the activation function with this index; `None` if unknown.
@@ -51,7 +51,7 @@ pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
 
 pub(super) struct Silu;
 
-impl Function for Silu {
+impl ActivationFn for Silu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         x / (1.0 + math::exp(-x))
@@ -60,7 +60,7 @@ impl Function for Silu {
 
 pub(super) struct Gelu;
 
-impl Function for Gelu {
+impl ActivationFn for Gelu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         x * math::normal(x)
@@ -69,7 +69,7 @@ impl Function for Gelu {
 
 pub(super) struct GeluTanh;
 
-impl Function for GeluTanh {
+impl ActivationFn for GeluTanh {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         // (1 + tanh(u)) / 2 is sigmoid(2 u); the constants are 2 sqrt(2 / pi) and 0.044715 times
@@ -81,7 +81,7 @@ impl Function for GeluTanh {
 
 pub(super) struct Relu2;
 
-impl Function for Relu2 {
+impl ActivationFn for Relu2 {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         Relu::of(x) * Relu::of(x)
@@ -90,7 +90,7 @@ impl Function for Relu2 {
 
 pub(super) struct Relu;
 
-impl Function for Relu {
+impl ActivationFn for Relu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         // The comparison is false for NaN, which passes through.

@@ -65,6 +65,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     Launch {
         tokens: p.tokens as usize,
-        ..request.alone::<Advance>()
+        ..request.single_thread::<Advance>()
     }
 }

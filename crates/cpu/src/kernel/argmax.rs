@@ -25,16 +25,16 @@ impl Kernel for Argmax {
 #[inline(always)]
 pub fn argmax(x: &[f32]) -> u32 {
     /// Elements per chunk; only the chunk with the maximum is searched for its position.
-    const STRETCH: usize = 1024;
+    const CHUNK: usize = 1024;
     let mut best = f32::NEG_INFINITY;
-    let mut stretch = 0;
-    for (i, x) in x.chunks(STRETCH).enumerate() {
+    let mut chunk = 0;
+    for (i, x) in x.chunks(CHUNK).enumerate() {
         let max = math::max(x);
         if max > best {
-            (best, stretch) = (max, i);
+            (best, chunk) = (max, i);
         }
     }
-    let start = stretch * STRETCH;
+    let start = chunk * CHUNK;
     let offset = x[start..].iter().position(|x| *x == best);
     u32::try_from(start + offset.unwrap_or(0)).expect("ids fit 32 bits")
 }

@@ -5,7 +5,7 @@
 //! [`attention`](super::attention); this kernel is for tables planned for a GPU.
 
 use super::pages::Pages;
-use super::tiles::{F16, F32, Q8_0, Stored};
+use super::tiles::{CacheType, F16, F32, Q8_0};
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
@@ -18,7 +18,7 @@ use tabla_core::op::params::attend_part::Params;
 
 struct AttendPart<C>(PhantomData<C>);
 
-impl<C: Stored> Kernel for AttendPart<C> {
+impl<C: CacheType> Kernel for AttendPart<C> {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);

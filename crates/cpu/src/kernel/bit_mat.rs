@@ -3,12 +3,12 @@
 //! A row of W is unpacked once for all tokens that fit the cache. Sums are integers, so that all
 //! levels and the shader yield the same bits; the final addition to y is in f32.
 
-use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, put};
+use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, write_sum};
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::Pack;
 use crate::simd::rows::ROWS;
@@ -48,7 +48,7 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
                     let y = &mut y.columns(t, rows, 1)[r - range.start];
-                    put::<ADD>(y, sum as f32 * (d[t] * p.scale));
+                    write_sum::<ADD>(y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> 
             ..request.launch::<BitPanels<ADD>>(panels, p.tokens)
         };
         #[cfg(target_arch = "x86_64")]
-        if p.tokens > bit_tiles::FEW
+        if p.tokens > bit_tiles::GEMV_TOKENS_MAX
             && let Some((entry, scratch)) = bit_tiles::link::<ADD>(request, cols)
         {
             let scratch = launch.scratch.max(scratch);
@@ -85,7 +85,7 @@ pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> 
     }
     Ok(Launch {
         scratch: cols.next_multiple_of(CHUNK),
-        read: Some(Read::Ints(unpack)),
+        reader: Some(WeightReader::Ints(unpack)),
         ..request.launch::<BitMat<ADD>>(Split::Units(rows), p.tokens)
     })
 }

@@ -11,7 +11,7 @@ use tabla_core::op::params::bit_mat::Params;
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn put<const ADD: bool>(y: &mut f32, sum: f32) {
+pub(super) fn write_sum<const ADD: bool>(y: &mut f32, sum: f32) {
     *y = if ADD { *y + sum } else { sum };
 }
 
@@ -42,7 +42,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.apart(Tile::<ADD, $tokens> {
+                            s.outlined(PanelTile::<ADD, $tokens> {
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -75,7 +75,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
 }
 
 /// Computes the results of a panel for `T` tokens.
-struct Tile<'a, 'b, const ADD: bool, const T: usize> {
+struct PanelTile<'a, 'b, const ADD: bool, const T: usize> {
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -87,7 +87,7 @@ struct Tile<'a, 'b, const ADD: bool, const T: usize> {
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
+impl<S: Simd, const ADD: bool, const T: usize> Task<S> for PanelTile<'_, '_, ADD, T> {
     #[inline(always)]
     fn run(self, s: S) {
         let starts = self.starts.first_chunk().expect("one per token");
@@ -99,7 +99,7 @@ impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> 
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                put::<ADD>(y, sum * scale);
+                write_sum::<ADD>(y, sum * scale);
             }
         }
     }

@@ -53,5 +53,5 @@ pub fn quantize(x: &[f32], q: &mut [u8]) -> f32 {
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<BitQuantize>(Split::Rows(1), p.tokens);
-    launch.of_elements(p.tokens as usize * p.cols as usize)
+    launch.single_thread_if_small(p.tokens as usize * p.cols as usize)
 }

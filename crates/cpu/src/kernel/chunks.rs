@@ -6,11 +6,11 @@
 //! so a chunk is multiplied by all tokens of a tile before the next one is read.
 
 use super::codes;
-use super::sums::Sums;
+use super::matmul_output::MatmulOutput;
 use super::{Launch, Request};
-use crate::descriptors::{Product, Read};
+use crate::descriptors::{MatmulShape, WeightReader};
 use crate::memory::Args;
-use crate::panel::STRETCH;
+use crate::panel::QK;
 use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
 use crate::work::Split;
 use tabla_core::device::Precision;
@@ -21,32 +21,32 @@ use tabla_quant::{CHUNK, Floats, Ints};
 
 /// Functions that read a storage type at a level.
 #[derive(Clone, Copy)]
-struct Ways {
+struct TypeReaders {
     /// Unpacks to integers, with a flag for minima; `None` if the type has no integer codes.
     ints: Option<(Unpack, bool)>,
     floats: Decode,
 }
 
-impl Ways {
+impl TypeReaders {
     fn of(isa: Isa, dtype: Option<DType>) -> Result<Self> {
-        struct At(Isa);
-        impl tabla_quant::Visit for At {
-            type Out = Ways;
-            fn ints<T: Ints>(self) -> Ways {
-                Ways {
+        struct ReadersFor(Isa);
+        impl tabla_quant::Visit for ReadersFor {
+            type Out = TypeReaders;
+            fn ints<T: Ints>(self) -> TypeReaders {
+                TypeReaders {
                     ints: Some((self.0.unpack::<T>(), T::MIN)),
                     floats: self.0.decode::<T>(),
                 }
             }
-            fn floats<T: Floats>(self) -> Ways {
-                Ways {
+            fn floats<T: Floats>(self) -> TypeReaders {
+                TypeReaders {
                     ints: None,
                     floats: self.0.decode::<T>(),
                 }
             }
         }
-        match dtype.and_then(|dtype| tabla_quant::visit(dtype, At(isa))) {
-            Some(ways) => Ok(ways),
+        match dtype.and_then(|dtype| tabla_quant::visit(dtype, ReadersFor(isa))) {
+            Some(readers) => Ok(readers),
             None => bail!(Unsupported, "no kernel for weight type {dtype:?}"),
         }
     }
@@ -54,12 +54,12 @@ impl Ways {
 
 /// Returns the decoder of rows of this type.
 pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
-    Ok(Ways::of(isa, dtype)?.floats)
+    Ok(TypeReaders::of(isa, dtype)?.floats)
 }
 
 /// Returns the function that unpacks rows of this type, which must have integer codes.
 pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
-    match Ways::of(isa, dtype)?.ints {
+    match TypeReaders::of(isa, dtype)?.ints {
         Some((unpack, _)) => Ok(unpack),
         None => bail!(
             Unsupported,
@@ -93,14 +93,14 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
 }
 
 /// Matrix product of decoded weights and f32 activations.
-struct Chunks;
+struct ChunkMatmul;
 
-impl Kernel for Chunks {
+impl Kernel for ChunkMatmul {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ Product { rows, cols, .. } = args.product();
+        let matmul @ MatmulShape { rows, cols, .. } = args.matmul();
         let range = args.range();
-        let mut out = Sums::open(&mut args, product);
+        let mut out = MatmulOutput::open(&mut args, matmul);
         let x = args.f32s(AT.x);
         let m = args.matrix(rows, cols);
         let decode = args.decode();
@@ -126,17 +126,17 @@ impl Kernel for Chunks {
 }
 
 /// Returns the kernel of a matrix product with weights of any type.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Result<Launch> {
-    let ways = Ways::of(request.isa, request.variant)?;
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Result<Launch> {
+    let readers = TypeReaders::of(request.isa, request.variant)?;
     // Activations are quantized in whole blocks.
-    let whole = product.cols.is_multiple_of(STRETCH);
-    match ways.ints {
+    let whole = matmul.cols.is_multiple_of(QK);
+    match readers.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks(request, ints, product))
+            Ok(codes::link_chunks(request, ints, matmul))
         }
         _ => Ok(Launch {
-            read: Some(Read::Floats(ways.floats)),
-            ..request.launch::<Chunks>(Split::Units(product.rows), product.tokens)
+            reader: Some(WeightReader::Floats(readers.floats)),
+            ..request.launch::<ChunkMatmul>(Split::Units(matmul.rows), matmul.tokens)
         }),
     }
 }

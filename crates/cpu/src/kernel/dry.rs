@@ -60,7 +60,7 @@ impl Kernel for Dry {
 /// Calls `report` with each token that follows a repetition and with its length: a run in `seen`
 /// that is also its suffix and contains no sequence breaker.
 #[inline(always)]
-pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32)) {
+pub fn repetitions(seen: &[u32], breakers: &[u32], mut report: impl FnMut(usize, u32)) {
     let breaks = |token: &u32| {
         let word = breakers.get(*token as usize / 32);
         word.is_some_and(|word| word >> (token % 32) & 1 == 1)
@@ -71,7 +71,7 @@ pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u
         let pairs = seen[..end].iter().rev().zip(seen.iter().rev());
         let same = pairs.take(unbroken).take_while(|(a, b)| a == b).count();
         let n = u32::try_from(same).expect("at most 1024");
-        tell(seen[end] as usize, n);
+        report(seen[end] as usize, n);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
@@ -22,8 +22,8 @@ impl Kernel for Embed {
             args.matrix(p.rows as usize, p.cols as usize),
             args.rows(AT.state),
         );
-        let Some(Read::Rows(decode, layout)) = args.read() else {
-            unreachable!("unexpected weight reader {:?}", args.read());
+        let Some(WeightReader::Rows(decode, layout)) = args.reader() else {
+            unreachable!("unexpected weight reader {:?}", args.reader());
         };
         let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];
@@ -61,11 +61,11 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
         // Link fills in the layout if a matrix product has packed the weights.
-        read: Some(Read::Rows(
+        reader: Some(WeightReader::Rows(
             chunks::decoder(request.isa, request.variant)?,
             None,
         )),
         ..request.launch::<Embed>(Split::Rows(1), p.tokens)
     };
-    Ok(launch.of_elements(elements))
+    Ok(launch.single_thread_if_small(elements))
 }

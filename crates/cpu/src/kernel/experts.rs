@@ -5,7 +5,7 @@
 
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::work::Split;
@@ -24,7 +24,7 @@ impl Kernel for Experts {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
+        let matmul = ExpertMatmul::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
         let ids = &ids[..args.live() * p.k as usize];
         let mut y = args.open::<f32>(AT.y);
@@ -32,23 +32,23 @@ impl Kernel for Experts {
         let order = &mut scratch.whole()[..ids.len()];
         sort(ids, p.experts, order);
         for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
-            products.of_expert(s, ids[group[0] as usize], group, &mut y);
+            matmul.multiply_expert(s, ids[group[0] as usize], group, &mut y);
         }
     }
 }
 
 /// Operands of the products of (token, expert) pairs, and the rows of this thread.
-pub(super) struct Products<'a> {
+pub(super) struct ExpertMatmul<'a> {
     w: Matrix<'a>,
     decode: Decode,
     x: &'a [f32],
     range: Range<usize>,
     experts: usize,
     /// Number of pairs that share a row of x.
-    share: usize,
+    pairs_per_row: usize,
 }
 
-impl<'a> Products<'a> {
+impl<'a> ExpertMatmul<'a> {
     #[inline(always)]
     pub(super) fn of(
         args: &Args<'a>,
@@ -61,13 +61,19 @@ impl<'a> Products<'a> {
             x: args.f32s(AT.x),
             range: args.range(),
             experts: experts as usize,
-            share: if per_expert != 0 { 1 } else { k as usize },
+            pairs_per_row: if per_expert != 0 { 1 } else { k as usize },
         }
     }
 
     /// Multiplies the rows of an expert by those of the pairs that use it.
     #[inline(always)]
-    pub(super) fn of_expert<S: Simd>(&self, s: S, id: u32, pairs: &[u32], y: &mut Out<'_, f32>) {
+    pub(super) fn multiply_expert<S: Simd>(
+        &self,
+        s: S,
+        id: u32,
+        pairs: &[u32],
+        y: &mut Out<'_, f32>,
+    ) {
         let (id, cols) = (id as usize, self.w.cols);
         let each = self.w.rows / self.experts;
         if id >= self.experts {
@@ -80,7 +86,7 @@ impl<'a> Products<'a> {
         for tile in pairs.chunks(TILE) {
             let mut rows = [0; TILE];
             for (row, pair) in rows.iter_mut().zip(tile) {
-                *row = *pair as usize / self.share * cols;
+                *row = *pair as usize / self.pairs_per_row * cols;
             }
             let rows = &rows[..tile.len()];
             for r in self.range.clone() {
@@ -116,7 +122,10 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let rows = p.rows as usize / p.experts as usize;
     Ok(Launch {
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
         ..request.launch::<Experts>(Split::Units(rows), p.tokens)
     })
 }

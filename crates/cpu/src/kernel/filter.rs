@@ -11,14 +11,14 @@ use tabla_core::op::operands::top_k::{AT, COUNT};
 /// Shape of the rows: the first fields of every sampler's `Params`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Rows {
+struct RowShape {
     tokens: u32,
     vocab: u32,
 }
 
 /// A row and the sampling parameters of its sequence.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct RowContext<'a> {
     pub(super) row: Row,
     pub(super) sampler: &'a Sampler,
 }
@@ -29,7 +29,7 @@ pub(super) trait Filter {
     const SCRATCH: Option<usize>;
 
     /// Sets rejected logits to -inf.
-    fn filter<S: Simd>(s: S, how: How<'_>, y: &mut [f32], scratch: &mut [f32]);
+    fn filter<S: Simd>(s: S, context: RowContext<'_>, y: &mut [f32], scratch: &mut [f32]);
 }
 
 /// Kernel that applies a filter to the rows of operand 0, each with the sampler of its sequence.
@@ -38,7 +38,7 @@ struct Filters<F>(PhantomData<F>);
 impl<F: Filter> Kernel for Filters<F> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let Rows { vocab, .. } = args.params();
+        let RowShape { vocab, .. } = args.params();
         let vocab = vocab as usize;
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let mut y = args.open::<f32>(AT.y);
@@ -49,13 +49,13 @@ impl<F: Filter> Kernel for Filters<F> {
             let scratch = scratch
                 .as_mut()
                 .map_or(&mut [][..], |scratch| scratch.whole());
-            F::filter(s, How { row, sampler }, y.unit(t, vocab), scratch);
+            F::filter(s, RowContext { row, sampler }, y.unit(t, vocab), scratch);
         }
     }
 }
 
 pub(super) fn link<F: Filter>(request: &Request<'_>) -> Launch {
-    let Rows { tokens, vocab } = request.params();
+    let RowShape { tokens, vocab } = request.params();
     let scratch = F::SCRATCH.map_or(0, |more| more + vocab as usize);
     Launch {
         scratch: scratch * size_of::<f32>(),
@@ -65,7 +65,7 @@ pub(super) fn link<F: Filter>(request: &Request<'_>) -> Launch {
 
 /// Sets logits below the threshold to -inf.
 #[inline(always)]
-pub(super) fn keep_from(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_below(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y < threshold {
             f32::NEG_INFINITY
@@ -77,7 +77,7 @@ pub(super) fn keep_from(y: &mut [f32], threshold: f32) {
 
 /// Sets logits above the threshold to -inf.
 #[inline(always)]
-pub(super) fn keep_to(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_above(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y > threshold {
             f32::NEG_INFINITY
@@ -107,7 +107,7 @@ impl<R: Fn(f32) -> f32, W: Fn(f32) -> f32> Ranking<R, W> {
     /// weight. Weights are first summed per bin; only the bin in which the sum reaches the share is
     /// sorted.
     #[inline(always)]
-    pub fn least(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
+    pub fn cutoff(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
         let (bins, members) = scratch.split_at_mut(BINS);
         let numbers = || y.iter().copied().filter(|y| *y > f32::NEG_INFINITY);
         bins.fill(0.0);

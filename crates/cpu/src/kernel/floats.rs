@@ -5,11 +5,11 @@
 //! cases a sum runs along [`SPAN`] columns in the lanes of a vector, and the sums of spans are
 //! added in order.
 
-use super::sums::Sums;
+use super::matmul_output::MatmulOutput;
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
-use crate::descriptors::Product;
+use crate::descriptors::MatmulShape;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -23,7 +23,7 @@ use tabla_core::op::operands::gemm::{AT, COUNT};
 const BLOCK: usize = 32;
 
 /// A storage type of float weights.
-trait Weight {
+trait FloatType {
     /// Bytes of [`BLOCK`] elements.
     const BYTES: usize;
 
@@ -35,7 +35,7 @@ macro_rules! float {
     ($name:ident, $bytes:literal, $load:ident) => {
         struct $name;
 
-        impl Weight for $name {
+        impl FloatType for $name {
             const BYTES: usize = $bytes * BLOCK;
 
             #[inline(always)]
@@ -59,44 +59,44 @@ const PANEL: usize = 64;
 const TOKENS: usize = 256;
 
 /// Maximum number of tokens for which weights are used in place.
-const FEW: usize = 8;
+const GEMV_TOKENS_MAX: usize = 8;
 
 /// Rows of a tile.
 const ROWS: usize = 4;
 
 /// Matrix product; if `ROUND`, activations are rounded to bf16.
-struct Floats<W, const ROUND: bool>(PhantomData<W>);
+struct FloatMatmul<W, const ROUND: bool>(PhantomData<W>);
 
-impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
+impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ Product { cols, add, .. } = args.product();
-        let mut sums = Sums::open(&mut args, product);
+        let matmul @ MatmulShape { cols, add, .. } = args.matmul();
+        let mut sums = MatmulOutput::open(&mut args, matmul);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
-        let w = Weights::<W> {
+        let w = WeightRows::<W> {
             bytes: args.bytes(AT.w),
             cols,
             of: PhantomData,
         };
         let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
-        if live <= FEW {
-            let x = near::<ROUND>(&x[..live * cols], scratch);
-            few(s, (&w, range), (x, live), &mut sums);
+        if live <= GEMV_TOKENS_MAX {
+            let x = convert::<ROUND>(&x[..live * cols], scratch);
+            gemv(s, (&w, range), (x, live), &mut sums);
             return;
         }
-        let (near_x, near_w) = scratch.split_at_mut(TOKENS * SPAN);
+        let (packed_x, packed_w) = scratch.split_at_mut(TOKENS * SPAN);
         for first in (0..live).step_by(TOKENS) {
             let tokens = first..live.min(first + TOKENS);
             for col in (0..cols).step_by(SPAN) {
                 let count = SPAN.min(cols - col);
                 let wide = count.next_multiple_of(BLOCK);
-                for group in groups(tokens.clone(), together::<S>()) {
+                for group in groups(tokens.clone(), token_group_sizes::<S>()) {
                     for (i, t) in group.clone().enumerate() {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
-                        let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
+                        let blocks = blocks(packed_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            near::<ROUND>(x, to);
+                            convert::<ROUND>(x, to);
                             to[x.len()..].fill(0.0);
                         }
                     }
@@ -104,14 +104,14 @@ impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
                 sums.add = add || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
-                    for group in groups(panel.clone(), &ROWS_TOGETHER) {
+                    for group in groups(panel.clone(), &ROW_GROUP_SIZES) {
                         for (i, row) in group.clone().enumerate() {
-                            let blocks = blocks(near_w, (row - i - r) * wide, (i, group.len()));
+                            let blocks = blocks(packed_w, (row - i - r) * wide, (i, group.len()));
                             decode::<S, W>(s, w.row(row, col..col + count), blocks);
                         }
                     }
-                    let x = (&*near_x, tokens.clone());
-                    many(s, (near_w, panel), x, wide, &mut sums);
+                    let x = (&*packed_x, tokens.clone());
+                    gemm_panel(s, (packed_w, panel), x, wide, &mut sums);
                 }
             }
         }
@@ -119,11 +119,11 @@ impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
 }
 
 /// Sizes of groups of rows whose blocks are interleaved.
-const ROWS_TOGETHER: [usize; 2] = [ROWS, 1];
+const ROW_GROUP_SIZES: [usize; 2] = [ROWS, 1];
 
 /// Sizes of groups of tokens that are multiplied by [`ROWS`] rows: as many sums as there are
 /// registers. [`gemm_panel`] has an arm for each.
-fn together<S: Simd>() -> &'static [usize] {
+fn token_group_sizes<S: Simd>() -> &'static [usize] {
     if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
 }
 
@@ -139,39 +139,39 @@ fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range
 
 /// Blocks of row `i` of `n` in a group that starts at `first`.
 fn blocks(
-    near: &mut [f32],
+    packed: &mut [f32],
     first: usize,
     (i, n): (usize, usize),
 ) -> impl Iterator<Item = &mut [f32; BLOCK]> {
-    let blocks = near[first..].as_chunks_mut().0;
+    let blocks = packed[first..].as_chunks_mut().0;
     blocks.iter_mut().skip(i).step_by(n)
 }
 
 /// Copies activations in the precision in which they are multiplied.
 #[inline(always)]
-fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+fn convert<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     for (to, x) in to.iter_mut().zip(x) {
-        *to = if ROUND { rounded(*x) } else { *x };
+        *to = if ROUND { to_bf16(*x) } else { *x };
     }
     to
 }
 
 /// Rounds to the nearest bf16, ties to even.
 #[inline(always)]
-fn rounded(x: f32) -> f32 {
+fn to_bf16(x: f32) -> f32 {
     let bits = x.to_bits();
     let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
     if x.is_nan() { x } else { f32::from_bits(even) }
 }
 
 /// The weights, row by row.
-struct Weights<'a, W> {
+struct WeightRows<'a, W> {
     bytes: &'a [u8],
     cols: usize,
     of: PhantomData<W>,
 }
 
-impl<'a, W: Weight> Weights<'a, W> {
+impl<'a, W: FloatType> WeightRows<'a, W> {
     /// Bytes of these columns of a row.
     #[inline(always)]
     fn row(&self, r: usize, cols: Range<usize>) -> &'a [u8] {
@@ -182,7 +182,7 @@ impl<'a, W: Weight> Weights<'a, W> {
 
 /// Decodes a row to blocks of f32, padded with zeros.
 #[inline(always)]
-fn decode<'a, S: Simd, W: Weight>(
+fn decode<'a, S: Simd, W: FloatType>(
     s: S,
     row: &[u8],
     to: impl Iterator<Item = &'a mut [f32; BLOCK]>,
@@ -203,41 +203,41 @@ fn decode<'a, S: Simd, W: Weight>(
 
 /// Multiplies all rows by contiguous tokens.
 #[inline(always)]
-fn few<S: Simd, W: Weight>(
+fn gemv<S: Simd, W: FloatType>(
     s: S,
-    (w, range): (&Weights<'_, W>, Range<usize>),
+    (w, range): (&WeightRows<'_, W>, Range<usize>),
     (x, live): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
     let whole = range.start + range.len() / ROWS * ROWS;
     for r in (range.start..whole).step_by(ROWS) {
         let mut t = 0;
         while t + 4 <= live && S::LANES > 8 {
-            along::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
             t += 4;
         }
         while t + 2 <= live {
-            along::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
             t += 2;
         }
         if t < live {
-            along::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
         }
     }
     for r in whole..range.end {
         for t in 0..live {
-            along::<S, W, 1, 1>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, 1, 1>(s, (w, r), (x, t), sums);
         }
     }
 }
 
 /// Computes a tile along all columns.
 #[inline(always)]
-fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn gemv_tile<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
-    (w, r): (&Weights<'_, W>, usize),
+    (w, r): (&WeightRows<'_, W>, usize),
     (x, t): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
     let add = sums.add;
     for col in (0..w.cols).step_by(SPAN) {
@@ -258,45 +258,45 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
 
 /// Multiplies a packed panel by a packed block of tokens, `wide` columns each.
 #[inline(always)]
-fn many<S: Simd>(
+fn gemm_panel<S: Simd>(
     s: S,
     (w, rows): (&[f32], Range<usize>),
     (x, tokens): (&[f32], Range<usize>),
     wide: usize,
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
-    for t in groups(tokens.clone(), together::<S>()) {
+    for t in groups(tokens.clone(), token_group_sizes::<S>()) {
         let x = &x[(t.start - tokens.start) * wide..][..t.len() * wide];
         let (w, rows) = ((w, wide), rows.clone());
         match t.len() {
-            6 if S::LANES > 8 => past::<S, 6>(s, (w, rows), (x, t.start), sums),
-            3 => past::<S, 3>(s, (w, rows), (x, t.start), sums),
-            _ => past::<S, 1>(s, (w, rows), (x, t.start), sums),
+            6 if S::LANES > 8 => gemm_tokens::<S, 6>(s, (w, rows), (x, t.start), sums),
+            3 => gemm_tokens::<S, 3>(s, (w, rows), (x, t.start), sums),
+            _ => gemm_tokens::<S, 1>(s, (w, rows), (x, t.start), sums),
         }
     }
 }
 
 /// Multiplies all rows of a panel by `T` tokens, starting at `t`.
 #[inline(always)]
-fn past<S: Simd, const T: usize>(
+fn gemm_tokens<S: Simd, const T: usize>(
     s: S,
     ((w, wide), rows): ((&[f32], usize), Range<usize>),
     (x, t): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
-    for r in groups(rows.clone(), &ROWS_TOGETHER) {
+    for r in groups(rows.clone(), &ROW_GROUP_SIZES) {
         let w = &w[(r.start - rows.start) * wide..][..r.len() * wide];
         if r.len() == ROWS {
-            sums.put(r.start, t, beside::<S, ROWS, T>(s, w, x));
+            sums.put(r.start, t, gemm_tile::<S, ROWS, T>(s, w, x));
         } else {
-            sums.put(r.start, t, beside::<S, 1, T>(s, w, x));
+            sums.put(r.start, t, gemm_tile::<S, 1, T>(s, w, x));
         }
     }
 }
 
 /// Computes the products of a tile with interleaved rows and tokens.
 #[inline(always)]
-fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
+fn gemm_tile<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
     let mut acc = [[s.splat(0.0); T]; R];
     for b in 0..w.len() / (R * BLOCK) {
         // Slices of constant length, so that no bounds checks are needed inside.
@@ -315,12 +315,12 @@ fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -
             }
         }
     }
-    summed(s, acc)
+    reduce(s, acc)
 }
 
 /// Computes the products of a tile along a span; the next read is `next` bytes further on.
 #[inline(always)]
-fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -337,8 +337,8 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        ahead(s, block_w, next);
-        acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
+        prefetch_next(s, block_w, next);
+        acc = multiply_block::<S, W, R, T>(s, block_w, block_x, acc);
     }
     let rest = cols % BLOCK;
     if rest > 0 {
@@ -353,14 +353,14 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
             long[..rest].copy_from_slice(&x[cols - rest..]);
         }
         let w = wide.each_ref().map(|w| &w[..W::BYTES]);
-        acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
+        acc = multiply_block::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
     }
-    summed(s, acc)
+    reduce(s, acc)
 }
 
 /// Adds up the lanes of each sum.
 #[inline(always)]
-fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
+fn reduce<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
     let mut sums = [[0.0; T]; R];
     for r in 0..R {
         for t in 0..T {
@@ -372,7 +372,7 @@ fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) ->
 
 /// Prefetches the blocks `next` bytes further on.
 #[inline(always)]
-fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
+fn prefetch_next<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
     for w in w {
         for line in (0..w.len()).step_by(64) {
             s.prefetch(w, next + line);
@@ -382,7 +382,7 @@ fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
 
 /// Adds the products of one block of columns.
 #[inline(always)]
-fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn multiply_block<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -405,32 +405,32 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
 }
 
 /// Returns the kernel of a matrix product, if its weights are floats.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
         && let Some(launch) =
-            float_panels::link(request, product).or_else(|| float_tiles::link(request, product))
+            float_panels::link(request, matmul).or_else(|| float_tiles::link(request, matmul))
     {
         return Some(launch);
     }
-    let split = Split::Units(product.rows);
-    let tokens = product.tokens;
+    let split = Split::Units(matmul.rows);
+    let tokens = matmul.tokens;
     let launch = match (request.variant?, fast) {
-        (DType::F32, _) => request.launch::<Floats<F32, false>>(split, tokens),
-        (DType::F16, _) => request.launch::<Floats<F16, false>>(split, tokens),
-        (DType::Bf16, false) => request.launch::<Floats<Bf16, false>>(split, tokens),
-        (DType::Bf16, true) => request.launch::<Floats<Bf16, true>>(split, tokens),
+        (DType::F32, _) => request.launch::<FloatMatmul<F32, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<FloatMatmul<F16, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<FloatMatmul<Bf16, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<FloatMatmul<Bf16, true>>(split, tokens),
         _ => return None,
     };
     let tokens = tokens as usize;
-    let many = if tokens > FEW {
+    let gemm_floats = if tokens > GEMV_TOKENS_MAX {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: many.max(tokens.min(FEW) * product.cols) * size_of::<f32>(),
+        scratch: gemm_floats.max(tokens.min(GEMV_TOKENS_MAX) * matmul.cols) * size_of::<f32>(),
         ..launch
     })
 }

@@ -4,7 +4,7 @@
 use super::activation;
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
-use crate::descriptors::{Product, Read};
+use crate::descriptors::{MatmulShape, WeightReader};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
@@ -15,7 +15,7 @@ use tabla_core::op::params;
 use tabla_quant::CHUNK;
 
 /// Input of a fused product.
-trait Source {
+trait FusedInput {
     /// Operand that is written.
     const Y: usize;
     /// Operand of scratch, added by link.
@@ -27,7 +27,7 @@ trait Source {
 /// RMS norm of a row.
 struct Norm;
 
-impl Source for Norm {
+impl FusedInput for Norm {
     const Y: usize = gemv_norm::AT.y;
     const SCRATCH: usize = gemv_norm::COUNT;
 
@@ -47,7 +47,7 @@ impl Source for Norm {
 /// A gated activation.
 struct Gated;
 
-impl Source for Gated {
+impl FusedInput for Gated {
     const Y: usize = gemv_glu::AT.y;
     const SCRATCH: usize = gemv_glu::COUNT;
 
@@ -65,15 +65,15 @@ impl Source for Gated {
 /// The product, stored or added.
 struct Fused<X>(PhantomData<X>);
 
-impl<X: Source> Kernel for Fused<X> {
+impl<X: FusedInput> Kernel for Fused<X> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         if args.live() == 0 {
             return;
         }
-        let Product {
+        let MatmulShape {
             rows, cols, add, ..
-        } = args.product();
+        } = args.matmul();
         let range = args.range();
         let m = args.matrix(rows, cols);
         let decode = args.decode();
@@ -111,17 +111,24 @@ pub(super) fn gemv_glu(request: &Request<'_>, add: bool) -> Result<Launch> {
     launch::<Gated>(request, [p.rows, p.cols], add)
 }
 
-fn launch<X: Source>(request: &Request<'_>, [rows, cols]: [u32; 2], add: bool) -> Result<Launch> {
-    let product = Product {
+fn launch<X: FusedInput>(
+    request: &Request<'_>,
+    [rows, cols]: [u32; 2],
+    add: bool,
+) -> Result<Launch> {
+    let matmul = MatmulShape {
         tokens: 1,
         rows: rows as usize,
         cols: cols as usize,
         add,
     };
     Ok(Launch {
-        scratch: product.cols * size_of::<f32>(),
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
-        product: Some(product),
-        ..request.scalar::<Fused<X>>(Split::Units(product.rows), 1)
+        scratch: matmul.cols * size_of::<f32>(),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
+        matmul: Some(matmul),
+        ..request.scalar::<Fused<X>>(Split::Units(matmul.rows), 1)
     })
 }

@@ -43,6 +43,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     Launch {
         tokens: p.tokens as usize,
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        ..request.alone::<GroupByExpert>()
+        ..request.single_thread::<GroupByExpert>()
     }
 }

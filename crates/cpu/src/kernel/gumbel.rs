@@ -11,7 +11,7 @@ use tabla_core::op::params::gumbel::Params;
 const DRAWS: usize = 16;
 
 /// Token ids per batch.
-const AT_ONCE: usize = DRAWS * LANES;
+const IDS_PER_UNIT: usize = DRAWS * LANES;
 
 struct Gumbel;
 
@@ -22,16 +22,16 @@ impl Kernel for Gumbel {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
-        let each = vocab.div_ceil(AT_ONCE);
+        let each = vocab.div_ceil(IDS_PER_UNIT);
         let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * AT_ONCE);
+            let (t, start) = (unit / each, unit % each * IDS_PER_UNIT);
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];
             if sampler.temperature <= 0.0 {
                 continue;
             }
-            let y = out.pieces(unit, [vocab, AT_ONCE]);
+            let y = out.segment(unit, [vocab, IDS_PER_UNIT]);
             if y.iter().any(|y| *y > f32::NEG_INFINITY) {
                 let key = [sampler.seed_lo, sampler.seed_hi];
                 let noise = noise(key, row.position.wrapping_add(1), start);
@@ -46,7 +46,7 @@ impl Kernel for Gumbel {
 
 /// Noise of the ids from `start`, which must be a multiple of the batch size.
 #[inline(always)]
-fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
+fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; IDS_PER_UNIT] {
     let first = u32::try_from(start / LANES).expect("ids fit 32 bits");
     let mut words = [[0; DRAWS]; LANES];
     for (draw, block) in (0..DRAWS).zip(first..) {
@@ -55,7 +55,7 @@ fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
             words[lane][draw] = word;
         }
     }
-    let mut noise = [0.0; AT_ONCE];
+    let mut noise = [0.0; IDS_PER_UNIT];
     for (lane, words) in words.iter().enumerate() {
         for (draw, word) in words.iter().enumerate() {
             noise[draw * LANES + lane] = gumbel(*word);
@@ -72,5 +72,5 @@ fn gumbel(word: u32) -> f32 {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE)
+    request.by_segment::<Gumbel>(p.tokens, p.vocab, IDS_PER_UNIT)
 }

@@ -1,9 +1,9 @@
 //! Request from link to an operation, and the kernel launch that it returns.
 
-use crate::descriptors::{CodeProduct, Product, Read, Shape};
+use crate::descriptors::{ActivationShape, MatmulShape, QuantizedMatmul, WeightReader};
 use crate::panel::Pack;
 use crate::simd::{Entry, Isa, Kernel};
-use crate::work::{By, Split};
+use crate::work::{RunOn, Split};
 use bytemuck::Pod;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -34,55 +34,55 @@ impl Request<'_> {
     }
 
     pub(super) fn launch<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.of(self.isa.entry::<K>(), split, tokens)
+        self.launch_entry(self.isa.entry::<K>(), split, tokens)
     }
 
     /// Launch of a kernel of an operation that plans for a CPU do not use: the reference for other
     /// devices, compiled only for the scalar level.
     pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.of(Isa::scalar_entry::<K>(), split, tokens)
+        self.launch_entry(Isa::scalar_entry::<K>(), split, tokens)
     }
 
     /// Launch of a kernel that is already compiled for the level.
-    pub(super) fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
+    pub(super) fn launch_entry(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
             entry,
             split,
-            by: By::All,
+            run_on: RunOn::AllThreads,
             tokens: tokens as usize,
             scratch: 0,
             quantize: None,
             join: None,
-            read: None,
+            reader: None,
             pack: None,
-            product: None,
+            matmul: None,
             codes: None,
         }
     }
 
     /// Launch of a kernel that one thread runs for one row.
-    pub(super) fn alone<K: Kernel>(&self) -> Launch {
+    pub(super) fn single_thread<K: Kernel>(&self) -> Launch {
         Launch {
-            by: By::First,
+            run_on: RunOn::FirstThread,
             ..self.launch::<K>(Split::Units(1), 1)
         }
     }
 
     /// Launch of a kernel that processes rows in segments of this size.
-    pub(super) fn by_pieces<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
+    pub(super) fn by_segment<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
         let split = Split::Rows((cols as usize).div_ceil(size));
         let launch = self.launch::<K>(split, tokens);
-        launch.of_elements(tokens as usize * cols as usize)
+        launch.single_thread_if_small(tokens as usize * cols as usize)
     }
 
     /// Launch of a kernel that processes whole rows. A single row runs on the first thread: there
     /// is nothing to share.
     pub(super) fn by_row<K: Kernel>(&self, tokens: u32, cols: u32) -> Launch {
         if tokens == 1 {
-            return self.alone::<K>();
+            return self.single_thread::<K>();
         }
         let launch = self.launch::<K>(Split::Rows(1), tokens);
-        launch.of_elements(tokens as usize * cols as usize)
+        launch.single_thread_if_small(tokens as usize * cols as usize)
     }
 }
 
@@ -94,24 +94,24 @@ pub(crate) struct Launch {
     /// How the work is divided among threads.
     pub(crate) split: Split,
     /// Threads that run it.
-    pub(crate) by: By,
+    pub(crate) run_on: RunOn,
     /// Maximum number of active rows.
     pub(crate) tokens: usize,
     /// Bytes of scratch per thread, passed as an additional operand.
     pub(crate) scratch: usize,
     /// Layout of the int8 or bf16 activations, if they are quantized first; they are an additional
     /// operand.
-    pub(crate) quantize: Option<Shape>,
+    pub(crate) quantize: Option<ActivationShape>,
     /// Second step that merges partial results, if there is one.
     pub(crate) join: Option<Join>,
     /// Reader of the weights, if the kernel supports several storage types.
-    pub(crate) read: Option<Read>,
+    pub(crate) reader: Option<WeightReader>,
     /// Packing method of the weights, operand 0, if they are packed.
     pub(crate) pack: Option<Pack>,
     /// Shape of the matrix product.
-    pub(crate) product: Option<Product>,
+    pub(crate) matmul: Option<MatmulShape>,
     /// Parameters of a quantized matrix product.
-    pub(crate) codes: Option<CodeProduct>,
+    pub(crate) codes: Option<QuantizedMatmul>,
 }
 
 /// A second step on the operands of the first. Both have the partial results as an additional
@@ -131,10 +131,14 @@ const SHARE_MIN: usize = 4096;
 
 impl Launch {
     /// Runs the operation on one thread if it has few elements.
-    pub(super) fn of_elements(self, elements: usize) -> Self {
+    pub(super) fn single_thread_if_small(self, elements: usize) -> Self {
         let small = elements < SHARE_MIN;
         Self {
-            by: if small { By::First } else { By::All },
+            run_on: if small {
+                RunOn::FirstThread
+            } else {
+                RunOn::AllThreads
+            },
             ..self
         }
     }

@@ -19,6 +19,7 @@ mod chunks;
 mod code_tiles;
 mod codes;
 mod combine;
+mod decoded_span;
 mod dry;
 mod elementwise;
 mod embed;
@@ -38,23 +39,22 @@ mod gumbel;
 mod launch;
 mod log_probs;
 mod mask;
+mod matmul;
+mod matmul_output;
 mod mirostat_mu;
 mod norms;
 mod pages;
 mod penalize;
-mod pieces;
-mod product;
 pub(super) mod quantize;
 mod rope;
 mod rope_kv;
+mod rotation;
 mod route;
 mod self_attention;
 mod softmax;
-mod sources;
-mod sums;
 mod temper;
 mod tiles;
-mod turns;
+mod weight_decode;
 
 /// Functions for tests.
 pub(super) mod internals {
@@ -66,7 +66,7 @@ pub(super) mod internals {
     pub use super::filter::{BINS, by_size};
     pub use super::filters::{sigma, threshold};
     pub use super::log_probs::log_probs;
-    pub use super::quantize::block as quantize_block;
+    pub use super::quantize::quantize_block;
     pub use super::route::largest;
     pub use super::softmax::Softmax;
 }
@@ -83,13 +83,13 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::RmsNorm => norms::rms_norm(request),
         Op::UnitNorm => norms::unit_norm(request),
         Op::LayerNorm => norms::layer_norm(request),
-        Op::Gemv => product::gemv(request, false)?,
-        Op::GemvAdd => product::gemv(request, true)?,
+        Op::Gemv => matmul::gemv(request, false)?,
+        Op::GemvAdd => matmul::gemv(request, true)?,
         Op::GemvNorm => fused::gemv_norm(request)?,
         Op::GemvGlu => fused::gemv_glu(request, false)?,
         Op::GemvGluAdd => fused::gemv_glu(request, true)?,
-        Op::Gemm => product::gemm(request, false)?,
-        Op::GemmAdd => product::gemm(request, true)?,
+        Op::Gemm => matmul::gemm(request, false)?,
+        Op::GemmAdd => matmul::gemm(request, true)?,
         Op::BitQuantize => bit_quantize::link(request),
         Op::BitMat => bit_mat::link(request)?,
         Op::BitMatAdd => bit_mat_add::link(request)?,

@@ -10,7 +10,7 @@ use tabla_core::op::{operands, params};
 fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -> Launch {
     let elements = tokens as usize * groups as usize * dim as usize;
     let launch = request.launch::<K>(Split::Rows(groups as usize), tokens);
-    launch.of_elements(elements)
+    launch.single_thread_if_small(elements)
 }
 
 /// `1 / sqrt(mean(x^2) + eps)`

@@ -13,7 +13,7 @@ use tabla_core::op::sampling;
 const REPEAT_LAST_MAX: usize = sampling::REPEAT_LAST_MAX as usize;
 
 /// Logits per unit.
-const PIECE: usize = 1024;
+const SEGMENT: usize = 1024;
 
 struct Penalize;
 
@@ -30,13 +30,13 @@ impl Kernel for Penalize {
             args.state(AT.state).context as usize,
         );
         let rows = args.rows(AT.state);
-        let each = vocab.div_ceil(PIECE);
+        let each = vocab.div_ceil(SEGMENT);
         let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * PIECE);
+            let (t, start) = (unit / each, unit % each * SEGMENT);
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];
-            let y = out.pieces(unit, [vocab, PIECE]);
+            let y = out.segment(unit, [vocab, SEGMENT]);
             let x = &x[t * vocab + start..][..y.len()];
             y.copy_from_slice(x);
             let history = &history[row.sequence as usize * context..][..context];
@@ -51,7 +51,7 @@ impl Kernel for Penalize {
                 // once.
                 if let Some(x) = x.get(i) {
                     let count = recent.iter().filter(|other| *other == token).count();
-                    y[i] = penalised(sampler, *x, count);
+                    y[i] = penalized(sampler, *x, count);
                 }
             }
         }
@@ -60,7 +60,7 @@ impl Kernel for Penalize {
 
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "a count of the last few tokens")]
-fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
+fn penalized(sampler: &Sampler, x: f32, count: usize) -> f32 {
     let repeat = sampler.repeat_penalty;
     let repeated = if x > 0.0 { x / repeat } else { x * repeat };
     repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
@@ -68,5 +68,5 @@ fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Penalize>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Penalize>(p.tokens, p.vocab, SEGMENT)
 }

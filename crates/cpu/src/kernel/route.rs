@@ -65,5 +65,5 @@ fn rank(x: f32, id: u32) -> u64 {
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
-    launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize)
+    launch.single_thread_if_small(p.tokens as usize * p.experts as usize * p.k as usize)
 }

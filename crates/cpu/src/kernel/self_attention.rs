@@ -2,7 +2,7 @@
 //!
 //! A unit is a tile of tokens and a key head.
 
-use super::attend::{self, Group, Queries, TOKENS};
+use super::attend::{self, HeadGroup, Queries, TOKENS};
 use super::tiles::{Cache, F32};
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -45,9 +45,9 @@ impl Kernel for SelfAttention {
                     let bytes = &all[origin * kv_heads * head * size_of::<f32>()..];
                     Cache::<F32>::of(bytes, at..at + 1, [kv_heads, head])
                 });
-                let group = Group {
+                let group = HeadGroup {
                     head,
-                    sharing: 1,
+                    unit_kv_heads: 1,
                     heads,
                     scale: p.scale,
                     softcap: 0.0,
@@ -61,11 +61,11 @@ impl Kernel for SelfAttention {
                     seen: &ranges[..tokens.len()],
                 };
                 first = tokens.end;
-                let positions = attend::hull(queries.seen);
-                let records = group.attend(s, queries, &positions, floats.whole());
-                let size = heads * attend::record(head);
-                for (token, records) in tokens.zip(records.chunks_exact(size)) {
-                    attend::divide(records, head, y.tiled(token, at, [tile, kv_heads], width));
+                let positions = attend::enclosing_range(queries.seen);
+                let partials = group.attend(s, queries, &positions, floats.whole());
+                let size = heads * attend::partial_len(head);
+                for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
+                    attend::divide(partials, head, y.tiled(token, at, [tile, kv_heads], width));
                 }
             }
         }
@@ -98,5 +98,5 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
     let launch = attend::launch::<SelfAttention>(request, shape, 1);
     let elements = p.heads * p.head_dim / p.kv_heads;
-    Ok(launch.of_elements(elements as usize * (p.tokens as usize).pow(2)))
+    Ok(launch.single_thread_if_small(elements as usize * (p.tokens as usize).pow(2)))
 }

@@ -48,8 +48,8 @@ impl Softmax {
 /// Sum of `f` over a row, in chunks: a single sum over a long row would round small terms away.
 #[inline(always)]
 pub(super) fn sum(y: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    const STRETCH: usize = 1024;
-    y.chunks(STRETCH).map(|y| math::sum(y, &f)).sum()
+    const CHUNK: usize = 1024;
+    y.chunks(CHUNK).map(|y| math::sum(y, &f)).sum()
 }
 
 #[inline(always)]

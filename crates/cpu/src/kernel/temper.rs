@@ -7,7 +7,7 @@ use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
 /// Logits per unit.
-const PIECE: usize = 1024;
+const SEGMENT: usize = 1024;
 
 struct Temper;
 
@@ -20,12 +20,12 @@ impl Kernel for Temper {
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let row = rows[unit / vocab.div_ceil(PIECE)];
+            let row = rows[unit / vocab.div_ceil(SEGMENT)];
             let sampler = &samplers[row.sequence as usize];
             let temperature = sampler.temperature;
             // A dynamic temperature is applied by `DynamicTemper`, the next command.
             if temperature > 0.0 && sampler.dynatemp_range <= 0.0 {
-                for y in y.pieces(unit, [vocab, PIECE]) {
+                for y in y.segment(unit, [vocab, SEGMENT]) {
                     *y /= temperature;
                 }
             }
@@ -35,5 +35,5 @@ impl Kernel for Temper {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Temper>(p.tokens, p.vocab, SEGMENT)
 }

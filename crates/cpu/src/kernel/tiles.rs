@@ -11,7 +11,7 @@ use tabla_core::op::pages::PAGE;
 use tabla_quant::q8_0;
 
 /// Storage type of keys and values in the cache.
-pub(super) trait Stored {
+pub(super) trait CacheType {
     /// Bytes of an element; scales follow all elements of a row.
     const BYTES: usize;
 
@@ -30,7 +30,7 @@ pub(super) trait Stored {
 
 pub(super) struct F32;
 
-impl Stored for F32 {
+impl CacheType for F32 {
     const BYTES: usize = 4;
 
     #[inline(always)]
@@ -48,7 +48,7 @@ impl Stored for F32 {
 
 pub(super) struct F16;
 
-impl Stored for F16 {
+impl CacheType for F16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
@@ -78,7 +78,7 @@ impl Q8_0 {
     }
 }
 
-impl Stored for Q8_0 {
+impl CacheType for Q8_0 {
     const BYTES: usize = 1;
 
     #[inline(always)]
@@ -105,7 +105,7 @@ impl Stored for Q8_0 {
 const LINE: usize = 64;
 
 /// Cache rows that are read together, within a page.
-pub(super) struct Panel {
+pub(super) struct CachePanel {
     pub(super) rows: Range<usize>,
     /// First row of the next panel.
     pub(super) next: usize,
@@ -126,7 +126,7 @@ pub(super) struct Cache<'a, C> {
     stored: PhantomData<C>,
 }
 
-impl<'a, C: Stored> Cache<'a, C> {
+impl<'a, C: CacheType> Cache<'a, C> {
     /// Heads `heads` of a cache with shape `[rows, all, head]`.
     #[inline(always)]
     pub(super) fn of(bytes: &'a [u8], heads: Range<usize>, [all, head]: [usize; 2]) -> Self {
@@ -149,7 +149,7 @@ impl<'a, C: Stored> Cache<'a, C> {
     /// Prefetches part of the next panel, all heads of a row together for sequential access: the
     /// share of the rows `part` of head `at` of this panel.
     #[inline(always)]
-    fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
+    fn prefetch<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
         let row = |r: usize| next + (at * PANEL + r) / self.heads;
         for row in row(part.start)..row(part.end) {
             let first = row * C::row_bytes(self.dim) + self.first * C::BYTES;
@@ -162,10 +162,10 @@ impl<'a, C: Stored> Cache<'a, C> {
     /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. The last
     /// row is repeated up to whole vectors.
     #[inline(always)]
-    pub(super) fn turn<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+    pub(super) fn transpose<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
         let rows = &panel.rows;
         for first in (0..rows.len()).step_by(S::LANES) {
-            self.ask(s, at, panel.next, first..first + S::LANES);
+            self.prefetch(s, at, panel.next, first..first + S::LANES);
             for i in (0..self.head).step_by(S::LANES) {
                 let mut v = [s.splat(0.0); LANES_MAX];
                 let v = &mut v[..S::LANES];
@@ -182,10 +182,10 @@ impl<'a, C: Stored> Cache<'a, C> {
 
     /// `to[r, :] = self[rows.start + r, :]` of head `at`.
     #[inline(always)]
-    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
         let rows = &panel.rows;
         for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
-            self.ask(s, at, panel.next, r..r + 1);
+            self.prefetch(s, at, panel.next, r..r + 1);
             for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
                 s.store(to, self.load(s, at, rows.start + r, v * S::LANES));
             }
@@ -288,7 +288,7 @@ fn score<S: Simd, const N: usize, const J: usize>(
 /// `x = e^(scale x - max)`; `x` must be whole vectors of every level. Returns the largest `scale x`
 /// and the sum.
 #[inline(always)]
-pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
+pub(super) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
     let zero = s.splat(0.0);
     let mut max = s.splat(f32::NEG_INFINITY);
     for x in x.chunks_exact_mut(S::LANES) {
@@ -319,7 +319,7 @@ pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
 
 /// `y[n, ..head] += sum_r weights[n][r] values[r, :]`, where `values` has rows of `head`.
 #[inline(always)]
-pub(super) fn mix<S: Simd, const N: usize>(
+pub(super) fn add_weighted_values<S: Simd, const N: usize>(
     s: S,
     weights: [&[f32]; N],
     (values, head): (&[f32], usize),

@@ -4,9 +4,9 @@
 //! 4-bit codes are laid out as in `Q4_1`; 8-bit codes are the signed bytes that [`Unpack`] returns.
 //! Scales and biases are stored as in the file.
 
-use super::blocks::{nibbles, whole};
-use super::format::{Kind, Sink, Stretch, Width};
-use super::layout::{STRETCH, WORDS};
+use super::blocks::{nibbles, signed_bytes};
+use super::format::{AffineWidth, Kind, PanelBlock, Sink};
+use super::layout::{QK, WORDS};
 use crate::simd::rows::{AHEAD, Column, ROWS, Rows, Word};
 use crate::simd::{Simd, Task, Unpack};
 use std::marker::PhantomData;
@@ -16,9 +16,9 @@ use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
 
 /// 4-bit codes: columns 0 to 15 in the low nibbles and 16 to 31 in the high ones.
 #[derive(Debug)]
-pub struct Four;
+pub struct Affine4Bit;
 
-impl Width for Four {
+impl AffineWidth for Affine4Bit {
     type Codes = Kind<15, false, true>;
     const WORDS: usize = WORDS / 2;
 
@@ -35,15 +35,15 @@ impl Width for Four {
 
 /// 8-bit codes, minus 128.
 #[derive(Debug)]
-pub struct Eight;
+pub struct Affine8Bit;
 
-impl Width for Eight {
+impl AffineWidth for Affine8Bit {
     type Codes = Kind<128, false, true>;
     const WORDS: usize = WORDS;
 
     #[inline(always)]
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        whole(s, words.first_chunk().expect("the words of a block"))
+        signed_bytes(s, words.first_chunk().expect("the words of a block"))
     }
 
     #[inline(always)]
@@ -66,7 +66,7 @@ pub struct Groups {
 
 impl Groups {
     /// Returns the groups of a matrix with `cols` columns; `None` if they cannot be packed.
-    pub fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
+    pub fn of<W: AffineWidth>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
         let (float, [rows, columns]) = (scales.float, scales.group);
         let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
             && rows == 1
@@ -82,7 +82,7 @@ impl Groups {
 
     /// Bytes of the codes of a group in a panel.
     fn code_bytes(self) -> usize {
-        self.columns / STRETCH * self.words * size_of::<Word>()
+        self.columns / QK * self.words * size_of::<Word>()
     }
 
     /// Bytes of its scales, and of its biases.
@@ -113,13 +113,13 @@ impl Groups {
             for (lane, row) in rows.clone().enumerate() {
                 unpack(matrix, row, i * CHUNK, &mut chunk);
                 let codes: &[[u8; 4]] = bytemuck::cast_slice(&chunk.q);
-                let stretches = codes.as_chunks::<WORDS>().0.chunks(self.columns / STRETCH);
-                let groups = groups.chunks_exact_mut(self.bytes()).zip(stretches);
-                for (g, (group, stretches)) in groups.enumerate() {
+                let blocks = codes.as_chunks::<WORDS>().0.chunks(self.columns / QK);
+                let groups = groups.chunks_exact_mut(self.bytes()).zip(blocks);
+                for (g, (group, blocks)) in groups.enumerate() {
                     let (codes, numbers) = group.split_at_mut(self.code_bytes());
                     let words = codes.as_chunks_mut().0.chunks_exact_mut(self.words);
-                    for (words, codes) in words.zip(stretches) {
-                        put(codes, words, lane);
+                    for (words, codes) in words.zip(blocks) {
+                        pack_codes(codes, words, lane);
                     }
                     let at = (row * per_row + i * per_chunk + g) * unit;
                     let numbers = numbers.chunks_exact_mut(self.number_bytes());
@@ -151,7 +151,7 @@ impl Groups {
 
 /// Writes the codes of a block of one row into a panel's words; if there are half as many words,
 /// two codes per byte.
-fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
+fn pack_codes(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     let half = words.len() < WORDS;
     let (low, high) = codes.split_at(words.len());
     for (i, (word, low)) in words.iter_mut().zip(low).enumerate() {
@@ -164,7 +164,7 @@ fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
 }
 
 /// Decodes the blocks of some columns of a panel, which must be whole groups.
-pub(crate) struct Read<'a, W, K> {
+pub(crate) struct DecodeGroups<'a, W, K> {
     pub(crate) groups: Groups,
     pub(crate) panel: &'a [u8],
     pub(crate) columns: Range<usize>,
@@ -172,7 +172,7 @@ pub(crate) struct Read<'a, W, K> {
     pub(crate) width: PhantomData<W>,
 }
 
-impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
+impl<W: AffineWidth, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, W, K> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self {
@@ -193,13 +193,13 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
             let scale = groups.column(s, scales);
             let min = W::min(s, scale, groups.column(s, biases));
             for words in codes.as_chunks().0.chunks_exact(W::WORDS) {
-                sink.take(Stretch {
+                sink.push(PanelBlock {
                     codes: W::codes(s, words),
                     scale: [scale; 2],
                     min: [min; 2],
                 });
             }
         }
-        sink.end();
+        sink.finish();
     }
 }

@@ -3,7 +3,7 @@
 //! A word holds four columns of four blocks; block `j` of the four is in bits `2 j` and `2 j + 1`.
 //! Values are stored plus 1.
 
-use super::layout::{STRETCH, WORDS};
+use super::layout::{QK, WORDS};
 use crate::simd::rows::{AHEAD, ROWS, Word, unroll};
 use crate::simd::{Simd, Unpack};
 use std::ops::Range;
@@ -16,20 +16,20 @@ const SHARED: usize = 4;
 const BITS: [u32; SHARED] = [0, 2, 4, 6];
 
 /// Tokens per group. With fewer tokens, the latency of each accumulator limits the throughput.
-const FEW: usize = 8;
+const TOKEN_GROUP: usize = 8;
 
 /// Words of [`SHARED`] blocks.
-type Group = [Word; WORDS];
+type DigitGroup = [Word; WORDS];
 
 /// Bytes of a panel with this many columns.
 pub(crate) fn panel_bytes(columns: usize) -> usize {
-    columns.div_ceil(SHARED * STRETCH) * size_of::<Group>()
+    columns.div_ceil(SHARED * QK) * size_of::<DigitGroup>()
 }
 
 /// Packs at most `ROWS` rows of a matrix.
 pub(crate) fn pack(unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
-    const GROUPS: usize = CHUNK / (SHARED * STRETCH);
-    let groups: &mut [Group] = bytemuck::cast_slice_mut(panel);
+    const GROUPS: usize = CHUNK / (SHARED * QK);
+    let groups: &mut [DigitGroup] = bytemuck::cast_slice_mut(panel);
     // Missing columns and rows are zeros.
     groups.as_flattened_mut().fill([0b0101_0101; 4 * ROWS]);
     let mut chunk = Chunk::ZERO;
@@ -40,11 +40,11 @@ pub(crate) fn pack(unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, pane
         for (lane, row) in rows.clone().enumerate() {
             chunk.q.fill(0);
             unpack(matrix, row, first, &mut chunk);
-            let parts = chunk.q.as_chunks::<{ SHARED * STRETCH }>().0;
+            let parts = chunk.q.as_chunks::<{ SHARED * QK }>().0;
             for (group, digits) in groups.iter_mut().zip(parts) {
                 for (w, word) in group.iter_mut().enumerate() {
                     for (i, byte) in word[4 * lane..][..4].iter_mut().enumerate() {
-                        let code = |j: usize| digits[STRETCH * j + 4 * w + i].wrapping_add(1);
+                        let code = |j: usize| digits[QK * j + 4 * w + i].wrapping_add(1);
                         let codes = (0..SHARED).map(|j| code(j).cast_unsigned() << (2 * j));
                         *byte = codes.sum();
                     }
@@ -72,7 +72,7 @@ pub(crate) fn unpack<S: Simd>(s: S, panel: &[u8], digits: &mut [u8]) {
     for (group, digits) in groups.iter().zip(digits.as_chunks_mut::<SHARED>().0) {
         for (digits, by) in digits.iter_mut().zip(BITS) {
             for (word, digits) in group.iter().zip(digits) {
-                let codes = s.and(s.right(s.bytes(word), by), 3);
+                let codes = s.and(s.shr(s.bytes(word), by), 3);
                 s.put_bytes(digits, s.lookup(&DIGITS, codes));
             }
         }
@@ -87,7 +87,7 @@ fn add<S: Simd, const T: usize>(
     x: [&[u8]; T],
     sums: &mut [S::Ints; T],
 ) {
-    if const { T < FEW } {
+    if const { T < TOKEN_GROUP } {
         unroll!(t < T => {
             // A separate chain of products for every block: a single one would be limited by
             // latency.
@@ -95,9 +95,9 @@ fn add<S: Simd, const T: usize>(
             sums[t] = s.add_shifted(sums[t], part, 0);
         });
     } else {
-        unroll!(i < T / FEW => {
-            let few: &mut [_; FEW] = &mut sums.as_chunks_mut().0[i];
-            *few = s.dots(3, *few, codes, std::array::from_fn(|j| x[FEW * i + j]));
+        unroll!(i < T / TOKEN_GROUP => {
+            let group: &mut [_; TOKEN_GROUP] = &mut sums.as_chunks_mut().0[i];
+            *group = s.dots(3, *group, codes, std::array::from_fn(|j| x[TOKEN_GROUP * i + j]));
         });
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn dots<S: Simd, const T: usize>(
         *sum = s.splat_int(start);
     }
     let words = panel.as_chunks::<{ 4 * ROWS }>().0.as_chunks::<WORDS>().0;
-    let stretches = x[0].len() / STRETCH;
+    let blocks = x[0].len() / QK;
     for (g, words) in words.iter().enumerate() {
         // Unrolled so that shift counts are constants.
         unroll!(j < SHARED => {
@@ -125,13 +125,13 @@ pub(crate) fn dots<S: Simd, const T: usize>(
             for word in words.chunks(WORDS / SHARED).nth(j).unwrap_or_default() {
                 s.prefetch(word, AHEAD);
             }
-            let stretch = SHARED * g + j;
-            if stretch < stretches {
+            let block = SHARED * g + j;
+            if block < blocks {
                 let mut codes = [s.bytes(&words[0]); WORDS];
                 for (code, word) in codes.iter_mut().zip(words) {
-                    *code = s.and(s.right(s.bytes(word), BITS[j % SHARED]), 3);
+                    *code = s.and(s.shr(s.bytes(word), BITS[j % SHARED]), 3);
                 }
-                let x = x.map(|x| &x[STRETCH * stretch..][..STRETCH]);
+                let x = x.map(|x| &x[QK * block..][..QK]);
                 add(s, &codes, x, &mut sums);
             }
         });

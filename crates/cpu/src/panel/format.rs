@@ -12,7 +12,7 @@ use tabla_core::dtype::DType;
     missing_debug_implementations,
     reason = "vectors do not implement Debug"
 )]
-pub struct Stretch<S: Rows> {
+pub struct PanelBlock<S: Rows> {
     /// Codes, four columns of each row per word.
     pub codes: [S::Bytes; WORDS],
     /// Scales of the first and second half; if there is one scale, only the first is used.
@@ -44,7 +44,7 @@ impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HAL
 /// Codes of one kind, and the storage types that use them.
 pub trait Formats: Codes + Sized {
     /// Calls the visitor with the format of a storage type.
-    fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out;
+    fn visit<V: KindVisitor<Self>>(dtype: DType, v: V) -> V::Out;
 }
 
 /// A format that is read from panels.
@@ -57,11 +57,11 @@ pub trait Format {
     const LAYOUT: Layout;
 
     /// Decodes a block (or super-block) of a panel, in column order.
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
 }
 
 /// Affine codes of a bit width.
-pub trait Width {
+pub trait AffineWidth {
     /// Kind of its codes.
     type Codes: Formats;
     /// Words of a block.
@@ -74,13 +74,13 @@ pub trait Width {
 }
 
 /// Visitor for the format of a storage type with codes of kind `C`.
-pub trait VisitKind<C> {
+pub trait KindVisitor<C> {
     /// Result of the visitor.
     type Out;
     /// Called for a type with blocks of this format.
     fn blocks<F: Format<Codes = C>>(self) -> Self::Out;
     /// Called for a type with affine codes of this width.
-    fn groups<W: Width<Codes = C>>(self) -> Self::Out;
+    fn groups<W: AffineWidth<Codes = C>>(self) -> Self::Out;
     /// Called for a type with another kind of codes.
     fn other(self) -> Self::Out;
 }
@@ -89,10 +89,10 @@ pub trait VisitKind<C> {
 /// would be compiled without the level's instructions.
 pub trait Sink<S: Rows> {
     /// Consumes the next block.
-    fn take(&mut self, stretch: Stretch<S>);
+    fn push(&mut self, block: PanelBlock<S>);
 
     /// Called after the last block.
-    fn end(self);
+    fn finish(self);
 }
 
 /// Moves bits of each byte from bit `from` to bit `to`; `mask` has as many ones. It is a shift and
@@ -100,15 +100,15 @@ pub trait Sink<S: Rows> {
 #[inline(always)]
 pub(super) fn bits<S: Rows>(s: S, v: S::Bytes, from: u32, to: u32, mask: u8) -> S::Bytes {
     let v = match from > to {
-        true => s.right(v, from - to),
-        false => s.left(v, to - from),
+        true => s.shr(v, from - to),
+        false => s.shl(v, to - from),
     };
     s.and(v, mask << to)
 }
 
 /// Decodes some columns of a panel; the columns must be whole blocks.
 #[inline(always)]
-pub(crate) fn stretches<F: Format, S: Simd, K: Sink<S>>(
+pub(crate) fn decode_columns<F: Format, S: Simd, K: Sink<S>>(
     s: S,
     panel: &Panel<'_>,
     columns: Range<usize>,
@@ -116,7 +116,7 @@ pub(crate) fn stretches<F: Format, S: Simd, K: Sink<S>>(
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
-        F::stretches(s, panel, block, &mut sink);
+        F::decode_block(s, panel, block, &mut sink);
     }
-    sink.end();
+    sink.finish();
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use tabla_quant::{CHUNK, Matrix};
 
 /// Columns of a block: their activations share a scale, as in ggml's `QK8_0`.
-pub const STRETCH: usize = 32;
+pub const QK: usize = 32;
 
 /// Words of a block: four columns of each row.
-pub(crate) const WORDS: usize = STRETCH / 4;
+pub(crate) const WORDS: usize = QK / 4;
 
 /// Maximum number of fields of a format.
 const FIELDS_MAX: usize = 5;
@@ -89,12 +89,12 @@ impl Layout {
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
         let mut rest = panel;
         for field in self.fields {
-            let (out, behind) = rest.split_at_mut(field.panel_bytes(blocks));
-            rest = behind;
+            let (out, tail) = rest.split_at_mut(field.panel_bytes(blocks));
+            rest = tail;
             match field.unit {
                 4 if field.spread => self.interleave::<4>(rows, field, out, spread),
                 4 if rows.len() == ROWS && field.count.is_multiple_of(4) => {
-                    self.turn(rows, field, out);
+                    self.transpose_words(rows, field, out);
                 }
                 4 => self.interleave::<4>(rows, field, out, |word| word),
                 2 => self.interleave::<2>(rows, field, out, |half| half),
@@ -116,8 +116,8 @@ impl Layout {
         let bytes = self.panel_bytes(packed.cols);
         let mut rest = &packed.bytes[row / ROWS * bytes..][..bytes];
         for field in self.fields {
-            let (panel, behind) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
-            rest = behind;
+            let (panel, tail) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
+            rest = tail;
             let blocks = panel.chunks_exact(field.block_bytes());
             let blocks = blocks.skip(columns.start / self.columns);
             for (to, block) in to.chunks_exact_mut(self.bytes).zip(blocks) {
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     /// Interleaves words of all rows, four rows at a time.
-    fn turn(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
+    fn transpose_words(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
         let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
         let bytes = field.at..field.at + 4 * field.count;
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
@@ -144,7 +144,7 @@ impl Layout {
                 let four = rows.map(|row| row[block..][bytes.clone()].as_chunks::<4>().0);
                 for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                     let words = four.map(|words| words.as_chunks().0[i]);
-                    for (out, column) in out.iter_mut().zip(words::turn(words)) {
+                    for (out, column) in out.iter_mut().zip(words::transpose(words)) {
                         out[at] = column;
                     }
                 }
@@ -158,7 +158,7 @@ impl Layout {
         rows: &[&[u8]],
         field: &Field,
         out: &mut [u8],
-        turn: impl Fn([u8; UNIT]) -> [u8; UNIT],
+        transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
     ) {
         let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
         let bytes = field.at..field.at + UNIT * field.count;
@@ -168,7 +168,7 @@ impl Layout {
             for (row, lane) in rows.iter().zip(0..ROWS) {
                 let units = row[block..][bytes.clone()].as_chunks::<UNIT>().0;
                 for (out, unit) in out.iter_mut().zip(units) {
-                    out[lane] = turn(*unit);
+                    out[lane] = transform(*unit);
                 }
             }
         }
@@ -191,9 +191,9 @@ impl Layout {
         let mut fields = [&panel[..0]; FIELDS_MAX];
         let mut rest = panel;
         for (i, field) in self.fields.iter().enumerate() {
-            let (bytes, behind) = rest.split_at(field.panel_bytes(blocks));
+            let (bytes, tail) = rest.split_at(field.panel_bytes(blocks));
             fields[i] = bytes;
-            rest = behind;
+            rest = tail;
         }
         Panel {
             fields,
@@ -300,4 +300,4 @@ impl<'a> Panel<'a> {
 /// The codes of a decoded block in memory.
 pub(crate) type StoredCodes = [Word; WORDS];
 /// Scales or minima of a decoded block in memory.
-pub(crate) type StoredNumbers = [Column; 2];
+pub(crate) type StoredScales = [Column; 2];

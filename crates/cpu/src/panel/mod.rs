@@ -14,18 +14,18 @@ mod super_blocks;
 use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
 pub use format::Format;
-pub(super) use format::{Codes, Formats, Kind, Sink, VisitKind, Width};
-pub(super) use format::{Stretch, stretches};
+pub(super) use format::{AffineWidth, Codes, Formats, Kind, KindVisitor, Sink};
+pub(super) use format::{PanelBlock, decode_columns};
 #[cfg(target_arch = "x86_64")]
 pub use layout::FLOATS;
-pub use layout::{CHUNK_BYTES, Layout, STRETCH};
-pub(super) use layout::{Panel, StoredCodes, StoredNumbers, WORDS};
+pub use layout::{CHUNK_BYTES, Layout, QK};
+pub(super) use layout::{Panel, StoredCodes, StoredScales, WORDS};
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::Matrix;
 
 /// Visitor for the format of a storage type.
-pub trait Visit {
+pub trait FormatVisitor {
     /// Result of the visitor.
     type Out;
     /// Called with the format of the type.
@@ -37,7 +37,7 @@ macro_rules! formats {
     ($([$max:literal, $halves:literal, $min:literal]
         { $($dtype:ident: $format:ty;)* } { $($affine:ident: $width:ty;)* })+) => {
         /// Calls a visitor with the format of a storage type; `None` if the type has no blocks.
-        pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+        pub fn visit<V: FormatVisitor>(dtype: DType, v: V) -> Option<V::Out> {
             match dtype {
                 $($(DType::$dtype => Some(v.format::<$format>()),)*)+
                 _ => None,
@@ -46,7 +46,7 @@ macro_rules! formats {
 
         $(impl Formats for Kind<$max, $halves, $min> {
             #[inline(always)]
-            fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out {
+            fn visit<V: KindVisitor<Self>>(dtype: DType, v: V) -> V::Out {
                 match dtype {
                     $(DType::$dtype => v.blocks::<$format>(),)*
                     $(DType::$affine => v.groups::<$width>(),)*
@@ -66,7 +66,7 @@ formats! {
         Q4_1: blocks::Q4_1;
         Q4K: super_blocks::Q4K;
     } {
-        Affine4: affine::Four;
+        Affine4: affine::Affine4Bit;
     }
     [63, false, false] {
         Q5_0: blocks::Q5_0;
@@ -85,7 +85,7 @@ formats! {
         Mxfp4: blocks::Mxfp4;
     } {}
     [128, false, true] {} {
-        Affine8: affine::Eight;
+        Affine8: affine::Affine8Bit;
     }
     [128, true, false] {} {}
     [128, true, true] {} {}

@@ -80,7 +80,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
-unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
+unsafe fn outlined<T: Task<Avx2>>(s: Avx2, task: T) {
     stack::align();
     task.run(s);
 }
@@ -95,7 +95,7 @@ macro_rules! with {
 }
 
 #[inline(always)]
-fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("at least the bytes of a vector")
 }
 
@@ -125,9 +125,9 @@ impl Avx2 {
 
 impl Simd for Avx2 {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { apart(self, task) };
+        unsafe { outlined(self, task) };
     }
 
     const LANES: usize = 8;
@@ -170,18 +170,18 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> __m256 {
-        with!(self, _mm256_castsi256_ps(self.bytes(front(bytes))))
+        with!(self, _mm256_castsi256_ps(self.bytes(prefix(bytes))))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> __m256 {
-        with!(self, _mm256_cvtph_ps(self.half(front(bytes))))
+        with!(self, _mm256_cvtph_ps(self.half(prefix(bytes))))
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> __m256 {
         with!(self, {
-            let wide = _mm256_cvtepu16_epi32(self.half(front(bytes)));
+            let wide = _mm256_cvtepu16_epi32(self.half(prefix(bytes)));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         })
     }
@@ -274,7 +274,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn power(self, n: __m256) -> __m256 {
+    fn exp2i(self, n: __m256) -> __m256 {
         with!(self, {
             let exponent = _mm256_add_epi32(_mm256_castps_si256(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
@@ -306,7 +306,7 @@ impl Rows for Avx2 {
     type Ints = [__m256i; 2];
     type Floats = [__m256; 2];
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 4;
 
     #[inline(always)]
@@ -332,12 +332,12 @@ impl Rows for Avx2 {
         both!(self, |a, b| _mm256_or_si256(a, b))
     }
     #[inline(always)]
-    fn right(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+    fn shr(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
         let by = by.cast_signed();
         both!(self, |v| _mm256_srl_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn left(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+    fn shl(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
         let by = by.cast_signed();
         both!(self, |v| _mm256_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
@@ -350,7 +350,7 @@ impl Rows for Avx2 {
         ))
     }
     #[inline(always)]
-    fn thirds(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn leading_digit(self, v: [__m256i; 2]) -> [__m256i; 2] {
         both!(self, |v| {
             // max(v, n) equals v where v >= n; the comparison yields -1 there.
             let least = |n| _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(n)), v);
@@ -359,11 +359,11 @@ impl Rows for Avx2 {
         })
     }
     #[inline(always)]
-    fn triple(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn mul3(self, v: [__m256i; 2]) -> [__m256i; 2] {
         both!(self, |v| _mm256_add_epi8(v, _mm256_add_epi8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn offset_signed(self, v: [__m256i; 2]) -> [__m256i; 2] {
         v
     }
 
@@ -462,7 +462,7 @@ impl Rows for Avx2 {
         [self.splat(x); 2]
     }
     #[inline(always)]
-    fn times(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+    fn mul(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
         both!(self, |a, b| _mm256_mul_ps(a, b))
     }
     #[inline(always)]

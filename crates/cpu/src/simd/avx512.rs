@@ -80,7 +80,7 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[inline(never)]
-unsafe fn apart<T: Task<Avx512>>(s: Avx512, task: T) {
+unsafe fn outlined<T: Task<Avx512>>(s: Avx512, task: T) {
     stack::align();
     task.run(s);
 }
@@ -95,7 +95,7 @@ macro_rules! with {
 }
 
 #[inline(always)]
-fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("at least the bytes of a vector")
 }
 
@@ -124,9 +124,9 @@ impl Avx512 {
 
 impl Simd for Avx512 {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { apart(self, task) };
+        unsafe { outlined(self, task) };
     }
 
     const LANES: usize = 16;
@@ -165,7 +165,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> __m512 {
-        let bytes: &[u8; 64] = front(bytes);
+        let bytes: &[u8; 64] = prefix(bytes);
         // SAFETY: 64 bytes are readable, the load needs no alignment, and `self` proves AVX-512.
         let bits = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         with!(self, _mm512_castsi512_ps(bits))
@@ -176,14 +176,14 @@ impl Simd for Avx512 {
         // With its own exception mask, the conversion could not take a memory operand.
         with!(
             self,
-            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(front(bytes)))
+            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(prefix(bytes)))
         )
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> __m512 {
         with!(self, {
-            let wide = _mm512_cvtepu16_epi32(self.half(front(bytes)));
+            let wide = _mm512_cvtepu16_epi32(self.half(prefix(bytes)));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         })
     }
@@ -274,7 +274,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn power(self, n: __m512) -> __m512 {
+    fn exp2i(self, n: __m512) -> __m512 {
         with!(self, {
             let exponent = _mm512_add_epi32(_mm512_castps_si512(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
@@ -287,7 +287,7 @@ impl Rows for Avx512 {
     type Ints = __m512i;
     type Floats = __m512;
 
-    const RAISED: i32 = 128;
+    const SIGNED_OFFSET: i32 = 128;
     const TOKENS: usize = 16;
 
     #[inline(always)]
@@ -310,12 +310,12 @@ impl Rows for Avx512 {
         with!(self, _mm512_or_si512(a, b))
     }
     #[inline(always)]
-    fn right(self, v: __m512i, by: u32) -> __m512i {
+    fn shr(self, v: __m512i, by: u32) -> __m512i {
         let by = by.cast_signed();
         with!(self, _mm512_srl_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn left(self, v: __m512i, by: u32) -> __m512i {
+    fn shl(self, v: __m512i, by: u32) -> __m512i {
         let by = by.cast_signed();
         with!(self, _mm512_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
@@ -326,7 +326,7 @@ impl Rows for Avx512 {
         with!(self, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v))
     }
     #[inline(always)]
-    fn thirds(self, v: __m512i) -> __m512i {
+    fn leading_digit(self, v: __m512i) -> __m512i {
         with!(self, {
             let one = |least: u8| {
                 let mask = _mm512_cmpge_epu8_mask(v, _mm512_set1_epi8(least.cast_signed()));
@@ -336,11 +336,11 @@ impl Rows for Avx512 {
         })
     }
     #[inline(always)]
-    fn triple(self, v: __m512i) -> __m512i {
+    fn mul3(self, v: __m512i) -> __m512i {
         with!(self, _mm512_add_epi8(v, _mm512_add_epi8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: __m512i) -> __m512i {
+    fn offset_signed(self, v: __m512i) -> __m512i {
         // Flipping the sign bit adds 128.
         with!(self, _mm512_xor_si512(v, _mm512_set1_epi8(-128)))
     }
@@ -427,7 +427,7 @@ impl Rows for Avx512 {
         self.splat(x)
     }
     #[inline(always)]
-    fn times(self, a: __m512, b: __m512) -> __m512 {
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
         with!(self, _mm512_mul_ps(a, b))
     }
     #[inline(always)]

@@ -32,12 +32,12 @@ pub(crate) trait TileKernel {
 }
 
 /// A kernel and its arguments as a task of a level.
-struct Run<'a, K> {
+struct KernelTask<'a, K> {
     args: Args<'a>,
     kernel: PhantomData<K>,
 }
 
-impl<'a, K> Run<'a, K> {
+impl<'a, K> KernelTask<'a, K> {
     fn new(args: Args<'a>) -> Self {
         Self {
             args,
@@ -47,7 +47,7 @@ impl<'a, K> Run<'a, K> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl<K: Kernel, S: Simd> Task<S> for Run<'_, K> {
+impl<K: Kernel, S: Simd> Task<S> for KernelTask<'_, K> {
     #[inline(always)]
     fn run(self, s: S) {
         K::run(s, self.args);
@@ -55,7 +55,7 @@ impl<K: Kernel, S: Simd> Task<S> for Run<'_, K> {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
+impl<K: TileKernel> Task<Amx> for KernelTask<'_, TileMarker<K>> {
     #[inline(always)]
     fn run(self, s: Amx) {
         K::run(s, self.args);
@@ -64,7 +64,7 @@ impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
 
 /// Marker for a kernel that uses AMX tiles.
 #[cfg(target_arch = "x86_64")]
-struct TileRun<K>(PhantomData<K>);
+struct TileMarker<K>(PhantomData<K>);
 
 impl Isa {
     /// Returns the kernel compiled for the scalar level.
@@ -79,22 +79,22 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Proof::Neon => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::plain::enter(Run::<K>::new(args)) }
+                unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "aarch64")]
             Proof::Dotprod => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::dotprod::enter(Run::<K>::new(args)) }
+                unsafe { neon::dotprod::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::enter(Run::<K>::new(args)) }
+                unsafe { avx2::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx512::enter(Run::<K>::new(args)) }
+                unsafe { avx512::enter(KernelTask::<K>::new(args)) }
             },
         }
     }
@@ -107,7 +107,7 @@ impl Isa {
         };
         Some(|args| {
             // SAFETY: this closure is only reached through an `Isa` that detection created.
-            unsafe { amx::enter(Run::<TileRun<K>>::new(args)) }
+            unsafe { amx::enter(KernelTask::<TileMarker<K>>::new(args)) }
         })
     }
 }

@@ -166,17 +166,17 @@ impl Isa {
     }
 
     /// [`Rows::SIGNED_OFFSET`] of the level.
-    pub(crate) fn raised(self) -> i32 {
+    pub(crate) fn signed_offset(self) -> i32 {
         match self.0 {
-            Proof::Scalar => Scalar::RAISED,
+            Proof::Scalar => Scalar::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => neon::Neon::<false>::RAISED,
+            Proof::Neon => neon::Neon::<false>::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => neon::Neon::<true>::RAISED,
+            Proof::Dotprod => neon::Neon::<true>::SIGNED_OFFSET,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => avx2::Avx2::RAISED,
+            Proof::Avx2 => avx2::Avx2::SIGNED_OFFSET,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::RAISED,
+            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::SIGNED_OFFSET,
         }
     }
 

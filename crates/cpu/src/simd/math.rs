@@ -55,7 +55,7 @@ pub(crate) fn exp_lanes<S: Simd>(s: S, x: S::V) -> S::V {
     for c in &EXP[1..] {
         p = s.fma(p, r, s.splat(*c));
     }
-    s.fma(p, s.power(shifted), s.splat(0.0))
+    s.fma(p, s.exp2i(shifted), s.splat(0.0))
 }
 
 /// `ln x` with a relative error of about 1e-7, also near 1, for normal positive `x`.

@@ -65,7 +65,7 @@ macro_rules! level {
             /// As for [`enter`].
             #[target_feature(enable = $features)]
             #[inline(never)]
-            pub(super) unsafe fn apart<S, T: Task<S>>(s: S, task: T) {
+            pub(super) unsafe fn outlined<S, T: Task<S>>(s: S, task: T) {
                 task.run(s);
             }
         }
@@ -152,7 +152,7 @@ unsafe fn sdot_lane<const LANE: usize>(
 }
 
 #[inline(always)]
-fn front<T, const N: usize>(all: &[T]) -> &[T; N] {
+fn prefix<T, const N: usize>(all: &[T]) -> &[T; N] {
     all.first_chunk()
         .expect("at least the elements of a vector")
 }
@@ -191,7 +191,7 @@ impl<const DOT: bool> Neon<DOT> {
 
     /// The first 16 bytes, padded with zeros.
     #[inline(always)]
-    fn at_most_sixteen(self, bytes: &[u8]) -> uint8x16_t {
+    fn sixteen_padded(self, bytes: &[u8]) -> uint8x16_t {
         if let Some(bytes) = bytes.first_chunk() {
             return self.sixteen(bytes);
         }
@@ -217,7 +217,7 @@ impl<const DOT: bool> Neon<DOT> {
 
     /// Each pair of bytes shifted as a 16-bit number: left, or right if `by` is negative.
     #[inline(always)]
-    fn shifted(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
+    fn shift(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
         let by = i16::try_from(by).expect("shift counts are below 16");
         four!(self, |v| {
             let v = vshlq_u16(vreinterpretq_u16_u8(v), vdupq_n_s16(by));
@@ -227,7 +227,7 @@ impl<const DOT: bool> Neon<DOT> {
 
     /// Adds products of signed bytes to 16-bit sums, which must not overflow.
     #[inline(always)]
-    fn multiplied(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
+    fn multiply_add(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
         with!(self, {
             let (w, x) = (vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(x));
             [
@@ -239,7 +239,7 @@ impl<const DOT: bool> Neon<DOT> {
 
     /// [`Rows::dot`] without `sdot`: products are added up in 16 bits as long as they fit.
     #[inline(always)]
-    fn widened<const N: usize>(
+    fn dot_widening<const N: usize>(
         self,
         max: u8,
         mut start: [int32x4_t; 4],
@@ -255,7 +255,7 @@ impl<const DOT: bool> Neon<DOT> {
         unroll!(i < N => {
             let x = with!(self, vreinterpretq_u8_s32(vdupq_n_s32(i32::from_le_bytes(x[i]))));
             for (products, w) in products.iter_mut().zip(w[i]) {
-                *products = self.multiplied(*products, w, x);
+                *products = self.multiply_add(*products, w, x);
             }
             if (i + 1).is_multiple_of(run) || i + 1 == N {
                 for (wide, products) in wide.iter_mut().zip(&mut products) {
@@ -273,13 +273,13 @@ impl<const DOT: bool> Neon<DOT> {
 
 impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         if DOT {
             // SAFETY: `self` proves what the function needs.
-            unsafe { dotprod::apart(self, task) };
+            unsafe { dotprod::outlined(self, task) };
         } else {
             // SAFETY: as above.
-            unsafe { plain::apart(self, task) };
+            unsafe { plain::outlined(self, task) };
         }
     }
 
@@ -293,7 +293,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> Self::V {
-        let [low, high] = bytemuck::cast_ref::<[f32; 8], [[f32; 4]; 2]>(front(x));
+        let [low, high] = bytemuck::cast_ref::<[f32; 8], [[f32; 4]; 2]>(prefix(x));
         [self.four(low), self.four(high)]
     }
 
@@ -325,20 +325,20 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> Self::V {
-        let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref::<[u8; 32], _>(front(bytes));
+        let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref::<[u8; 32], _>(prefix(bytes));
         let bits = [self.sixteen(&bytes[0]), self.sixteen(&bytes[1])];
         both!(self, |bits| vreinterpretq_f32_u8(bits))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> Self::V {
-        let [low, high] = bytemuck::cast_ref::<[u8; 16], [[u8; 8]; 2]>(front(bytes));
+        let [low, high] = bytemuck::cast_ref::<[u8; 16], [[u8; 8]; 2]>(prefix(bytes));
         [self.four_of_f16(low), self.four_of_f16(high)]
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> Self::V {
-        let bytes: &[[u8; 8]; 2] = bytemuck::cast_ref::<[u8; 16], _>(front(bytes));
+        let bytes: &[[u8; 8]; 2] = bytemuck::cast_ref::<[u8; 16], _>(prefix(bytes));
         let bits = [self.shorts(&bytes[0]), self.shorts(&bytes[1])];
         both!(self, |bits| {
             vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))
@@ -366,7 +366,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
                 *sum = if DOT {
                     with!(self, sdot(*sum, w, x))
                 } else {
-                    let [low, high] = self.multiplied(with!(self, [vdupq_n_s16(0); 2]), w, x);
+                    let [low, high] = self.multiply_add(with!(self, [vdupq_n_s16(0); 2]), w, x);
                     with!(self, vpadalq_s16(vpadalq_s16(*sum, low), high))
                 };
             }
@@ -432,7 +432,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn power(self, n: Self::V) -> Self::V {
+    fn exp2i(self, n: Self::V) -> Self::V {
         both!(self, |n| {
             let exponent = vaddq_u32(vreinterpretq_u32_f32(n), vdupq_n_u32(127));
             vreinterpretq_f32_u32(vshlq_n_u32::<23>(exponent))
@@ -445,7 +445,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     type Ints = [int32x4_t; 4];
     type Floats = [float32x4_t; 4];
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 8;
 
     #[inline(always)]
@@ -470,12 +470,12 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         four!(self, |a, b| vorrq_u8(a, b))
     }
     #[inline(always)]
-    fn right(self, v: Self::Bytes, by: u32) -> Self::Bytes {
-        self.shifted(v, -by.cast_signed())
+    fn shr(self, v: Self::Bytes, by: u32) -> Self::Bytes {
+        self.shift(v, -by.cast_signed())
     }
     #[inline(always)]
-    fn left(self, v: Self::Bytes, by: u32) -> Self::Bytes {
-        self.shifted(v, by.cast_signed())
+    fn shl(self, v: Self::Bytes, by: u32) -> Self::Bytes {
+        self.shift(v, by.cast_signed())
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes {
@@ -483,7 +483,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         four!(self, |v| vqtbl1q_u8(table, v))
     }
     #[inline(always)]
-    fn thirds(self, v: Self::Bytes) -> Self::Bytes {
+    fn leading_digit(self, v: Self::Bytes) -> Self::Bytes {
         four!(self, |v| {
             // True is -1.
             let least = |n| vcgeq_u8(v, vdupq_n_u8(n));
@@ -491,11 +491,11 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         })
     }
     #[inline(always)]
-    fn triple(self, v: Self::Bytes) -> Self::Bytes {
+    fn mul3(self, v: Self::Bytes) -> Self::Bytes {
         four!(self, |v| vaddq_u8(v, vaddq_u8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: Self::Bytes) -> Self::Bytes {
+    fn offset_signed(self, v: Self::Bytes) -> Self::Bytes {
         v
     }
 
@@ -521,15 +521,15 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     ) -> [Self::Ints; J] {
         if !DOT {
             for (start, x) in starts.iter_mut().zip(x) {
-                *start = self.widened(max, *start, w, x);
+                *start = self.dot_widening(max, *start, w, x);
             }
             return starts;
         }
         // One register holds the columns of four words; each word uses its lane.
-        let mut columns = x.map(|x| self.at_most_sixteen(x));
+        let mut columns = x.map(|x| self.sixteen_padded(x));
         unroll!(i < N => {
             if i > 0 && i.is_multiple_of(4) {
-                columns = x.map(|x| self.at_most_sixteen(&x[4 * i..]));
+                columns = x.map(|x| self.sixteen_padded(&x[4 * i..]));
             }
             for (sums, x) in starts.iter_mut().zip(columns) {
                 for (sum, w) in sums.iter_mut().zip(w[i]) {
@@ -601,7 +601,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         with!(self, [vdupq_n_f32(x); 4])
     }
     #[inline(always)]
-    fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
         four!(self, |a, b| vmulq_f32(a, b))
     }
     #[inline(always)]

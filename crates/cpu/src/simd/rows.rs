@@ -29,7 +29,7 @@ pub trait Rows: Copy {
 
     /// Offset that [`Rows::offset_signed`] adds to signed bytes; the start value of a sum
     /// compensates for it.
-    const RAISED: i32;
+    const SIGNED_OFFSET: i32;
     /// Maximum number of tokens of a tile.
     const TOKENS: usize;
     /// Whether blocks are read from panels; the scalar level reads every type in chunks.
@@ -44,17 +44,17 @@ pub trait Rows: Copy {
     /// Bitwise or.
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Each pair of bytes shifted right as a 16-bit number.
-    fn right(self, v: Self::Bytes, by: u32) -> Self::Bytes;
+    fn shr(self, v: Self::Bytes, by: u32) -> Self::Bytes;
     /// Each pair of bytes shifted left as a 16-bit number.
-    fn left(self, v: Self::Bytes, by: u32) -> Self::Bytes;
+    fn shl(self, v: Self::Bytes, by: u32) -> Self::Bytes;
     /// Table entry of every byte; bytes must be below 16.
     fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
     /// `floor(3 v / 256)` of every byte: the leading ternary digit of a fraction.
-    fn thirds(self, v: Self::Bytes) -> Self::Bytes;
+    fn leading_digit(self, v: Self::Bytes) -> Self::Bytes;
     /// `3 v` of every byte, modulo 256: the fraction after that digit.
-    fn triple(self, v: Self::Bytes) -> Self::Bytes;
+    fn mul3(self, v: Self::Bytes) -> Self::Bytes;
     /// Signed bytes plus [`Rows::SIGNED_OFFSET`], the form in which this level multiplies them.
-    fn raise(self, v: Self::Bytes) -> Self::Bytes;
+    fn offset_signed(self, v: Self::Bytes) -> Self::Bytes;
 
     /// `start + sum_i w[i] x[4 i..4 i + 4]`, exact. `x` are signed bytes from -127 to 127; `w` are
     /// at most `max`, a constant, or results of [`Rows::offset_signed`] if it is 128.
@@ -105,7 +105,7 @@ pub trait Rows: Copy {
     /// `x` for every row.
     fn splat_float(self, x: f32) -> Self::Floats;
     /// `a b`.
-    fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a b + c`.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 }

@@ -14,7 +14,7 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 
 impl Simd for Scalar {
     #[inline(never)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         task.run(self);
     }
 
@@ -81,7 +81,7 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn power(self, n: f32) -> f32 {
+    fn exp2i(self, n: f32) -> f32 {
         f32::from_bits(n.to_bits().wrapping_add(127) << 23)
     }
 }
@@ -104,7 +104,7 @@ impl Rows for Scalar {
     type Ints = [i32; ROWS];
     type Floats = Column;
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 4;
     const PANELS: bool = false;
 
@@ -125,11 +125,11 @@ impl Rows for Scalar {
         std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    fn right(self, v: Word, by: u32) -> Word {
+    fn shr(self, v: Word, by: u32) -> Word {
         pairs(v, |v| v >> by)
     }
     #[inline(always)]
-    fn left(self, v: Word, by: u32) -> Word {
+    fn shl(self, v: Word, by: u32) -> Word {
         pairs(v, |v| v << by)
     }
     #[inline(never)]
@@ -137,15 +137,15 @@ impl Rows for Scalar {
         each(v, |v| table[usize::from(v & 15)].cast_unsigned())
     }
     #[inline(never)]
-    fn thirds(self, v: Word) -> Word {
+    fn leading_digit(self, v: Word) -> Word {
         each(v, |v| u8::from(v > 85) + u8::from(v > 170))
     }
     #[inline(always)]
-    fn triple(self, v: Word) -> Word {
+    fn mul3(self, v: Word) -> Word {
         each(v, |v| v.wrapping_mul(3))
     }
     #[inline(always)]
-    fn raise(self, v: Word) -> Word {
+    fn offset_signed(self, v: Word) -> Word {
         v
     }
 
@@ -215,7 +215,7 @@ impl Rows for Scalar {
         [x; ROWS]
     }
     #[inline(always)]
-    fn times(self, a: Column, b: Column) -> Column {
+    fn mul(self, a: Column, b: Column) -> Column {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]

@@ -27,7 +27,7 @@ pub trait Task<S> {
 pub trait Simd: Rows {
     /// Runs a task in a separate function compiled for the level, so that code shared by many
     /// kernels exists once.
-    fn apart<T: Task<Self>>(self, task: T);
+    fn outlined<T: Task<Self>>(self, task: T);
 
     /// Number of elements of a vector.
     const LANES: usize;
@@ -68,5 +68,5 @@ pub trait Simd: Rows {
     /// The larger number in each lane; `b` if either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `2^n`, where `n` is the integer in the low bits of each lane, in two's complement.
-    fn power(self, n: Self::V) -> Self::V;
+    fn exp2i(self, n: Self::V) -> Self::V;
 }

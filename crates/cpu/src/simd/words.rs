@@ -6,7 +6,7 @@ pub type Words = [[[u8; 4]; 4]; 4];
 /// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub fn turn(words: Words) -> Words {
+pub fn transpose(words: Words) -> Words {
     use std::arch::x86_64::{
         __m128i, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
     };
@@ -29,6 +29,6 @@ pub fn turn(words: Words) -> Words {
 /// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub fn turn(words: Words) -> Words {
+pub fn transpose(words: Words) -> Words {
     std::array::from_fn(|i| words.map(|row| row[i]))
 }

@@ -44,21 +44,21 @@ fn cpu_of(options: Options) -> Device {
 
 const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
 
-fn every(mut each: impl FnMut(Op, &Case)) {
+fn for_each_case(mut check: impl FnMut(Op, &Case)) {
     for op in Op::ALL {
         for case in cases(*op) {
-            each(*op, case);
+            check(*op, case);
         }
     }
 }
 
-fn keep(_: &str, _: &mut Vec<u8>) {}
+fn unchanged(_: &str, _: &mut Vec<u8>) {}
 
 #[test]
-fn the_scalar_level_computes_the_formulas() {
+fn scalar_level_matches_formulas() {
     let device = cpu(Level::Scalar, Precision::Exact, 1);
-    every(|op, case| {
-        let outcome = run_case(op, case, &device, &keep);
+    for_each_case(|op, case| {
+        let outcome = run_case(op, case, &device, &unchanged);
         for (name, expected) in formulas::of(op, case, &outcome) {
             let what = format!("{op:?} {}: {name}", case.name);
             near(
@@ -72,14 +72,14 @@ fn the_scalar_level_computes_the_formulas() {
 }
 
 #[test]
-fn every_level_agrees_with_the_scalar_one() {
+fn all_levels_match_scalar_level() {
     for precision in PRECISIONS {
-        every(|op, case| {
+        for_each_case(|op, case| {
             let scalar = cpu(Level::Scalar, precision, 1);
-            let reference = run_case(op, case, &scalar, &keep);
+            let reference = run_case(op, case, &scalar, &unchanged);
             for level in Level::available() {
                 let device = cpu(level, precision, 1);
-                let found = run_case(op, case, &device, &keep);
+                let found = run_case(op, case, &device, &unchanged);
                 let what = format!("{op:?} {} on {}", case.name, device.name);
                 compare(&what, &reference, &found, case.tolerance);
             }
@@ -88,24 +88,24 @@ fn every_level_agrees_with_the_scalar_one() {
 }
 
 #[test]
-fn fast_is_near_exact() {
-    every(|op, case| {
+fn fast_precision_is_close_to_exact() {
+    for_each_case(|op, case| {
         let [exact, fast] =
-            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &keep));
+            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &unchanged));
         let tolerance = case.tolerance * 2e3;
         compare(&format!("{op:?} {}", case.name), &exact, &fast, tolerance);
     });
 }
 
 #[test]
-fn threads_change_no_bit() {
+fn result_is_independent_of_thread_count() {
     for level in Level::available() {
         for precision in PRECISIONS {
-            every(|op, case| {
-                let one = run_case(op, case, &cpu(level, precision, 1), &keep);
+            for_each_case(|op, case| {
+                let one = run_case(op, case, &cpu(level, precision, 1), &unchanged);
                 for threads in [2, 3, 7] {
                     let device = cpu(level, precision, threads);
-                    let found = run_case(op, case, &device, &keep);
+                    let found = run_case(op, case, &device, &unchanged);
                     let what = format!("{op:?} {} on {}", case.name, device.name);
                     compare(&what, &one, &found, 0.0);
                 }
@@ -116,19 +116,19 @@ fn threads_change_no_bit() {
 
 /// Recomputes tokens of attention's cases: alone in the batch's table, and in a single-token table.
 #[test]
-fn a_tile_of_attention_changes_no_bit() {
+fn attention_is_independent_of_tiling() {
     for level in Level::available() {
         let device = cpu(level, Precision::Exact, 2);
         for case in cases(Op::Attention) {
-            let all = run_case(Op::Attention, case, &device, &keep);
+            let all = run_case(Op::Attention, case, &device, &unchanged);
             let p: attention::Params = all.params();
             let width = (p.heads * p.head_dim) as usize * size_of::<f32>();
             for t in (0..case.live as usize).step_by(5) {
-                let wanted = &all.after["y"][t * width..][..width];
+                let expected = &all.after["y"][t * width..][..width];
                 let alone = alone(&all, t, width);
                 let found = run_case(Op::Attention, case, &device, &alone);
                 let what = format!("{} {}, row {t}", case.name, device.name);
-                assert!(&found.after["y"][..width] == wanted, "{what} alone");
+                assert!(&found.after["y"][..width] == expected, "{what} alone");
                 let single = Case {
                     tokens: 1,
                     live: 1,
@@ -140,7 +140,7 @@ fn a_tile_of_attention_changes_no_bit() {
                 for threads in [1, 2, 7] {
                     let device = cpu(level, Precision::Exact, threads);
                     let found = run_case(Op::Attention, &single, &device, &alone);
-                    assert!(found.after["y"] == wanted, "{what} by {threads} threads");
+                    assert!(found.after["y"] == expected, "{what} by {threads} threads");
                 }
             }
         }
@@ -148,7 +148,7 @@ fn a_tile_of_attention_changes_no_bit() {
 }
 
 #[test]
-fn packing_changes_no_bit() {
+fn result_is_independent_of_packing() {
     for level in Level::available() {
         let options = Options {
             threads: 1,
@@ -160,9 +160,9 @@ fn packing_changes_no_bit() {
             packed: false,
             ..options
         });
-        every(|op, case| {
-            let packed = run_case(op, case, &cpu_of(options), &keep);
-            let found = run_case(op, case, &mapped, &keep);
+        for_each_case(|op, case| {
+            let packed = run_case(op, case, &cpu_of(options), &unchanged);
+            let found = run_case(op, case, &mapped, &unchanged);
             let what = format!("{op:?} {} on {}", case.name, mapped.name);
             compare(&what, &packed, &found, 0.0);
         });
@@ -170,7 +170,7 @@ fn packing_changes_no_bit() {
 }
 
 #[test]
-fn a_batch_changes_no_bit() {
+fn gemm_matches_gemv_bitwise() {
     let pairs = [(Op::Gemv, Op::Gemm), (Op::GemvAdd, Op::GemmAdd)];
     for level in Level::available() {
         for precision in PRECISIONS {
@@ -178,7 +178,7 @@ fn a_batch_changes_no_bit() {
             for (one, many) in pairs {
                 for (alone, batch) in cases(one).iter().zip(cases(many)) {
                     assert_eq!(alone.name, batch.name);
-                    let all = run_case(many, batch, &device, &keep);
+                    let all = run_case(many, batch, &device, &unchanged);
                     for t in 0..batch.live as usize {
                         let row = |name: &str, bytes: &mut Vec<u8>| {
                             if name != "state" {
@@ -187,9 +187,9 @@ fn a_batch_changes_no_bit() {
                             }
                         };
                         let single = run_case(one, alone, &device, &row);
-                        let wanted = &single.after["y"];
-                        let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
-                        assert!(found == wanted, "{many:?} {} {}", batch.name, device.name);
+                        let expected = &single.after["y"];
+                        let found = &all.after["y"][t * expected.len()..][..expected.len()];
+                        assert!(found == expected, "{many:?} {} {}", batch.name, device.name);
                     }
                 }
             }
@@ -198,16 +198,16 @@ fn a_batch_changes_no_bit() {
 }
 
 #[test]
-fn nothing_happens_where_nothing_lives() {
+fn no_active_rows_write_nothing() {
     for level in Level::available() {
-        every(|op, case| {
+        for_each_case(|op, case| {
             let device = cpu(level, Precision::Fast, 2);
-            let dead = |name: &str, bytes: &mut Vec<u8>| {
+            let no_live_rows = |name: &str, bytes: &mut Vec<u8>| {
                 if name == "state" {
                     bytes[..4].fill(0);
                 }
             };
-            let outcome = run_case(op, case, &device, &dead);
+            let outcome = run_case(op, case, &device, &no_live_rows);
             for (name, after) in &outcome.after {
                 let same = after == &outcome.before[name];
                 assert!(same, "{op:?} {}: {name} was touched", case.name);
@@ -217,7 +217,7 @@ fn nothing_happens_where_nothing_lives() {
 }
 
 #[test]
-fn places_are_bounded() {
+fn buffer_accesses_are_bounds_checked() {
     let case = &cases(Op::Advance)[0];
     let device = cpu(Level::Scalar, Precision::Exact, 1);
     let program = Program {
@@ -262,7 +262,7 @@ fn places_are_bounded() {
 }
 
 #[test]
-fn a_chain_ends_when_it_is_done() {
+fn burst_ends_when_all_rows_are_finished() {
     let case = &cases(Op::Advance)[0];
     for threads in [1, 2, 3] {
         let device = cpu(Level::Scalar, Precision::Exact, threads);
@@ -290,7 +290,7 @@ fn a_chain_ends_when_it_is_done() {
 }
 
 #[test]
-fn f16_is_what_half_says() {
+fn f16_encoding_matches_half() {
     // The test runner decodes caches with tabla-quant; kernels round with half.
     let x = 0.1f32;
     let mut bytes = Vec::new();
@@ -299,12 +299,12 @@ fn f16_is_what_half_says() {
 }
 
 /// Moves every page of a cache to the place of another one.
-fn moved(bytes: &mut [u8], pool: usize) {
+fn rotate_pages(bytes: &mut [u8], pool: usize) {
     bytes.rotate_right(bytes.len() / pool);
 }
 
 #[test]
-fn pages_anywhere_change_no_bit() {
+fn result_is_independent_of_page_placement() {
     for level in Level::available() {
         let device = cpu(level, Precision::Exact, 2);
         for op in [Op::RopeKv, Op::Attention, Op::AttendPart] {
@@ -312,7 +312,7 @@ fn pages_anywhere_change_no_bit() {
                 let here = run_case(op, case, &device, &|_, _| {});
                 let pool = here.slots["k_cache"].rows / PAGE;
                 let there = run_case(op, case, &device, &|name, bytes| match name {
-                    "k_cache" | "v_cache" => moved(bytes, pool as usize),
+                    "k_cache" | "v_cache" => rotate_pages(bytes, pool as usize),
                     "pages" => {
                         let entries = bytemuck::cast_slice_mut::<u8, u32>(bytes);
                         entries
@@ -321,12 +321,12 @@ fn pages_anywhere_change_no_bit() {
                     }
                     _ => {}
                 });
-                for (name, wanted) in &here.after {
-                    let mut wanted = wanted.clone();
+                for (name, expected) in &here.after {
+                    let mut expected = expected.clone();
                     if name.ends_with("cache") {
-                        moved(&mut wanted, pool as usize);
+                        rotate_pages(&mut expected, pool as usize);
                     }
-                    let same = wanted == there.after[name];
+                    let same = expected == there.after[name];
                     assert!(same, "{op:?} {} on {}: {name}", case.name, device.name);
                 }
             }

@@ -4,14 +4,15 @@ use tabla_core::dtype::DType;
 #[cfg(target_arch = "x86_64")]
 use tabla_cpu::internals::FLOATS;
 use tabla_cpu::internals::{
-    CHUNK_BYTES, Eight, Format, FormatVisit, Four, Groups, Layout, ROWS, Unpack, visit_format,
+    Affine4Bit, Affine8Bit, CHUNK_BYTES, Format, FormatVisitor, Groups, Layout, ROWS, Unpack,
+    visit_format,
 };
 use tabla_quant::{CHUNK, Matrix, Scales};
 
 /// Returns the layout of a format.
-struct Of;
+struct LayoutOf;
 
-impl FormatVisit for Of {
+impl FormatVisitor for LayoutOf {
     type Out = &'static Layout;
 
     fn format<F: Format>(self) -> &'static Layout {
@@ -20,9 +21,11 @@ impl FormatVisit for Of {
 }
 
 #[test]
-fn rows_come_out_of_panels_as_they_went_in() {
+fn packed_rows_round_trip() {
     let types = (0..64).filter_map(DType::from_gguf);
-    let mut layouts: Vec<_> = types.filter_map(|dtype| visit_format(dtype, Of)).collect();
+    let mut layouts: Vec<_> = types
+        .filter_map(|dtype| visit_format(dtype, LayoutOf))
+        .collect();
     #[cfg(target_arch = "x86_64")]
     layouts.push(&FLOATS);
     assert!(layouts.len() > 10, "there are more formats");
@@ -70,7 +73,7 @@ const SCALES: Scales<'_> = Scales {
 };
 
 #[test]
-fn a_panel_worked_by_hand() {
+fn matches_panel_computed_by_hand() {
     // Columns 0 to 15 of a row count up; all others hold the row number.
     let unpack: Unpack = |_, row, _, out| {
         let row = i8::try_from(row).expect("two rows");
@@ -82,7 +85,7 @@ fn a_panel_worked_by_hand() {
         rows: 2,
         cols: 64,
     };
-    let groups = Groups::of::<Four>(&SCALES, 64).expect("these have panels");
+    let groups = Groups::of::<Affine4Bit>(&SCALES, 64).expect("these have panels");
     assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
     let mut panel = vec![0; groups.panel_bytes(64)];
     groups.pack(unpack, &matrix, 0..2, &mut panel);
@@ -107,17 +110,17 @@ fn a_panel_worked_by_hand() {
 }
 
 #[test]
-fn other_scales_have_no_panels() {
-    let of = |scales: Scales<'_>, cols| Groups::of::<Eight>(&scales, cols);
-    assert!(of(SCALES, 64).is_some());
-    assert!(of(SCALES, 48).is_none());
+fn unsupported_scales_have_no_panels() {
+    let groups_of = |scales: Scales<'_>, cols| Groups::of::<Affine8Bit>(&scales, cols);
+    assert!(groups_of(SCALES, 64).is_some());
+    assert!(groups_of(SCALES, 48).is_none());
     let float = DType::E8m0;
-    assert!(of(Scales { float, ..SCALES }, 64).is_none());
+    assert!(groups_of(Scales { float, ..SCALES }, 64).is_none());
     for group in [[2, 32], [1, 16]] {
-        assert!(of(Scales { group, ..SCALES }, 64).is_none());
+        assert!(groups_of(Scales { group, ..SCALES }, 64).is_none());
     }
     assert!(
-        of(
+        groups_of(
             Scales {
                 biases: &[],
                 ..SCALES

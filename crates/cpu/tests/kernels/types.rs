@@ -70,13 +70,13 @@ fn columns(dtype: DType) -> [u32; 2] {
 }
 
 /// A single weight matrix.
-struct One {
+struct WeightMatrix {
     dtype: DType,
     shape: [u32; 2],
     filling: Filling,
 }
 
-impl Weights for One {
+impl Weights for WeightMatrix {
     fn find(&self, _: &str) -> Option<WeightInfo> {
         let [rows, cols] = self.shape;
         Some(WeightInfo {
@@ -89,7 +89,7 @@ impl Weights for One {
     }
 }
 
-impl Tensors for One {
+impl Tensors for WeightMatrix {
     fn weight(&self, _: u32) -> &[u8] {
         &self.filling.bytes
     }
@@ -104,7 +104,7 @@ impl Tensors for One {
 /// Builds a program with the commands of `emit` for a matrix and `tokens` rows.
 fn program(
     device: &Device,
-    one: &Arc<impl Weights + Tensors + 'static>,
+    matrix: &Arc<impl Weights + Tensors + 'static>,
     tokens: u32,
     emit: impl FnOnce(&mut Builder<'_>),
 ) -> Program {
@@ -118,13 +118,13 @@ fn program(
         cache: DType::F32,
         part: 0,
     };
-    let mut b = Builder::new(&**one, shape);
+    let mut b = Builder::new(&**matrix, shape);
     emit(&mut b);
     let draft = b.finish().expect("it fits");
     let table = plan::compile(draft, &device.profile).expect("there is a kernel");
     Program {
         tables: Arc::from([table]),
-        tensors: one.clone(),
+        tensors: matrix.clone(),
     }
 }
 
@@ -136,7 +136,7 @@ fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
 }
 
 /// A linked program with one command.
-struct Linked {
+struct LinkedCommand {
     executor: Box<dyn Executor>,
     from: Option<BufferId>,
     to: BufferId,
@@ -144,7 +144,7 @@ struct Linked {
     cols: usize,
 }
 
-impl Linked {
+impl LinkedCommand {
     fn new(device: &Device, program: Program, (output, cols): (&str, u32)) -> Self {
         let place = |name: &str| {
             let mut slots = program.tables[0].slots.iter();
@@ -194,17 +194,17 @@ fn run(
     input: (&[u32], &[f32]),
     output: (&str, u32),
 ) -> Vec<f32> {
-    Linked::new(device, program, output).run(input)
+    LinkedCommand::new(device, program, output).run(input)
 }
 
 /// `y[t, r]` of `tokens` rows of `x`.
 pub(crate) fn product(
     device: &Device,
-    one: &Arc<impl Weights + Tensors + 'static>,
+    matrix: &Arc<impl Weights + Tensors + 'static>,
     x: &[f32],
     [tokens, rows, cols]: [u32; 3],
 ) -> Vec<f32> {
-    let program = program(device, one, tokens, |b| multiply(b, rows, cols));
+    let program = program(device, matrix, tokens, |b| multiply(b, rows, cols));
     run(device, program, (&vec![0; tokens as usize], x), ("y", rows))
 }
 
@@ -241,7 +241,7 @@ fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision
 }
 
 #[test]
-fn every_type_multiplies_as_it_decodes() {
+fn matmul_of_every_type_matches_decoded_weights() {
     for &dtype in TYPES {
         for cols in columns(dtype) {
             for [tokens, rows] in SHAPES {
@@ -259,7 +259,7 @@ fn every_type_multiplies_as_it_decodes() {
                 };
                 let filling = Filling::random("w", dtype, [rows, cols]);
                 let w = filling.numbers();
-                let one = Arc::new(One {
+                let matrix = Arc::new(WeightMatrix {
                     dtype,
                     shape: [rows, cols],
                     filling,
@@ -268,7 +268,7 @@ fn every_type_multiplies_as_it_decodes() {
                 for level in Level::available() {
                     for precision in [Precision::Exact, Precision::Fast] {
                         let device = cpu(level, precision, 2);
-                        let y = product(&device, &one, &x, [tokens, rows, cols]);
+                        let y = product(&device, &matrix, &x, [tokens, rows, cols]);
                         let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
                         check(&what, &y, (&w, &x), cols as usize, precision);
                     }
@@ -281,7 +281,7 @@ fn every_type_multiplies_as_it_decodes() {
 /// Alternates between more and fewer active rows, so that stale data of earlier runs would show:
 /// every tile width, whole tiles, and a partial tile after them.
 #[test]
-fn the_number_of_live_rows_changes_no_bit() {
+fn result_is_independent_of_active_rows() {
     const TOKENS: u32 = 37;
     const ROWS: u32 = 149;
     let types = [
@@ -298,7 +298,7 @@ fn the_number_of_live_rows_changes_no_bit() {
     for dtype in types {
         // More columns than are decoded at once.
         let cols = 768;
-        let one = Arc::new(One {
+        let matrix = Arc::new(WeightMatrix {
             dtype,
             shape: [ROWS, cols],
             filling: Filling::random("w", dtype, [ROWS, cols]),
@@ -313,8 +313,8 @@ fn the_number_of_live_rows_changes_no_bit() {
                     packed,
                 });
                 let tokens = |tokens| {
-                    let program = program(&device, &one, tokens, |b| multiply(b, ROWS, cols));
-                    Linked::new(&device, program, ("y", ROWS))
+                    let program = program(&device, &matrix, tokens, |b| multiply(b, ROWS, cols));
+                    LinkedCommand::new(&device, program, ("y", ROWS))
                 };
                 let mut alone = tokens(1);
                 let each = x.chunks(cols as usize);
@@ -322,8 +322,8 @@ fn the_number_of_live_rows_changes_no_bit() {
                 let mut together = tokens(TOKENS);
                 for live in [37, 1, 16, 2, 24, 5, 4, 9, 17, 3, 8] {
                     let y = together.run((&vec![0; live], &x[..live * cols as usize]));
-                    let wanted = &each[..live * ROWS as usize];
-                    assert!(y == wanted, "{dtype}, {live} live, on {}", device.name);
+                    let expected = &each[..live * ROWS as usize];
+                    assert!(y == expected, "{dtype}, {live} live, on {}", device.name);
                 }
             }
         }
@@ -345,7 +345,7 @@ const GROUPED: [([u32; 2], &[usize]); 3] = [
 ];
 
 #[test]
-fn packed_affine_codes_change_no_bit() {
+fn packed_affine_codes_match_mapped_ones() {
     const TOKENS: u32 = 35;
     for dtype in [DType::Affine4, DType::Affine8] {
         for float in [DType::F32, DType::F16, DType::Bf16] {
@@ -354,7 +354,7 @@ fn packed_affine_codes_change_no_bit() {
                     let scales = Some((float, [1, group], true));
                     let filling = Filling::scaled("w", dtype, [rows, cols], scales);
                     let w = filling.numbers();
-                    let one = Arc::new(One {
+                    let matrix = Arc::new(WeightMatrix {
                         dtype,
                         shape: [rows, cols],
                         filling,
@@ -374,7 +374,7 @@ fn packed_affine_codes_change_no_bit() {
                         // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.
                         let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
-                        let program = program(&packed, &one, TOKENS, emit);
+                        let program = program(&packed, &matrix, TOKENS, emit);
                         let bytes = packed_bytes(&program, &options).expect("it links");
                         let numbers = 2 * (wide / group) * float.facts().bytes;
                         let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
@@ -383,16 +383,16 @@ fn packed_affine_codes_change_no_bit() {
                             _ => row.next_multiple_of(16) * row_bytes,
                         };
                         assert_eq!(bytes, panels as u64, "{what}");
-                        let all = product(&packed, &one, &x, [TOKENS, rows, cols]);
+                        let all = product(&packed, &matrix, &x, [TOKENS, rows, cols]);
                         check(&what, &all, (&w, &x), wide, Precision::Fast);
-                        let other = product(&mapped, &one, &x, [TOKENS, rows, cols]);
+                        let other = product(&mapped, &matrix, &x, [TOKENS, rows, cols]);
                         assert!(all == other, "{what}: mapped");
                         for t in [0, 1, 15, 16, 34] {
                             let x = &x[t * wide..][..wide];
                             for device in [&packed, &mapped] {
-                                let y = product(device, &one, x, [1, rows, cols]);
-                                let wanted = &all[t * row..][..row];
-                                assert!(y == wanted, "{what}: token {t} on {}", device.name);
+                                let y = product(device, &matrix, x, [1, rows, cols]);
+                                let expected = &all[t * row..][..row];
+                                assert!(y == expected, "{what}: token {t} on {}", device.name);
                             }
                         }
                     }
@@ -404,7 +404,7 @@ fn packed_affine_codes_change_no_bit() {
 
 /// Looks up rows of every type, in the file and, if a product has packed them, in its panels.
 #[test]
-fn packed_rows_are_found_again() {
+fn packed_rows_decode_for_embedding() {
     const ROWS: u32 = 37;
     for &dtype in TYPES {
         for cols in columns(dtype) {
@@ -415,7 +415,7 @@ fn packed_rows_are_found_again() {
             };
             let filling = Filling::random("w", dtype, [rows, cols]);
             let w = filling.numbers();
-            let one = Arc::new(One {
+            let matrix = Arc::new(WeightMatrix {
                 dtype,
                 shape: [rows, cols],
                 filling,
@@ -424,16 +424,16 @@ fn packed_rows_are_found_again() {
                 let device = cpu(level, Precision::Fast, 2);
                 let tokens = [0, 1, 15, 16, rows - 1];
                 let count = u32::try_from(tokens.len()).expect("few");
-                let program = program(&device, &one, count, |b| {
+                let program = program(&device, &matrix, count, |b| {
                     let w = b.weight("w", rows, cols);
                     let x = b.embed(w);
                     b.mat("y", w, x);
                 });
                 let found = run(&device, program, (&tokens, &[]), ("h", cols));
                 for (token, found) in tokens.iter().zip(found.chunks(cols as usize)) {
-                    let wanted = &w[(token * cols) as usize..][..cols as usize];
+                    let expected = &w[(token * cols) as usize..][..cols as usize];
                     let what = format!("{dtype} [{rows}, {cols}], token {token}");
-                    assert!(found == wanted, "{what} on {}", device.name);
+                    assert!(found == expected, "{what} on {}", device.name);
                 }
             }
         }
@@ -454,14 +454,14 @@ const FLOATS: [[u32; 2]; 9] = [
 ];
 
 #[test]
-fn a_batch_of_floats_changes_no_bit() {
+fn float_matmul_is_independent_of_batch_size() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for [rows, cols] in FLOATS {
             // More tokens than are processed together, if columns are split too.
             let most = if cols > 2048 { 290 } else { 97 };
             let filling = Filling::random("w", dtype, [rows, cols]);
             let w = filling.numbers();
-            let one = Arc::new(One {
+            let matrix = Arc::new(WeightMatrix {
                 dtype,
                 shape: [rows, cols],
                 filling,
@@ -472,18 +472,18 @@ fn a_batch_of_floats_changes_no_bit() {
                 for precision in [Precision::Exact, Precision::Fast] {
                     let alone = cpu(level, precision, 1);
                     let what = format!("{dtype} [{rows}, {cols}] on {}", alone.name);
-                    let all = product(&alone, &one, &x, [most, rows, cols]);
+                    let all = product(&alone, &matrix, &x, [most, rows, cols]);
                     check(&what, &all, (&w, &x), wide, precision);
                     for t in [0, 1, 6, 15, 16, 31, 32, 95, most as usize - 1] {
                         let x = &x[t * wide..][..wide];
-                        let y = product(&alone, &one, x, [1, rows, cols]);
+                        let y = product(&alone, &matrix, x, [1, rows, cols]);
                         assert!(y == all[t * row..][..row], "{what}: token {t} alone");
                     }
                     for (tokens, threads) in [(2, 1), (7, 2), (16, 3), (33, 2), (most, 3)] {
                         let device = cpu(level, precision, threads);
                         let count = tokens as usize;
                         let x = &x[..count * wide];
-                        let y = product(&device, &one, x, [tokens, rows, cols]);
+                        let y = product(&device, &matrix, x, [tokens, rows, cols]);
                         assert!(
                             y == all[..count * row],
                             "{what}: {tokens} tokens, {threads} threads"

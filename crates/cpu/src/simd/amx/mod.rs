@@ -86,18 +86,18 @@ pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
 pub(super) unsafe fn probe(rounds: u32) -> u64 {
     const STEPS: usize = 8;
     let _release = Release;
-    let shape = Shape {
+    let shape = TileShape {
         rows: 2 * TILE,
         lanes: TILE,
         wide: true,
     };
     let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let rows = (&bytes[..], Apart::rows(STEPS * ROW_BYTES));
-    let stretch = shape.stretch(rows, ([first, second], shape.lane_bytes()), STEPS);
-    let mut sums = [Block::ZERO; 4];
+    let rows = (&bytes[..], Strides::rows(STEPS * ROW_BYTES));
+    let span = shape.span(rows, ([first, second], shape.lane_bytes()), STEPS);
+    let mut sums = [SumTile::ZERO; 4];
     for _ in 0..rounds / 64 {
-        Amx(()).bf16(&[stretch; 8], &mut sums);
+        Amx(()).bf16(&[span; 8], &mut sums);
     }
     std::hint::black_box(sums);
     let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
@@ -139,9 +139,9 @@ impl Config {
 /// f32 sums of 16 rows and 16 tokens.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub struct Block(pub [[f32; TILE]; TILE]);
+pub struct SumTile(pub [[f32; TILE]; TILE]);
 
-impl Block {
+impl SumTile {
     /// All zeros.
     pub const ZERO: Self = Self([[0.0; TILE]; TILE]);
 }
@@ -149,21 +149,21 @@ impl Block {
 /// A range of columns of some rows and lanes, multiplied in steps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch<'a> {
+pub struct ColumnSpan<'a> {
     rows: [*const u8; 2],
     row_stride: usize,
     lanes: [*const u8; 2],
     step_bytes: usize,
     steps: usize,
     row_step: usize,
-    shape: Shape,
+    shape: TileShape,
     life: PhantomData<&'a [u8]>,
 }
 
 /// Number of rows of one matrix and lanes of the other in a product, up to two tiles of each. Rows
 /// are contiguous; lanes are interleaved, four bytes of columns of each in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TileShape {
     /// Rows: 1 to 32.
     pub rows: usize,
     /// Lanes of a tile: 1 or 16.
@@ -174,13 +174,13 @@ pub struct Shape {
 
 /// Distances in bytes between rows, between tiles of rows, and between steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Apart {
+pub struct Strides {
     stride: usize,
     tile: usize,
     step: usize,
 }
 
-impl Apart {
+impl Strides {
     /// Strides of a matrix with rows of `bytes` bytes.
     pub fn rows(bytes: usize) -> Self {
         Self {
@@ -201,7 +201,7 @@ impl Apart {
     }
 }
 
-impl Shape {
+impl TileShape {
     /// Bytes of a tile of lanes per step.
     pub fn lane_bytes(self) -> usize {
         self.lanes * ROW_BYTES
@@ -212,12 +212,12 @@ impl Shape {
     /// `rows` starts at the first row; rows are `stride` bytes apart, the second tile of rows
     /// `tile` bytes, and steps `step` bytes. `lanes` are the tiles of lanes; their steps are
     /// `step_bytes` apart.
-    pub fn stretch<'a>(
+    pub fn span<'a>(
         self,
-        (rows, Apart { stride, tile, step }): (&'a [u8], Apart),
+        (rows, Strides { stride, tile, step }): (&'a [u8], Strides),
         (lanes, step_bytes): ([&'a [u8]; 2], usize),
         steps: usize,
-    ) -> Stretch<'a> {
+    ) -> ColumnSpan<'a> {
         assert!(steps > 0, "at least one step");
         let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
         for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
@@ -235,7 +235,7 @@ impl Shape {
         }
         // Without a second tile of rows, the first is used twice and the second sums are ignored.
         let second = if self.rows > TILE { tile } else { 0 };
-        Stretch {
+        ColumnSpan {
             rows: [rows.as_ptr(), rows[second..].as_ptr()],
             row_stride: stride,
             lanes: lanes.map(<[u8]>::as_ptr),
@@ -248,10 +248,10 @@ impl Shape {
     }
 
     /// The shape that all spans share.
-    fn of(stretches: &[Stretch<'_>]) -> Self {
-        let shape = stretches.first().expect("at least one span").shape;
+    fn of(spans: &[ColumnSpan<'_>]) -> Self {
+        let shape = spans.first().expect("at least one span").shape;
         assert!(
-            stretches.iter().all(|s| s.shape == shape),
+            spans.iter().all(|s| s.shape == shape),
             "spans have different shapes"
         );
         shape
@@ -299,14 +299,14 @@ macro_rules! begin {
 /// marks data that is read once, which is faster if both matrices are in the L2 cache and slower if
 /// they are in L1. `$tile` and `$product` are the loads and products in addition to the first ones.
 macro_rules! products {
-    ($name:ident, $sums:ty, $begin:ident, $near:literal, $dot:literal,
+    ($name:ident, $sums:ty, $begin:ident, $load_op:literal, $dot:literal,
      [$($sum:literal),*], [$($tile:literal),*], [$($product:literal),*]) => {
         /// # Safety
         ///
         /// The processor must have tiles; there must be at least one span, and all spans must have
         /// this shape.
         #[inline(always)]
-        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [$sums; 4]) {
+        unsafe fn $name(shape: TileShape, spans: &[ColumnSpan<'_>], sums: &mut [$sums; 4]) {
             let config = shape.config();
             // SAFETY: accesses only memory that the spans were checked to contain, and `sums`; all
             // tiles that are used are listed as clobbered and configured by the first line.
@@ -323,9 +323,9 @@ macro_rules! products {
                     "mov {step_bytes}, [{at} + 40]",
                     "mov {steps}, [{at} + 48]",
                     "3:",
-                    concat!($near, " tmm4, [{row0} + {stride}]"),
-                    concat!($near, " tmm6, [{lane0} + {lane_stride}]"),
-                    $(concat!($near, $tile),)*
+                    concat!($load_op, " tmm4, [{row0} + {stride}]"),
+                    concat!($load_op, " tmm6, [{lane0} + {lane_stride}]"),
+                    $(concat!($load_op, $tile),)*
                     concat!($dot, " tmm0, tmm4, tmm6"),
                     $(concat!($dot, $product),)*
                     "add {row0}, [{at} + 56]",
@@ -334,17 +334,17 @@ macro_rules! products {
                     "add {lane1}, {step_bytes}",
                     "dec {steps}",
                     "jnz 3b",
-                    "add {at}, {stretch_bytes}",
+                    "add {at}, {span_bytes}",
                     "dec {count}",
                     "jnz 2b",
                     $(concat!("tilestored [{sums} + {sum_stride} + 1024 * ", $sum, "], tmm", $sum),)*
                     steps = inout(reg) &raw const config => _,
-                    at = inout(reg) stretches.as_ptr() => _,
-                    count = inout(reg) stretches.len() => _,
+                    at = inout(reg) spans.as_ptr() => _,
+                    count = inout(reg) spans.len() => _,
                     sums = in(reg) sums.as_mut_ptr(),
                     sum_stride = in(reg) ROW_BYTES,
                     lane_stride = in(reg) shape.lanes * 4,
-                    stretch_bytes = const size_of::<Stretch<'_>>(),
+                    span_bytes = const size_of::<ColumnSpan<'_>>(),
                     row0 = out(reg) _, row1 = out(reg) _, stride = out(reg) _,
                     lane0 = out(reg) _, lane1 = out(reg) _, step_bytes = out(reg) _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -356,46 +356,46 @@ macro_rules! products {
     };
     // Tiles of rows and of lanes: two and one; one and two; two and two.
     ([$narrow:ident, $short:ident, $wide:ident],
-     $sums:ty, $begin:ident, $near:literal, $dot:literal) => {
-        products!($narrow, $sums, $begin, $near, $dot, [0, 2],
+     $sums:ty, $begin:ident, $load_op:literal, $dot:literal) => {
+        products!($narrow, $sums, $begin, $load_op, $dot, [0, 2],
             [" tmm5, [{row1} + {stride}]"], [" tmm2, tmm5, tmm6"]);
-        products!($short, $sums, $begin, $near, $dot, [0, 1],
+        products!($short, $sums, $begin, $load_op, $dot, [0, 1],
             [" tmm7, [{lane1} + {lane_stride}]"], [" tmm1, tmm4, tmm7"]);
-        products!($wide, $sums, $begin, $near, $dot, [0, 1, 2, 3],
+        products!($wide, $sums, $begin, $load_op, $dot, [0, 1, 2, 3],
             [" tmm5, [{row1} + {stride}]", " tmm7, [{lane1} + {lane_stride}]"],
             [" tmm2, tmm5, tmm6", " tmm1, tmm4, tmm7", " tmm3, tmm5, tmm7"]);
     };
 }
 products!(
     [bf16_narrow, bf16_short, bf16_wide],
-    Block,
+    SumTile,
     load,
     "tileloadd",
     "tdpbf16ps"
 );
 products!(
     [bytes_narrow, bytes_short, bytes_wide],
-    Ints,
+    IntSumTile,
     zero,
     "tileloaddt1",
     "tdpbssd"
 );
 const _: () = assert!(
-    offset_of!(Stretch<'_>, rows) == 0
-        && offset_of!(Stretch<'_>, row_stride) == 16
-        && offset_of!(Stretch<'_>, lanes) == 24
-        && offset_of!(Stretch<'_>, step_bytes) == 40
-        && offset_of!(Stretch<'_>, steps) == 48
-        && offset_of!(Stretch<'_>, row_step) == 56
+    offset_of!(ColumnSpan<'_>, rows) == 0
+        && offset_of!(ColumnSpan<'_>, row_stride) == 16
+        && offset_of!(ColumnSpan<'_>, lanes) == 24
+        && offset_of!(ColumnSpan<'_>, step_bytes) == 40
+        && offset_of!(ColumnSpan<'_>, steps) == 48
+        && offset_of!(ColumnSpan<'_>, row_step) == 56
 );
-const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
+const _: () = assert!(size_of::<SumTile>() == 1024 && size_of::<IntSumTile>() == 1024);
 
 /// i32 sums of 16 tokens and 16 rows, as bytes in memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ints(pub(crate) [[u8; ROW_BYTES]; TILE]);
+pub(crate) struct IntSumTile(pub(crate) [[u8; ROW_BYTES]; TILE]);
 
-impl Ints {
+impl IntSumTile {
     /// All zeros.
     pub(crate) const ZERO: Self = Self([[0; ROW_BYTES]; TILE]);
 }
@@ -445,7 +445,7 @@ impl ByteTiles {
         &self,
         w: &[[u8; ROW_BYTES]],
         (x, first): (&[[u8; X]; TILE], usize),
-        sums: &mut Ints,
+        sums: &mut IntSumTile,
     ) {
         assert!(
             4 * w.len() >= self.columns && first + self.columns <= X,
@@ -484,31 +484,31 @@ impl Amx {
     /// `sums[2 i + j] =` products of tile `i` of rows and tile `j` of lanes, signed bytes; sums of
     /// missing tiles are unspecified.
     #[inline(always)]
-    pub(crate) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
+    pub(crate) fn bytes(self, spans: &[ColumnSpan<'_>], sums: &mut [IntSumTile; 4]) {
         let Self(()) = self;
-        let shape = Shape::of(stretches);
+        let shape = TileShape::of(spans);
         let product = match (shape.rows > TILE, shape.wide) {
             (_, false) => bytes_narrow,
             (false, true) => bytes_short,
             (true, true) => bytes_wide,
         };
         // SAFETY: `self` proves tiles, and the spans are of this shape.
-        unsafe { product(shape, stretches, sums) }
+        unsafe { product(shape, spans, sums) }
     }
 
     /// `sums[2 i + j] +=` products of tile `i` of rows and tile `j` of lanes, in bf16.
     ///
     /// Subnormal inputs and results are flushed to zero.
     #[inline(always)]
-    pub fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+    pub fn bf16(self, spans: &[ColumnSpan<'_>], sums: &mut [SumTile; 4]) {
         let Self(()) = self;
-        let shape = Shape::of(stretches);
+        let shape = TileShape::of(spans);
         let product = match (shape.rows > TILE, shape.wide) {
             (_, false) => bf16_narrow,
             (false, true) => bf16_short,
             (true, true) => bf16_wide,
         };
         // SAFETY: `self` proves tiles, and the spans are of this shape.
-        unsafe { product(shape, stretches, sums) }
+        unsafe { product(shape, spans, sums) }
     }
 }

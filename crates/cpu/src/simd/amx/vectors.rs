@@ -1,6 +1,6 @@
 //! Vector code used with tiles: products of a single token, and conversion of inputs and results.
 
-use super::{Amx, Block, ROW_BYTES, TILE};
+use super::{Amx, ROW_BYTES, SumTile, TILE};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::AHEAD;
 use crate::simd::vectors::Simd;
@@ -28,7 +28,7 @@ impl Amx {
     ///
     /// Source: `TDPBF16PS` and `VDPBF16PS` in Intel's Software Developer's Manual.
     #[inline(always)]
-    pub fn bf16_alone(
+    pub fn bf16_gemv(
         self,
         w: &[[u8; ROW_BYTES]; TILE],
         x: &[u8; ROW_BYTES],
@@ -55,13 +55,16 @@ impl Amx {
             }
         }
         let [even, odd] = parts;
-        let part = self.flushed(with!(self, _mm512_add_ps(even, odd)));
-        self.flushed(with!(self, _mm512_add_ps(self.flushed(sums), part)))
+        let part = self.flush_subnormals(with!(self, _mm512_add_ps(even, odd)));
+        self.flush_subnormals(with!(
+            self,
+            _mm512_add_ps(self.flush_subnormals(sums), part)
+        ))
     }
 
     /// Flushes subnormal numbers to zero.
     #[inline(always)]
-    fn flushed(self, v: __m512) -> __m512 {
+    fn flush_subnormals(self, v: __m512) -> __m512 {
         let size = with!(self, _mm512_abs_ps(v));
         let least = with!(self, _mm512_set1_ps(f32::MIN_POSITIVE));
         // NaN compares false and is kept.
@@ -72,7 +75,7 @@ impl Amx {
 
     /// Transposes the tile.
     #[inline(always)]
-    pub(crate) fn transpose(self, block: &mut Block) {
+    pub(crate) fn transpose(self, block: &mut SumTile) {
         let mut v = [with!(self, _mm512_setzero_ps()); TILE];
         for (v, row) in v.iter_mut().zip(&block.0) {
             // SAFETY: 16 numbers are readable, and the load needs no alignment.

@@ -7,8 +7,8 @@ use super::chunks;
 use super::codes;
 use super::floats;
 use super::{Launch, Request};
-use crate::descriptors::Product;
-use crate::panel::STRETCH;
+use crate::descriptors::MatmulShape;
+use crate::panel::QK;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
 use tabla_core::op::params;
@@ -26,25 +26,25 @@ pub(super) fn gemm(request: &Request<'_>, add: bool) -> Result<Launch> {
 }
 
 fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], add: bool) -> Result<Launch> {
-    let product = Product {
+    let matmul = MatmulShape {
         tokens,
         rows: rows as usize,
         cols: cols as usize,
         add,
     };
     // Activations are quantized in whole blocks.
-    let whole = product.cols.is_multiple_of(STRETCH);
+    let whole = matmul.cols.is_multiple_of(QK);
     let codes = if request.precision == Precision::Fast && whole {
-        codes::link(request, product)
+        codes::link(request, matmul)
     } else {
         None
     };
-    let launch = match codes.or_else(|| floats::link(request, product)) {
+    let launch = match codes.or_else(|| floats::link(request, matmul)) {
         Some(launch) => launch,
-        None => chunks::link(request, product)?,
+        None => chunks::link(request, matmul)?,
     };
     Ok(Launch {
-        product: Some(product),
+        matmul: Some(matmul),
         ..launch
     })
 }

@@ -1,11 +1,11 @@
 //! Output of matrix products.
 
-use crate::descriptors::Product;
+use crate::descriptors::MatmulShape;
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
 
 /// Output of tiles of sums: `y[t, r]`, stored or added.
-pub(super) struct Sums<'a> {
+pub(super) struct MatmulOutput<'a> {
     y: Out<'a, f32>,
     first: usize,
     rows: usize,
@@ -13,13 +13,13 @@ pub(super) struct Sums<'a> {
     pub(super) add: bool,
 }
 
-impl<'a> Sums<'a> {
-    pub(super) fn open(args: &mut Args<'a>, product: Product) -> Self {
+impl<'a> MatmulOutput<'a> {
+    pub(super) fn open(args: &mut Args<'a>, matmul: MatmulShape) -> Self {
         Self {
             y: args.open(AT.y),
             first: args.range().start,
-            rows: product.rows,
-            add: product.add,
+            rows: matmul.rows,
+            add: matmul.add,
         }
     }
 
