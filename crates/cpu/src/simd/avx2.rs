@@ -96,7 +96,7 @@ macro_rules! with {
 
 #[inline(always)]
 fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.first_chunk().expect("at least the bytes of a vector")
+    bytes.first_chunk().expect("a full vector of bytes")
 }
 
 impl Avx2 {
@@ -140,16 +140,14 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m256 {
-        let x: &[f32; 8] = x.first_chunk().expect("at least the elements of a vector");
+        let x: &[f32; 8] = x.first_chunk().expect("a full vector");
         // SAFETY: 8 numbers are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m256) {
-        let y: &mut [f32; 8] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [f32; 8] = y.first_chunk_mut().expect("a full vector");
         // SAFETY: 8 numbers are writable, the store needs no alignment, and `self` proves AVX.
         unsafe { _mm256_storeu_ps(y.as_mut_ptr(), v) };
     }
@@ -242,9 +240,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: __m256) {
-        let y: &mut [u16; 8] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [u16; 8] = y.first_chunk_mut().expect("a full vector");
         let half = with!(self, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
         // SAFETY: 8 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), half) };
@@ -252,9 +248,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: __m256) {
-        let y: &mut [u8; 8] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, {
             // The low byte of every lane, first within each half, then of both halves.
             let gather = _mm256_set1_epi32(0x0c08_0400);

@@ -96,7 +96,7 @@ macro_rules! with {
 
 #[inline(always)]
 fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.first_chunk().expect("at least the bytes of a vector")
+    bytes.first_chunk().expect("a full vector of bytes")
 }
 
 impl From<&ByteTiles> for Avx512 {
@@ -139,16 +139,14 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m512 {
-        let x: &[f32; 16] = x.first_chunk().expect("at least the elements of a vector");
+        let x: &[f32; 16] = x.first_chunk().expect("a full vector");
         // SAFETY: 16 numbers are readable, the load needs no alignment, and `self` proves AVX-512.
         unsafe { _mm512_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m512) {
-        let y: &mut [f32; 16] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [f32; 16] = y.first_chunk_mut().expect("a full vector");
         // SAFETY: 16 numbers are writable, the store needs no alignment, `self` proves AVX-512.
         unsafe { _mm512_storeu_ps(y.as_mut_ptr(), v) };
     }
@@ -250,9 +248,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: __m512) {
-        let y: &mut [u16; 16] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [u16; 16] = y.first_chunk_mut().expect("a full vector");
         let half = with!(self, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
         // SAFETY: 16 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), half) };
@@ -260,9 +256,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: __m512) {
-        let y: &mut [u8; 16] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [u8; 16] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
         // SAFETY: 16 bytes are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), low) };

@@ -5,9 +5,8 @@
 //! Vectors are used in pairs because kernels are designed for sixteen registers of 8 lanes, and
 //! there are thirty-two of 4.
 //!
-//! The intrinsics of `sdot` are not stable yet, so it is inline assembly. `smmla` would be twice as
-//! fast, but it takes eight columns of two rows, and a word of a panel holds four columns of
-//! sixteen rows.
+//! `sdot` is inline assembly because its intrinsics are not stable yet. `smmla` would be twice as
+//! fast, but takes eight columns of two rows; a word of a panel holds four columns of sixteen rows.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
 use super::vectors::{Simd, Task};
@@ -153,8 +152,7 @@ unsafe fn sdot_lane<const LANE: usize>(
 
 #[inline(always)]
 fn prefix<T, const N: usize>(all: &[T]) -> &[T; N] {
-    all.first_chunk()
-        .expect("at least the elements of a vector")
+    all.first_chunk().expect("a full vector")
 }
 
 impl<const DOT: bool> Neon<DOT> {
@@ -299,11 +297,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: Self::V) {
-        let y: &mut [[f32; 4]; 2] = y
-            .as_chunks_mut()
-            .0
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [[f32; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("full vector");
         for (y, v) in y.iter_mut().zip(v) {
             self.put_four(y, v);
         }
@@ -400,11 +394,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: Self::V) {
-        let y: &mut [[u16; 4]; 2] = y
-            .as_chunks_mut()
-            .0
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [[u16; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("full vector");
         let bits = both!(self, |v| vreinterpret_u16_f16(vcvt_f16_f32(v)));
         for (y, bits) in y.iter_mut().zip(bits) {
             // SAFETY: 4 numbers of 16 bits are writable, and the store needs no alignment.
@@ -414,9 +404,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: Self::V) {
-        let y: &mut [u8; 8] = y
-            .first_chunk_mut()
-            .expect("at least the elements of a vector");
+        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, {
             let [low, high] = v.map(|v| vmovn_u32(vreinterpretq_u32_f32(v)));
             vmovn_u16(vcombine_u16(low, high))
