@@ -112,13 +112,13 @@ fn bit_quantize_clamps_scale_and_rejects_non_finite_rows() {
 }
 
 fn repetitions_of(seen: &[u32], breakers: &[u32]) -> Vec<(usize, u32)> {
-    let mut repetitions_of = Vec::new();
+    let mut found = Vec::new();
     repetitions(seen, breakers, |token, n| {
         if n > 0 {
-            repetitions_of.push((token, n));
+            found.push((token, n));
         }
     });
-    repetitions_of
+    found
 }
 
 #[test]

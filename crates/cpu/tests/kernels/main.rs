@@ -210,7 +210,7 @@ fn no_active_rows_write_nothing() {
             let outcome = run_case(op, case, &device, &no_live_rows);
             for (name, after) in &outcome.after {
                 let same = after == &outcome.before[name];
-                assert!(same, "{op:?} {}: {name} was touched", case.name);
+                assert!(same, "{op:?} {}: {name} was modified", case.name);
             }
         });
     }
@@ -224,7 +224,7 @@ fn buffer_accesses_are_bounds_checked() {
         tables: Arc::from([table(case, &device)]),
         tensors: Arc::new(tensors(case)),
     };
-    let mut executor = (device.link)(program).expect("it links");
+    let mut executor = (device.link)(program).expect("the program links");
     let mut bytes = [0; 8];
     for (place, offset) in [
         (BufferId::Keys(3), 0),
@@ -233,31 +233,37 @@ fn buffer_accesses_are_bounds_checked() {
         (BufferId::History, usize::MAX),
     ] {
         let error = executor.read(place, offset, &mut bytes);
-        let error = error.expect_err("outside");
+        let error = error.expect_err("outside the buffer");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
     let history: Vec<u32> = (0..8).collect();
     let all = bytemuck::cast_slice(&history);
-    executor.write(BufferId::History, 0, all).expect("it fits");
+    executor
+        .write(BufferId::History, 0, all)
+        .expect("the range is inside the buffer");
     executor
         .duplicate(BufferId::History, 4, 16, 12)
-        .expect("they do not meet");
+        .expect("ranges do not overlap");
     let mut now = vec![0; all.len()];
     executor
         .read(BufferId::History, 0, &mut now)
-        .expect("it fits");
+        .expect("the range is inside the buffer");
     assert_eq!(
         bytemuck::pod_collect_to_vec::<u8, u32>(&now),
         [0, 1, 2, 3, 1, 2, 3, 7]
     );
     for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
         let error = executor.duplicate(BufferId::History, from, to, bytes);
-        let error = error.expect_err("they meet, or leave it");
+        let error = error.expect_err("ranges overlap or exceed the buffer");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
-    let error = executor.run(0, (0..3).into(), 1).expect_err("two commands");
+    let error = executor
+        .run(0, (0..3).into(), 1)
+        .expect_err("the table has two commands");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    let error = executor.run(1, (0..1).into(), 1).expect_err("one table");
+    let error = executor
+        .run(1, (0..1).into(), 1)
+        .expect_err("the program has one table");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
 }
 
@@ -270,15 +276,17 @@ fn burst_ends_when_all_rows_are_finished() {
             tables: Arc::from([table(case, &device)]),
             tensors: Arc::new(tensors(case)),
         };
-        let mut executor = (device.link)(program).expect("it links");
+        let mut executor = (device.link)(program).expect("the program links");
         executor
             .write(BufferId::State, 0, &state(case))
-            .expect("it fits");
-        executor.run(0, (0..2).into(), 100).expect("it runs");
+            .expect("the range is inside the buffer");
+        executor
+            .run(0, (0..2).into(), 100)
+            .expect("the commands run");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
         executor
             .read(BufferId::State, 0, &mut bytes)
-            .expect("it fits");
+            .expect("the range is inside the buffer");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
         // From position 3 of 8: tokens at 4, 5, 6, 7, and one beyond the context.

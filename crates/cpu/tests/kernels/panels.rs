@@ -28,7 +28,7 @@ fn packed_rows_round_trip() {
         .collect();
     #[cfg(target_arch = "x86_64")]
     layouts.push(&FLOATS);
-    assert!(layouts.len() > 10, "there are more formats");
+    assert!(layouts.len() > 10, "found only {} formats", layouts.len());
     for layout in layouts {
         let cols = 3 * layout.columns;
         assert!(layout.row_bytes(CHUNK.max(layout.columns)) <= CHUNK_BYTES);
@@ -85,7 +85,7 @@ fn matches_panel_computed_by_hand() {
         rows: 2,
         cols: 64,
     };
-    let groups = Groups::of::<Affine4Bit>(&SCALES, 64).expect("these have panels");
+    let groups = Groups::of::<Affine4Bit>(&SCALES, 64).expect("these scales have panels");
     assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
     let mut panel = vec![0; groups.panel_bytes(64)];
     groups.pack(unpack, &matrix, 0..2, &mut panel);

@@ -59,7 +59,10 @@ fn byte_products_are_exact_at_every_level() {
 
 #[test]
 fn finds_level_by_name() {
-    assert_eq!(Level::named("scalar").expect("always there"), Level::Scalar);
+    assert_eq!(
+        Level::named("scalar").expect("the scalar level is always available"),
+        Level::Scalar
+    );
     let error = Level::named("sse9").expect_err("no such level");
     assert_eq!(error.kind(), ErrorKind::Argument);
     assert_eq!(Level::available()[0], Level::Scalar);

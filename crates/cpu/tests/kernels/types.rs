@@ -120,7 +120,7 @@ fn program(
     };
     let mut b = Builder::new(&**matrix, shape);
     emit(&mut b);
-    let draft = b.finish().expect("it fits");
+    let draft = b.finish().expect("the range is inside the buffer");
     let table = plan::compile(draft, &device.profile).expect("there is a kernel");
     Program {
         tables: Arc::from([table]),
@@ -152,7 +152,7 @@ impl LinkedCommand {
         };
         let (from, to) = (place("x"), place(output).expect("the builder named it"));
         Self {
-            executor: (device.link)(program).expect("it links"),
+            executor: (device.link)(program).expect("the program links"),
             from,
             to,
             cols: cols as usize,
@@ -174,15 +174,21 @@ impl LinkedCommand {
         state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
         state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
         let executor = &mut self.executor;
-        executor.write(BufferId::State, 0, &state).expect("it fits");
+        executor
+            .write(BufferId::State, 0, &state)
+            .expect("the range is inside the buffer");
         if let Some(from) = self.from {
             let x = bytemuck::cast_slice(x);
-            executor.write(from, 0, x).expect("it fits");
+            executor
+                .write(from, 0, x)
+                .expect("the range is inside the buffer");
         }
-        executor.run(0, (0..1).into(), 1).expect("it runs");
+        executor.run(0, (0..1).into(), 1).expect("the commands run");
         let mut y = vec![0f32; tokens.len() * self.cols];
         let bytes = bytemuck::cast_slice_mut(&mut y);
-        executor.read(self.to, 0, bytes).expect("it fits");
+        executor
+            .read(self.to, 0, bytes)
+            .expect("the range is inside the buffer");
         y
     }
 }
@@ -375,7 +381,7 @@ fn packed_affine_codes_match_mapped_ones() {
                         // packs nothing.
                         let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
                         let program = program(&packed, &matrix, TOKENS, emit);
-                        let bytes = packed_bytes(&program, &options).expect("it links");
+                        let bytes = packed_bytes(&program, &options).expect("the program links");
                         let numbers = 2 * (wide / group) * float.facts().bytes;
                         let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
                         let panels = match level {
