@@ -125,7 +125,7 @@ fn a_layout_that_a_tensor_cannot_have_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Format);
     let text = error.to_string();
     assert!(
-        text.contains(&name) && text.contains("no four rows"),
+        text.contains(&name) && text.contains("not a multiple of four rows"),
         "{text}"
     );
 }

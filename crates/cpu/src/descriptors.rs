@@ -1,77 +1,77 @@
-//! What link tells a kernel beside its operands: how weights are read, the shape of quantized
-//! activations, the parameters of a product.
+//! Parameters that link passes to a kernel in addition to its operands: how weights are read, the
+//! layout of quantized activations, the shape of a matrix product.
 
 use crate::panel::affine::Groups;
-use crate::panel::{Layout, STRETCH};
+use crate::panel::{Layout, QK};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::Amx;
 use crate::simd::{Decode, Unpack};
 use bytemuck::{Pod, Zeroable};
 use tabla_core::dtype::DType;
 
-/// Every place begins at a multiple of this many bytes: a cache line, and the widest vector.
+/// Alignment of every buffer in bytes: a cache line and the widest vector.
 pub(crate) const ALIGN: usize = 64;
 
-/// How a step reads its weights; link chooses.
+/// How a step reads its weights; chosen by link.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Read {
+pub(crate) enum WeightReader {
     /// As integers.
     Ints(Unpack),
     /// As floats.
     Floats(Decode),
-    /// As floats, row by row: out of panels where a product has them packed.
+    /// As floats, row by row; from panels if a matrix product has packed the weights.
     Rows(Decode, Option<&'static Layout>),
 }
 
-/// Rows of activations, and what products want to know of them.
+/// Layout of quantized activations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub(crate) struct Shape {
-    /// Rows at most.
+pub(crate) struct ActivationShape {
+    /// Maximum number of rows.
     pub(crate) tokens: u32,
     /// Elements of a row: whole blocks.
     pub(crate) cols: u32,
     /// Rows of a tile.
     pub(crate) tile: u32,
-    /// What is taken from each code of the weights.
+    /// Offset subtracted from each code of the weights.
     pub(crate) offset: i32,
-    /// Whether the two halves of a block are summed apart: 0 or 1.
+    /// Whether the two halves of a block have separate sums: 0 or 1.
     pub(crate) halves: u32,
-    /// What they become: a [`Number`].
-    pub(crate) number: u32,
+    /// Target format: an [`ActivationFormat`].
+    pub(crate) format: u32,
 }
 
-/// What activations become.
+/// Format that activations are converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
-    /// Blocks of int8.
+pub(crate) enum ActivationFormat {
+    /// int8, with a scale for each block of [`QK`] columns.
     Int8,
-    /// Pairs of columns of bf16, tokens side by side.
+    /// bf16, pairs of columns, tokens interleaved.
     #[cfg(target_arch = "x86_64")]
     Bf16,
-    /// Columns of bf16 by tiles of tokens: 32 of each token in turn.
+    /// bf16 in tiles of tokens: 32 columns of each token in turn.
     #[cfg(target_arch = "x86_64")]
     Bf16Rows,
 }
 
-/// Words that a token has of a block: the numbers, their scale, two starts, two sums.
-pub(crate) const TOKEN_WORDS: usize = STRETCH / 4 + 5;
+/// Words of a block for one token: the int8 values, their scale, two start values, two sums.
+pub(crate) const TOKEN_WORDS: usize = QK / 4 + 5;
 
-/// Bytes of them.
+/// Bytes of a block for one token.
 pub(crate) const TOKEN_BYTES: usize = 4 * TOKEN_WORDS;
 
-impl Shape {
+impl ActivationShape {
     /// Bytes of a tile.
     pub(crate) fn tile_bytes(self) -> usize {
-        if self.number != Number::Int8 as u32 {
-            let blocks = (self.cols as usize).div_ceil(STRETCH);
-            return 2 * STRETCH * blocks * self.tile as usize;
+        if self.format != ActivationFormat::Int8 as u32 {
+            let blocks = (self.cols as usize).div_ceil(QK);
+            return 2 * QK * blocks * self.tile as usize;
         }
-        let blocks = self.cols as usize / STRETCH;
+        let blocks = self.cols as usize / QK;
         (blocks * self.tile as usize * TOKEN_BYTES).next_multiple_of(ALIGN)
     }
 
-    /// Tiles of as many rows as there are at most.
+    /// Number of tiles for the maximum number of rows.
     pub(crate) fn tiles(self) -> usize {
         self.tokens.div_ceil(self.tile) as usize
     }
@@ -86,55 +86,55 @@ pub(crate) enum Write {
     Add,
 }
 
-/// A product of a weight matrix and activations: `y[t, r] = W[r, :] . x[t, :]`.
+/// Shape of a matrix product: `y[t, r] = W[r, :] . x[t, :]`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
-    /// Rows of activations at most.
+pub(crate) struct MatmulShape {
+    /// Maximum number of activation rows.
     pub(crate) tokens: u32,
     /// Rows of the matrix.
     pub(crate) rows: usize,
     /// Columns of the matrix.
     pub(crate) cols: usize,
-    /// Whether its sums are stored or added.
+    /// Whether the result is stored or added.
     pub(crate) write: Write,
 }
 
-impl Product {
-    /// The columns as shapes of activations have them.
+impl MatmulShape {
+    /// The number of columns as [`ActivationShape`] stores it.
     pub(crate) fn columns(self) -> u32 {
-        u32::try_from(self.cols).expect("operations have u32")
+        u32::try_from(self.cols).expect("the operation stores it as u32")
     }
 }
 
-/// The parameters of a product of codes.
+/// Parameters of a product of quantized weights and int8 activations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CodeProduct {
+pub(crate) struct QuantizedMatmul {
     /// How the weights are read.
     pub(crate) weights: Weights,
-    /// The activations as int8.
-    pub(crate) quantized: Shape,
-    /// Panels that are multiplied by many tokens together.
-    pub(crate) together: usize,
-    /// Whether they are multiplied by tiles.
+    /// Layout of the int8 activations.
+    pub(crate) quantized: ActivationShape,
+    /// Number of panels that a gemm tile processes together.
+    pub(crate) panels_at_once: usize,
+    /// Proof of AMX if tiles compute the product.
     #[cfg(target_arch = "x86_64")]
     pub(crate) amx: Option<Amx>,
 }
 
-/// How the weights of a product of codes are read.
+/// Storage of the weights of a quantized product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Weights {
-    /// Panels of this type.
+    /// Packed panels of this type.
     Packed(DType),
-    /// Rows of this type as the file has them, which are packed piece by piece.
+    /// Rows as stored in the file; packed into panels while they are read.
     Mapped(DType),
-    /// Panels of affine codes of this type.
+    /// Packed panels of affine codes of this type.
     Groups(DType, Groups),
-    /// Rows of any type that can be read as integers, chunk by chunk.
+    /// Rows of any type that unpacks to integers, read chunk by chunk.
     Chunks,
 }
 
-/// Operand of a quantizing step: the activations as f32.
-pub(crate) const QUANTISE_X: usize = 0;
+/// Operand of a quantize step: f32 activations.
+pub(crate) const QUANTIZE_X: usize = 0;
 
-/// Operand of a quantizing step: the activations as int8 or bf16.
-pub(crate) const QUANTISE_OUT: usize = 1;
+/// Operand of a quantize step: int8 or bf16 activations.
+pub(crate) const QUANTIZE_OUT: usize = 1;

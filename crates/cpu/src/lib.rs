@@ -1,8 +1,8 @@
-//! The CPU: tables linked to kernels of the processor's own instruction set.
+//! CPU backend: links tables to kernels of the processor's instruction set.
 //!
-//! Link resolves every command once: which kernel at which level, where its operands lie, how
-//! its work is cut among the threads, before which commands the threads wait for each other.
-//! `run` walks what is left, an array of calls. It allocates nothing and decides nothing.
+//! Link resolves every command once: the kernel and its level, the addresses of its operands, how
+//! its work is divided among threads, and where barriers are needed. `run` then replays an array of
+//! calls; it allocates nothing and makes no decisions.
 
 mod descriptors;
 mod kernel;
@@ -17,22 +17,20 @@ mod simd;
 mod step;
 mod work;
 
-/// What tests call. Not part of the API.
+/// Functions for tests. Not part of the API.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::kernel::internals::*;
     #[cfg(target_arch = "x86_64")]
     pub use crate::panel::FLOATS;
-    pub use crate::panel::affine::{Eight, Four, Groups};
-    pub use crate::panel::{
-        CHUNK_BYTES, Format, Layout, STRETCH, Visit as FormatVisit, visit as visit_format,
-    };
+    pub use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
+    pub use crate::panel::{CHUNK_BYTES, Format, FormatVisitor, Layout, QK, visit as visit_format};
     #[cfg(target_arch = "x86_64")]
-    pub use crate::simd::amx::{Apart, Block, ROW_BYTES, Shape as TileShape, TILE};
+    pub use crate::simd::amx::{ROW_BYTES, Strides, SumTile, TILE, TileShape};
     #[cfg(target_arch = "x86_64")]
     pub use crate::simd::avx512::Avx512;
     pub use crate::simd::rows::ROWS;
-    pub use crate::simd::words::{Words, turn};
+    pub use crate::simd::words::{Words, transpose};
     pub use crate::simd::{Isa, Probe, Scalar, Simd, Unpack};
 
     /// Functions of f32.
@@ -59,26 +57,28 @@ use tabla_core::exec::{
 };
 use tabla_core::op::table::{BufferId, Cmds};
 
-/// A token of fewer bytes is left to one thread: its commands take about as long as the barriers
-/// between them, and far less than a barrier on a machine whose cores are busy elsewhere.
+/// Minimum number of bytes that a token must read to use more than one thread. Below it, commands
+/// take about as long as the barriers between them, and less than a barrier on a machine whose
+/// cores are busy.
 const SHARE_BYTES_MIN: u64 = 8 << 20;
 
-/// Workgroups in one dimension, as on GPUs, so that listings agree.
+/// Maximum number of workgroups in one dimension; the value of GPUs, so that listings agree.
 const GRID_MAX: u32 = 65_535;
 
-/// Tokens of a prefill chunk: its activations stay in the second-level cache.
+/// Tokens of a prefill chunk: its activations fit the L2 cache.
 const CHUNK_TOKENS: u32 = 256;
 
-/// Tokens of the longest chain.
+/// Maximum number of tokens in a burst.
 const CHAIN_TOKENS: u32 = 32;
 
-/// The facts of this machine that planning may use.
+/// Returns the properties of this machine that planning uses.
 ///
 /// # Errors
 ///
-/// As [`Level::best`], and `Argument` for too many threads.
+/// The errors of [`Level::best`]; `Argument` for too many threads.
 pub fn profile(options: &Options) -> Result<Profile> {
-    let threads = u32::try_from(options.threads()?).expect("far below 2^32");
+    let threads =
+        u32::try_from(options.threads()?).expect("the number of threads is far below 2^32");
     Ok(Profile {
         kind: DeviceKind::Cpu,
         name: name(),
@@ -107,8 +107,8 @@ pub fn profile(options: &Options) -> Result<Profile> {
 ///
 /// # Errors
 ///
-/// `Argument` and `Unsupported` for options that this machine cannot follow, `Memory` where
-/// places or threads cannot be had, `Internal` for tables that contradict themselves.
+/// `Argument` and `Unsupported` for options that this machine does not support, `Memory` if buffers
+/// or threads cannot be allocated, `Internal` for inconsistent tables.
 pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     let mut options = *options;
     if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
@@ -121,18 +121,18 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
         places: linked.places,
         copies: Copies::default(),
         copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
-        laps: Vec::new(),
+        timings: Vec::new(),
         timed_since: None,
         pool: Pool::new(linked.tables, target.threads)?,
     }))
 }
 
-/// Bytes that the weights of a program would take if it were linked with
+/// Returns the number of bytes that the weights of a program take if linked with
 /// [`packed`](Options::packed).
 ///
 /// # Errors
 ///
-/// As [`link`].
+/// The errors of [`link`].
 pub fn packed_bytes(program: &Program, options: &Options) -> Result<u64> {
     link::packed_bytes(program, target(options)?)
 }
@@ -146,29 +146,29 @@ fn target(options: &Options) -> Result<Target> {
     })
 }
 
-/// What the heaviest table, which is the one for single tokens, moves per token.
+/// Bytes read per token by the heaviest table, which is the single-token table.
 fn token_bytes(program: &Program) -> u64 {
     let tables = program.tables.iter();
     let bytes = tables.map(|t| t.total().bytes / u64::from(t.tokens.max(1)));
     bytes.max().unwrap_or(0)
 }
 
-/// LinkedTable tables and the threads that walk them.
+/// Linked tables and the threads that replay them.
 #[derive(Debug)]
 struct Cpu {
     profile: Profile,
     places: BTreeMap<BufferId, Operand>,
     copies: Copies,
-    /// Their rooms, one behind the other.
+    /// Buffers of pending copies, one after the other.
     copied: Vec<u8>,
-    /// For each table its commands, as timed.
-    laps: Vec<Vec<CommandTiming>>,
-    /// Since when they are timed, while they are.
+    /// Timings of the commands of each table.
+    timings: Vec<Vec<CommandTiming>>,
+    /// Start of timing, if timing is active.
     timed_since: Option<Instant>,
     pool: Pool,
 }
 
-/// Bytes of a place, while no command runs.
+/// Bytes of a buffer; only valid while no command runs.
 fn span_of<'a>(
     places: &BTreeMap<BufferId, Operand>,
     pool: &'a mut Pool,
@@ -180,7 +180,7 @@ fn span_of<'a>(
         bytes: len,
     } = span;
     let Some(operand) = places.get(&place) else {
-        bail!(Argument, "{place:?} is no place of these tables");
+        bail!(Argument, "unknown buffer {place:?}");
     };
     let bytes = pool.memory(*operand);
     let all = bytes.len();
@@ -191,7 +191,7 @@ fn span_of<'a>(
         Some(bytes) => Ok(bytes),
         None => bail!(
             Argument,
-            "{place:?}: {len} bytes from {offset} leave its {all}"
+            "{place:?}: {len} bytes at offset {offset} exceed its {all} bytes"
         ),
     }
 }
@@ -204,7 +204,11 @@ impl Executor for Cpu {
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let tables = self.pool.tables();
         let Some(count) = tables.get(table).map(Steps::cmds) else {
-            bail!(Argument, "table {table} of {}", tables.len());
+            bail!(
+                Argument,
+                "invalid table index {table}: the program has {} tables",
+                tables.len()
+            );
         };
         let Cmds { body, tail } = &cmds;
         if body.start > body.end
@@ -212,11 +216,14 @@ impl Executor for Cpu {
             || tail.start > tail.end
             || tail.end > count
         {
-            bail!(Argument, "commands {cmds:?} of {count}");
+            bail!(
+                Argument,
+                "invalid command range {cmds:?}: the table has {count} commands"
+            );
         }
-        let laps = self.laps.get_mut(table).map(Vec::as_mut_slice);
-        let laps = self.timed_since.zip(laps);
-        self.pool.run(table, &cmds, times, laps)
+        let timings = self.timings.get_mut(table).map(Vec::as_mut_slice);
+        let timings = self.timed_since.zip(timings);
+        self.pool.run(table, &cmds, times, timings)
     }
 
     fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -241,8 +248,8 @@ impl Executor for Cpu {
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
-        let (copying, room) = self.copies.begin(spans)?;
-        let mut at = room * COPY_BYTES_MAX;
+        let (copying, slot) = self.copies.begin(spans)?;
+        let mut at = slot * COPY_BYTES_MAX;
         for span in spans {
             let bytes = span_of(&self.places, &mut self.pool, *span)?;
             self.copied[at..at + span.bytes].copy_from_slice(bytes);
@@ -252,14 +259,14 @@ impl Executor for Cpu {
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        let room = self.copies.find(&copying, bytes.len())? * COPY_BYTES_MAX;
-        bytes.copy_from_slice(&self.copied[room..room + bytes.len()]);
+        let slot = self.copies.find(&copying, bytes.len())? * COPY_BYTES_MAX;
+        bytes.copy_from_slice(&self.copied[slot..slot + bytes.len()]);
         Ok(())
     }
 
     fn time_commands(&mut self) -> Result<()> {
         let tables = self.pool.tables().iter();
-        self.laps = tables
+        self.timings = tables
             .map(|t| vec![CommandTiming::default(); t.cmds()])
             .collect();
         self.timed_since = Some(Instant::now());
@@ -271,11 +278,11 @@ impl Executor for Cpu {
     }
 
     fn laps(&self, table: usize) -> &[CommandTiming] {
-        self.laps.get(table).map_or(&[], Vec::as_slice)
+        self.timings.get(table).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The processor's name, where the system tells it.
+/// Processor name, if the system reports it.
 fn name() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|l| l.starts_with("model name"));
@@ -283,7 +290,7 @@ fn name() -> String {
     name.unwrap_or(std::env::consts::ARCH).to_string()
 }
 
-/// Size of the last-level data cache, where the system tells it.
+/// Size of the last-level data cache in bytes, 0 if the system does not report it.
 fn cache_bytes() -> u64 {
     let index = |i| format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
     (0..8)

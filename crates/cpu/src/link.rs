@@ -1,14 +1,15 @@
-//! From tables to steps: memory for every place, a kernel for every command, barriers between.
+//! Converts tables to steps: memory for every buffer, a kernel for every command, barriers between
+//! them.
 
-use super::descriptors::{ALIGN, QUANTISE_OUT, QUANTISE_X, Read, Shape};
+use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
 use super::kernel::{self, Join, Launch, Request, quantize};
-use super::memory::{Arena, Bound, Operand, ScalesAt};
-use super::pack::{Packed, Packing};
+use super::memory::{Arena, Bound, Operand, ScaleOperands};
+use super::pack::{PackSpec, PackedWeights};
 use super::panel::Pack;
-use super::pool::LinkedTable;
+use super::pool::LinkedTables;
 use super::simd::Isa;
 use super::step::{Step, Steps};
-use super::work::{By, Split};
+use super::work::{RunOn, Split};
 use std::collections::BTreeMap;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -20,31 +21,31 @@ use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
 use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
 
-/// What commands are linked for.
+/// Target that commands are linked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// The level.
+    /// Instruction set.
     pub(super) isa: Isa,
-    /// How exactly products are computed.
+    /// Precision of matrix products.
     pub(super) precision: Precision,
-    /// Whether weights are packed, of types that can be.
+    /// Whether weights are packed if their type has panels.
     pub(super) packed: bool,
-    /// Threads that share the work.
+    /// Number of threads.
     pub(super) threads: usize,
 }
 
-/// What linking yields.
-pub(super) struct Linking {
-    /// For the pool.
-    pub(super) tables: LinkedTable,
-    /// The places that the host may write and read.
+/// Result of linking.
+pub(super) struct LinkedProgram {
+    /// Tables for the thread pool.
+    pub(super) tables: LinkedTables,
+    /// Buffers that the host may read and write.
     pub(super) places: BTreeMap<BufferId, Operand>,
 }
 
 /// Links every table of a program.
-pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
+pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
     let launches = launches_of(&program, target)?;
-    let layout = Layout::new(&program, &launches, target)?;
+    let layout = ArenaLayout::new(&program, &launches, target)?;
     let mut arena = Arena::new(layout.bytes)?;
     let mut operands = BTreeMap::new();
     for (place, range) in &layout.places {
@@ -56,8 +57,8 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
         }
         operands.insert(*place, arena.operand(range.clone()));
     }
-    let packed = Packed::new(&program, &packings(&program, &launches)?, target.threads)?;
-    let memory = Memory {
+    let packed = PackedWeights::new(&program, &pack_specs(&program, &launches)?, target.threads)?;
+    let memory = Buffers {
         operands,
         packed,
         scratch: arena.operand(layout.scratch.clone()),
@@ -71,37 +72,34 @@ pub(super) fn link(program: Program, target: Target) -> Result<Linking> {
     for (table, launches) in program.tables.iter().zip(launches) {
         tables.push(steps(&program, table, launches, &memory, target)?);
     }
-    let tables = LinkedTable {
+    let tables = LinkedTables {
         tables,
         _keep: Box::new((arena, memory.packed, program)),
     };
-    Ok(Linking { tables, places })
+    Ok(LinkedProgram { tables, places })
 }
 
-/// Bytes that the weights of a program take where they are packed.
+/// Bytes of the packed weights of a program.
 pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
     let target = Target {
         packed: true,
         ..target
     };
     let launches = launches_of(program, target)?;
-    let packings = packings(program, &launches)?;
-    Ok(packings
-        .values()
-        .map(|packing| packing.bytes() as u64)
-        .sum())
+    let pack_specs = pack_specs(program, &launches)?;
+    Ok(pack_specs.values().map(|spec| spec.bytes() as u64).sum())
 }
 
-/// Memory by what it is for.
-struct Memory {
+/// Buffers by purpose.
+struct Buffers {
     operands: BTreeMap<BufferId, Operand>,
-    packed: Packed,
+    packed: PackedWeights,
     scratch: Operand,
     quantized: Operand,
     parts: Operand,
 }
 
-/// Which kernels the commands of each table call.
+/// Kernels of all commands of each table.
 fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
     let tables = program.tables.iter();
     tables
@@ -109,12 +107,16 @@ fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
         .collect()
 }
 
-/// Which kernel every command of a table calls.
+/// Kernels of all commands of a table.
 fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Launch>> {
     let launch = |cmd: &DispatchCmd| {
         let slots = cmd.slots().len();
         if slots != cmd.kernel.op.operands().len() {
-            bail!(Internal, "{} has {slots} operands", cmd.kernel.op.name());
+            bail!(
+                Internal,
+                "{} has a wrong number of operands: {slots}",
+                cmd.kernel.op.name()
+            );
         }
         let request = Request {
             isa: target.isa,
@@ -141,9 +143,9 @@ fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
         .map_or(cmd.kernel.op.name(), String::as_str)
 }
 
-/// Which weights are packed, and how.
-fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, Packing>> {
-    let mut packings = BTreeMap::new();
+/// Weights that are packed, and how.
+fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, PackSpec>> {
+    let mut pack_specs = BTreeMap::new();
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[WEIGHT]);
@@ -151,18 +153,18 @@ fn packings(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32,
                 continue;
             };
             tensor_bytes(program, slot)?;
-            let packing = Packing {
+            let spec = PackSpec {
                 pack,
                 rows: slot.rows as usize,
                 cols: slot.cols as usize,
             };
-            packings.insert(index, packing);
+            pack_specs.insert(index, spec);
         }
     }
-    Ok(packings)
+    Ok(pack_specs)
 }
 
-/// The scales of a command's weights, where they lie in tensors of their own.
+/// Scales of a command's weights, if they are separate tensors.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
     match table.slot(cmd.slots()[WEIGHT]).place {
         BufferId::Weight(index, _) => program.tensors.scales(index),
@@ -170,7 +172,7 @@ fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<
     }
 }
 
-/// The bytes of a tensor's place.
+/// Bytes of a tensor.
 fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
     match place {
         BufferId::Weight(i, _) => Some(program.tensors.weight(i)),
@@ -179,17 +181,17 @@ fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
     }
 }
 
-/// The bytes of a slot's tensor, as many as the slot has.
+/// Bytes of a slot's tensor, cut to the size of the slot.
 fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
     let Some(bytes) = tensor(program, slot.place) else {
         return Ok(None);
     };
-    let wanted = usize::try_from(slot.bytes()).ok();
-    match wanted.and_then(|n| bytes.get(..n)) {
+    let expected = usize::try_from(slot.bytes()).ok();
+    match expected.and_then(|n| bytes.get(..n)) {
         Some(bytes) => Ok(Some(bytes)),
         None => bail!(
             Format,
-            "tensor {} has {} bytes of {}",
+            "tensor {} has {} bytes, expected {}",
             slot.name,
             bytes.len(),
             slot.bytes()
@@ -197,22 +199,22 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
     }
 }
 
-type Bytes = std::ops::Range<usize>;
+type ByteRange = std::ops::Range<usize>;
 
-/// Where everything lies in the arena.
+/// Layout of the arena.
 #[derive(Default)]
-struct Layout {
+struct ArenaLayout {
     bytes: usize,
-    places: BTreeMap<BufferId, Bytes>,
-    /// Shared by all commands, a stretch per thread: used within a command only.
-    scratch: Bytes,
-    /// Activations in int8 or bf16, which several commands may read.
-    quantized: Bytes,
-    /// What the threads of a command leave for its second step.
-    parts: Bytes,
+    places: BTreeMap<BufferId, ByteRange>,
+    /// Scratch memory, one part per thread; used only within a command.
+    scratch: ByteRange,
+    /// int8 or bf16 activations, which several commands may read.
+    quantized: ByteRange,
+    /// Partial results that the first step of a command passes to the second.
+    parts: ByteRange,
 }
 
-impl Layout {
+impl ArenaLayout {
     fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
         let threads = target.threads;
         let packs = launches.iter().flatten().any(|l| l.pack.is_some());
@@ -224,11 +226,11 @@ impl Layout {
         for slot in used {
             let least = match (slot.place, tensor_bytes(program, slot)?) {
                 (BufferId::State, _) => state_bytes(1) as u64,
-                // Tensors stay where they are, unless f32 lie where f32 cannot. Beside packed
-                // matrices vectors leave as well: each would keep a huge page of the file.
+                // Tensors are used in place unless f32 values are misaligned. If matrices are
+                // packed, vectors are copied too: each would keep a huge page of the file resident.
                 (_, Some(b))
                     if slot.dtype != DType::F32
-                        || Operand::of(b).suits_f32() && !(packs && slot.rows == 1) =>
+                        || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
                 {
                     continue;
                 }
@@ -245,7 +247,7 @@ impl Layout {
         let all = || launches.iter().flatten();
         let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
         layout.scratch = layout.take((scratch.unwrap_or(0) * threads) as u64)?;
-        let copies = |shape: Shape| {
+        let copies = |shape: ActivationShape| {
             let tiles = if shape.tokens == 1 {
                 threads
             } else {
@@ -260,7 +262,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn take(&mut self, bytes: u64) -> Result<Bytes> {
+    fn take(&mut self, bytes: u64) -> Result<ByteRange> {
         let start = self.bytes;
         let end = usize::try_from(bytes)
             .ok()
@@ -271,48 +273,48 @@ impl Layout {
                 self.bytes = next;
                 Ok(start..end)
             }
-            _ => bail!(Memory, "{bytes} bytes cannot be addressed beside {start}"),
+            _ => bail!(Memory, "cannot address {bytes} bytes after {start}"),
         }
     }
 }
 
-/// The steps of a table.
+/// Builds the steps of a table.
 fn steps(
     program: &Program,
     table: &Table,
     launches: Vec<Launch>,
-    memory: &Memory,
+    memory: &Buffers,
     target: Target,
 ) -> Result<Steps> {
     let mut steps = Vec::new();
     let mut first = Vec::with_capacity(table.cmds.len() + 1);
     let mut hazards = Hazards::default();
-    let mut made: Option<Made> = None;
+    let mut last_quantized: Option<QuantizedInput> = None;
     for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
         first.push(steps.len());
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
         if let Some(shape) = launch.quantize {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
-            let mut before = quantizing(&mut step, shape, memory, target.isa);
-            match made {
-                Some(m) if (m.x, m.shape) == (x, shape) => before.made_by = Some(m.cmd),
+            let mut before = quantize_step(&mut step, shape, memory, target.isa);
+            match last_quantized {
+                Some(m) if (m.x, m.shape) == (x, shape) => before.computed_by = Some(m.cmd),
                 _ => {
-                    before.barrier = hazards.meet(&before);
-                    made = Some(Made { x, shape, cmd: at });
+                    before.barrier = hazards.needs_barrier(&before);
+                    last_quantized = Some(QuantizedInput { x, shape, cmd: at });
                 }
             }
             steps.push(before);
         }
-        step.barrier = hazards.meet(&step);
+        step.barrier = hazards.needs_barrier(&step);
         let written = cmd.slots().iter().zip(cmd.kernel.op.operands());
         let mut written = written.filter(|(_, o)| o.access != Access::Read);
-        if made.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
-            made = None;
+        if last_quantized.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
+            last_quantized = None;
         }
         let join = launch.join.map(|join| join.step(&step));
         steps.push(step);
         if let Some(mut join) = join {
-            join.barrier = hazards.meet(&join);
+            join.barrier = hazards.needs_barrier(&join);
             steps.push(join);
         }
     }
@@ -328,7 +330,7 @@ fn steps(
 }
 
 impl Join {
-    /// The second step of a command. The parts are its last operand, which it reads.
+    /// Returns the second step of a command, which reads the partial results in its last operand.
     fn step(self, first: &Step) -> Step {
         Step {
             entry: self.entry,
@@ -342,11 +344,11 @@ impl Join {
     }
 }
 
-/// The activations that lie quantized.
+/// Activations that an earlier step has quantized.
 #[derive(Clone, Copy)]
-struct Made {
+struct QuantizedInput {
     x: BufferId,
-    shape: Shape,
+    shape: ActivationShape,
     cmd: usize,
 }
 
@@ -354,7 +356,7 @@ fn step(
     program: &Program,
     table: &Table,
     cmd: &DispatchCmd,
-    (launch, memory): (&Launch, &Memory),
+    (launch, memory): (&Launch, &Buffers),
 ) -> Result<Step> {
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
     let mut writes = 0;
@@ -365,25 +367,25 @@ fn step(
             Some(memory) => *memory,
             None => match tensor_bytes(program, info)? {
                 Some(bytes) => Operand::of(bytes),
-                None => bail!(Internal, "{} has no memory", info.name),
+                None => bail!(Internal, "no memory for operand {}", info.name),
             },
         };
         if operand.access != Access::Read {
             if tensor(program, info.place).is_some() {
-                bail!(Internal, "{} is a tensor and is written", info.name);
+                bail!(Internal, "command writes to the tensor {}", info.name);
             }
             writes |= 1 << count;
         }
         count += 1;
     }
-    let mut read = launch.read;
+    let mut reader = launch.reader;
     if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
         match (launch.pack, memory.packed.panels(index)) {
             (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
             (None, Some((panels, Pack::Blocks(layout)))) => {
-                // Else the file would be in memory beside them.
-                if let Some(Read::Rows(_, from)) = &mut read {
+                // Use the panels; otherwise the file data would stay in memory as well.
+                if let Some(WeightReader::Rows(_, from)) = &mut reader {
                     (operands[WEIGHT], *from) = (panels, Some(layout));
                 }
             }
@@ -412,23 +414,23 @@ fn step(
             writes,
             count,
             params,
-            read,
-            product: launch.product,
+            reader,
+            matmul: launch.matmul,
             codes: launch.codes,
-            scales: scales.as_ref().map(ScalesAt::of),
+            scales: scales.as_ref().map(ScaleOperands::of),
             tokens: launch.tokens,
-            by: launch.by,
+            run_on: launch.run_on,
         },
         split: launch.split,
         barrier: false,
-        made_by: None,
+        computed_by: None,
     };
-    check(&step, cmd)?;
+    reject_aliasing(&step, cmd)?;
     Ok(step)
 }
 
-/// Refuses a command that names the memory it writes twice: its threads would meet there.
-fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
+/// Rejects a command whose output overlaps another operand, because its threads would race.
+fn reject_aliasing(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     for i in (0..step.bound.count).filter(|&i| step.bound.writes(i)) {
         for j in (0..step.bound.count).filter(|&j| j != i) {
             if step.bound.operands[i].overlaps(step.bound.operands[j]) {
@@ -444,10 +446,11 @@ fn check(step: &Step, cmd: &DispatchCmd) -> Result<()> {
     Ok(())
 }
 
-/// The step that quantizes a product's activations, which become one more operand of it.
-fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step {
+/// Returns the step that quantizes the activations of a matrix product, and adds them as an operand
+/// of the product.
+fn quantize_step(step: &mut Step, shape: ActivationShape, memory: &Buffers, isa: Isa) -> Step {
     let bytes = shape.tile_bytes();
-    // One row is quantized by every thread for itself: cheaper than to wait for another.
+    // Each thread quantizes a single row for itself, which is cheaper than a barrier.
     let alone = shape.tokens == 1;
     let out = if alone {
         memory.quantized.per_thread(bytes)
@@ -457,7 +460,7 @@ fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
     step.bound.operands[step.bound.count] = out;
     step.bound.count += 1;
     let mut operands = [Operand::of(&[]); SLOTS_MAX];
-    (operands[QUANTISE_X], operands[QUANTISE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
+    (operands[QUANTIZE_X], operands[QUANTIZE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
@@ -465,27 +468,27 @@ fn quantizing(step: &mut Step, shape: Shape, memory: &Memory, isa: Isa) -> Step 
         entry: quantize::entry(shape, isa),
         bound: Bound {
             operands,
-            writes: 1 << QUANTISE_OUT,
+            writes: 1 << QUANTIZE_OUT,
             count: 2,
             params,
-            read: None,
-            product: None,
+            reader: None,
+            matmul: None,
             codes: None,
             scales: None,
             tokens: shape.tokens as usize,
-            by: By::All,
+            run_on: RunOn::AllThreads,
         },
         split: if alone {
-            Split::Each
+            Split::PerThread
         } else {
             Split::Tiles(shape.tile as usize)
         },
         barrier: false,
-        made_by: None,
+        computed_by: None,
     }
 }
 
-/// What was touched since the last barrier.
+/// Memory accesses since the last barrier.
 #[derive(Default)]
 struct Hazards {
     touched: Vec<Touch>,
@@ -495,35 +498,35 @@ struct Hazards {
 struct Touch {
     operand: Operand,
     written: bool,
-    /// The first thread keeps its own order.
-    by: By,
+    /// Steps of the first thread run in order and need no barrier between them.
+    run_on: RunOn,
 }
 
 impl Touch {
     fn conflicts(self, other: Self) -> bool {
         (self.written || other.written)
-            && [self.by, other.by] != [By::First; 2]
+            && [self.run_on, other.run_on] != [RunOn::FirstThread; 2]
             && !self.operand.same_copies(other.operand)
             && self.operand.overlaps(other.operand)
     }
 }
 
 impl Hazards {
-    /// Takes note of a step and says whether the threads must meet before it.
-    fn meet(&mut self, step: &Step) -> bool {
+    /// Records the accesses of a step and returns whether it needs a barrier.
+    fn needs_barrier(&mut self, step: &Step) -> bool {
         let touches = (0..step.bound.count).map(|i| Touch {
             operand: step.bound.operands[i],
             written: step.bound.writes(i),
-            by: step.bound.by,
+            run_on: step.bound.run_on,
         });
         let touches: Vec<Touch> = touches.collect();
-        let meet = touches
+        let conflict = touches
             .iter()
             .any(|t| self.touched.iter().any(|u| t.conflicts(*u)));
-        if meet {
+        if conflict {
             self.touched.clear();
         }
         self.touched.extend(touches);
-        meet
+        conflict
     }
 }

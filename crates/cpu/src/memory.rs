@@ -1,19 +1,19 @@
-//! Memory of linked tables, and how the threads of a command share it.
+//! Memory of linked tables and how the threads of a command share it.
 //!
-//! A command's operands are memory; its work is cut into units, and a thread owns the units of
-//! its [`Part`]. What a command reads is seen whole by every thread; of what it writes, a thread
-//! sees the units it owns. Three facts make that sound, and they are checked: link refuses a
-//! command that names the memory it writes twice; the parts of a command are disjoint because
-//! [`Part::of`] makes them; and an operand is opened once in a part ([`Args::open`]). Commands
-//! that touch the same memory are kept apart by the pool's barrier.
+//! The work of a command is divided into units, and each thread owns the units of its [`Part`].
+//! Every thread may read all inputs; it may write only the units that it owns. This is sound
+//! because of three facts, which are checked: link rejects a command whose output overlaps another
+//! operand; the parts of a command are disjoint by construction ([`Part::contiguous`]); and an
+//! operand is opened at most once per part ([`Args::open`]). The barrier of the pool separates
+//! commands that access the same memory.
 #![expect(
     unsafe_code,
     reason = "threads of a command write disjoint parts of one buffer"
 )]
 
-use super::descriptors::{CodeProduct, Product, Read};
+use super::descriptors::{MatmulShape, QuantizedMatmul, WeightReader};
 use super::simd::{Decode, Unpack};
-use super::work::{By, Part};
+use super::work::{Part, RunOn};
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ use tabla_core::op::operands::WEIGHT;
 use tabla_core::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use tabla_quant::{Matrix, Scales};
 
-/// All memory that linked tables own, zero until touched.
+/// All memory owned by linked tables, initially zero.
 #[derive(Debug)]
 pub(super) struct Arena {
     map: MmapMut,
@@ -33,17 +33,17 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Reserves this many bytes.
+    /// Allocates `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let failed = |e| {
-            let message = format_args!("{bytes} bytes of working memory cannot be had");
+            let message = format_args!("cannot allocate {bytes} bytes of working memory");
             Error::new(ErrorKind::Memory, message).caused_by(e)
         };
         if isize::try_from(bytes).is_err() {
-            bail!(Memory, "{bytes} bytes of working memory cannot be had");
+            bail!(Memory, "cannot allocate {bytes} bytes of working memory");
         }
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
-        // Huge pages are an offer: without them everything works, more slowly.
+        // Huge pages are only a hint: without them kernels run more slowly.
         #[cfg(target_os = "linux")]
         let _ = map.advise(Advice::HugePage);
         let all = Operand {
@@ -54,11 +54,11 @@ impl Arena {
         Ok(Self { map, all })
     }
 
-    /// Bytes `range`, which must lie inside.
+    /// Bytes `range`, which must lie inside the arena.
     pub(super) fn operand(&self, range: Range<usize>) -> Operand {
         assert!(
             range.start <= range.end && range.end <= self.all.bytes,
-            "outside the arena"
+            "range is outside the arena"
         );
         Operand {
             at: self.all.at.wrapping_add(range.start),
@@ -67,37 +67,38 @@ impl Arena {
         }
     }
 
-    /// All of it, before any step knows of it.
+    /// All bytes, before any step refers to them.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.map
     }
 
-    /// Copies the first bytes into `range`, before any step knows of it.
+    /// Copies the first bytes into `range`, before any step refers to it.
     pub(super) fn fill(&mut self, range: &Range<usize>, bytes: &[u8]) {
         let operand = self.operand(range.clone());
-        // SAFETY: inside the map, which `&mut self` holds alone: steps are made later.
+        // SAFETY: inside the map, which `&mut self` borrows exclusively: steps are created later.
         let to = unsafe { std::slice::from_raw_parts_mut(operand.at, operand.bytes) };
         to.copy_from_slice(&bytes[..operand.bytes]);
     }
 }
 
-/// The bytes that a command finds behind a slot.
+/// Memory of one operand of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand {
     at: *mut u8,
     bytes: usize,
-    /// Distance between the threads' own copies; 0 where all share one.
+    /// Distance between the copies of the threads; 0 if all threads share one.
     stride: usize,
 }
 
-// SAFETY: an operand is an address; memory is only reached through `Args` and `Operand::exclusive`.
+// SAFETY: an operand is an address; memory is only accessed through `Args` and
+// `Operand::exclusive`.
 unsafe impl Send for Operand {}
 // SAFETY: as above.
 unsafe impl Sync for Operand {}
 
 impl Operand {
-    /// Memory that commands only read. It must stay for as long as the step that names it, which
-    /// holds for tensors: link keeps them in the same object as its steps.
+    /// Memory that commands only read. It must outlive the step that uses it, which holds for
+    /// tensors: link stores them in the same object as its steps.
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             at: bytes.as_ptr().cast_mut(),
@@ -106,7 +107,7 @@ impl Operand {
         }
     }
 
-    /// The same memory cut into a copy of `bytes` for every thread.
+    /// The same memory divided into a copy of `bytes` bytes for each thread.
     pub(super) fn per_thread(self, bytes: usize) -> Self {
         Self {
             bytes,
@@ -115,58 +116,61 @@ impl Operand {
         }
     }
 
-    /// Whether the two share a byte.
+    /// Whether the two operands share a byte.
     pub(super) fn overlaps(self, other: Self) -> bool {
         let (a, b) = (self.at.addr(), other.at.addr());
         a < b + other.bytes && b < a + self.bytes
-            // Copies of one memory that are cut differently: one thread's meets another's.
+            // Copies with different strides: those of different threads overlap.
             || a == b && self.stride != other.stride
     }
 
-    /// Whether its address suits f32.
-    pub(super) fn suits_f32(self) -> bool {
+    /// Whether the address is aligned for f32.
+    pub(super) fn is_f32_aligned(self) -> bool {
         self.at.addr().is_multiple_of(align_of::<f32>())
     }
 
-    /// Whether the two cut the same memory into the same copies: each thread keeps to its own.
+    /// Whether both divide the same memory into the same per-thread copies.
     pub(super) fn same_copies(self, other: Self) -> bool {
         self.stride != 0 && (self.at, self.stride) == (other.at, other.stride)
     }
 
-    /// All of its memory, to be written.
+    /// Returns all of its memory for writing.
     ///
     /// # Safety
     ///
-    /// The operand must be of an arena that outlives `'a`, and nothing else may use this memory.
+    /// The operand must be in an arena that outlives `'a`, and nothing else may access this memory.
     pub(super) unsafe fn exclusive<'a>(self) -> &'a mut [u8] {
-        // SAFETY: the memory is there and nobody else's by the contract.
+        // SAFETY: the caller guarantees valid memory and exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 
-    /// `live` of the step state, which this operand must be.
+    /// Returns `live` of the step state, which this operand must be.
     ///
     /// # Safety
     ///
-    /// The operand must be the state, and no other thread may be writing it.
+    /// The operand must be the step state, and no other thread may write it.
     pub(super) unsafe fn live(self) -> usize {
-        assert!(self.bytes >= ROWS_OFFSET, "link gives a state its size");
-        // SAFETY: it is the state by the contract, `ALIGN`ed by link, and nobody writes it.
+        assert!(
+            self.bytes >= ROWS_OFFSET,
+            "operand is smaller than the step state"
+        );
+        // SAFETY: it is the state by the contract, `ALIGN`ed by link, and no thread writes it.
         let state = unsafe { &*self.at.cast::<State>() };
         state.live as usize
     }
 }
 
-/// The scales of weights, which commands only read.
+/// Scales of weights, which commands only read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScalesAt {
+pub(super) struct ScaleOperands {
     float: DType,
     scales: Operand,
     biases: Operand,
     group: [usize; 2],
 }
 
-impl ScalesAt {
-    /// As [`Operand::of`]: the tensors must stay for as long as the step.
+impl ScaleOperands {
+    /// As for [`Operand::of`], the tensors must outlive the step.
     pub(super) fn of(scales: &Scales<'_>) -> Self {
         Self {
             float: scales.float,
@@ -177,29 +181,29 @@ impl ScalesAt {
     }
 }
 
-/// The operands of a step, and what its kernel is told beside them.
+/// The operands of a step and the other parameters of its kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
-    /// The operands of the list, then scratch.
+    /// Operands of the operation, then scratch.
     pub(super) operands: [Operand; SLOTS_MAX],
     /// Bit `i`: operand `i` is written.
     pub(super) writes: u32,
-    /// How many operands count.
+    /// Number of operands.
     pub(super) count: usize,
-    /// The parameters.
+    /// Parameters of the operation.
     pub(super) params: [u8; PARAMS_BYTES_MAX],
-    /// How the weights, operand 0, are read where the kernel serves many storage types.
-    pub(super) read: Option<Read>,
-    /// The shape of a product.
-    pub(super) product: Option<Product>,
-    /// The parameters of a product of codes.
-    pub(super) codes: Option<CodeProduct>,
-    /// The scales of the weights, where they lie in tensors of their own.
-    pub(super) scales: Option<ScalesAt>,
-    /// Live rows at most.
+    /// Reader of the weights, operand 0, if the kernel supports several storage types.
+    pub(super) reader: Option<WeightReader>,
+    /// Shape of the matrix product.
+    pub(super) matmul: Option<MatmulShape>,
+    /// Parameters of a quantized matrix product.
+    pub(super) codes: Option<QuantizedMatmul>,
+    /// Scales of the weights, if they are separate tensors.
+    pub(super) scales: Option<ScaleOperands>,
+    /// Maximum number of active rows.
     pub(super) tokens: usize,
-    /// Who does the work.
-    pub(super) by: By,
+    /// Threads that run the step.
+    pub(super) run_on: RunOn,
 }
 
 impl Bound {
@@ -209,7 +213,7 @@ impl Bound {
     }
 }
 
-/// What a kernel gets: the operands of its command and the part of the work that is its own.
+/// Arguments of a kernel: the operands of its command and the units of this thread.
 #[derive(Debug)]
 pub(super) struct Args<'a> {
     bound: &'a Bound,
@@ -219,12 +223,12 @@ pub(super) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The arguments for this part of this step.
+    /// Returns the arguments for this part of this step.
     ///
     /// # Safety
     ///
-    /// At any time only parts of one step run that share written memory with others, the parts
-    /// of a step are disjoint, and each is passed here once in a run of the step.
+    /// Only parts of the same step may run at a time if steps share written memory, the parts of a
+    /// step must be disjoint, and each part must be passed once per run of the step.
     pub(super) unsafe fn new(bound: &'a Bound, part: Part, live: usize) -> Self {
         Self {
             bound,
@@ -239,24 +243,24 @@ impl<'a> Args<'a> {
         bytemuck::pod_read_unaligned(&self.bound.params[..size_of::<P>()])
     }
 
-    /// How many operands there are: those of the list and what link adds.
+    /// Number of operands, including those that link adds.
     pub(super) fn count(&self) -> usize {
         self.bound.count
     }
 
-    /// Rows that count.
+    /// Number of active rows.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// The units that are this thread's.
+    /// Units of this thread.
     pub(super) fn units(&self) -> impl Iterator<Item = usize> + use<> {
         (self.part.first..self.part.end).step_by(self.part.step)
     }
 
-    /// The same as a range, for commands whose units are cut and not dealt.
+    /// Units of this thread as a range, for contiguous parts.
     pub(super) fn range(&self) -> Range<usize> {
-        debug_assert_eq!(self.part.step, 1, "units are dealt");
+        debug_assert_eq!(self.part.step, 1, "units are not contiguous");
         self.part.first..self.part.end
     }
 
@@ -265,54 +269,52 @@ impl<'a> Args<'a> {
         assert!(!self.bound.writes(i), "operand {i} is written");
         let operand = self.bound.operands[i];
         let at = operand.at.wrapping_add(operand.stride * self.part.thread);
-        // SAFETY: the operand's memory is alive while the step is; while the step runs nobody
-        // writes it, because link refuses commands that write what they read.
+        // SAFETY: the operand's memory outlives the step; no thread writes it while the step runs,
+        // because link rejects commands that write what they read.
         unsafe { std::slice::from_raw_parts(at, operand.bytes) }
     }
 
-    /// How the weights are read as integers, where the kernel serves many storage types.
+    /// Reader of the weights as integers.
     pub(super) fn unpack(&self) -> Unpack {
-        match self.bound.read {
-            Some(Read::Ints(unpack)) => unpack,
-            other => unreachable!("link chose {other:?}"),
+        match self.bound.reader {
+            Some(WeightReader::Ints(unpack)) => unpack,
+            other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
-    /// The same for floats.
+    /// Reader of the weights as floats.
     pub(super) fn decode(&self) -> Decode {
-        match self.bound.read {
-            Some(Read::Floats(decode)) => decode,
-            other => unreachable!("link chose {other:?}"),
+        match self.bound.reader {
+            Some(WeightReader::Floats(decode)) => decode,
+            other => unreachable!("unexpected weight reader {other:?}"),
         }
     }
 
-    /// How the weights are read, where link chose.
-    pub(super) fn read(&self) -> Option<Read> {
-        self.bound.read
+    /// Reader of the weights, if link selected one.
+    pub(super) fn reader(&self) -> Option<WeightReader> {
+        self.bound.reader
     }
 
-    /// Rows that count at most.
+    /// Maximum number of active rows.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tokens(&self) -> usize {
         self.bound.tokens
     }
 
-    /// The shape of the product.
-    pub(super) fn product(&self) -> &'a Product {
-        let product = self.bound.product.as_ref();
-        product.expect("link sets it for products")
+    /// Shape of the matrix product.
+    pub(super) fn matmul(&self) -> &'a MatmulShape {
+        self.bound.matmul.as_ref().expect("link sets it for matrix products")
     }
 
-    /// The parameters of the product of codes.
-    pub(super) fn codes(&self) -> &'a CodeProduct {
-        let codes = self.bound.codes.as_ref();
-        codes.expect("link sets them for products of codes")
+    /// Parameters of the quantized matrix product.
+    pub(super) fn codes(&self) -> &'a QuantizedMatmul {
+        self.bound.codes.as_ref().expect("link sets them for quantized matrix products")
     }
 
     /// The weights as a matrix of this shape.
     pub(super) fn matrix(&self, rows: usize, cols: usize) -> Matrix<'a> {
         let bytes = |operand: Operand| {
-            // SAFETY: a tensor, which nobody writes and which is alive while the step is.
+            // SAFETY: a tensor, which no thread writes and which outlives the step.
             unsafe { std::slice::from_raw_parts(operand.at.cast_const(), operand.bytes) }
         };
         Matrix {
@@ -343,15 +345,15 @@ impl<'a> Args<'a> {
         bytemuck::cast_slice(&self.bytes(i)[ROWS_OFFSET..])
     }
 
-    /// How each sequence picks its tokens, operand `i`.
+    /// Sampling parameters of each sequence, operand `i`.
     pub(super) fn samplers(&self, i: usize) -> &'a [Sampler] {
         bytemuck::cast_slice(self.bytes(i))
     }
 
-    /// Opens an operand that the command writes, once.
+    /// Opens an operand that the command writes; allowed once per part.
     pub(super) fn open<T: Pod>(&mut self, i: usize) -> Out<'a, T> {
         assert!(self.bound.writes(i), "operand {i} is not written");
-        assert_eq!(self.opened & 1 << i, 0, "operand {i} is opened twice");
+        assert_eq!(self.opened & 1 << i, 0, "operand {i} was already opened");
         self.opened |= 1 << i;
         let operand = self.bound.operands[i];
         let at = operand.at.wrapping_add(operand.stride * self.part.thread);
@@ -363,25 +365,25 @@ impl<'a> Args<'a> {
             at: at.cast(),
             len: operand.bytes / size_of::<T>(),
             part: self.part,
-            alone: operand.stride != 0 || self.bound.by == By::First,
+            exclusive: operand.stride != 0 || self.bound.run_on == RunOn::FirstThread,
             life: PhantomData,
         }
     }
 }
 
-/// What a thread may write of an operand. Units and rows must be cut the same way in every part
-/// of a command, which holds when they come from its parameters.
+/// The part of an output operand that a thread may write. Units and rows must be divided in the
+/// same way in every part of a command; this holds if they are derived from its parameters.
 #[derive(Debug)]
 pub(super) struct Out<'a, T> {
     at: *mut T,
     len: usize,
     part: Part,
-    alone: bool,
+    exclusive: bool,
     life: PhantomData<&'a mut [T]>,
 }
 
 impl<T: Pod> Out<'_, T> {
-    /// The elements of a unit of this size, which must be in the part.
+    /// Elements of a unit of `size` elements, which must be in the part.
     pub(super) fn unit(&mut self, unit: usize, size: usize) -> &mut [T] {
         self.check(unit);
         self.slice(unit * size, size)
@@ -390,13 +392,13 @@ impl<T: Pod> Out<'_, T> {
     /// Panics unless a unit is in the part.
     fn check(&self, unit: usize) {
         let part = self.part;
-        let mine =
+        let owned =
             (part.first..part.end).contains(&unit) && (unit - part.first).is_multiple_of(part.step);
-        assert!(mine, "unit {unit} is another thread's");
+        assert!(owned, "unit {unit} belongs to another thread");
     }
 
-    /// The elements of column `at` of `columns`, of this size, in a row, where a unit is a column
-    /// in a tile of `rows` rows; it must be in the part.
+    /// Elements of column `at` of `columns` in a row, `size` elements each. A unit is a column in a
+    /// tile of `rows` rows and must be in the part.
     pub(super) fn tiled(
         &mut self,
         row: usize,
@@ -408,42 +410,43 @@ impl<T: Pod> Out<'_, T> {
         self.slice((row * columns + at) * size, size)
     }
 
-    /// The elements of a unit, which must be in the part, where each row of `width` is cut into
-    /// units of `size`, the last one shorter.
-    pub(super) fn pieces(&mut self, unit: usize, [width, size]: [usize; 2]) -> &mut [T] {
+    /// Elements of a unit, which must be in the part. Each row of `width` elements is divided into
+    /// units of `size` elements; the last one may be shorter.
+    pub(super) fn segment(&mut self, unit: usize, [width, size]: [usize; 2]) -> &mut [T] {
         self.check(unit);
         let each = width.div_ceil(size);
         let first = unit % each * size;
         self.slice(unit / each * width + first, size.min(width - first))
     }
 
-    /// The elements of all units of this size; of a part that is cut.
+    /// Elements of all units of the part, `size` elements each; only for contiguous parts.
     pub(super) fn units(&mut self, size: usize) -> &mut [T] {
-        assert_eq!(self.part.step, 1, "units are dealt");
+        assert_eq!(self.part.step, 1, "units are not contiguous");
         let (first, end) = (self.part.first, self.part.end);
         self.slice(first * size, (end - first) * size)
     }
 
-    /// The columns of the part's units, of this size each, in a row of `width`; of a part that
-    /// is cut.
+    /// Columns of the part's units in a row of `width` elements, `size` elements per unit; only for
+    /// contiguous parts.
     pub(super) fn columns(&mut self, row: usize, width: usize, size: usize) -> &mut [T] {
-        self.columns_behind(0, [row, width], size)
+        self.columns_from(0, [row, width], size)
     }
 
-    /// The same where they begin behind the first `front` elements of the row.
-    pub(super) fn columns_behind(
+    /// Like [`columns`](Self::columns), starting at element `front` of the row.
+    pub(super) fn columns_from(
         &mut self,
         front: usize,
         [row, width]: [usize; 2],
         size: usize,
     ) -> &mut [T] {
-        assert_eq!(self.part.step, 1, "units are dealt");
+        assert_eq!(self.part.step, 1, "units are not contiguous");
         let (first, end) = (self.part.first, self.part.end);
-        assert!(front + end * size <= width, "columns end outside the row");
+        assert!(front + end * size <= width, "columns exceed the row");
         self.slice(row * width + front + first * size, (end - first) * size)
     }
 
-    /// The columns of units in a row of `width`, `size` for each, or fewer where the row ends.
+    /// Columns of units in a row of `width` elements, `size` per unit, cut off at the end of the
+    /// row.
     pub(super) fn panels(
         &mut self,
         row: usize,
@@ -454,24 +457,30 @@ impl<T: Pod> Out<'_, T> {
         let part = self.part;
         assert!(
             part.first <= units.start && units.end <= part.end && part.step == 1,
-            "units {units:?} are another thread's"
+            "units {units:?} belong to another thread"
         );
         let columns = (units.start * size).min(width)..(units.end * size).min(width);
         self.slice(row * width + columns.start, columns.len())
     }
 
-    /// All of it, where no other thread has a part.
+    /// All elements, if no other thread has a part.
     pub(super) fn whole(&mut self) -> &mut [T] {
-        assert!(self.alone, "other threads write here too");
+        assert!(self.exclusive, "other threads write to this operand too");
         self.slice(0, self.len)
     }
 
     fn slice(&mut self, start: usize, len: usize) -> &mut [T] {
-        let end = start.checked_add(len).expect("sizes are far below usize");
-        assert!(end <= self.len, "{end} is outside {} elements", self.len);
+        let end = start
+            .checked_add(len)
+            .expect("sizes are far below usize::MAX");
+        assert!(
+            end <= self.len,
+            "end {end} is out of bounds for {} elements",
+            self.len
+        );
         let at = self.at.wrapping_add(start);
-        // SAFETY: inside the operand, which is alive and aligned for T; the elements belong to
-        // this part alone, and `&mut self` keeps one slice of it at a time.
+        // SAFETY: inside the operand, which is alive and aligned for T; the elements belong to this
+        // part alone, and `&mut self` allows one slice of it at a time.
         unsafe { std::slice::from_raw_parts_mut(at, len) }
     }
 }

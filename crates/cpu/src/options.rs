@@ -1,25 +1,25 @@
-//! Options of linking.
+//! Options for linking.
 
 use super::simd::Level;
 use tabla_core::device::Precision;
 use tabla_core::error::{Result, bail};
 
-/// How tables are linked to the CPU.
+/// Options for linking tables to the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Threads that replay a table; 0: one for each core that the process may use, and one alone
-    /// where a token is less work than waiting for others.
+    /// Number of threads that replay a table. Default 0: one thread per core available to the
+    /// process, or a single thread if a token is less work than the barriers.
     pub threads: u32,
-    /// The instruction set; `None`: what [`Level::best`] gives.
+    /// Instruction set; default [`Level::best`].
     pub level: Option<Level>,
-    /// Whether activations may go to int8 before a quantized product.
+    /// Whether activations may be quantized to int8 for products with quantized weights.
     pub precision: Precision,
-    /// Whether weights whose type has panels are rearranged while linking, in memory of their own;
-    /// otherwise they are used where they are.
+    /// Whether weights are packed into panels while linking, in memory of their own, if their type
+    /// supports it; otherwise they are used in place.
     pub packed: bool,
 }
 
-/// Threads at most: beyond any machine's cores a number is a mistake.
+/// Maximum number of threads; more than the cores of any machine.
 const THREADS_MAX: usize = 1024;
 
 impl Options {
@@ -33,10 +33,7 @@ impl Options {
             n => n as usize,
         };
         if threads > THREADS_MAX {
-            bail!(
-                Argument,
-                "{threads} threads are over the limit of {THREADS_MAX}"
-            );
+            bail!(Argument, "too many threads: {threads}, limit {THREADS_MAX}");
         }
         Ok(threads)
     }

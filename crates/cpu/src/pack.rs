@@ -1,4 +1,4 @@
-//! Packing: weights rearranged once, by all threads, into panels in huge pages.
+//! Packs weights into panels in huge pages, once, using all threads.
 
 use super::memory::{Arena, Operand};
 use super::panel::Pack;
@@ -10,10 +10,10 @@ use tabla_core::error::Result;
 use tabla_core::exec::{Program, Tensors};
 use tabla_quant::Matrix;
 
-/// A matrix to be packed.
+/// Matrix to pack.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packing {
-    /// How.
+pub(super) struct PackSpec {
+    /// Packing method.
     pub(super) pack: Pack,
     /// Rows.
     pub(super) rows: usize,
@@ -21,62 +21,62 @@ pub(super) struct Packing {
     pub(super) cols: usize,
 }
 
-impl Packing {
+impl PackSpec {
     fn panel_bytes(&self) -> usize {
         self.pack.panel_bytes(self.cols)
     }
 
-    /// Bytes of all its panels.
+    /// Bytes of all panels.
     pub(super) fn bytes(&self) -> usize {
         self.rows.div_ceil(ROWS) * self.panel_bytes()
     }
 }
 
-/// Packed matrices by the index of their weight.
-pub(super) struct Packed {
+/// Packed matrices by weight index.
+pub(super) struct PackedWeights {
     _arena: Arena,
     panels: BTreeMap<u32, (Operand, Pack)>,
 }
 
-/// Bytes of a file that are packed in one go: their pages are given back behind it, so that
-/// weights are hardly ever in memory twice.
-const PIECE: usize = 2 << 20;
+/// Bytes of the file that are packed at a time. Their pages are released afterwards, so that
+/// weights are rarely in memory twice.
+const JOB_BYTES: usize = 2 << 20;
 
-/// Some panels of a matrix.
-struct Piece<'a> {
+/// Some panels of a matrix, packed by one thread.
+struct PackJob<'a> {
     weight: u32,
-    packing: Packing,
+    spec: PackSpec,
     panels: Range<usize>,
     out: &'a mut [u8],
 }
 
-impl Packed {
-    /// Packs weights of a program, by so many threads.
+impl PackedWeights {
+    /// Packs weights of a program using `threads` threads.
     pub(super) fn new(
         program: &Program,
-        packings: &BTreeMap<u32, Packing>,
+        specs: &BTreeMap<u32, PackSpec>,
         threads: usize,
     ) -> Result<Self> {
-        let bytes = packings.values().map(Packing::bytes).sum();
+        let bytes = specs.values().map(PackSpec::bytes).sum();
         let mut arena = Arena::new(bytes)?;
         let mut panels = BTreeMap::new();
         let mut first = 0;
-        for (weight, packing) in packings {
-            let range = first..first + packing.bytes();
+        for (weight, spec) in specs {
+            let range = first..first + spec.bytes();
             first = range.end;
-            panels.insert(*weight, (arena.operand(range), packing.pack));
+            panels.insert(*weight, (arena.operand(range), spec.pack));
         }
-        let pieces = Mutex::new(apart(pieces(packings, arena.bytes()), threads).into_iter());
+        let jobs = Mutex::new(spread_jobs(jobs(specs, arena.bytes()), threads).into_iter());
         let tensors = &*program.tensors;
         std::thread::scope(|scope| {
             let work = || {
-                // Bound by a name, the lock would be held while the piece is packed.
-                while let Some(piece) = next(&pieces) {
-                    piece.pack(tensors);
+                // Binding the guard to a name would hold the lock while the job runs.
+                while let Some(job) = next(&jobs) {
+                    job.pack(tensors);
                 }
             };
             for _ in 1..threads {
-                // Without another thread this one does it all.
+                // If a thread cannot be started, the others do its work.
                 let thread = std::thread::Builder::new().name("tabla-pack".to_string());
                 let _ = thread.spawn_scoped(scope, work);
             }
@@ -88,56 +88,56 @@ impl Packed {
         })
     }
 
-    /// The panels of a weight, where it is packed, and how.
+    /// Returns the panels of a weight and their packing method, if it is packed.
     pub(super) fn panels(&self, weight: u32) -> Option<(Operand, Pack)> {
         self.panels.get(&weight).copied()
     }
 }
 
-/// The same things, each `1 / shares` of all behind the last one: neighbours, which may share
-/// pages, are not in work at one time.
-fn apart<T>(things: Vec<T>, shares: usize) -> Vec<T> {
-    let share = things.len().div_ceil(shares).max(1);
-    let mut things: Vec<_> = things.into_iter().enumerate().collect();
-    things.sort_by_key(|(i, _)| (i % share, i / share));
-    things.into_iter().map(|(_, thing)| thing).collect()
+/// Reorders jobs so that the next one is `1 / shares` of all further on: neighbours, which may
+/// share pages, are not packed at the same time.
+fn spread_jobs<T>(items: Vec<T>, shares: usize) -> Vec<T> {
+    let share = items.len().div_ceil(shares).max(1);
+    let mut items: Vec<_> = items.into_iter().enumerate().collect();
+    items.sort_by_key(|(i, _)| (i % share, i / share));
+    items.into_iter().map(|(_, item)| item).collect()
 }
 
 fn next<T>(items: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
     items.lock().next()
 }
 
-/// Cuts the matrices into pieces, each with its part of the memory.
-fn pieces<'a>(packings: &BTreeMap<u32, Packing>, mut rest: &'a mut [u8]) -> Vec<Piece<'a>> {
-    let mut pieces = Vec::new();
-    for (weight, packing) in packings {
-        let (bytes, panels) = (packing.panel_bytes(), packing.rows.div_ceil(ROWS));
-        let step = (PIECE / bytes.max(1)).max(1);
+/// Divides the matrices into jobs, each with its part of the memory.
+fn jobs<'a>(specs: &BTreeMap<u32, PackSpec>, mut rest: &'a mut [u8]) -> Vec<PackJob<'a>> {
+    let mut jobs = Vec::new();
+    for (weight, spec) in specs {
+        let (bytes, panels) = (spec.panel_bytes(), spec.rows.div_ceil(ROWS));
+        let step = (JOB_BYTES / bytes.max(1)).max(1);
         for first in (0..panels).step_by(step) {
             let range = first..panels.min(first + step);
-            let (out, behind) = rest.split_at_mut(range.len() * bytes);
-            rest = behind;
-            pieces.push(Piece {
+            let (out, tail) = rest.split_at_mut(range.len() * bytes);
+            rest = tail;
+            jobs.push(PackJob {
                 weight: *weight,
-                packing: *packing,
+                spec: *spec,
                 panels: range,
                 out,
             });
         }
     }
-    pieces
+    jobs
 }
 
-impl Piece<'_> {
+impl PackJob<'_> {
     fn pack(self, tensors: &dyn Tensors) {
-        let Packing { pack, rows, cols } = self.packing;
+        let PackSpec { pack, rows, cols } = self.spec;
         let matrix = Matrix {
             bytes: tensors.weight(self.weight),
             scales: tensors.scales(self.weight),
             rows,
             cols,
         };
-        let panels = self.out.chunks_exact_mut(self.packing.panel_bytes());
+        let panels = self.out.chunks_exact_mut(self.spec.panel_bytes());
         for (panel, out) in self.panels.clone().zip(panels) {
             pack.pack(&matrix, panel * ROWS..rows.min((panel + 1) * ROWS), out);
         }

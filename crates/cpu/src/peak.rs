@@ -1,5 +1,4 @@
-//! What this machine delivers: multiply-adds that nothing has to be read for, and bytes that nothing
-//! is done with.
+//! Measures the peak arithmetic rate and memory bandwidth of this machine.
 
 use super::options::Options;
 use super::simd::Level;
@@ -9,74 +8,74 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tabla_core::error::Result;
 
-/// Operations per second of all threads together; a multiply-add counts as two. They are measured:
-/// a machine that is busy elsewhere gives less.
+/// Operations per second of all threads; a multiply-add counts as two. The values are measured, so
+/// they are lower on a busy machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// Products of int8 in sums of i32, by the instructions that packed weights meet at the level.
+    /// int8 products with i32 accumulators, with the instructions that packed weights use at the
+    /// level.
     pub int8: f64,
     /// Fused multiply-adds of f32.
     pub float: f64,
-    /// Products of bf16 in sums of f32: by tiles where the level has them, and by f32 elsewhere.
+    /// bf16 products with f32 accumulators: with tiles if the level has them, otherwise in f32.
     pub bf16: f64,
 }
 
-/// How long each kind is measured.
-const MEASURED: Duration = Duration::from_millis(5);
-/// Rounds between two looks at the clock: some microseconds.
+/// Duration of each measurement.
+const DURATION: Duration = Duration::from_millis(5);
+/// Iterations between two clock reads: a few microseconds.
 const ROUNDS: u32 = 2048;
-/// Sums that do not wait for each other: enough for two units with a latency of five, and few
-/// enough for 16 registers.
+/// Independent accumulators: enough for two units with a latency of five cycles, and few enough for
+/// 16 registers.
 const SUMS: usize = 12;
 
-/// Measures for some milliseconds, with the threads and the level of the options.
+/// Measures the peak rates for some milliseconds with the threads and level of the options.
 ///
 /// # Errors
 ///
-/// As [`profile`](super::profile).
+/// The errors of [`profile`](super::profile).
 pub fn peak(options: &Options) -> Result<Peak> {
     let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
-    let float = rate(|| isa.probe(Float), threads);
+    let float = rate(|| isa.probe(FloatProbe), threads);
     let tiles = isa.probe_tiles();
     Ok(Peak {
-        int8: rate(|| isa.probe(Int8), threads),
+        int8: rate(|| isa.probe(Int8Probe), threads),
         float,
         bf16: tiles.map_or(float, |probe| rate(|| probe(ROUNDS), threads)),
     })
 }
 
-/// The bits of all words of a buffer together, which are read as the level's kernels read weights:
-/// how long it takes is what memory delivers. Bytes behind the last whole line are not read.
+/// Reads a buffer the way the level's kernels read weights, to measure memory bandwidth. Returns
+/// the bitwise OR of all words; bytes after the last whole cache line are not read.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unsupported`](tabla_core::error::ErrorKind) for a level that this machine lacks.
+/// [`ErrorKind::Unsupported`](tabla_core::error::ErrorKind) for a level that this machine does not
+/// support.
 pub fn read(level: Level, bytes: &[u8]) -> Result<u64> {
-    Ok(Isa::of(level)?.probe(Read(bytes)))
+    Ok(Isa::of(level)?.probe(ReadProbe(bytes)))
 }
 
 /// Operations per second of all threads.
 fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
-    let alone = &|| {
+    let measure = &|| {
         let start = Instant::now();
         let mut operations = 0;
-        while start.elapsed() < MEASURED {
+        while start.elapsed() < DURATION {
             operations += probe();
         }
         operations as f64 / start.elapsed().as_secs_f64()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(measure)).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
-        rates
-            .map(|rate| rate.expect("a probe does not panic"))
-            .sum()
+        rates.map(|rate| rate.expect("probes do not panic")).sum()
     })
 }
 
-struct Float;
+struct FloatProbe;
 
-impl Probe for Float {
+impl Probe for FloatProbe {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let [w, x] = black_box([s.splat(1.0), s.splat(0.5)]);
@@ -91,12 +90,12 @@ impl Probe for Float {
     }
 }
 
-struct Int8;
+struct Int8Probe;
 
-impl Probe for Int8 {
+impl Probe for Int8Probe {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
-        // As many sums as there are registers for.
+        // As many accumulators as there are registers.
         if const { S::TOKENS >= SUMS } {
             dots::<S, SUMS>(s)
         } else {
@@ -109,7 +108,7 @@ impl Probe for Int8 {
 fn dots<S: Simd, const N: usize>(s: S) -> u64 {
     let mut sums = [s.splat_int(0); N];
     for _ in 0..ROUNDS {
-        // Read anew, or products that a level adds up later would be taken out of the loop.
+        // `black_box` keeps the products in the loop at levels that accumulate later.
         let w = [s.bytes(black_box(&[3; _]))];
         unroll!(i < N => { sums[i] = s.dot(127, sums[i], &w, &[1; 4]); });
     }
@@ -117,16 +116,16 @@ fn dots<S: Simd, const N: usize>(s: S) -> u64 {
     operations(N * 4 * ROWS)
 }
 
-/// Operations of all rounds with so many products each.
+/// Operations of all iterations with `products` products each.
 fn operations(products: usize) -> u64 {
     u64::from(ROUNDS) * 2 * products as u64
 }
 
-struct Read<'a>(&'a [u8]);
+struct ReadProbe<'a>(&'a [u8]);
 
 const ZEROS: Word = [0; 4 * ROWS];
 
-impl Probe for Read<'_> {
+impl Probe for ReadProbe<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let words: &[Word] = self.0.as_chunks().0;

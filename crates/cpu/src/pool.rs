@@ -1,9 +1,9 @@
-//! Threads that walk linked tables together: the caller and its workers.
+//! Thread pool that replays linked tables: the calling thread and its workers.
 //!
-//! Every thread walks the same steps and does its part of each; a barrier stands only before a
-//! step that touches what an earlier one wrote. Who waits spins for a while and then parks, so
-//! that neither an idle executor nor an oversubscribed machine burns a core.
-#![expect(unsafe_code, reason = "hands disjoint parts of a step to the threads")]
+//! Every thread walks the same steps and runs its part of each. There is a barrier only before a
+//! step that accesses memory written by an earlier one. A waiting thread spins for a while and then
+//! parks, so that neither an idle executor nor an oversubscribed machine burns a core.
+#![expect(unsafe_code, reason = "passes disjoint parts of a step to the threads")]
 
 use super::memory::{Args, Operand};
 use super::step::{Step, Steps};
@@ -18,17 +18,17 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::CommandTiming;
 use tabla_core::op::table::Cmds;
 
-/// Looks at the barrier before a thread parks: some 50 us.
+/// Barrier polls before a thread parks: about 50 us.
 const SPINS: u32 = 4000;
 
-/// The caller's thread and its workers.
+/// The calling thread and its workers.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    linked: LinkedTable,
+    linked: LinkedTables,
     threads: usize,
     barrier: Barrier,
     job: Job,
@@ -36,23 +36,23 @@ struct Shared {
     panicked: AtomicBool,
 }
 
-/// The linked tables, and whatever must live as long as they do.
-pub(super) struct LinkedTable {
-    /// The tables.
+/// The linked tables and the memory that they refer to.
+pub(super) struct LinkedTables {
+    /// Steps of each table.
     pub(super) tables: Vec<Steps>,
-    /// Arena and tensors, which the steps point into.
+    /// Arena and tensors that the steps point into.
     pub(super) _keep: Box<dyn Any + Send + Sync>,
 }
 
-/// What to walk; written by the caller while the workers wait.
+/// Current job; written by the caller while the workers wait.
 #[derive(Default)]
 struct Job {
     table: AtomicUsize,
-    /// Begin and end of the commands: those of the body, those of the tail.
+    /// Start and end of the commands: body, then tail.
     ranges: [[AtomicUsize; 2]; 2],
     times: AtomicU32,
-    /// Live rows of this replay and of the next, in turn: a slow thread may still be reading
-    /// one while a fast one tells the other.
+    /// Active rows of this replay and of the next, alternating: a slow thread may still read one
+    /// while a fast one writes the other.
     live: [AtomicUsize; 2],
 }
 
@@ -61,7 +61,7 @@ impl Job {
         &self.live[replay as usize % 2]
     }
 
-    /// The ranges of commands; the last may be empty.
+    /// Command ranges; the last may be empty.
     fn ranges(&self) -> [Range<usize>; 2] {
         [0, 1].map(|i| {
             let [start, end] = [0, 1].map(|j| self.ranges[i][j].load(Ordering::Relaxed));
@@ -71,8 +71,8 @@ impl Job {
 }
 
 impl Pool {
-    /// Starts `threads - 1` workers on these tables.
-    pub(super) fn new(linked: LinkedTable, threads: usize) -> Result<Self> {
+    /// Starts `threads - 1` workers for these tables.
+    pub(super) fn new(linked: LinkedTables, threads: usize) -> Result<Self> {
         let shared = Arc::new(Shared {
             linked,
             threads,
@@ -86,13 +86,13 @@ impl Pool {
             let own = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name(format!("tabla-{thread}"))
-                .spawn(move || own.work(thread));
+                .spawn(move || own.run_worker(thread));
             match spawned {
                 Ok(worker) => workers.push(worker),
                 Err(e) => {
                     shared.barrier.shrink(threads - 1 - workers.len());
                     drop(Self { shared, workers });
-                    let message = format_args!("thread {} of {threads} cannot start", thread + 1);
+                    let message = format_args!("cannot start thread {} of {threads}", thread + 1);
                     return Err(Error::new(ErrorKind::Memory, message).caused_by(e));
                 }
             }
@@ -100,25 +100,25 @@ impl Pool {
         Ok(Self { shared, workers })
     }
 
-    /// The tables.
+    /// Steps of each table.
     pub(super) fn tables(&self) -> &[Steps] {
         &self.shared.linked.tables
     }
 
-    /// The memory of an operand of the arena.
+    /// Memory of an operand in the arena.
     pub(super) fn memory(&mut self, operand: Operand) -> &mut [u8] {
-        // SAFETY: the pool keeps the arena and lends it out here alone, and its threads wait.
+        // SAFETY: the pool owns the arena and lends it out only here, and its threads wait.
         unsafe { operand.exclusive() }
     }
 
-    /// Walks these commands of a table `times` times, or until no row lives. `laps` has room for
-    /// the time of every command of the table.
+    /// Runs these commands of a table `times` times, or until no row is active. `timings` must have
+    /// an entry for every command of the table.
     pub(super) fn run(
         &mut self,
         table: usize,
         cmds: &Cmds,
         times: u32,
-        laps: Option<(Instant, &mut [CommandTiming])>,
+        timings: Option<(Instant, &mut [CommandTiming])>,
     ) -> Result<()> {
         let shared = &self.shared;
         if shared.panicked.load(Ordering::Relaxed) {
@@ -131,20 +131,20 @@ impl Pool {
             end.store(range.end, Ordering::Relaxed);
         }
         shared.job.times.store(times, Ordering::Relaxed);
-        shared.tell_live(&shared.linked.tables[table], 0);
+        shared.publish_live(&shared.linked.tables[table], 0);
         if times == 0 {
             return Ok(());
         }
-        let laps = laps.filter(|_| cmds.ranges().next().is_some());
-        let watch = laps.map(|(epoch, laps)| Watch {
+        let timings = timings.filter(|_| cmds.ranges().next().is_some());
+        let timer = timings.map(|(epoch, timings)| CommandTimer {
             first: &shared.linked.tables[table].first,
-            laps,
+            timings,
             epoch,
             cmd: 0,
             since: Instant::now(),
         });
         shared.barrier.wait();
-        shared.walk(0, watch);
+        shared.walk(0, timer);
         if shared.panicked.load(Ordering::Relaxed) {
             bail!(Internal, "a kernel panicked");
         }
@@ -157,7 +157,7 @@ impl Drop for Pool {
         self.shared.quit.store(true, Ordering::Relaxed);
         self.shared.barrier.wait();
         for worker in self.workers.drain(..) {
-            // A worker catches every panic of its kernels, so there is nothing to learn here.
+            // A worker catches all panics of its kernels, so the result carries no information.
             let _ = worker.join();
         }
     }
@@ -170,8 +170,8 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// A worker's life: wait, walk, wait.
-    fn work(&self, thread: usize) {
+    /// Main loop of a worker.
+    fn run_worker(&self, thread: usize) {
         loop {
             self.barrier.wait();
             if self.quit.load(Ordering::Relaxed) {
@@ -181,51 +181,51 @@ impl Shared {
         }
     }
 
-    /// Walks the job. Every thread takes the same turns: what they depend on, the job and the
-    /// live rows, is told by the first thread and changes only where all of them wait.
-    fn walk(&self, thread: usize, mut watch: Option<Watch<'_>>) {
+    /// Runs the job. All threads take the same branches: the job and the number of active rows are
+    /// written by the first thread, and only while all others wait.
+    fn walk(&self, thread: usize, mut timer: Option<CommandTimer<'_>>) {
         let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
         let [body, tail] = self.job.ranges();
         for replay in 0..self.job.times.load(Ordering::Relaxed) {
             let live = self.job.live(replay).load(Ordering::Relaxed);
             if live == 0 {
-                // Nobody may begin another job while a slow thread reads this one's end.
+                // A slow thread may still read the job; wait before another one starts.
                 self.barrier.wait();
                 return;
             }
-            self.steps(table, &body, [thread, live], &mut watch);
+            self.steps(table, &body, [thread, live], &mut timer);
             if !tail.is_empty() {
                 self.barrier.wait();
-                watch.iter_mut().for_each(Watch::lap);
-                self.steps(table, &tail, [thread, live], &mut watch);
+                timer.iter_mut().for_each(CommandTimer::end_command);
+                self.steps(table, &tail, [thread, live], &mut timer);
             }
             if thread == 0 {
-                self.tell_live(table, replay + 1);
+                self.publish_live(table, replay + 1);
             }
             self.barrier.wait();
-            watch.iter_mut().for_each(Watch::lap);
+            timer.iter_mut().for_each(CommandTimer::end_command);
         }
-        // Nobody may still be reading the job, its live rows or `quit` when the first thread
-        // goes on to change them.
+        // The first thread modifies the job, its active rows and `quit` only after all threads have
+        // read them.
         self.barrier.wait();
     }
 
-    /// Walks the steps of these commands.
+    /// Runs the steps of these commands.
     fn steps(
         &self,
         table: &Steps,
         cmds: &Range<usize>,
         [thread, live]: [usize; 2],
-        watch: &mut Option<Watch<'_>>,
+        timer: &mut Option<CommandTimer<'_>>,
     ) {
-        if let Some(watch) = watch {
-            watch.begin(cmds.start);
+        if let Some(timer) = timer {
+            timer.start_at(cmds.start);
         }
         for at in table.range(cmds.clone()) {
             let step = &table.steps[at];
-            match step.made_by {
+            match step.computed_by {
                 Some(cmd) if cmd >= cmds.start => continue,
-                // What made it lies before the range, so nobody reckoned with this step.
+                // The step that computed it is before the range, so no barrier was planned for it.
                 Some(_) => {
                     self.barrier.wait();
                     self.part(step, thread, live);
@@ -237,22 +237,22 @@ impl Shared {
             if step.barrier {
                 self.barrier.wait();
             }
-            if let Some(watch) = watch {
-                watch.comes_to(at);
+            if let Some(timer) = timer {
+                timer.start_step(at);
             }
             self.part(step, thread, live);
         }
     }
 
-    /// Tells all threads how many rows live. Only the first thread may come here: the state is
-    /// written by steps that are its own.
-    fn tell_live(&self, table: &Steps, replay: u32) {
+    /// Publishes the number of active rows. Only the first thread may call this: it runs the steps
+    /// that write the state.
+    fn publish_live(&self, table: &Steps, replay: u32) {
         // SAFETY: it is the state, and its only writer is this thread.
         let live = unsafe { table.state.live() };
         self.job.live(replay).store(live, Ordering::Relaxed);
     }
 
-    /// Does this thread's part of a step. After a panic steps are passed over, barriers are not.
+    /// Runs this thread's part of a step. After a panic, steps are skipped but barriers are not.
     fn part(&self, step: &Step, thread: usize, live: usize) {
         let live = live.min(step.bound.tokens);
         let Some(part) = step.part(thread, self.threads, live) else {
@@ -261,8 +261,8 @@ impl Shared {
         if self.panicked.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: every thread comes here once for a step, with its own part of the same cut,
-        // and a barrier parts this step from those that it shares written memory with.
+        // SAFETY: every thread calls this once per step with its own part of the same division, and
+        // a barrier separates the step from those that share written memory with it.
         let args = unsafe { Args::new(&step.bound, part, live) };
         let entry = step.entry;
         if catch_unwind(AssertUnwindSafe(|| entry(args))).is_err() {
@@ -271,40 +271,41 @@ impl Shared {
     }
 }
 
-/// Times commands by the clock of the first thread.
-struct Watch<'a> {
-    /// As in [`Steps`].
+/// Times commands with the clock of the first thread.
+struct CommandTimer<'a> {
+    /// Same as [`Steps::first`].
     first: &'a [usize],
-    laps: &'a mut [CommandTiming],
-    /// When timing began.
+    timings: &'a mut [CommandTiming],
+    /// Start of timing.
     epoch: Instant,
-    /// The command that runs, and since when.
+    /// The running command and its start.
     cmd: usize,
     since: Instant,
 }
 
-impl Watch<'_> {
-    /// A replay begins with this command.
-    fn begin(&mut self, cmd: usize) {
+impl CommandTimer<'_> {
+    /// Starts a replay at this command.
+    fn start_at(&mut self, cmd: usize) {
         self.cmd = cmd;
         self.since = Instant::now();
     }
 
-    /// A step begins, and with it perhaps the next command: each has a step that is not skipped.
-    fn comes_to(&mut self, step: usize) {
+    /// Notes the start of a step, which may start the next command: each has a step that is not
+    /// skipped.
+    fn start_step(&mut self, step: usize) {
         if step >= self.first[self.cmd + 1] {
-            self.lap();
+            self.end_command();
             self.cmd += 1;
         }
     }
 
-    /// The command ends.
-    fn lap(&mut self) {
+    /// Ends the running command.
+    fn end_command(&mut self) {
         let now = Instant::now();
-        let lap = &mut self.laps[self.cmd];
-        lap.runs += 1;
-        lap.took += now - self.since;
-        lap.begun = self.since - self.epoch;
+        let timing = &mut self.timings[self.cmd];
+        timing.runs += 1;
+        timing.took += now - self.since;
+        timing.begun = self.since - self.epoch;
         self.since = now;
     }
 }
@@ -313,7 +314,7 @@ impl Watch<'_> {
 struct Barrier {
     threads: AtomicUsize,
     arrived: AtomicUsize,
-    /// Counts completed barriers.
+    /// Number of completed barriers.
     epoch: AtomicU32,
     parked: Mutex<u32>,
     wake: Condvar,
@@ -330,16 +331,16 @@ impl Barrier {
         }
     }
 
-    /// Forgets threads that never started, before any barrier was passed.
+    /// Removes threads that failed to start; called before the first barrier.
     fn shrink(&self, missing: usize) {
         self.threads.fetch_sub(missing, Ordering::AcqRel);
     }
 
-    /// Returns when all threads are here; what they wrote before is seen after.
+    /// Waits until all threads have arrived; their earlier writes are visible afterwards.
     fn wait(&self) {
         let epoch = self.epoch.load(Ordering::Acquire);
         let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
-        // Read behind the arrival: who comes after the one that shrank it sees the new number.
+        // Read after the arrival: a thread that arrives after `shrink` sees the new number.
         if arrived == self.threads.load(Ordering::Acquire) {
             self.arrived.store(0, Ordering::Relaxed);
             let parked = self.lock();

@@ -1,40 +1,40 @@
-//! LinkedTable commands: everything a thread needs to run one, resolved.
+//! Linked commands: everything that a thread needs to run them.
 
 use super::memory::{Bound, Operand};
 use super::simd::Entry;
-use super::work::{By, Part, Split};
+use super::work::{Part, RunOn, Split};
 use std::ops::Range;
 
-/// A kernel on its operands.
+/// A kernel with its operands.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// The kernel, compiled for the level.
+    /// Kernel compiled for the level.
     pub(super) entry: Entry,
-    /// Its operands.
+    /// Operands.
     pub(super) bound: Bound,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(super) split: Split,
-    /// Whether all threads must have finished what comes before.
+    /// Whether all threads must have finished the earlier steps.
     pub(super) barrier: bool,
-    /// Where what this step computes was computed already: the first command that did so.
-    pub(super) made_by: Option<usize>,
+    /// First command that already computed the same result, if any.
+    pub(super) computed_by: Option<usize>,
 }
 
 impl Step {
-    /// The part of a thread, if it has one.
+    /// Returns the part of a thread, if it has one.
     pub(super) fn part(&self, thread: usize, threads: usize, live: usize) -> Option<Part> {
-        let threads = match self.bound.by {
-            By::First if thread > 0 => return None,
-            By::First => 1,
-            By::All => threads,
+        let threads = match self.bound.run_on {
+            RunOn::FirstThread if thread > 0 => return None,
+            RunOn::FirstThread => 1,
+            RunOn::AllThreads => threads,
         };
         let part = match self.split {
-            Split::Each => Part::whole(thread, 1),
-            Split::Units(units) => Part::of(thread, threads, units),
-            Split::Rows(units) => Part::of(thread, threads, units * live),
-            Split::Tiles(rows) => Part::of(thread, threads, live.div_ceil(rows)),
-            Split::Dealt { units, rows } => {
-                Part::dealt(thread, threads, units * live.div_ceil(rows))
+            Split::PerThread => Part::whole(thread, 1),
+            Split::Units(units) => Part::contiguous(thread, threads, units),
+            Split::Rows(units) => Part::contiguous(thread, threads, units * live),
+            Split::Tiles(rows) => Part::contiguous(thread, threads, live.div_ceil(rows)),
+            Split::RoundRobin { units, rows } => {
+                Part::round_robin(thread, threads, units * live.div_ceil(rows))
             }
         };
         (!part.is_empty()).then_some(part)
@@ -44,9 +44,9 @@ impl Step {
 /// The steps of a table.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// The steps, those of a command side by side.
+    /// The steps; those of a command are adjacent.
     pub(super) steps: Vec<Step>,
-    /// The first step of every command, and the end.
+    /// Index of the first step of every command, then the number of steps.
     pub(super) first: Vec<usize>,
     /// The step state.
     pub(super) state: Operand,
@@ -58,7 +58,7 @@ impl Steps {
         self.first[cmds.start]..self.first[cmds.end]
     }
 
-    /// How many commands there are.
+    /// Number of commands.
     pub(super) fn cmds(&self) -> usize {
         self.first.len() - 1
     }

@@ -1,31 +1,31 @@
-//! How the work of a step is cut among threads.
+//! Divides the work of a step among threads.
 
-/// Who does the work of a step.
+/// Threads that run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// The first thread: where the work is too small to share.
-    First,
-    /// Every thread its part.
-    All,
+pub(super) enum RunOn {
+    /// The first thread only: the work is too small to share.
+    FirstThread,
+    /// All threads, each its part.
+    AllThreads,
 }
 
-/// How the work of a step is cut.
+/// How the work of a step is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
-    /// Every thread does all of it, into memory of its own.
-    Each,
-    /// Ranges of this many units, the same for every number of live rows.
+    /// Every thread computes everything into its own memory.
+    PerThread,
+    /// Contiguous ranges of this many units, independent of the number of active rows.
     Units(usize),
-    /// Ranges of this many units for every live row.
+    /// Contiguous ranges of this many units per active row.
     Rows(usize),
-    /// A unit for every so many live rows.
+    /// One unit per tile of this many active rows.
     Tiles(usize),
-    /// This many units for every tile of so many live rows, dealt out in turn: where later rows
-    /// cost more.
-    Dealt { units: usize, rows: usize },
+    /// `units` units per tile of `rows` active rows, assigned round-robin because later rows cost
+    /// more.
+    RoundRobin { units: usize, rows: usize },
 }
 
-/// What a thread does of a command: the units `first, first + step, ...` below `end`.
+/// Units of a command that one thread runs: `first, first + step, ...` below `end`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) thread: usize,
@@ -35,8 +35,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Part `thread` of `threads`, of `units` cut into ranges.
-    pub(super) fn of(thread: usize, threads: usize, units: usize) -> Self {
+    /// Part `thread` of `threads`, with `units` divided into contiguous ranges.
+    pub(super) fn contiguous(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
             first: units * thread / threads,
@@ -45,8 +45,8 @@ impl Part {
         }
     }
 
-    /// Part `thread` of `threads`, of `units` dealt out in turn.
-    pub(super) fn dealt(thread: usize, threads: usize, units: usize) -> Self {
+    /// Part `thread` of `threads`, with `units` assigned round-robin.
+    pub(super) fn round_robin(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
             first: thread,
@@ -55,7 +55,7 @@ impl Part {
         }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the part has no units.
     pub(super) fn is_empty(&self) -> bool {
         self.first >= self.end
     }

@@ -1,21 +1,21 @@
-//! Codes whose scales lie in a tensor of their own, as safetensors checkpoints store them.
+//! Codes whose scales are separate tensors, as in safetensors checkpoints.
 
-use super::bytes::{TOPS, each};
+use super::bytes::{HIGH_BITS, map_bytes};
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
 use super::mxfp4::doubled;
 use bytemuck::cast;
 
-/// `BITS` bits a code, one after the other from the lowest bit of little-endian words: the affine
-/// modes of MLX (`mx.quantize`), `x = scale q + bias`.
+/// `BITS` bits per code, starting at the lowest bit of little-endian words: the affine modes of MLX
+/// (`mx.quantize`), `x = scale q + bias`.
 ///
-/// Codes of 8 bits are stored less 128, which their bias makes up for: `q` is signed.
+/// 8-bit codes become signed by subtracting 128; the minimum compensates for it.
 #[inline(always)]
 pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     m.scales_into(row, first, out);
     let count = CHUNK.min(m.cols - first);
     let bytes = &m.row(row)[first / 8 * BITS..][..count / 8 * BITS];
-    let offset = if BITS == 8 { TOPS } else { 0 };
+    let offset = if BITS == 8 { HIGH_BITS } else { 0 };
     for (q, codes) in out
         .q
         .as_chunks_mut::<8>()
@@ -23,7 +23,7 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
         .iter_mut()
         .zip(bytes.as_chunks().0)
     {
-        *q = cast((bytes_of::<BITS>(codes) ^ offset).to_le_bytes());
+        *q = cast((expand_codes::<BITS>(codes) ^ offset).to_le_bytes());
     }
     if BITS == 8 {
         for (scale, min) in out.scale.iter().zip(&mut out.min) {
@@ -32,13 +32,13 @@ pub(super) fn affine<const BITS: usize>(m: &Matrix<'_>, row: usize, first: usize
     }
 }
 
-/// Eight codes of `BITS` bits as the bytes of a word.
+/// Expands eight codes of `BITS` bits to the bytes of a word.
 #[inline(always)]
-fn bytes_of<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
+fn expand_codes<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
     let mut word = [0; 8];
     word[..BITS].copy_from_slice(codes);
     let mut word = u64::from_le_bytes(word);
-    // The upper half of each lane moves up to where it belongs, then lanes are half as wide.
+    // Moves the upper half of each lane to its place, then halves the lane width.
     for (half, lanes) in [(4, 1), (2, 0x1_0000_0001), (1, 0x0001_0001_0001_0001)] {
         let mask = ((1 << (half * BITS)) - 1) * lanes;
         word = word & mask | (word >> (half * BITS) & mask) << (half * 8);
@@ -46,8 +46,7 @@ fn bytes_of<const BITS: usize>(codes: &[u8; BITS]) -> u64 {
     word
 }
 
-/// Floats of 4 bits, the first of a pair in the low half of its byte: MLX's modes `mxfp4` and
-/// `nvfp4`.
+/// 4-bit floats, the first of a pair in the low nibble: MLX's modes `mxfp4` and `nvfp4`.
 #[inline(always)]
 pub(super) fn e2m1(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     m.scales_into(row, first, out);
@@ -58,7 +57,7 @@ pub(super) fn e2m1(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let bytes = &m.row(row)[first / 2..][..count / 2];
     for (q, codes) in out.q.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
         let codes: [[u8; 4]; 4] = cast::<[u8; 16], _>(*codes);
-        each::<32>(q, &cast(codes.each_ref().map(bytes_of)), doubled);
+        map_bytes::<32>(q, &cast(codes.each_ref().map(expand_codes)), doubled);
     }
 }
 
@@ -73,8 +72,8 @@ pub(super) fn int8(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     }
 }
 
-/// Four rows a byte, from the lowest bits: row `r` of a quarter `i` of the matrix lies in bits
-/// `2 i` of row `r` of the packed one; `q = code - 1` (BitNet in `transformers`).
+/// Four rows per byte, starting at the lowest bits: row `r` of quarter `i` of the matrix is in bits
+/// `2 i` of packed row `r`; `q = code - 1` (BitNet in `transformers`).
 #[inline(always)]
 pub(super) fn ternary(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     m.scales_into(row, first, out);
@@ -87,7 +86,7 @@ pub(super) fn ternary(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk)
     }
 }
 
-/// Floats of 8 bits, decoded: `x = scale e4m3(code)`.
+/// 8-bit floats, decoded: `x = scale e4m3(code)`.
 #[inline(always)]
 pub(super) fn e4m3(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]) {
     let count = CHUNK.min(m.cols - first);
@@ -114,14 +113,14 @@ mod tests {
     const ROWS: usize = 8;
     const COLS: usize = 320;
 
-    /// Bytes of every kind.
+    /// All byte values.
     fn bytes(count: usize) -> Vec<u8> {
         let bytes = (0..count).map(|i| (i * i * 31 + i * 7 + i / 256).to_le_bytes()[0]);
         bytes.collect()
     }
 
-    /// Holds each element against its formula: number `i` of the tensor, whose scale and bias are
-    /// those of a group of two rows and 64 columns.
+    /// Compares each element with its formula: number `i` of the tensor, with a scale and bias per
+    /// group of two rows and 64 columns.
     fn check((dtype, biases): (DType, bool), number: impl Fn(&[u8], usize) -> f32) {
         let codes = bytes(usize::try_from(dtype.bytes((ROWS * COLS) as u64).unwrap()).unwrap());
         let group = |i: usize| (i / COLS / 2) * (COLS / 64) + i % COLS / 64;
@@ -149,17 +148,17 @@ mod tests {
         for r in 0..ROWS {
             decode_row_of(dtype, &matrix, r, &mut row);
             for (i, x) in (r * COLS..).zip(row) {
-                let wanted = scale(i) * number(&codes, i) + bias(i);
+                let expected = scale(i) * number(&codes, i) + bias(i);
                 assert!(
-                    (x - wanted).abs() <= 1e-4,
-                    "{dtype}, element {i}: {x} {wanted}"
+                    (x - expected).abs() <= 1e-4,
+                    "{dtype}, element {i}: {x} {expected}"
                 );
             }
         }
     }
 
     #[test]
-    fn affine_codes_are_a_stream_of_bits() {
+    fn affine_codes_are_a_bit_stream() {
         let types = [
             (DType::Affine2, 2),
             (DType::Affine3, 3),
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_of_4_bits_have_sign_exponent_and_mantissa() {
+    fn decodes_e2m1() {
         check((DType::E2m1, false), |codes, i| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
             let (exponent, mantissa) = (i32::from(code >> 1 & 3), f32::from(code & 1));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_quarters() {
+    fn decodes_int8_and_ternary() {
         check((DType::I8, false), |codes, i| {
             f32::from(codes[i].cast_signed())
         });

@@ -1,4 +1,4 @@
-//! Ternary digits: the types that have nothing else, and the one scale of a matrix of them.
+//! Ternary types, and the scale of a matrix that has only one.
 
 use super::chunk::{CHUNK, Chunk};
 use super::matrix::Matrix;
@@ -6,8 +6,8 @@ use super::{i2_s, tq1_0, tq2_0};
 use tabla_core::dtype::DType;
 use tabla_core::scales::f16;
 
-/// What the digits of a matrix are multiplied by, where that is one number for all of them; `None`
-/// for a type of other numbers too.
+/// Returns the scale of a ternary matrix, if all its values share one; `None` if not, or if the
+/// type is not ternary.
 pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
     match dtype {
         DType::I2S => Some(i2_s::scale(m.bytes)),
@@ -16,18 +16,18 @@ pub fn one_scale(dtype: DType, m: &Matrix<'_>) -> Option<f32> {
             let one = scales.group[0] >= m.rows && scales.group[1] >= m.cols;
             one.then(|| scales.at(0, 0, m.cols)[0])
         }
-        DType::Tq1_0 => of_blocks(m.bytes, tq1_0::unpack),
-        DType::Tq2_0 => of_blocks(m.bytes, tq2_0::unpack),
+        DType::Tq1_0 => uniform_block_scale(m.bytes, tq1_0::unpack),
+        DType::Tq2_0 => uniform_block_scale(m.bytes, tq2_0::unpack),
         _ => None,
     }
 }
 
-/// Reads a block: numbers, scales, minima.
+/// Unpacks a block to values, scales, minima.
 type Unpack<const BYTES: usize> =
     fn(&[u8; BYTES], &mut [i8; CHUNK], &mut [f32; 16], &mut [f32; 16]);
 
-/// The number of all blocks of which a digit counts; it stands at the end of a block.
-fn of_blocks<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
+/// The common scale of all blocks that are not all zeros; it is at the end of each block.
+fn uniform_block_scale<const BYTES: usize>(bytes: &[u8], unpack: Unpack<BYTES>) -> Option<f32> {
     let mut chunk = Chunk::ZERO;
     let mut one = None;
     for block in bytes.as_chunks::<BYTES>().0 {
@@ -61,11 +61,11 @@ mod tests {
     }
 
     #[test]
-    fn blocks_share_a_scale_or_have_none() {
+    fn finds_scale_shared_by_all_blocks() {
         for dtype in [DType::Tq1_0, DType::Tq2_0] {
             let digits = |i: usize| (i % 3) as f32 - 1.0;
             let mut row: Vec<f32> = (0..1024).map(|i| 0.5 * digits(i)).collect();
-            // A block of zeros has no scale.
+            // The scale of a block of zeros is ignored.
             row[256..512].fill(0.0);
             assert_eq!(scale_of(dtype, &row), Some(0.5), "{dtype}");
             assert_eq!(scale_of(dtype, &row[256..512]), Some(0.0), "{dtype}");

@@ -1,5 +1,6 @@
-//! Searches for the scales of a block: each candidate rounds the numbers, least squares give the
-//! scale for what was rounded, and the candidate with the least weighted error stays.
+//! Searches for the scales of a block. Each candidate scale rounds the numbers, least squares yield
+//! the best scale for the rounded numbers, and the candidate with the smallest weighted error is
+//! kept.
 //!
 //! The method is that of ggml-quants.c (`make_qx_quants`, `make_qkx3_quants`, `make_qp_quants`).
 
@@ -7,26 +8,26 @@ use super::chunk::CHUNK;
 use half::f16;
 use std::array::from_fn;
 
-/// A largest number below this makes a group of zeros: no f16 scale could tell it from them.
+/// A group whose largest magnitude is below this becomes zeros: no f16 scale could represent it.
 const TINY: f32 = 1e-15;
 
-/// Candidates of a search.
+/// Number of candidates of a search.
 const CANDIDATES: u8 = 19;
 
-/// How often the best candidate with a minimum is rounded anew by its own scale.
+/// How often the best candidate with a minimum is rounded again with its own scale.
 const REFINEMENTS: usize = 3;
 
-/// The numbers `q` of a block of 32, and the scale and the minimum for them.
-pub(super) struct Block {
+/// Codes of a block of 32, with scale and minimum.
+pub(super) struct FittedBlock {
     pub(super) d: f16,
     pub(super) min: f16,
     pub(super) q: [u8; 32],
 }
 
-/// A block with one scale: `x = d (q - half)`.
+/// Fits a block with one scale: `x = d (q - half)`.
 ///
-/// Without importance `d` lays the number of greatest magnitude on `-half`, as ggml's reference.
-pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32) -> Block {
+/// Without importance, `d` maps the number of largest magnitude to `-half`, like ggml's reference.
+pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32) -> FittedBlock {
     let (d, q) = if importance.is_none() {
         let d = largest(x) / -half;
         (
@@ -38,17 +39,17 @@ pub(super) fn symmetric(x: &[f32; 32], importance: Option<&[f32; 32]>, half: f32
         let d = nearest_f16(scale(x, &weights, ends(-half), signed(half)));
         (d, quantize(x, d, |v| signed(half)(v) + half))
     };
-    Block {
+    FittedBlock {
         d: f16::from_f32_const(d),
         min: f16::ZERO,
         q,
     }
 }
 
-/// A block with a scale and a minimum: `x = d q + min`, `q` from 0 to `top`.
+/// Fits a block with a scale and a minimum: `x = d q + min`, `q` from 0 to `top`.
 ///
-/// Without importance the range of the numbers is divided evenly, as ggml's reference.
-pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) -> Block {
+/// Without importance, the range of the numbers is divided evenly, like ggml's reference.
+pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) -> FittedBlock {
     let (d, min, q) = if importance.is_none() {
         let [low, high] = range(x);
         let d = (high - low) / top;
@@ -59,21 +60,21 @@ pub(super) fn affine(x: &[f32; 32], importance: Option<&[f32; 32]>, top: f32) ->
         let (d, min) = (nearest_f16(d), nearest_f16(min));
         (d, min, quantize(&x.map(|x| x - min), d, unsigned(top)))
     };
-    Block {
+    FittedBlock {
         d: f16::from_f32_const(d),
         min: f16::from_f32_const(min),
         q,
     }
 }
 
-/// A super-block of groups with a scale each: `x = d (scale - half_scale) (q - half)`.
+/// A super-block of groups with one scale each: `x = d (scale - half_scale) (q - half)`.
 pub(super) struct Symmetric {
     pub(super) d: f16,
     pub(super) scales: [u8; 16],
     pub(super) q: [u8; CHUNK],
 }
 
-/// Fits a super-block of groups of 16: `q` is under `2 half`, scales are under `2 half_scale`.
+/// Fits a super-block of groups of 16: `q` is below `2 half`, scales are below `2 half_scale`.
 pub(super) fn super_symmetric(
     x: &[f32; CHUNK],
     importance: Option<&[f32; CHUNK]>,
@@ -108,7 +109,8 @@ pub(super) struct Affine<const GROUPS: usize> {
     pub(super) q: [u8; CHUNK],
 }
 
-/// Fits a super-block of groups of `N`: `q` goes up to `top`, scales and minima up to `top_scale`.
+/// Fits a super-block of groups of `N`: `q` is at most `top`, scales and minima at most
+/// `top_scale`.
 pub(super) fn super_affine<const GROUPS: usize, const N: usize>(
     x: &[f32; CHUNK],
     importance: Option<&[f32; CHUNK]>,
@@ -140,17 +142,17 @@ pub(super) fn super_affine<const GROUPS: usize, const N: usize>(
     }
 }
 
-/// What the square of an element's error costs: `importance · sqrt(2 mean x² + x²)`. Large
-/// numbers cost more, and more again where the input is known to be large.
+/// Weight of the squared error of each element: `importance · sqrt(2 mean x² + x²)`. Errors of
+/// large numbers have a higher weight.
 pub(super) fn weights<const N: usize>(x: &[f32; N], importance: Option<&[f32; N]>) -> [f32; N] {
     let mean = sum(x, |x| x * x) / N as f32;
     from_fn(|i| importance.map_or(1.0, |w| w[i]) * (2.0 * mean + x[i] * x[i]).sqrt())
 }
 
-/// The scale `d` by which `d · level(x / d)` comes nearest to `x`.
+/// Returns the scale `d` for which `d · level(x / d)` is closest to `x`.
 ///
-/// The number of greatest magnitude is laid on each of `ends` in turn. Where all weights are
-/// zero, it lies on the first.
+/// Each candidate maps the number of largest magnitude to one of `ends`. If all weights are zero,
+/// the first one is used.
 pub(super) fn scale<const N: usize>(
     x: &[f32; N],
     weights: &[f32; N],
@@ -175,8 +177,8 @@ pub(super) fn scale<const N: usize>(
     best.unwrap_or(0.0)
 }
 
-/// The scale `d` and the minimum `m <= highest_min` by which `d q + m`, `q` from 0 to `top`,
-/// comes nearest to `x`.
+/// Returns the scale `d` and the minimum `m <= highest_min` for which `d q + m`, `q` from 0 to
+/// `top`, is closest to `x`.
 fn line<const N: usize>(
     x: &[f32; N],
     weights: &[f32; N],
@@ -188,12 +190,12 @@ fn line<const N: usize>(
     if high - low < TINY {
         return (0.0, low);
     }
-    // Counted from the lowest, so that nothing cancels in the sums.
+    // Relative to the lowest number, to avoid cancellation in the sums.
     let x = x.map(|x| x - low);
     let highest_min = highest_min - low;
     let wx: [f32; N] = from_fn(|i| weights[i] * x[i]);
     let (sum_w, sum_x) = (sum(weights, |w| w), sum(&wx, |wx| wx));
-    // Least squares for these levels: scale, minimum, and by how much the error is under Σ w x².
+    // Least squares for these levels: scale, minimum, and by how much the error is below Σ w x².
     let fit = |q: &[f32; N]| {
         let wq: [f32; N] = from_fn(|i| weights[i] * q[i]);
         let (sum_q, qq, xq) = (sum(&wq, |wq| wq), dot(&wq, q), dot(&wx, q));
@@ -205,7 +207,7 @@ fn line<const N: usize>(
             d = (xq - m * sum_q) / qq;
         }
         let gain = 2.0 * (d * xq + m * sum_x - d * m * sum_q) - d * d * qq - m * m * sum_w;
-        // Numbers that all fell on one level have no line through them.
+        // If all numbers are on one level, the line is undefined.
         (d, m, if determinant > 0.0 { gain } else { f32::MIN })
     };
     let better = |best: (f32, f32, f32), found: (f32, f32, f32)| {
@@ -224,26 +226,26 @@ fn line<const N: usize>(
     (best.0, best.1 + low)
 }
 
-/// `end`, and then what is less than a level away from it on either side.
+/// `end`, then numbers less than one level away from it on both sides.
 fn ends(end: f32) -> impl Iterator<Item = f32> {
-    let apart = 2.0 / f32::from(CANDIDATES);
+    let spacing = 2.0 / f32::from(CANDIDATES);
     (0..CANDIDATES).map(move |i| {
-        let away = f32::from(i.div_ceil(2)) * apart;
-        end + if i % 2 == 0 { away } else { -away }
+        let distance = f32::from(i.div_ceil(2)) * spacing;
+        end + if i % 2 == 0 { distance } else { -distance }
     })
 }
 
-/// The level of a number among those from `-half` to `half - 1`.
+/// Rounds to a level from `-half` to `half - 1`.
 fn signed(half: f32) -> impl Fn(f32) -> f32 {
     move |v| round(v).clamp(-half, half - 1.0)
 }
 
-/// The level of a number among those from 0 to `top`.
+/// Rounds to a level from 0 to `top`.
 fn unsigned(top: f32) -> impl Fn(f32) -> f32 {
     move |v| round(v).clamp(0.0, top)
 }
 
-/// The levels of `x` at scale `d`: whole numbers from 0 to 255, by rounding or by cutting off.
+/// Returns the levels of `x` at scale `d`: integers from 0 to 255, rounded or truncated by `level`.
 pub(super) fn quantize<const N: usize>(
     x: &[f32; N],
     d: f32,
@@ -258,33 +260,33 @@ pub(super) fn quantize<const N: usize>(
     x.map(|x| level(x * inverse) as u8)
 }
 
-/// The number of greatest magnitude; the first of several.
+/// Number of largest magnitude; the first one on ties.
 pub(super) fn largest<const N: usize>(x: &[f32; N]) -> f32 {
     x.iter()
         .fold(0.0f32, |m, &x| if x.abs() > m.abs() { x } else { m })
 }
 
-/// The lowest and the highest number.
+/// The smallest and the largest number.
 fn range<const N: usize>(x: &[f32; N]) -> [f32; 2] {
     let start = [f32::INFINITY, f32::NEG_INFINITY];
     x.iter()
         .fold(start, |[low, high], x| [low.min(*x), high.max(*x)])
 }
 
-/// The number that a scale is once it is stored.
+/// Value of a scale after rounding to f16.
 fn nearest_f16(d: f32) -> f32 {
     f16::from_f32_const(d).to_f32_const()
 }
 
-/// The nearest integer, halves to the even one, for numbers within ±2²²: adding 1.5 · 2²³ leaves
-/// no bits for a fraction. Unlike `f32::round_ties_even` it needs no SSE4.1 to be fast.
+/// The nearest integer, ties to even, for numbers within ±2²²: adding 1.5 · 2²³ leaves no bits for
+/// a fraction. Unlike `f32::round_ties_even`, it is fast without SSE4.1.
 #[inline(always)]
 fn round(x: f32) -> f32 {
     const NO_FRACTION: f32 = 12_582_912.0;
     (x + NO_FRACTION) - NO_FRACTION
 }
 
-/// Adds up in eight lanes, which vectorises.
+/// Adds up in eight lanes, so that the loop is vectorized.
 #[inline(always)]
 fn sum<const N: usize>(x: &[f32; N], term: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0; 8];

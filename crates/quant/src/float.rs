@@ -1,19 +1,16 @@
-//! Numbers one after the other, little endian.
+//! Consecutive little-endian numbers.
 
 use super::chunk::CHUNK;
 
-/// An f64 as the nearest f32.
+/// Rounds an f64 to the nearest f32.
 #[inline(always)]
 pub(super) fn narrow(bytes: [u8; 8]) -> f32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "rounding is what is asked for"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
     let x = f64::from_le_bytes(bytes) as f32;
     x
 }
 
-/// Decodes the chunk of a row that begins at element `first`, of numbers of `BYTES` bytes.
+/// Decodes the chunk of a row that starts at element `first`, with `BYTES` bytes per number.
 #[inline(always)]
 pub(super) fn decode<const BYTES: usize>(
     bytes: &[u8],

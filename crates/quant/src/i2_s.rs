@@ -1,21 +1,21 @@
-//! `I2_S`: ternary digits of 2 bits over the whole tensor, and behind them one f32 scale
-//! (`quantize_i2_s` of `BitNet`'s ggml-bitnet-mad.cpp).
+//! `I2_S`: 2-bit ternary values of a whole tensor, followed by one f32 scale (`quantize_i2_s` in
+//! `BitNet`'s ggml-bitnet-mad.cpp).
 //!
-//! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may begin
-//! within a block. The scale is the first number of a tail of 32 bytes whose others mean nothing.
+//! 32 bytes hold 128 elements of the flat tensor, the first 32 in the top bits, so a row may start
+//! within a block. The scale is the first number of a tail of 32 bytes; the other bytes are unused.
 
-use super::bytes::{ONES, less, words};
+use super::bytes::{ONES, map_words, sub_bytes};
 use super::chunk::{CHUNK, Chunk};
 use super::matrix::Matrix;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 
-/// Elements that lie side by side; rows begin at a multiple of them.
+/// Contiguous elements; rows start at a multiple of it.
 const RUN: usize = 32;
-/// Bytes behind the blocks.
+/// Bytes after the blocks.
 const TAIL_BYTES: usize = 32;
 
-/// `x[i] = d (q[i] - 1)`; a code of 3, which nobody writes, is 2.
+/// `x[i] = d (q[i] - 1)`; code 3, which no encoder writes, is 2.
 #[inline(always)]
 pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     let start = row * m.cols + first;
@@ -24,32 +24,33 @@ pub(super) fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) 
     for (n, q) in out.q.as_chunks_mut().0.iter_mut().take(runs).enumerate() {
         let (block, part) = ((start / RUN + n) / 4, (start / RUN + n) % 4);
         let bytes = &codes.as_chunks().0[block];
-        words(q, bytes, |w| less(w >> (6 - 2 * part) & (3 * ONES), 1));
+        map_words(q, bytes, |w| sub_bytes(w >> (6 - 2 * part) & (3 * ONES), 1));
     }
     out.scale.fill(scale(m.bytes));
 }
 
-/// The scale of a tensor.
+/// Scale of a tensor.
 #[inline(always)]
 pub(super) fn scale(tensor: &[u8]) -> f32 {
     let tail = &tensor[tensor.len() - TAIL_BYTES..];
     f32::from_le_bytes(tail.as_chunks().0[0])
 }
 
-/// A tensor of zeros with this scale, of whole blocks.
+/// Returns a tensor of zeros with this scale, in whole blocks.
 pub fn zeros(elements: usize, scale: f32) -> Vec<u8> {
-    // The code of a zero is 1.
+    // Zero has code 1.
     let mut tensor = vec![0x55; elements / 4];
     tensor.extend(scale.to_le_bytes());
     tensor.resize(elements / 4 + TAIL_BYTES, 0);
     tensor
 }
 
-/// Encodes elements from number `at` on: each becomes the nearest digit by the tensor's scale.
+/// Encodes elements from index `at` on, rounded to the nearest ternary value with the tensor's
+/// scale.
 ///
 /// # Panics
 ///
-/// Where the tensor ends before them.
+/// If the tensor is too short.
 pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
     let scale = scale(tensor);
     for (i, x) in (at..).zip(row) {
@@ -63,21 +64,21 @@ pub fn encode(tensor: &mut [u8], at: usize, row: &[f32]) {
     }
 }
 
-/// How a file lays out the codes. Nothing in a file says which; [`Layout::Blocks128`] is usual, and
+/// Layout of the codes in a file. Files do not record it; [`Layout::Blocks128`] is the usual one,
 /// the others come from builds of bitnet.cpp with other settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// 128 elements in 32 bytes.
     #[default]
     Blocks128,
-    /// 64 elements in 16 bytes: builds for ARM since November 2025.
+    /// 64 elements in 16 bytes: Arm builds since November 2025.
     Blocks64,
-    /// One column of four rows in a byte: builds for x86 without `ACT_PARALLEL`.
+    /// One column of four rows per byte: x86 builds without `ACT_PARALLEL`.
     Rows4,
 }
 
 impl Layout {
-    /// The layout of this name: `128`, `64` or `1x4`.
+    /// Returns the layout with this name: `128`, `64` or `1x4`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "128" => Some(Self::Blocks128),
@@ -87,7 +88,7 @@ impl Layout {
         }
     }
 
-    /// Byte and shift of an element of a tensor with rows of `cols`.
+    /// Byte index and shift of an element of a tensor with rows of `cols` elements.
     fn place(self, i: usize, cols: usize) -> (usize, usize) {
         // Four elements at this distance share a byte.
         let distance = match self {
@@ -102,21 +103,25 @@ impl Layout {
         )
     }
 
-    /// A tensor of this layout as one of [`Layout::Blocks128`].
+    /// Converts a tensor from this layout to [`Layout::Blocks128`].
     ///
     /// # Errors
     ///
-    /// `Format` where the bytes are not those of whole blocks, or of four whole rows in
+    /// `Format` if the tensor is not in whole blocks, or not in groups of four rows for
     /// [`Layout::Rows4`].
     pub fn canonical(self, tensor: &[u8], cols: usize) -> Result<Vec<u8>> {
         let elements = tensor.len().saturating_sub(TAIL_BYTES) * 4;
         if DType::I2S.bytes(elements as u64) != Some(tensor.len() as u64) {
-            bail!(Format, "i2_s: {} bytes are no whole blocks", tensor.len());
+            bail!(
+                Format,
+                "i2_s: {} bytes are not a whole number of blocks",
+                tensor.len()
+            );
         }
         if self == Self::Rows4 && (cols == 0 || !elements.is_multiple_of(4 * cols)) {
             bail!(
                 Format,
-                "i2_s: {elements} elements are no four rows of {cols}"
+                "i2_s: {elements} elements are not a multiple of four rows of {cols}"
             );
         }
         let (codes, tail) = tensor.split_at(elements / 4);
@@ -136,7 +141,7 @@ mod tests {
     use super::*;
     use crate::{decode_row, decode_row_of};
 
-    /// 2 blocks: code `i` is `i * i % 3`, packed by the formulas of each layout.
+    /// 2 blocks: code `i` is `i * i % 3`, packed with the formula of each layout.
     fn tensor(byte: impl Fn(usize, usize) -> usize) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         for (n, b) in bytes.iter_mut().enumerate() {
@@ -151,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_agree() {
+    fn all_layouts_decode_equally() {
         let usual = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
         let layouts = [
             ("128", usual.clone()),
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_may_begin_within_a_block() {
+    fn row_can_start_within_a_block() {
         let bytes = tensor(|n, k| n / 32 * 128 + 32 * k + n % 32);
         let matrix = Matrix {
             bytes: &bytes,
@@ -176,13 +181,13 @@ mod tests {
         for r in 0..4 {
             let mut row = [0.0; 64];
             decode_row_of(DType::I2S, &matrix, r, &mut row);
-            let wanted = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
-            assert_eq!(row, std::array::from_fn(wanted), "row {r}");
+            let expected = |c| (((64 * r + c) * (64 * r + c) % 3) as f32 - 1.0) * 0.5;
+            assert_eq!(row, std::array::from_fn(expected), "row {r}");
         }
     }
 
     #[test]
-    fn digits_stay() {
+    fn ternary_values_round_trip() {
         let x: Vec<f32> = (0..256).map(|i| 0.5 * (i * i % 3) as f32 - 0.5).collect();
         let mut bytes = zeros(256, 0.5);
         for (n, row) in x.chunks(64).enumerate() {
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tensor_is_refused() {
+    fn rejects_invalid_tensor() {
         for (layout, bytes, cols) in [
             (Layout::Blocks64, 31, 128),
             (Layout::Blocks64, 32 + 16, 64),

@@ -1,9 +1,9 @@
-//! `IQ1_M`: ternary eights from a grid of 2048 with offsets of plus or minus 1/8, in groups of 16
-//! with 3-bit scales (`block_iq1_m` of ggml-common.h).
+//! `IQ1_M`: groups of eight ternary values from a grid of 2048, with offsets of plus or minus 1/8,
+//! and 3-bit scales for every 16 elements (`block_iq1_m` in ggml-common.h).
 //!
-//! The lower eight bits of indices fill `qs`; a nibble of `qh` has the upper three bits and the
-//! sign of the offset of each. 16 bits of `scales` hold four scales and, on top, a nibble of the
-//! f16 `d`, the lowest first.
+//! `qs` holds the lower eight bits of the indices; a nibble of `qh` holds the upper three bits and
+//! the sign of the offset of each. 16 bits of `scales` hold four scales and, on top, a nibble of
+//! the f16 `d`, lowest first.
 
 use super::chunk::CHUNK;
 use super::iq_grids::ternary;
@@ -21,7 +21,8 @@ struct Block {
     scales: [[u8; 2]; 4],
 }
 
-/// `x[i] = d (2 s[i / 16] + 1) / 8 q[i]`, where `q` is eight times the digit, plus or minus 1.
+/// `x[i] = d (2 s[i / 16] + 1) / 8 q[i]`, where `q` is eight times the ternary value, plus or minus
+/// 1.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let Block { qs, qh, scales } = from_bytes(block);

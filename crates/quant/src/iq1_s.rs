@@ -1,8 +1,8 @@
-//! `IQ1_S`: ternary eights from a grid of 2048, in groups of 32 with 3-bit scales and an offset of
-//! plus or minus 1/8 (`block_iq1_s` of ggml-common.h).
+//! `IQ1_S`: groups of eight ternary values from a grid of 2048, with 3-bit scales and an offset of
+//! plus or minus 1/8 for every 32 elements (`block_iq1_s` in ggml-common.h).
 //!
-//! The lower eight bits of indices fill `qs`. 16 bits of `qh` belong to a group: three upper bits
-//! of each of its four indices, the scale, and the sign of the offset.
+//! `qs` holds the lower eight bits of the indices. Each 32 elements have 16 bits of `qh`: the upper
+//! three bits of their four indices, the scale, and the sign of the offset.
 
 use super::chunk::CHUNK;
 use super::iq_grids::ternary;
@@ -20,7 +20,8 @@ struct Block {
     qh: [[u8; 2]; 8],
 }
 
-/// `x[i] = d (2 s[i / 32] + 1) / 8 q[i]`, where `q` is eight times the digit, plus or minus 1.
+/// `x[i] = d (2 s[i / 32] + 1) / 8 q[i]`, where `q` is eight times the ternary value, plus or minus
+/// 1.
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let Block { d, qs, qh } = from_bytes(block);

@@ -1,9 +1,9 @@
-//! `IQ2_S`: eights from a grid of 1024 with signs, in groups of 16 with 4-bit scales
-//! (`block_iq2_s` of ggml-common.h).
+//! `IQ2_S`: groups of eight from a grid of 1024 with signs, and 4-bit scales for every 16 elements
+//! (`block_iq2_s` in ggml-common.h).
 //!
-//! The lower eight bits of indices and the signs fill a byte for each eight; a byte of `qh` has the
-//! upper two bits of four indices. A byte of `scales` has the scales of two groups, the first in
-//! its low nibble.
+//! Each group of eight has a byte with the lower eight bits of its index and a byte of signs; a
+//! byte of `qh` holds the upper two bits of four indices. A byte of `scales` holds two scales, the
+//! first in the low nibble.
 
 use super::chunk::CHUNK;
 use super::iq_grids::{IQ2_S, SIGNS, signed};

@@ -1,8 +1,8 @@
-//! `IQ2_XS`: eights from a grid of 512 with signs, in groups of 16 with 4-bit scales
-//! (`block_iq2_xs` of ggml-common.h).
+//! `IQ2_XS`: groups of eight from a grid of 512 with signs, and 4-bit scales for every 16 elements
+//! (`block_iq2_xs` in ggml-common.h).
 //!
-//! 16 bits for each eight: nine of index, then seven signs, whose number is even. A byte of
-//! `scales` has the scales of two groups, the first in its low nibble.
+//! Each group of eight has 16 bits: nine index bits, then seven sign bits; the eighth makes their
+//! parity even. A byte of `scales` holds two scales, the first in the low nibble.
 
 use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ2_XS, signed};

@@ -1,8 +1,8 @@
-//! `IQ2_XXS`: eights from a grid of 256 with signs, in groups of 32 with 4-bit scales
-//! (`block_iq2_xxs` of ggml-common.h).
+//! `IQ2_XXS`: groups of eight from a grid of 256 with signs, and 4-bit scales for every 32 elements
+//! (`block_iq2_xxs` in ggml-common.h).
 //!
-//! A group is four indices, then 32 bits: seven signs for each eight, whose number is even, and the
-//! scale on top.
+//! Each 32 elements have four indices, then 32 bits: seven sign bits per group of eight, with even
+//! parity, and the scale on top.
 
 use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ2_XXS, signed};

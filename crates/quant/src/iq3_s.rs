@@ -1,9 +1,9 @@
-//! `IQ3_S`: fours from a grid of 512 with signs, in groups of 32 with 4-bit scales
-//! (`block_iq3_s` of ggml-common.h).
+//! `IQ3_S`: groups of four from a grid of 512 with signs, and 4-bit scales for every 32 elements
+//! (`block_iq3_s` in ggml-common.h).
 //!
-//! The lower eight bits of indices fill a byte for each four; a byte of `qh` has the ninth bits of
-//! eight of them. A byte of `signs` belongs to eight elements, and one of `scales` has the scales
-//! of two groups, the first in its low nibble.
+//! Each group of four has a byte with the lower eight bits of its index; a byte of `qh` holds the
+//! ninth bits of eight indices. A byte of `signs` belongs to eight elements; a byte of `scales`
+//! holds two scales, the first in the low nibble.
 
 use super::chunk::CHUNK;
 use super::iq_grids::{IQ3_S, SIGNS, pair, signed};

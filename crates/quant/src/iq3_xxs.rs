@@ -1,8 +1,8 @@
-//! `IQ3_XXS`: fours from a grid of 256 with signs, in groups of 32 with 4-bit scales
-//! (`block_iq3_xxs` of ggml-common.h).
+//! `IQ3_XXS`: groups of four from a grid of 256 with signs, and 4-bit scales for every 32 elements
+//! (`block_iq3_xxs` in ggml-common.h).
 //!
-//! A byte of `qs` is the index of four elements. 32 bits of `bits` belong to a group: seven signs
-//! for each eight, whose number is even, and the scale on top.
+//! A byte of `qs` is the index of four elements. Each 32 elements have 32 bits of `bits`: seven
+//! sign bits per eight elements, with even parity, and the scale on top.
 
 use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ3_XXS, pair, signed};

@@ -1,9 +1,9 @@
-//! `IQ4_NL`: an f16 scale `d`, then 32 nibbles that point into a table; `x = d t[q]`
-//! (`block_iq4_nl` of ggml-common.h).
+//! `IQ4_NL`: an f16 scale `d`, then 32 nibbles that index a table; `x = d t[q]` (`block_iq4_nl` in
+//! ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{each, nibbles, stored};
+use super::bytes::{map_bytes, nibbles, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -14,7 +14,7 @@ pub const ELEMENTS: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 18;
 
-/// The numbers that nibbles stand for (`kvalues_iq4nl` of ggml-common.h).
+/// Values of the nibbles (`kvalues_iq4nl` in ggml-common.h).
 pub const VALUES: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ];
@@ -26,10 +26,10 @@ struct Block {
     qs: [u8; 16],
 }
 
-/// The number of a nibble.
+/// Value of a nibble.
 #[inline(always)]
 pub(super) fn value(nibble: u8) -> u8 {
-    // A bit chooses among neighbours: vectors have no tables.
+    // Each bit selects between neighbours: baseline vector instructions have no table lookup.
     let mut values = VALUES;
     for bit in 0..4 {
         let mask = (nibble >> bit & 1).cast_signed().wrapping_neg();
@@ -45,13 +45,13 @@ pub(super) fn value(nibble: u8) -> u8 {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    each(q, &cast(nibbles(qs)), value);
+    map_bytes(q, &cast(nibbles(qs)), value);
     scale.fill(f16(*d));
 }
 
-/// The scale of least weighted error.
+/// Encodes with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    // The largest number is laid on either end of the table and around it.
+    // The largest number is mapped to either end of the table and to numbers around it.
     let ends = (0..8).flat_map(|k: u8| {
         let k = f32::from(k);
         [-127.0 - k, -127.0 + k, 113.0 + k]
@@ -60,13 +60,13 @@ pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8;
     let d = fit::scale(x, &fit::weights(x, importance), ends, level);
     let d = half::f16::from_f32_const(d);
     let q = fit::quantize(x, d.to_f32_const(), |v| nearest(v) as f32);
-    stored(Block {
+    to_bytes(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
 }
 
-/// The nibble of the nearest number.
+/// Returns the nibble of the nearest value.
 fn nearest(v: f32) -> usize {
     let [low, high] = [VALUES[0], VALUES[15]].map(f32::from);
     #[expect(
@@ -78,12 +78,12 @@ fn nearest(v: f32) -> usize {
     NEAREST[half_steps].into()
 }
 
-/// [`nearest`] in steps of a half from the lowest number on, in which all middles lie.
+/// [`nearest`] in steps of 1/2 from the lowest value on, which include all midpoints.
 const NEAREST: [u8; 481] = {
     let mut nearest = [0; 481];
     let (mut step, mut at) = (0, 0);
     while step < 481 {
-        // Twice the middle of two numbers is their sum.
+        // Twice the midpoint of two values is their sum.
         if at < 15 {
             let middle = VALUES[at as usize] as i32 + VALUES[at as usize + 1] as i32;
             if 2 * VALUES[0] as i32 + step >= middle {
@@ -103,7 +103,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn the_numbers_of_the_table_stay() {
+    fn table_values_round_trip() {
         let x: [f32; ELEMENTS] = from_fn(|i| f32::from(VALUES[i % 16]) * 0.5);
         assert_eq!(decoded(DType::Iq4Nl, &encode(&x, None)), x);
         let opposite = x.map(|x| -x);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_number_is_found() {
+    fn finds_nearest_table_value() {
         for v in (-1300..=1300).map(|v| v as f32 * 0.1) {
             let found = (v - f32::from(VALUES[nearest(v)])).abs();
             let best = VALUES.map(|t| (v - f32::from(t)).abs());

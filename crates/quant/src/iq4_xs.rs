@@ -1,10 +1,11 @@
-//! `IQ4_XS`: 256 nibbles that point into the table of `IQ4_NL`, in groups of 32 with 6-bit scales,
-//! offset 32 (`block_iq4_xs` of ggml-common.h).
+//! `IQ4_XS`: 256 nibbles that index the table of `IQ4_NL`, with 6-bit scales, offset 32, for every
+//! 32 elements (`block_iq4_xs` in ggml-common.h).
 //!
-//! Byte `i` of a group holds its element `i` in the low nibble and element `i + 16` in the high
-//! one. The scales' low nibbles fill `low`, two to a byte; their top two bits fill `top`.
+//! Byte `i` of a group of 32 holds its element `i` in the low nibble and element `i + 16` in the
+//! high one. `low` holds the low nibbles of the scales, two per byte; `top` holds their top two
+//! bits.
 
-use super::bytes::{each, nibbles, times};
+use super::bytes::{map_bytes, nibbles, scale_bytes};
 use super::chunk::CHUNK;
 use super::iq4_nl::value;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
@@ -24,7 +25,7 @@ struct Block {
 }
 
 impl Block {
-    /// Scales of the groups, less the offset.
+    /// Scales of the groups, minus the offset.
     #[inline(always)]
     fn integers(&self) -> [i8; 8] {
         let (top, low) = (u16::from_le_bytes(self.top), u32::from_le_bytes(self.low));
@@ -35,11 +36,11 @@ impl Block {
     }
 }
 
-/// Scales of the groups of a block, less the offset.
+/// Returns the scales of the groups of a block, minus the offset.
 ///
 /// # Panics
 ///
-/// Where the bytes are not those of a block.
+/// If the bytes are not a block.
 pub fn scales(block: &[u8]) -> [i8; 8] {
     from_bytes::<Block>(block).integers()
 }
@@ -49,8 +50,8 @@ pub fn scales(block: &[u8]) -> [i8; 8] {
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _: &mut [f32; 16]) {
     let block: &Block = from_bytes(block);
     for (q, qs) in q.as_chunks_mut::<32>().0.iter_mut().zip(&block.qs) {
-        each(q, &cast(nibbles(qs)), value);
+        map_bytes(q, &cast(nibbles(qs)), value);
     }
     let scales = block.integers();
-    *scale = times(f16(block.d), from_fn(|g| scales[g / 2]));
+    *scale = scale_bytes(f16(block.d), from_fn(|g| scales[g / 2]));
 }

@@ -1,11 +1,11 @@
-//! The grids of the `IQ` types: rows of eight or four numbers that indices name (`iq2xxs_grid` and
-//! its sisters of ggml-common.h), and the signs that go with them.
+//! Grids of the `IQ` types: rows of eight or four values selected by an index (`iq2xxs_grid` and
+//! similar tables in ggml-common.h), and the sign tables.
 //!
-//! A word is a row, the first number its lowest byte. The text has the rows as hexadecimal digits:
-//! for eights four digits, two bits a number, for fours three digits, three bits a number, the
-//! first number lowest.
+//! A word is a row, with the first value in the lowest byte. The strings hold the rows as
+//! hexadecimal digits: four digits with two bits per value for rows of eight, three digits with
+//! three bits per value for rows of four, the first value lowest.
 
-use super::bytes::{ONES, TOPS};
+use super::bytes::{HIGH_BITS, ONES};
 use bytemuck::cast;
 
 const EIGHTS: [u8; 3] = [8, 25, 43];
@@ -20,37 +20,37 @@ pub static IQ2_S: [u64; 1024] = grid(IQ2_S_ROWS, 4, 2, &EIGHTS);
 pub static IQ3_XXS: [u32; 256] = fours(grid(IQ3_XXS_ROWS, 3, 3, &[4, 12, 20, 28, 36, 44, 52, 62]));
 /// The grid of `IQ3_S`.
 pub static IQ3_S: [u32; 512] = fours(grid(IQ3_S_ROWS, 3, 3, &[1, 3, 5, 7, 9, 11, 13, 15]));
-/// The grid of `IQ1_S` and `IQ1_M`: eight times -1, 0 or 1, and 128 more, so that no byte carries
-/// into the next where 1 is added or taken away.
+/// The grid of `IQ1_S` and `IQ1_M`: eight times -1, 0 or 1, plus 128, so that adding or subtracting
+/// 1 never carries into the next byte.
 pub static IQ1: [u64; 2048] = grid(IQ1_ROWS, 4, 2, &[120, 128, 136]);
 
-/// Byte `i` is all ones where bit `i` is set: the number is negative.
+/// Byte `i` is all ones if bit `i` is set: the value is negative.
 pub static SIGNS: [u64; 256] = signs();
-/// [`SIGNS`] of seven bits and an eighth that makes their number even.
+/// [`SIGNS`] of seven bits and an eighth that makes the parity even.
 pub static EVEN_SIGNS: [u64; 128] = even_signs();
 
-/// A row with its signs; no number of it is 0.
+/// Applies signs to a row, which contains no 0.
 #[inline(always)]
 pub(super) fn signed(row: u64, signs: u64) -> [i8; 8] {
-    // -x is !x + 1, which carries only from 0.
+    // -x is !x + 1, which carries only for 0.
     cast(((row ^ signs) + (signs & ONES)).to_le_bytes())
 }
 
-/// Two fours as an eight.
+/// Combines two rows of four to a row of eight.
 #[inline(always)]
 pub(super) fn pair(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
-/// Eight times a row of [`IQ1`], plus 1 or, where `minus` is 1, minus 1.
+/// Eight times a row of [`IQ1`], plus 1, or minus 1 if `minus` is 1.
 #[inline(always)]
 pub(super) fn ternary(index: u16, minus: u16) -> [i8; 8] {
     let row = IQ1[usize::from(index & 2047)];
     let moved = row + ONES - 2 * ONES * u64::from(minus);
-    cast((moved ^ TOPS).to_le_bytes())
+    cast((moved ^ HIGH_BITS).to_le_bytes())
 }
 
-/// Rows of `width` digits, in which numbers of `bits` bits point into `values`.
+/// Rows of `width` digits, in which fields of `bits` bits index `values`.
 const fn grid<const N: usize>(
     mut rows: &str,
     width: usize,
@@ -81,7 +81,7 @@ const fn fours<const N: usize>(rows: [u64; N]) -> [u32; N] {
     let mut grid = [0; N];
     let mut n = 0;
     while n < N {
-        #[expect(clippy::cast_possible_truncation, reason = "a row is four bytes")]
+        #[expect(clippy::cast_possible_truncation, reason = "rows of four fit u32")]
         let row = rows[n] as u32;
         grid[n] = row;
         n += 1;
@@ -325,16 +325,16 @@ const IQ1_ROWS: &str = "\
 mod tests {
     use super::*;
 
-    /// FNV-1a of the bytes.
+    /// FNV-1a hash.
     fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
         bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
         })
     }
 
-    /// Hashes of the same bytes by the arrays of the package gguf 0.19.
+    /// The hashes are those of the tables in the package gguf 0.19.
     #[test]
-    fn grids_are_those_of_gguf() {
+    fn grids_match_gguf() {
         let eights = |grid: &[u64]| hash(grid.iter().flat_map(|row| row.to_le_bytes()));
         let fours = |grid: &[u32]| hash(grid.iter().flat_map(|row| row.to_le_bytes()));
         assert_eq!(eights(&IQ2_XXS), 0xbb4e_e025_b5ac_6e8e);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_bits_and_an_even_number_of_them() {
+    fn sign_tables_match_bits_and_parity() {
         assert_eq!(SIGNS[0b1000_0010], 0xff00_0000_0000_ff00);
         assert_eq!(EVEN_SIGNS[0b10], SIGNS[0b1000_0010]);
         assert_eq!(EVEN_SIGNS[0b11], SIGNS[0b11]);

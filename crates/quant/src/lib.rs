@@ -1,8 +1,8 @@
-//! Storage types: how the numbers of each lie in memory, how they are read, how they are made.
+//! Storage types: memory layout, decoding and encoding.
 //!
-//! One file for each block format. What a format says is written once, as [`Ints::unpack`] or
-//! [`Floats::decode`]: kernels of the CPU compile it for their instruction sets, and shaders are
-//! held against it.
+//! There is one file per block format. The decoding of a format is written once, as
+//! [`Ints::unpack`] or [`Floats::decode`]: the CPU kernels compile it for their instruction sets,
+//! and it is the reference for shaders.
 
 mod bytes;
 mod chunk;
@@ -45,17 +45,17 @@ pub use read::{Floats, Ints, Visit, visit};
 use tabla_core::dtype::DType;
 pub use tabla_core::scales::Scales;
 
-/// Decodes a row: `row.len()` numbers from `bytes`, which are all of a matrix of one row; of
-/// `I2_S`, of a tensor.
+/// Decodes a row of `row.len()` numbers. `bytes` must be a matrix of one row; for `I2_S`, a whole
+/// tensor.
 ///
 /// # Panics
 ///
-/// Where the bytes are not those of `row.len()` numbers, or the type holds no reals.
+/// If `bytes` does not have the size of `row.len()` numbers, or the type has no real numbers.
 pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
     assert_eq!(
         dtype.bytes(row.len() as u64),
         Some(bytes.len() as u64),
-        "{dtype}: {} bytes for {} numbers",
+        "{dtype}: got {} bytes for {} numbers",
         bytes.len(),
         row.len()
     );
@@ -68,11 +68,11 @@ pub fn decode_row(dtype: DType, bytes: &[u8], row: &mut [f32]) {
     decode_row_of(dtype, &matrix, 0, row);
 }
 
-/// Decodes row `row` of a matrix into `out`, whose length is the matrix's columns.
+/// Decodes row `row` of a matrix into `out`, which must have the length of a row.
 ///
 /// # Panics
 ///
-/// Where the matrix has no such row, or the type holds no reals.
+/// If the matrix has no such row, or the type has no real numbers.
 pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f32]) {
     struct Row<'a>(&'a Matrix<'a>, usize, &'a mut [f32]);
     impl Visit for Row<'_> {
@@ -89,28 +89,33 @@ pub fn decode_row_of(dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut [f
             }
         }
     }
-    assert_eq!(out.len(), matrix.cols, "a row of the matrix");
-    visit(dtype, Row(matrix, row, out)).unwrap_or_else(|| panic!("{dtype} holds no reals"));
+    assert_eq!(
+        out.len(),
+        matrix.cols,
+        "output length must be the number of columns"
+    );
+    visit(dtype, Row(matrix, row, out))
+        .unwrap_or_else(|| panic!("{dtype} cannot be decoded to floats"));
 }
 
 /// Encodes a row and appends its bytes.
 ///
 /// # Panics
 ///
-/// Where the row is no whole number of blocks, or there is no [`encoder`].
+/// If the row is not a whole number of blocks, or the type has no [`encoder`].
 pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
     let Some(encode) = encoder(dtype) else {
-        panic!("there is no encoder for {dtype}");
+        panic!("no encoder for {dtype}");
     };
     encode(row, None, bytes);
 }
 
-/// Appends the bytes of a row. The importance of each element, where it is known, says how much
-/// its error costs. A row that is no whole number of blocks panics.
+/// Function that encodes a row and appends its bytes. The optional importance of each element
+/// weights its error. Panics if the row is not a whole number of blocks.
 pub type Encode = fn(row: &[f32], importance: Option<&[f32]>, bytes: &mut Vec<u8>);
 
-/// How rows of a type are encoded; `None` for a type that is only read. A tensor of `i2_s` has no
-/// rows of its own: see [`i2_s::encode`].
+/// Returns the encoder of a type; `None` if it can only be decoded. For `i2_s`, whose rows are not
+/// encoded separately, see [`i2_s::encode`].
 pub fn encoder(dtype: DType) -> Option<Encode> {
     Some(match dtype {
         DType::F32 => |x, _, out| float::encode_f32(x, out),
@@ -133,7 +138,7 @@ pub fn encoder(dtype: DType) -> Option<Encode> {
     })
 }
 
-/// Encodes a block of `N` elements, with the importance of each where it is known.
+/// Encodes a block of `N` elements, with the optional importance of each.
 type EncodeBlock<const BYTES: usize, const N: usize> =
     fn(&[f32; N], Option<&[f32; N]>) -> [u8; BYTES];
 
@@ -144,7 +149,10 @@ fn encode_blocks<const BYTES: usize, const N: usize>(
     encode: EncodeBlock<BYTES, N>,
 ) {
     let (blocks, []) = row.as_chunks() else {
-        panic!("{} numbers are no whole blocks of {N}", row.len());
+        panic!(
+            "{} numbers are not a multiple of the block size {N}",
+            row.len()
+        );
     };
     let importance = importance.map(|w| w.as_chunks().0);
     for (i, block) in blocks.iter().enumerate() {
@@ -152,7 +160,7 @@ fn encode_blocks<const BYTES: usize, const N: usize>(
     }
 }
 
-/// The numbers of some blocks.
+/// Decodes some blocks.
 #[cfg(test)]
 fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     let facts = dtype.facts();
@@ -165,13 +173,13 @@ fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// A ramp that is not symmetric, so that signs and minima show.
+    /// An asymmetric ramp, so that errors in signs and minima are visible.
     fn ramp() -> Vec<f32> {
         (0..64u8).map(|i| f32::from(i) * 0.25 - 3.0).collect()
     }
 
     #[test]
-    fn a_row_survives_within_half_a_step() {
+    fn row_round_trips_within_half_a_step() {
         // Step sizes of the second block, whose largest number is 12.75.
         let steps = [
             (DType::F32, 0.0),
@@ -193,9 +201,9 @@ mod tests {
         }
     }
 
-    /// Made by `quantize` of the package gguf 0.19 over `(37 i mod 64) / 8 - 3.3`.
+    /// Expected bytes from `quantize` of the package gguf 0.19 for `(37 i mod 64) / 8 - 3.3`.
     #[test]
-    fn the_bytes_are_those_of_gguf() {
+    fn bytes_match_gguf() {
         let row: Vec<f32> = (0..64u16)
             .map(|i| f32::from(i * 37 % 64) * 0.125 - 3.3)
             .collect();
@@ -222,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Normal numbers, by Box and Muller's method.
+    /// Normally distributed numbers (Box-Muller).
     fn normal(elements: usize) -> Vec<f32> {
         let mut state = 1u32;
         let mut even = || {
@@ -233,8 +241,8 @@ mod tests {
         (0..elements).map(&mut one).collect()
     }
 
-    /// Root mean square of the error of each type on normal numbers, relative to theirs; what
-    /// `quantize_*` of ggml 0.25 reaches is given where it is another.
+    /// Relative root mean square error of each type on normally distributed numbers; comments give
+    /// the error of `quantize_*` in ggml 0.25 if it differs.
     const ERRORS: [(DType, f64); 13] = [
         (DType::Q8_0, 0.0054),
         (DType::Q6K, 0.0173), // 0.0178
@@ -251,7 +259,7 @@ mod tests {
         (DType::Tq2_0, 0.81),
     ];
 
-    /// The weighted error of a row that was encoded with this importance.
+    /// Weighted error of a row encoded with this importance.
     fn error(dtype: DType, x: &[f32], importance: Option<&[f32]>, weights: &[f32]) -> f64 {
         let (mut bytes, mut y) = (Vec::new(), vec![0.0; x.len()]);
         encoder(dtype).unwrap()(x, importance, &mut bytes);
@@ -264,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_those_that_are_stated() {
+    fn errors_match_documented_values() {
         let x = normal(1 << 16);
         for (dtype, stated) in ERRORS {
             let found = error(dtype, &x, None, &vec![1.0; x.len()]);
@@ -273,11 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn importance_lowers_the_error_that_matters() {
+    fn importance_lowers_weighted_error() {
         let x = normal(1 << 14);
-        // A few columns count, as in models.
+        // A few columns dominate, as in models.
         let weights: Vec<f32> = normal(1 << 14).iter().rev().map(|w| w.powi(4)).collect();
-        // Formats with nothing to choose take no notice.
+        // Formats with a fixed scale ignore the importance.
         let fixed = [DType::Q8_0, DType::Tq1_0, DType::Tq2_0];
         for (dtype, _) in ERRORS.into_iter().filter(|(d, _)| !fixed.contains(d)) {
             let without = error(dtype, &x, None, &weights);
@@ -287,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn any_numbers_are_encoded() {
+    fn extreme_numbers_are_encoded() {
         let rows = [
             ("zeros", [0.0; 256]),
             ("equal", [-3.0; 256]),
@@ -303,7 +311,7 @@ mod tests {
                     decode_row(dtype, &bytes, &mut back);
                     let near = |x: f32, y: f32| (x - y).abs() <= 0.1 * x.abs() + 1e-6;
                     let same = row.iter().zip(&back).all(|(x, y)| near(*x, *y));
-                    // What is over f16's range cannot stay, and it is the caller's to see that.
+                    // Numbers outside the range of f16 are the caller's responsibility.
                     assert!(same || *name == "huge", "{dtype} {name}: {back:?}");
                 }
             }
@@ -311,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "q4_0: 18 bytes for 31 numbers")]
-    fn a_part_of_a_block_is_refused() {
+    #[should_panic(expected = "q4_0: got 18 bytes for 31 numbers")]
+    fn rejects_partial_block() {
         decode_row(DType::Q4_0, &[0; 18], &mut [0.0; 31]);
     }
 }

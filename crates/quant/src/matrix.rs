@@ -1,30 +1,30 @@
-//! A matrix as its file holds it, and the one way in which any kernel reads its rows.
+//! A matrix in its file layout.
 
 use super::chunk::{Chunk, GROUP};
 use tabla_core::scales::Scales;
 
-/// A matrix as its file holds it.
+/// A matrix in its file layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
-    /// The numbers, or their codes.
+    /// Numbers or codes.
     pub bytes: &'a [u8],
-    /// The scales of codes.
+    /// Scales of codes, if they are separate tensors.
     pub scales: Option<Scales<'a>>,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Elements of a row.
     pub cols: usize,
 }
 
 impl<'a> Matrix<'a> {
-    /// The bytes of a row that has whole bytes to itself.
+    /// Bytes of a row, for types with whole bytes per row.
     #[inline(always)]
     pub fn row(&self, row: usize) -> &'a [u8] {
         let bytes = self.bytes.len() / self.rows;
         &self.bytes[row * bytes..][..bytes]
     }
 
-    /// Fills in scales and biases of the chunk that begins at `first`.
+    /// Writes scales and biases of the chunk that starts at `first`.
     #[inline(always)]
     pub(super) fn scales_into(&self, row: usize, first: usize, out: &mut Chunk) {
         let Some(scales) = &self.scales else {

@@ -1,9 +1,9 @@
-//! `MXFP4`: a scale that is a power of two, then 32 floats of 4 bits (`block_mxfp4` of
-//! ggml-common.h; Open Compute's Microscaling Formats 1.0).
+//! `MXFP4`: a power-of-two scale, then 32 floats of 4 bits (`block_mxfp4` in ggml-common.h; Open
+//! Compute's Microscaling Formats 1.0).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{each, nibbles};
+use super::bytes::{map_bytes, nibbles};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 
 /// Elements of a block.
@@ -18,10 +18,10 @@ struct Block {
     qs: [u8; 16],
 }
 
-/// Twice the number of each nibble.
+/// Twice the value of each nibble.
 pub const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Twice the number of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 behind a sign.
+/// Twice the value of a nibble: 0, 1, 2, 3, 4, 6, 8, 12 with a sign bit.
 #[inline(always)]
 pub(super) fn doubled(nibble: u8) -> u8 {
     let m = nibble & 7;
@@ -35,14 +35,14 @@ pub(super) fn doubled(nibble: u8) -> u8 {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { e, qs } = from_bytes(block);
-    each(q, &cast(nibbles(qs)), doubled);
+    map_bytes(q, &cast(nibbles(qs)), doubled);
     scale.fill(self::scale(*e));
 }
 
-/// `2^(e - 128)`: half of what the exponent says, as numbers are doubled.
+/// `2^(e - 128)`: half the scale, because values are doubled.
 #[inline(always)]
 pub fn scale(e: u8) -> f32 {
-    // The lowest two are subnormal as f32.
+    // The lowest two are subnormal in f32.
     f32::from_bits(if e < 2 {
         0x0020_0000 << e
     } else {

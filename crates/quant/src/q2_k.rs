@@ -1,10 +1,10 @@
-//! `Q2_K`: 256 numbers of 2 bits in groups of 16 with 4-bit scales and minima (`block_q2_K` of
+//! `Q2_K`: 256 numbers of 2 bits in groups of 16 with 4-bit scales and minima (`block_q2_K` in
 //! ggml-common.h).
 //!
-//! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits. A byte of
-//! `scales` has the scale in its low nibble and the minimum in its high one.
+//! 32 bytes hold 128 elements: four groups of 32, the first in the lowest bits. A byte of `scales`
+//! holds the scale in its low nibble and the minimum in its high one.
 
-use super::bytes::{ONES, stored, times, words};
+use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes, pod_read_unaligned};
@@ -40,13 +40,13 @@ pub fn unpack(
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
     for (parts, qs) in halves.iter_mut().zip(qs) {
         for (part, q) in parts.iter_mut().enumerate() {
-            words(q, qs, |w| w >> (2 * part) & (3 * ONES));
+            map_words(q, qs, |w| w >> (2 * part) & (3 * ONES));
         }
     }
     let (d, dmin) = (f16(*d), -f16(*dmin));
     let scales: [u64; 2] = pod_read_unaligned(scales);
-    *scale = times(d, cast(scales.map(|w| w & (15 * ONES))));
-    *min = times(dmin, cast(scales.map(|w| w >> 4 & (15 * ONES))));
+    *scale = scale_bytes(d, cast(scales.map(|w| w & (15 * ONES))));
+    *min = scale_bytes(dmin, cast(scales.map(|w| w >> 4 & (15 * ONES))));
 }
 
 /// Packs numbers of 2 bits.
@@ -55,10 +55,10 @@ pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 2] {
     halves.map(|[a, b, c, d]| from_fn(|i| a[i] | b[i] << 2 | c[i] << 4 | d[i] << 6))
 }
 
-/// Scales and minima of least weighted error.
+/// Encodes with scales and minima of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit = fit::super_affine::<16, 16>(x, importance, 3.0, 15.0);
-    stored(Block {
+    to_bytes(Block {
         scales: from_fn(|g| fit.scales[g] | fit.mins[g] << 4),
         qs: pack(fit.q),
         d: fit.d.to_le_bytes(),

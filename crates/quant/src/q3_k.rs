@@ -1,11 +1,12 @@
 //! `Q3_K`: 256 numbers of 3 bits, offset 4, in groups of 16 with 6-bit scales, offset 32
-//! (`block_q3_K` of ggml-common.h).
+//! (`block_q3_K` in ggml-common.h).
 //!
-//! The lower two bits lie as in `Q2_K`; bit `g` of byte `i` of `hmask` is the third bit of element
-//! `i` of the `g`th 32. The scales' lower nibbles fill eight bytes, those of the last eight the
-//! high halves; bits `2 k` and `2 k + 1` of four more bytes top scales `4 k` to `4 k + 3`.
+//! The lower two bits are stored as in `Q2_K`; bit `g` of byte `i` of `hmask` is the third bit of
+//! element `i` of the `g`th 32. Eight bytes hold the lower nibbles of the scales, those of the last
+//! eight in the high nibbles; bits `2 k` and `2 k + 1` of four more bytes are the top bits of
+//! scales `4 k` to `4 k + 3`.
 
-use super::bytes::{ONES, less, stored, times, words2};
+use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
@@ -25,7 +26,7 @@ struct Block {
 }
 
 impl Block {
-    /// Scales of the groups, less the offset.
+    /// Scales of the groups, minus the offset.
     #[inline(always)]
     fn integers(&self) -> [i8; 16] {
         let [first, second, top] = self.scales.map(u32::from_le_bytes);
@@ -37,11 +38,11 @@ impl Block {
     }
 }
 
-/// Scales of the groups of a block, less the offset.
+/// Returns the scales of the groups of a block, minus the offset.
 ///
 /// # Panics
 ///
-/// Where the bytes are not those of a block.
+/// If the bytes are not a block.
 pub fn scales(block: &[u8]) -> [i8; 16] {
     from_bytes::<Block>(block).integers()
 }
@@ -55,20 +56,20 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     for (half, (parts, qs)) in halves.iter_mut().zip(qs).enumerate() {
         for (part, q) in parts.iter_mut().enumerate() {
             let (low, third) = (2 * part, 4 * half + part);
-            words2(q, qs, hmask, |w, h| {
-                less(w >> low & (3 * ONES) | (h >> third & ONES) << 2, 4)
+            map_words2(q, qs, hmask, |w, h| {
+                sub_bytes(w >> low & (3 * ONES) | (h >> third & ONES) << 2, 4)
             });
         }
     }
-    *scale = times(f16(*d), block.integers());
+    *scale = scale_bytes(f16(*d), block.integers());
 }
 
-/// Scales of least weighted error.
+/// Encodes with scales of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit::Symmetric { d, scales: s, q } = fit::super_symmetric(x, importance, 4.0, 32.0);
     let low = |i: usize| s[i] & 15 | s[i + 8] << 4;
     let top = |i: usize| (0..4).fold(0, |bits, k| bits | s[4 * k + i] >> 4 << (2 * k));
-    stored(Block {
+    to_bytes(Block {
         hmask: from_fn(|i| (0..8).fold(0, |bits, g| bits | q[32 * g + i] >> 2 << g)),
         qs: q2_k::pack(q.map(|q| q & 3)),
         scales: [from_fn(low), from_fn(|i| low(4 + i)), from_fn(top)],

@@ -1,8 +1,8 @@
-//! `Q4_0`: an f16 scale `d`, then 16 bytes; `x = d (q - 8)` (`block_q4_0` of ggml-common.h).
+//! `Q4_0`: an f16 scale `d`, then 16 bytes; `x = d (q - 8)` (`block_q4_0` in ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{less, nibbles, stored};
+use super::bytes::{nibbles, sub_bytes, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -24,15 +24,15 @@ struct Block {
 #[inline(always)]
 pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2], _: &mut [f32; 2]) {
     let Block { d, qs } = from_bytes(block);
-    *q = cast(nibbles(qs).map(|word| less(word, 8)));
+    *q = cast(nibbles(qs).map(|word| sub_bytes(word, 8)));
     scale.fill(f16(*d));
 }
 
-/// Without importance `d = m / -8` for the `m` of greatest magnitude, as ggml's reference; with it
-/// the scale of least weighted error.
+/// Encodes a block. Without importance, `d = m / -8` for the `m` of largest magnitude, like ggml's
+/// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, q, .. } = fit::symmetric(x, importance, 8.0);
-    stored(Block {
+    let fit::FittedBlock { d, q, .. } = fit::symmetric(x, importance, 8.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
@@ -45,8 +45,8 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
-        // -8 has the greatest magnitude, so d = 1 and q = x + 8.
+    fn matches_block_computed_by_hand() {
+        // -8 has the largest magnitude, so d = 1 and q = x + 8.
         let x: [f32; ELEMENTS] = from_fn(|i| (i % 16) as f32 - 8.0);
         let block = encode(&x, None);
         assert_eq!(block[..2], [0x00, 0x3c], "1 in f16 is 0x3c00");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_of_the_scale_follows_the_largest() {
+    fn scale_has_opposite_sign_of_largest_number() {
         let mut x = [0.0; ELEMENTS];
         x[3] = 4.0;
         let block = encode(&x, None);

@@ -1,9 +1,9 @@
-//! `Q4_1`: an f16 scale `d`, an f16 minimum `m`, then 16 bytes; `x = d q + m` (`block_q4_1` of
+//! `Q4_1`: an f16 scale `d`, an f16 minimum `m`, then 16 bytes; `x = d q + m` (`block_q4_1` in
 //! ggml-common.h).
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{nibbles, stored};
+use super::bytes::{nibbles, to_bytes};
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
@@ -36,11 +36,11 @@ pub fn unpack(
     min.fill(f16(*m));
 }
 
-/// Without importance `m = min x` and `d = (max x - m) / 15`, as ggml's reference; with it those of
-/// least weighted error.
+/// Encodes a block. Without importance, `m = min x` and `d = (max x - m) / 15`, like ggml's
+/// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, min, q } = fit::affine(x, importance, 15.0);
-    stored(Block {
+    let fit::FittedBlock { d, min, q } = fit::affine(x, importance, 15.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         m: min.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
@@ -54,7 +54,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // From 1 to 8.5: m = 1 and d = 0.5.
         let x: [f32; ELEMENTS] = from_fn(|i| 1.0 + 0.5 * (i % 16) as f32);
         let block = encode(&x, None);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_are_their_minimum() {
+    fn equal_numbers_encode_as_minimum() {
         assert_eq!(
             decoded(DType::Q4_1, &encode(&[2.5; ELEMENTS], None)),
             [2.5; ELEMENTS]

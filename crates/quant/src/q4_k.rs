@@ -1,9 +1,9 @@
-//! `Q4_K`: 256 nibbles in groups of 32 with 6-bit scales and minima (`block_q4_K` of
+//! `Q4_K`: 256 nibbles in groups of 32 with 6-bit scales and minima (`block_q4_K` in
 //! ggml-common.h).
 //!
-//! 32 bytes hold 64 elements, the first 32 in their low nibbles.
+//! 32 bytes hold 64 elements, the first 32 in the low nibbles.
 
-use super::bytes::{ONES, stored, times, words};
+use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
@@ -23,7 +23,7 @@ struct Block {
 /// Scales and minima of eight groups: `d` and `dmin` times 6 bits each.
 ///
 /// Bytes 0 to 3 hold the first four scales, 4 to 7 the first four minima, 8 to 11 the low nibbles
-/// of the others; the top two bits of bytes 0 to 7 are the others' top bits.
+/// of the others; the top two bits of bytes 0 to 7 are the top bits of the others.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(super) struct Scales {
@@ -33,7 +33,7 @@ pub(super) struct Scales {
 }
 
 impl Scales {
-    /// Scales and minima as they are stored.
+    /// Packs scales and minima.
     pub(super) fn pack(fit: &fit::Affine<8>) -> Self {
         let (s, m) = (fit.scales, fit.mins);
         Self {
@@ -47,7 +47,7 @@ impl Scales {
         }
     }
 
-    /// Scales and minima of the groups, 6 bits each.
+    /// 6-bit scales and minima of the groups.
     #[inline(always)]
     fn integers(&self) -> [[u8; 8]; 2] {
         let [low, mid, high] = self.packed.map(u32::from_le_bytes);
@@ -58,21 +58,22 @@ impl Scales {
         [word(low, high), word(mid, high >> 4)]
     }
 
-    /// Scales and minima as they apply: the minima negative.
+    /// Scales and negated minima, as they are applied.
     #[inline(always)]
     pub(super) fn unpack(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
         let twice = |bytes: [u8; 8]| from_fn(|g| bytes[g / 2].cast_signed());
         let [scales, mins] = self.integers();
-        *scale = times(f16(self.d), twice(scales));
-        *min = times(-f16(self.dmin), twice(mins));
+        *scale = scale_bytes(f16(self.d), twice(scales));
+        *min = scale_bytes(-f16(self.dmin), twice(mins));
     }
 }
 
-/// Scales and minima of the groups of a block of `Q4_K` or `Q5_K`, which begin alike: 6 bits each.
+/// Returns the 6-bit scales and minima of the groups of a `Q4_K` or `Q5_K` block, which start with
+/// the same fields.
 ///
 /// # Panics
 ///
-/// Where the bytes are fewer than those.
+/// If there are too few bytes.
 pub fn scales(block: &[u8]) -> [[u8; 8]; 2] {
     from_bytes::<Scales>(&block[..size_of::<Scales>()]).integers()
 }
@@ -89,8 +90,8 @@ pub fn unpack(
     scales.unpack(scale, min);
     let q: &mut [[[i8; 32]; 2]; 4] = cast_mut(q);
     for ([low, high], qs) in q.iter_mut().zip(qs) {
-        words(low, qs, |w| w & (15 * ONES));
-        words(high, qs, |w| w >> 4 & (15 * ONES));
+        map_words(low, qs, |w| w & (15 * ONES));
+        map_words(high, qs, |w| w >> 4 & (15 * ONES));
     }
 }
 
@@ -100,10 +101,10 @@ pub(super) fn pack(q: [u8; CHUNK]) -> [[u8; 32]; 4] {
     quarters.map(|[low, high]| from_fn(|i| low[i] | high[i] << 4))
 }
 
-/// Scales and minima of least weighted error.
+/// Encodes with scales and minima of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit = fit::super_affine::<8, 32>(x, importance, 15.0, 63.0);
-    stored(Block {
+    to_bytes(Block {
         scales: Scales::pack(&fit),
         qs: pack(fit.q),
     })

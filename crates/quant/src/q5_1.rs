@@ -1,9 +1,9 @@
 //! `Q5_1`: an f16 scale `d`, an f16 minimum `m`, then 32 numbers of 5 bits; `x = d q + m`
-//! (`block_q5_1` of ggml-common.h).
+//! (`block_q5_1` in ggml-common.h).
 //!
-//! Nibbles and fifth bits lie as in `Q5_0`.
+//! Nibbles and fifth bits are stored as in `Q5_0`.
 
-use super::bytes::{nibbles, stored};
+use super::bytes::{nibbles, to_bytes};
 use super::fit;
 use super::q5_0::{fifth_bits, pack_fifth_bits};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
@@ -39,11 +39,11 @@ pub fn unpack(
     min.fill(f16(*m));
 }
 
-/// Without importance `m = min x` and `d = (max x - m) / 31`, as ggml's reference; with it those of
-/// least weighted error.
+/// Encodes a block. Without importance, `m = min x` and `d = (max x - m) / 31`, like ggml's
+/// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
-    let fit::Block { d, min, q } = fit::affine(x, importance, 31.0);
-    stored(Block {
+    let fit::FittedBlock { d, min, q } = fit::affine(x, importance, 31.0);
+    to_bytes(Block {
         d: d.to_le_bytes(),
         m: min.to_le_bytes(),
         qh: pack_fifth_bits(&q),
@@ -58,7 +58,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // From 1 to 16.5: m = 1 and d = 0.5.
         let x: [f32; ELEMENTS] = from_fn(|i| 1.0 + 0.5 * i as f32);
         for importance in [None, Some(&[1.0; ELEMENTS])] {

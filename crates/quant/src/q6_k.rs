@@ -1,10 +1,10 @@
-//! `Q6_K`: 256 numbers of 6 bits, offset 32, in groups of 16 with 8-bit scales (`block_q6_K` of
+//! `Q6_K`: 256 numbers of 6 bits, offset 32, in groups of 16 with 8-bit scales (`block_q6_K` in
 //! ggml-common.h).
 //!
-//! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, which are four groups of 32:
-//! the first two have the low nibbles, the others the high ones.
+//! 64 bytes of nibbles and 32 bytes of upper bits hold 128 elements, in four groups of 32: the
+//! first two in the low nibbles, the others in the high ones.
 
-use super::bytes::{ONES, less, stored, times, words2};
+use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
@@ -29,20 +29,21 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let Block { ql, qh, scales, d } = from_bytes(block);
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
     for (([a, b, c, d], [first, second]), qh) in halves.iter_mut().zip(ql).zip(qh) {
-        let number = |low: u64, top: u64| less(low & (15 * ONES) | (top & (3 * ONES)) << 4, 32);
-        words2(a, first, qh, number);
-        words2(b, second, qh, |l, h| number(l, h >> 2));
-        words2(c, first, qh, |l, h| number(l >> 4, h >> 4));
-        words2(d, second, qh, |l, h| number(l >> 4, h >> 6));
+        let number =
+            |low: u64, top: u64| sub_bytes(low & (15 * ONES) | (top & (3 * ONES)) << 4, 32);
+        map_words2(a, first, qh, number);
+        map_words2(b, second, qh, |l, h| number(l, h >> 2));
+        map_words2(c, first, qh, |l, h| number(l >> 4, h >> 4));
+        map_words2(d, second, qh, |l, h| number(l >> 4, h >> 6));
     }
-    *scale = times(f16(*d), *scales);
+    *scale = scale_bytes(f16(*d), *scales);
 }
 
-/// Scales of least weighted error.
+/// Encodes with scales of smallest weighted error.
 pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let fit::Symmetric { d, scales, q } = fit::super_symmetric(x, importance, 32.0, 128.0);
     let halves: [[[u8; 32]; 4]; 2] = cast(q);
-    stored(Block {
+    to_bytes(Block {
         ql: halves.map(|[a, b, c, d]| {
             [
                 from_fn(|i| a[i] & 15 | c[i] << 4),

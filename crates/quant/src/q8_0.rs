@@ -1,4 +1,4 @@
-//! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` of ggml-common.h).
+//! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` in ggml-common.h).
 
 use bytemuck::{Pod, Zeroable, from_bytes};
 use tabla_core::scales::f16;
@@ -23,7 +23,8 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
     scale.fill(f16(*d));
 }
 
-/// `d = max |x| / 127`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+/// Encodes a block: `d = max |x| / 127`, `q = round(x / d)`, ties away from zero, like ggml's
+/// reference.
 pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
     let d = largest / 127.0;
@@ -48,7 +49,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn a_block_worked_by_hand() {
+    fn matches_block_computed_by_hand() {
         // The largest is 127 / 64, so d = 1 / 64 exactly.
         let x: [f32; ELEMENTS] = std::array::from_fn(|i| (i as f32 - 16.0) / 64.0);
         let mut x = x;
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stay_zeros() {
+    fn zeros_round_trip() {
         assert_eq!(encode(&[0.0; ELEMENTS], None), [0; BYTES]);
         assert_eq!(decoded(DType::Q8_0, &[0; BYTES]), [0.0; ELEMENTS]);
     }

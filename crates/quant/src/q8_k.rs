@@ -1,5 +1,5 @@
-//! `Q8_K`: an f32 scale `d`, 256 signed bytes `q`, and the sums of 16 of them each, which decoding
-//! does not need (`block_q8_K` of ggml-common.h).
+//! `Q8_K`: an f32 scale `d`, 256 signed bytes `q`, and the sums of every 16 of them, which decoding
+//! does not need (`block_q8_K` in ggml-common.h).
 
 use super::chunk::CHUNK;
 use bytemuck::{Pod, Zeroable, from_bytes};

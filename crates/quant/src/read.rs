@@ -1,23 +1,23 @@
-//! Reading rows chunk by chunk: what a storage type offers to kernels of any level.
+//! Readers of storage types: rows are read chunk by chunk, at any instruction set.
 
-use super::bytes::times;
+use super::bytes::scale_bytes;
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
 use super::{codes, float, i2_s};
 use tabla_core::dtype::DType;
 
-/// A storage type whose chunks are small integers times scales.
+/// A storage type whose chunks are small integers with scales.
 pub trait Ints {
     /// Whether its chunks have minima.
     const MIN: bool;
-    /// Unpacks the chunk of a row that begins at element `first`, a multiple of [`CHUNK`]; where
-    /// the row ends earlier, the rest of `out` stays as it is.
+    /// Unpacks the chunk of a row that starts at element `first`, a multiple of [`CHUNK`]. If the
+    /// row ends earlier, the rest of `out` is unchanged.
     fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk);
 }
 
-/// A storage type whose chunks can be floats: all of them.
+/// A storage type whose chunks decode to floats.
 pub trait Floats {
-    /// Decodes the chunk of a row that begins at element `first`, as [`Ints::unpack`].
+    /// Decodes the chunk of a row that starts at element `first`; see [`Ints::unpack`].
     fn decode(m: &Matrix<'_>, row: usize, first: usize, out: &mut [f32; CHUNK]);
 }
 
@@ -27,11 +27,12 @@ impl<T: Ints> Floats for T {
         let mut chunk = Chunk::ZERO;
         T::unpack(m, row, first, &mut chunk);
         let (q, out) = (chunk.q.as_chunks().0, out.as_chunks_mut().0);
-        // By halves: over sixteen groups the compiler would make vectors across them, and scatter.
+        // In halves: for a loop over all sixteen groups, the compiler would vectorize across them
+        // and scatter.
         for half in 0..2 {
             for g in 8 * half..8 * half + 8 {
-                let product = times(chunk.scale[g], q[g]);
-                // Without minima nothing is added: the zero of -0.0 keeps its sign.
+                let product = scale_bytes(chunk.scale[g], q[g]);
+                // Without minima nothing is added, so that -0.0 keeps its sign.
                 out[g] = if T::MIN {
                     product.map(|x| x + chunk.min[g])
                 } else {
@@ -42,7 +43,7 @@ impl<T: Ints> Floats for T {
     }
 }
 
-/// Types of blocks that a row has for itself: `name: file, elements of a block, minima`.
+/// Types with rows of whole blocks: `name: file, elements of a block, minima`.
 macro_rules! blocks {
     ($($name:ident: $file:ident, $elements:literal, $min:literal;)+) => {
         $(
@@ -66,7 +67,7 @@ macro_rules! blocks {
             }
         )+
 
-        /// The block format of a storage type, to a visitor.
+        /// Calls the visitor with the block format of a storage type.
         fn visit_blocks<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
             match dtype {
                 $(DType::$name => Ok(v.ints::<$name>()),)+
@@ -101,7 +102,7 @@ blocks! {
     Tq2_0: tq2_0, 256, false;
 }
 
-/// Types that are no rows of blocks: `name: function, minima`.
+/// Integer types without rows of blocks: `name: function, minima`.
 macro_rules! ints {
     ($($name:ident: $unpack:expr, $min:literal;)+) => {
         $(
@@ -138,7 +139,7 @@ ints! {
     Ternary: codes::ternary, false;
 }
 
-/// Types of numbers one after the other: `name: one number of its bytes`.
+/// Types of plain numbers: `name: conversion from bytes`.
 macro_rules! numbers {
     ($($name:ident: $number:expr;)+) => {
         $(
@@ -180,17 +181,17 @@ impl Floats for E4m3 {
     }
 }
 
-/// What wants to know how a storage type is read.
+/// Visitor for the reader of a storage type.
 pub trait Visit {
-    /// What it makes of it.
+    /// Result of the visitor.
     type Out;
-    /// The type can be read as integers.
+    /// Called for a type that can be read as integers.
     fn ints<T: Ints>(self) -> Self::Out;
-    /// The type can be read as floats only.
+    /// Called for a type that can only be read as floats.
     fn floats<T: Floats>(self) -> Self::Out;
 }
 
-/// Tells a visitor how a storage type is read; `None` for one that holds no reals.
+/// Calls a visitor with the reader of a storage type; `None` if it has no real numbers.
 pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
     match visit_blocks(dtype, v).or_else(|v| visit_ints(dtype, v)) {
         Ok(out) => Some(out),

@@ -1,10 +1,10 @@
-//! `TQ1_0`: 256 ternary digits and an f16 scale `d` (`block_tq1_0` of ggml-common.h).
+//! `TQ1_0`: 256 ternary values and an f16 scale `d` (`block_tq1_0` in ggml-common.h).
 //!
-//! A byte is a fraction of 256 with five digits in base 3, the first the most significant. 32 bytes
-//! hold 160 elements, the first digits of all before the second ones, 16 bytes hold 80 so, and 4
-//! hold 16 in four digits.
+//! A byte is a fraction of 256 with five base-3 digits, the most significant first. 32 bytes hold
+//! 160 elements, the first digits of all bytes before the second ones; 16 bytes hold 80 in the same
+//! order, and 4 hold 16 in four digits.
 
-use super::bytes::each;
+use super::bytes::map_bytes;
 use super::chunk::CHUNK;
 use super::tq2_0;
 use std::array::from_fn;
@@ -19,11 +19,11 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let (first, rest) = q.split_at_mut(5 * 32);
     let (second, third) = rest.split_at_mut(5 * 16);
     let (head, tail) = (
-        block.first_chunk().expect("32 of 54"),
-        block.last_chunk().expect("32 of 54"),
+        block.first_chunk().expect("the block has 54 bytes"),
+        block.last_chunk().expect("the block has 54 bytes"),
     );
     first.copy_from_slice(digits(*head).as_flattened());
-    // The last 32 bytes in one go: behind ten of the head, 16, then 4, then the scale.
+    // Decodes the last 32 bytes at once: ten bytes of the head, then 16, then 4, then the scale.
     let digits = digits(*tail);
     for (q, digits) in second.as_chunks_mut::<16>().0.iter_mut().zip(&digits) {
         q.copy_from_slice(&digits[10..26]);
@@ -34,13 +34,13 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     scale.fill(f16([tail[30], tail[31]]));
 }
 
-/// The digits of 32 bytes, less 1: the first of all, the second of all and so on.
+/// Digits of 32 bytes, minus 1: the first digits of all bytes, then the second ones, and so on.
 #[inline(always)]
 fn digits(mut bytes: [u8; 32]) -> [[i8; 32]; 5] {
     let mut digits = [[0; 32]; 5];
     for digits in &mut digits {
-        // The digit is floor(3 b / 256), and three times b without it is the rest.
-        each(digits, &bytes, |b| {
+        // The digit is floor(3 b / 256); the remainder is 3 b modulo 256.
+        map_bytes(digits, &bytes, |b| {
             (u8::from(b >= 86) + u8::from(b >= 171)).wrapping_sub(1)
         });
         bytes.iter_mut().for_each(|b| *b = b.wrapping_mul(3));
@@ -48,7 +48,7 @@ fn digits(mut bytes: [u8; 32]) -> [[i8; 32]; 5] {
     digits
 }
 
-/// `d = max |x|`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+/// Encodes a block: `d = max |x|`, `q = round(x / d)`, ties away from zero, like ggml's reference.
 pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let (d, q) = tq2_0::digits(x);
     let mut block = [0; BYTES];
@@ -60,14 +60,14 @@ pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     block
 }
 
-/// Every `N`th digit to a byte, a digit that is not there as 0.
+/// Packs every `N`th digit into a byte; missing digits are 0.
 fn pack<const N: usize>(q: &[u8]) -> [u8; N] {
     from_fn(|i| {
         let digit = |k: usize| u16::from(q.get(N * k + i).copied().unwrap_or(0));
         let number = (0..5).fold(0, |number, k| 3 * number + digit(k));
-        // As parts of 256 instead of 3⁵, rounded up.
+        // As a fraction of 256 instead of 3⁵, rounded up.
         let parts = (number * 256).div_ceil(243);
-        u8::try_from(parts).expect("242 parts of 243 are 255 of 256")
+        u8::try_from(parts).expect("at most 255")
     })
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn digits_stay() {
+    fn ternary_values_round_trip() {
         let x: [f32; CHUNK] = from_fn(|i| 0.5 * ((i * i + i / 7) % 3) as f32 - 0.5);
         let block = encode(&x, None);
         assert_eq!(block[52..], [0x00, 0x38], "0.5 in f16 is 0x3800");

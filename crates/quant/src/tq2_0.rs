@@ -1,8 +1,8 @@
-//! `TQ2_0`: 256 ternary digits of 2 bits and an f16 scale `d` (`block_tq2_0` of ggml-common.h).
+//! `TQ2_0`: 256 ternary values of 2 bits and an f16 scale `d` (`block_tq2_0` in ggml-common.h).
 //!
-//! 32 bytes hold 128 elements: four groups of 32, the first in their lowest bits.
+//! 32 bytes hold 128 elements: four groups of 32, the first in the lowest bits.
 
-use super::bytes::{ONES, less, stored, words};
+use super::bytes::{ONES, map_words, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
@@ -25,23 +25,23 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let halves: &mut [[[i8; 32]; 4]; 2] = cast_mut(q);
     for (parts, qs) in halves.iter_mut().zip(qs) {
         for (part, q) in parts.iter_mut().enumerate() {
-            words(q, qs, |w| less(w >> (2 * part) & (3 * ONES), 1));
+            map_words(q, qs, |w| sub_bytes(w >> (2 * part) & (3 * ONES), 1));
         }
     }
     scale.fill(f16(*d));
 }
 
-/// The scale and the digits, plus 1.
+/// Returns the scale and the ternary values plus 1.
 pub(super) fn digits(x: &[f32; CHUNK]) -> ([u8; 2], [u8; CHUNK]) {
     let d = fit::largest(x).abs();
     let q = fit::quantize(x, d, |v| v.round().clamp(-1.0, 1.0) + 1.0);
     (half::f16::from_f32_const(d).to_le_bytes(), q)
 }
 
-/// `d = max |x|`, `q = round(x / d)`, halves away from zero, as ggml's reference.
+/// Encodes a block: `d = max |x|`, `q = round(x / d)`, ties away from zero, like ggml's reference.
 pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
     let (d, q) = digits(x);
-    stored(Block {
+    to_bytes(Block {
         qs: q2_k::pack(q),
         d,
     })
@@ -54,7 +54,7 @@ mod tests {
     use tabla_core::dtype::DType;
 
     #[test]
-    fn digits_stay() {
+    fn ternary_values_round_trip() {
         let x: [f32; CHUNK] = std::array::from_fn(|i| 0.5 * ((i * i + i / 7) % 3) as f32 - 0.5);
         let block = encode(&x, None);
         assert_eq!(block[64..], [0x00, 0x38], "0.5 in f16 is 0x3800");

@@ -1,4 +1,4 @@
-//! The activations, each without branches, and the kernels that are compiled for every one.
+//! Activation functions, branch-free, and kernels that are compiled for each of them.
 
 use super::{Launch, Request};
 use crate::simd::{Kernel, math};
@@ -6,27 +6,27 @@ use crate::work::Split;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::builder::Activation;
 
-/// An activation as a type, so that a loop over it has no choice left.
-pub(super) trait Function {
-    /// Its value at `x`.
+/// An activation function as a type, so that loops over it are specialized.
+pub(super) trait ActivationFn {
+    /// Value at `x`.
     fn of(x: f32) -> f32;
 }
 
-/// A kernel for each activation.
-pub(super) trait Family {
-    /// The one for `F`.
-    type With<F: Function>: Kernel;
+/// A kernel that is generic over the activation function.
+pub(super) trait ActivationKernel {
+    /// The kernel for `F`.
+    type With<F: ActivationFn>: Kernel;
 }
 
-/// The kernel of the activation with this number, on `dim` numbers of every token.
-pub(super) fn link<K: Family>(
+/// Returns the kernel for an activation index, for `dim` elements per token.
+pub(super) fn link<K: ActivationKernel>(
     request: &Request<'_>,
     activation: u32,
     [dim, tokens]: [u32; 2],
 ) -> Result<Launch> {
     let split = Split::Rows(dim as usize);
     let Some(activation) = Activation::ALL.get(activation as usize) else {
-        bail!(Internal, "activation {activation} is unknown");
+        bail!(Internal, "unknown activation {activation}");
     };
     let launch = match activation {
         Activation::Silu => request.launch::<K::With<Silu>>(split, tokens),
@@ -35,10 +35,10 @@ pub(super) fn link<K: Family>(
         Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
         Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
     };
-    Ok(launch.of_elements(tokens as usize * dim as usize))
+    Ok(launch.single_thread_if_small(tokens as usize * dim as usize))
 }
 
-/// The activation with this number; `None` for one that is unknown.
+/// Returns the activation function with this index; `None` if unknown.
 pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
     Some(match Activation::ALL.get(activation as usize)? {
         Activation::Silu => Silu::of,
@@ -51,7 +51,7 @@ pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
 
 pub(super) struct Silu;
 
-impl Function for Silu {
+impl ActivationFn for Silu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         x / (1.0 + math::exp(-x))
@@ -60,7 +60,7 @@ impl Function for Silu {
 
 pub(super) struct Gelu;
 
-impl Function for Gelu {
+impl ActivationFn for Gelu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         x * math::normal(x)
@@ -69,10 +69,11 @@ impl Function for Gelu {
 
 pub(super) struct GeluTanh;
 
-impl Function for GeluTanh {
+impl ActivationFn for GeluTanh {
     #[inline(always)]
     fn of(x: f32) -> f32 {
-        // (1 + tanh(u)) / 2 is sigmoid(2 u); the factors are 2 sqrt(2 / pi) and 0.044715 of it.
+        // (1 + tanh(u)) / 2 is sigmoid(2 u); the constants are 2 sqrt(2 / pi) and 0.044715 times
+        // that.
         let double = x * (1.595_769 + 0.071_354_814 * (x * x));
         x / (1.0 + math::exp(-double))
     }
@@ -80,7 +81,7 @@ impl Function for GeluTanh {
 
 pub(super) struct Relu2;
 
-impl Function for Relu2 {
+impl ActivationFn for Relu2 {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         Relu::of(x) * Relu::of(x)
@@ -89,10 +90,10 @@ impl Function for Relu2 {
 
 pub(super) struct Relu;
 
-impl Function for Relu {
+impl ActivationFn for Relu {
     #[inline(always)]
     fn of(x: f32) -> f32 {
-        // The comparison lets a NaN pass.
+        // The comparison is false for NaN, which passes through.
         if x < 0.0 { 0.0 } else { x }
     }
 }

@@ -1,5 +1,5 @@
-//! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; rows that are
-//! done go behind those that live
+//! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; finished rows
+//! move after the active ones
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -26,7 +26,7 @@ impl Kernel for Advance {
     }
 }
 
-/// Moves every row on to its token, and those that are done behind the others.
+/// Advances every row to its new token and moves finished rows to the end.
 pub fn advance(
     ids: &[u32],
     samplers: &[Sampler],
@@ -57,7 +57,7 @@ pub fn advance(
             rows.swap(t, end);
         }
     }
-    state.live = u32::try_from(end).expect("no more than there were");
+    state.live = u32::try_from(end).expect("at most the previous number");
     state.step = state.step.wrapping_add(1);
 }
 
@@ -65,6 +65,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     Launch {
         tokens: p.tokens as usize,
-        ..request.alone::<Advance>()
+        ..request.single_thread::<Advance>()
     }
 }

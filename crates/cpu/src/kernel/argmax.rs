@@ -21,22 +21,22 @@ impl Kernel for Argmax {
     }
 }
 
-/// The id of the largest number, the lowest of equals; a NaN is never the largest.
+/// Returns the index of the largest number, the lowest index on ties; NaN is never the largest.
 #[inline(always)]
 pub fn argmax(x: &[f32]) -> u32 {
-    /// Numbers between two looks at the position.
-    const STRETCH: usize = 1024;
+    /// Elements per chunk; only the chunk with the maximum is searched for its position.
+    const CHUNK: usize = 1024;
     let mut best = f32::NEG_INFINITY;
-    let mut stretch = 0;
-    for (i, x) in x.chunks(STRETCH).enumerate() {
+    let mut chunk = 0;
+    for (i, x) in x.chunks(CHUNK).enumerate() {
         let max = math::max(x);
         if max > best {
-            (best, stretch) = (max, i);
+            (best, chunk) = (max, i);
         }
     }
-    let start = stretch * STRETCH;
+    let start = chunk * CHUNK;
     let offset = x[start..].iter().position(|x| *x == best);
-    u32::try_from(start + offset.unwrap_or(0)).expect("ids have 32 bits")
+    u32::try_from(start + offset.unwrap_or(0)).expect("ids fit 32 bits")
 }
 
 pub(super) fn link(request: &Request<'_>) -> Launch {

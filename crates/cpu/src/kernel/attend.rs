@@ -1,134 +1,140 @@
-//! Attention of tiles of query rows: what causal and mutual attention have in common.
+//! Attention over tiles of query rows, shared by causal and bidirectional attention.
 //!
-//! Keys and values are taken block by block. A block leaves of every row its largest score, the
-//! sum of its weights and its weighted values; these are folded in the order of the blocks.
-//! Blocks are cut by positions and never by the tile, and within one the order of a row's sums
-//! depends on the row alone: so a row's result is the same bits in any tile and any pages, and
-//! several threads may compute the blocks of one row.
+//! Keys and values are processed in blocks of positions. For each row, a block yields its maximum
+//! score, the sum of its weights and its weighted values; blocks are merged in order (as in
+//! FlashAttention). Block boundaries depend only on positions, and within a block the order of a
+//! row's sums depends on the row alone. So the result of a row has the same bits for any tiling and
+//! any page table, and several threads may compute blocks of one row.
 
 use super::pages::Pages;
-use super::tiles::{Cache, LANES_MAX, PANEL, Panel, Stored, for_tiles, mix, scores, weigh};
+use super::tiles::{
+    Cache, CachePanel, CacheType, LANES_MAX, PANEL, add_weighted_values, for_tiles, scores,
+    softmax_weights,
+};
 use super::{Launch, Request};
 use crate::simd::{Isa, Kernel, Level, Simd, math};
 use crate::work::Split;
 use std::ops::Range;
 use tabla_core::error::Result;
 
-/// Positions that make a block.
-const BLOCK: usize = 256;
+/// Positions per block.
+const KV_BLOCK: usize = 256;
 
-/// The positions of a block, cut by their own numbers wherever they lie.
+/// A block of positions, aligned to multiples of [`KV_BLOCK`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct KvBlock {
     first: usize,
 }
 
-impl Block {
-    /// The blocks of these positions, in their order.
+impl KvBlock {
+    /// Returns the blocks that cover these positions, in order.
     #[inline(always)]
     pub(super) fn all(seen: &Range<usize>) -> impl Iterator<Item = Self> + use<> {
-        let blocks = seen.start / BLOCK..seen.end.div_ceil(BLOCK);
-        blocks.map(|at| Self { first: at * BLOCK })
+        let blocks = seen.start / KV_BLOCK..seen.end.div_ceil(KV_BLOCK);
+        blocks.map(|at| Self {
+            first: at * KV_BLOCK,
+        })
     }
 
-    /// Those of `seen` that lie here.
+    /// The positions of `seen` in this block.
     pub(super) fn positions(self, seen: &Range<usize>) -> Range<usize> {
-        seen.start.max(self.first)..seen.end.min(self.first + BLOCK)
+        seen.start.max(self.first)..seen.end.min(self.first + KV_BLOCK)
     }
 
-    /// The same, counted from the first; none count from anywhere.
+    /// The positions of `seen` in this block, relative to its first; an empty range may start
+    /// anywhere.
     #[inline(always)]
     fn clip(self, seen: &Range<usize>) -> Range<usize> {
-        let end = seen.end.clamp(self.first, self.first + BLOCK);
+        let end = seen.end.clamp(self.first, self.first + KV_BLOCK);
         let start = seen.start.clamp(self.first, end);
         start - self.first..end - self.first
     }
 }
 
-/// Blocks that so many positions lie in at most, wherever they begin.
+/// Maximum number of blocks that `window` consecutive positions overlap.
 pub(super) fn blocks(window: usize) -> usize {
-    window.div_ceil(BLOCK) + 1
+    window.div_ceil(KV_BLOCK) + 1
 }
 
-/// Query rows of a tile, where one token has not more of them.
+/// Query rows per tile, unless one token has more.
 const ROWS: usize = 128;
 
-/// Tokens of a tile at most.
+/// Maximum number of tokens per tile.
 pub(super) const TOKENS: usize = ROWS;
 
-/// Tokens that make a tile, where so many heads share their keys.
+/// Tokens per tile if `heads` query heads share a key head.
 pub(super) fn tile_tokens(heads: usize) -> usize {
     (ROWS / heads).max(1)
 }
 
-/// Query rows: tokens, and of each the heads of a group.
+/// Query rows: tokens, each with the query heads of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Queries<'a> {
-    /// From the first row on.
+    /// Elements of q, starting at the first row.
     pub(super) q: &'a [f32],
-    /// Elements from a token to the next.
+    /// Elements between tokens.
     pub(super) stride: usize,
-    /// The positions that each token sees, at least one.
+    /// Visible positions of each token; at least one each.
     pub(super) seen: &'a [Range<usize>],
 }
 
-/// Some heads of keys and values, and the query heads of each.
-pub(super) struct Group<'a, C> {
+/// Key and value heads, with the query heads that share them.
+pub(super) struct HeadGroup<'a, C> {
     /// Elements of a head.
     pub(super) head: usize,
-    /// Heads of keys and values; more than one only for a single token.
-    pub(super) sharing: usize,
-    /// Query heads that share one of them.
+    /// Number of key/value heads; more than one only for a single token.
+    pub(super) unit_kv_heads: usize,
+    /// Query heads per key/value head.
     pub(super) heads: usize,
-    /// What products are multiplied by.
+    /// Scale of the scores.
     pub(super) scale: f32,
-    /// What scores are bent towards at most; 0: they stay.
+    /// Soft cap of the scores; 0 disables it.
     pub(super) softcap: f32,
     pub(super) keys: Cache<'a, C>,
     pub(super) values: Cache<'a, C>,
-    /// Which rows positions lie in; `None`: in those of their own number.
+    /// Page table; `None` if positions are row numbers.
     pub(super) pages: Option<Pages<'a>>,
 }
 
-/// Floats of what a row makes of some positions: its values, weighted and not yet divided by the
-/// sum of weights, `[head]`; the largest score, which weights are relative to; that sum.
-pub(super) fn record(head: usize) -> usize {
+/// Floats of the partial result of a row: weighted values, not yet divided by the sum of weights,
+/// `[head]`; the maximum score, which weights are relative to; the sum of weights.
+pub(super) fn partial_len(head: usize) -> usize {
     head + LANES_MAX
 }
 
-/// The records of no positions.
+/// Initializes partial results to those of no positions.
 #[inline(always)]
 pub(super) fn clear(total: &mut [f32], head: usize) {
-    for total in total.chunks_exact_mut(record(head)) {
+    for total in total.chunks_exact_mut(partial_len(head)) {
         total.fill(0.0);
         total[head] = f32::NEG_INFINITY;
     }
 }
 
-/// Adds records of later positions. Rows that see none of these have no weight there.
+/// Merges partial results of later positions. Rows that see none of these have a weight of 0.
 #[inline(always)]
-pub(super) fn fold(total: &mut [f32], later: &[f32], head: usize) {
-    let rows = total.chunks_exact_mut(record(head));
-    for (total, later) in rows.zip(later.chunks_exact(record(head))) {
-        let (values, facts) = total.split_at_mut(head);
+pub(super) fn merge(total: &mut [f32], later: &[f32], head: usize) {
+    let rows = total.chunks_exact_mut(partial_len(head));
+    for (total, later) in rows.zip(later.chunks_exact(partial_len(head))) {
+        let (values, stats) = total.split_at_mut(head);
         let (later, [new, weight, ..]) = (&later[..head], [later[head], later[head + 1]]);
         if weight == 0.0 {
             continue;
         }
-        let max = if new > facts[0] { new } else { facts[0] };
-        let [a, b] = [facts[0], new].map(|x| math::exp(x - max));
-        facts[0] = max;
-        facts[1] = facts[1] * a + weight * b;
+        let max = if new > stats[0] { new } else { stats[0] };
+        let [a, b] = [stats[0], new].map(|x| math::exp(x - max));
+        stats[0] = max;
+        stats[1] = stats[1] * a + weight * b;
         for (y, x) in values.iter_mut().zip(later) {
             *y = *y * a + x * b;
         }
     }
 }
 
-/// The values of records, divided by the sums of their weights.
+/// Writes the values of partial results, divided by the sums of their weights.
 #[inline(always)]
 pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
-    let rows = total.chunks_exact(record(head));
+    let rows = total.chunks_exact(partial_len(head));
     for (total, y) in rows.zip(y.chunks_exact_mut(head)) {
         let scale = 1.0 / total[head + 1];
         for (y, x) in y.iter_mut().zip(total) {
@@ -137,44 +143,45 @@ pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
     }
 }
 
-/// What a thread works in.
-pub(super) struct Memory<'a> {
-    /// `[head, PANEL]`
+/// Working memory of a thread.
+pub(super) struct AttentionScratch<'a> {
+    /// Transposed keys, `[head, PANEL]`.
     keys: &'a mut [f32],
-    /// `[PANEL, head]`
+    /// Values, `[PANEL, head]`.
     values: &'a mut [f32],
-    /// `[rows, BLOCK]`
+    /// Scores, then weights, `[rows, KV_BLOCK]`.
     scores: &'a mut [f32],
-    /// The records of the rows for one block.
+    /// Partial results of the rows for one block.
     part: &'a mut [f32],
-    /// Those for all of them.
+    /// Partial results of the rows for all blocks so far.
     total: &'a mut [f32],
 }
 
-impl<'a> Memory<'a> {
-    /// Floats for so many rows.
+impl<'a> AttentionScratch<'a> {
+    /// Number of floats for `rows` rows.
     fn len(rows: usize, head: usize) -> usize {
-        2 * PANEL * head + rows * (BLOCK + 2 * record(head))
+        2 * PANEL * head + rows * (KV_BLOCK + 2 * partial_len(head))
     }
 
     #[inline(always)]
     fn of(floats: &'a mut [f32], rows: usize, head: usize) -> Self {
         let (keys, floats) = floats.split_at_mut(PANEL * head);
         let (values, floats) = floats.split_at_mut(PANEL * head);
-        let (scores, floats) = floats.split_at_mut(rows * BLOCK);
-        let (part, floats) = floats.split_at_mut(rows * record(head));
+        let (scores, floats) = floats.split_at_mut(rows * KV_BLOCK);
+        let (part, floats) = floats.split_at_mut(rows * partial_len(head));
         Self {
             keys,
             values,
             scores,
             part,
-            total: &mut floats[..rows * record(head)],
+            total: &mut floats[..rows * partial_len(head)],
         }
     }
 }
 
-impl<C: Stored> Group<'_, C> {
-    /// The records of the query rows for these positions, with `floats` to work in.
+impl<C: CacheType> HeadGroup<'_, C> {
+    /// Computes the partial results of the query rows for these positions; `floats` is working
+    /// memory.
     #[inline(always)]
     pub(super) fn attend<'m, S: Simd>(
         &self,
@@ -183,59 +190,61 @@ impl<C: Stored> Group<'_, C> {
         positions: &Range<usize>,
         floats: &'m mut [f32],
     ) -> &'m [f32] {
-        let rows = queries.seen.len() * self.sharing * self.heads;
-        let mut memory = Memory::of(floats, rows, self.head);
-        clear(memory.total, self.head);
-        for block in Block::all(positions) {
+        let rows = queries.seen.len() * self.unit_kv_heads * self.heads;
+        let mut scratch = AttentionScratch::of(floats, rows, self.head);
+        clear(scratch.total, self.head);
+        for block in KvBlock::all(positions) {
             let Range { start, end } = block.clip(positions);
-            // Panels end where pages may.
+            // Panels are aligned, so they do not cross pages.
             let panels = start / PANEL..end.div_ceil(PANEL);
-            let panels = panels.map(|at| whole(start).max(at * PANEL)..end.min((at + 1) * PANEL));
+            let panels =
+                panels.map(|at| align_down(start).max(at * PANEL)..end.min((at + 1) * PANEL));
             for panel in panels.clone() {
                 let in_cache = self.panel(&block, &panel);
-                for at in 0..self.sharing {
-                    self.keys.turn(s, at, &in_cache, memory.keys);
-                    self.score(s, queries, (at, &block, &panel), &mut memory);
+                for at in 0..self.unit_kv_heads {
+                    self.keys.transpose(s, at, &in_cache, scratch.keys);
+                    self.score(s, queries, (at, &block, &panel), &mut scratch);
                 }
             }
-            self.weigh(s, queries, &block, &mut memory);
+            self.softmax_weights(s, queries, &block, &mut scratch);
             for panel in panels {
                 let in_cache = self.panel(&block, &panel);
-                for at in 0..self.sharing {
-                    self.values.copy(s, at, &in_cache, memory.values);
-                    self.mix(s, queries, (at, &block, &panel), &mut memory);
+                for at in 0..self.unit_kv_heads {
+                    self.values.copy(s, at, &in_cache, scratch.values);
+                    self.add_weighted_values(s, queries, (at, &block, &panel), &mut scratch);
                 }
             }
-            fold(memory.total, memory.part, self.head);
+            merge(scratch.total, scratch.part, self.head);
         }
-        memory.total
+        scratch.total
     }
 
-    /// Where a panel of a block lies, and the one behind it.
+    /// Cache rows of a panel of a block, and the start of the next one.
     #[inline(always)]
-    fn panel(&self, block: &Block, panel: &Range<usize>) -> Panel {
+    fn panel(&self, block: &KvBlock, panel: &Range<usize>) -> CachePanel {
         let row = |position| self.pages.map_or(position, |pages| pages.row(position));
         let first = row(block.first + panel.start);
-        Panel {
+        CachePanel {
             rows: first..first + panel.len(),
             next: row((block.first + panel.end).next_multiple_of(PANEL)),
         }
     }
 
-    /// The scores of a panel of head `at`, whose keys lie turned in `memory.keys`.
+    /// Computes the scores of a panel of head `at`, whose keys are transposed in `memory.keys`.
     #[inline(always)]
     fn score<S: Simd>(
         &self,
         s: S,
         queries: Queries<'_>,
-        (at, block, panel): (usize, &Block, &Range<usize>),
-        memory: &mut Memory<'_>,
+        (at, block, panel): (usize, &KvBlock, &Range<usize>),
+        scratch: &mut AttentionScratch<'_>,
     ) {
         let rows = queries.seen.len() * self.heads;
-        let all = &mut memory.scores[at * rows * BLOCK..];
+        let all = &mut scratch.scores[at * rows * KV_BLOCK..];
         for_tiles!(rows, N, r => {
-            let own = block.clip(&hull(&queries.seen[r / self.heads..=(r + N - 1) / self.heads]));
-            let own = whole(own.start).max(panel.start)..own.end.min(panel.end);
+            let seen = &queries.seen[r / self.heads..=(r + N - 1) / self.heads];
+            let own = block.clip(&enclosing_range(seen));
+            let own = align_down(own.start).max(panel.start)..own.end.min(panel.end);
             if !own.is_empty() {
                 let mut q = [queries.q; N];
                 for (n, q) in q.iter_mut().enumerate() {
@@ -244,26 +253,33 @@ impl<C: Stored> Group<'_, C> {
                     *q = &q[token * queries.stride + head..][..self.head];
                 }
                 let columns = own.start - panel.start..own.end - panel.start;
-                let to = &mut all[r * BLOCK + panel.start..];
-                scores(s, q, memory.keys, columns, (to, BLOCK));
+                let to = &mut all[r * KV_BLOCK + panel.start..];
+                scores(s, q, scratch.keys, columns, (to, KV_BLOCK));
             }
         });
     }
 
-    /// Turns scores into weights, 0 where a row sees nothing, and begins the records of a block.
+    /// Converts scores to weights, 0 for masked positions, and initializes the partial results of a
+    /// block.
     #[inline(always)]
-    fn weigh<S: Simd>(&self, s: S, queries: Queries<'_>, block: &Block, memory: &mut Memory<'_>) {
-        let records = memory.part.chunks_exact_mut(record(self.head));
-        let rows = records
-            .zip(memory.scores.chunks_exact_mut(BLOCK))
+    fn softmax_weights<S: Simd>(
+        &self,
+        s: S,
+        queries: Queries<'_>,
+        block: &KvBlock,
+        scratch: &mut AttentionScratch<'_>,
+    ) {
+        let partials = scratch.part.chunks_exact_mut(partial_len(self.head));
+        let rows = partials
+            .zip(scratch.scores.chunks_exact_mut(KV_BLOCK))
             .enumerate();
-        for (r, (record, scores)) in rows {
-            record.fill(0.0);
+        for (r, (partial, scores)) in rows {
+            partial.fill(0.0);
             let own = block.clip(&queries.seen[r / self.heads % queries.seen.len()]);
             if own.is_empty() {
                 continue;
             }
-            let first = whole(own.start);
+            let first = align_down(own.start);
             let scores = &mut scores[first..own.end.next_multiple_of(LANES_MAX)];
             let own = own.start - first..own.end - first;
             let mut scale = self.scale;
@@ -275,36 +291,36 @@ impl<C: Stored> Group<'_, C> {
             }
             scores[..own.start].fill(f32::NEG_INFINITY);
             scores[own.end..].fill(f32::NEG_INFINITY);
-            let facts = weigh(s, scores, scale);
+            let stats = softmax_weights(s, scores, scale);
             scores[..own.start].fill(0.0);
             scores[own.end..].fill(0.0);
-            record[self.head..][..2].copy_from_slice(&facts);
+            partial[self.head..][..2].copy_from_slice(&stats);
         }
     }
 
-    /// Adds the weighted values of a panel of head `at`, which lie in `memory.values`.
+    /// Adds the weighted values of a panel of head `at`, which are in `memory.values`.
     ///
-    /// What all rows of a tile see is added at once; what only some see before and behind it is
-    /// added row by row: an infinite value must not come near a row that does not see it, not
-    /// even times 0.
+    /// Positions that all rows of a tile see are added together; those before and after, which only
+    /// some rows see, are added row by row. A masked value may be infinite, and 0 times infinity is
+    /// NaN.
     #[inline(always)]
-    fn mix<S: Simd>(
+    fn add_weighted_values<S: Simd>(
         &self,
         s: S,
         queries: Queries<'_>,
-        (at, block, panel): (usize, &Block, &Range<usize>),
-        memory: &mut Memory<'_>,
+        (at, block, panel): (usize, &KvBlock, &Range<usize>),
+        scratch: &mut AttentionScratch<'_>,
     ) {
-        let (head, stride) = (self.head, record(self.head));
+        let (head, stride) = (self.head, partial_len(self.head));
         let rows = queries.seen.len() * self.heads;
-        let scores = &memory.scores[at * rows * BLOCK..];
-        let part = &mut memory.part[at * rows * stride..];
+        let scores = &scratch.scores[at * rows * KV_BLOCK..];
+        let part = &mut scratch.part[at * rows * stride..];
         let own = |r: usize| {
             let own = block.clip(&queries.seen[r / self.heads]);
             own.start.max(panel.start)..own.end.min(panel.end)
         };
-        let weights = |r: usize, seen: &Range<usize>| &scores[r * BLOCK..][seen.clone()];
-        let values = |seen: &Range<usize>| &memory.values[(seen.start - panel.start) * head..];
+        let weights = |r: usize, seen: &Range<usize>| &scores[r * KV_BLOCK..][seen.clone()];
+        let values = |seen: &Range<usize>| &scratch.values[(seen.start - panel.start) * head..];
         for_tiles!(rows, N, r => {
             let start = (r..r + N).fold(panel.start, |at, r| at.max(own(r).start));
             let end = (r..r + N).fold(panel.end, |at, r| at.min(own(r).end)).max(start);
@@ -316,8 +332,8 @@ impl<C: Stored> Group<'_, C> {
                         for (n, tile) in tile.iter_mut().enumerate() {
                             *tile = weights(r + n, &all);
                         }
-                        let records = &mut part[r * stride..][..N * stride];
-                        mix(s, tile, (values(&all), head), records);
+                        let partials = &mut part[r * stride..][..N * stride];
+                        add_weighted_values(s, tile, (values(&all), head), partials);
                     }
                     continue;
                 }
@@ -325,8 +341,8 @@ impl<C: Stored> Group<'_, C> {
                     let Range { start: first, end: last } = own(r);
                     let edge = if phase == 0 { first..last.min(start) } else { first.max(end)..last };
                     if !edge.is_empty() {
-                        let record = &mut part[r * stride..][..stride];
-                        mix(s, [weights(r, &edge)], (values(&edge), head), record);
+                        let partial = &mut part[r * stride..][..stride];
+                        add_weighted_values(s, [weights(r, &edge)], (values(&edge), head), partial);
                     }
                 }
             }
@@ -334,51 +350,52 @@ impl<C: Stored> Group<'_, C> {
     }
 }
 
-/// From the first position that any sees to behind the last.
+/// Smallest range that contains all the ranges.
 #[inline(always)]
-pub(super) fn hull(seen: &[Range<usize>]) -> Range<usize> {
+pub(super) fn enclosing_range(seen: &[Range<usize>]) -> Range<usize> {
     let start = seen.iter().fold(usize::MAX, |at, seen| at.min(seen.start));
     let end = seen.iter().fold(0, |at, seen| at.max(seen.end));
     start..end
 }
 
-/// Down to whole vectors of any level: within a block the lanes of sums begin there.
+/// Rounds down to whole vectors of any level: the lanes of sums within a block start there.
 #[inline(always)]
-fn whole(at: usize) -> usize {
+fn align_down(at: usize) -> usize {
     at / LANES_MAX * LANES_MAX
 }
 
-/// Bytes of a row that are read at once, where it has so many: memory is slow at less.
-const PIECE: usize = 512;
+/// Minimum number of bytes to read contiguously from a row, if it has as many; smaller reads are
+/// slow.
+const READ_BYTES: usize = 512;
 
-/// Heads of keys, each of so many bytes, that one unit does. Of several tokens a unit does one
-/// head: they need no memory that often, and leave enough units.
-pub(super) fn sharing(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
-    let wanted = if tokens == 1 { PIECE / bytes } else { 1 };
+/// Number of key heads, of `bytes` bytes each, per unit. With several tokens it is one: memory
+/// bandwidth matters less, and there are more units.
+pub(super) fn unit_kv_heads(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
+    let wanted = if tokens == 1 { READ_BYTES / bytes } else { 1 };
     let fits = |n: &usize| kv_heads.is_multiple_of(*n);
     (1..=wanted.min(kv_heads)).rev().find(fits).unwrap_or(1)
 }
 
-/// How a kernel over tiles of tokens and sets of `sharing` heads of keys is run.
+/// Launch of a kernel over tiles of tokens and sets of `sharing` key heads.
 pub(super) fn launch<K: Kernel>(
     request: &Request<'_>,
     [tokens, heads, kv_heads, head_dim]: [u32; 4],
-    sharing: usize,
+    unit_kv_heads: usize,
 ) -> Launch {
     let heads = (heads / kv_heads) as usize;
     let tile = tile_tokens(heads).min(tokens as usize);
-    let split = Split::Dealt {
-        units: kv_heads as usize / sharing,
+    let split = Split::RoundRobin {
+        units: kv_heads as usize / unit_kv_heads,
         rows: tile,
     };
-    let floats = Memory::len(tile * heads * sharing, head_dim as usize);
+    let floats = AttentionScratch::len(tile * heads * unit_kv_heads, head_dim as usize);
     Launch {
         scratch: floats * size_of::<f32>(),
         ..request.launch::<K>(split, tokens)
     }
 }
 
-/// The request at a level whose vectors divide heads of this size.
+/// The request at a level whose vectors divide the head size.
 pub(super) fn whole_vectors<'a>(request: &Request<'a>, head_dim: u32) -> Result<Request<'a>> {
     let divided = (head_dim as usize).is_multiple_of(LANES_MAX);
     let isa = if divided {

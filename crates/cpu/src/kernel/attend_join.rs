@@ -1,4 +1,5 @@
-//! `y[t, h, :]` = the weighted values of all parts of `x[t, h]`, over the sum of their weights
+//! `y[t, h, :] = sum_p weight(p) x[t, h, p, :] / sum_p weight(p)`: merges the parts of split
+//! attention
 //!
 //! A unit is a token and a head.
 

@@ -1,11 +1,11 @@
-//! `y[t, h, p, :]` = the weighted values of part p of what query head h of token t sees, the greatest
-//! score in it, and the sum of the weights
+//! `y[t, h, p, :]`: for query head h of token t and part p of its visible positions, the weighted
+//! values, the maximum score, and the sum of the weights
 //!
-//! A unit is a token and a head. Tables for a CPU have [`attention`](super::attention) instead, which
-//! is made to be fast; this is for tables that were planned for a GPU.
+//! A unit is a token and a head. Tables planned for a CPU use the faster
+//! [`attention`](super::attention); this kernel is for tables planned for a GPU.
 
 use super::pages::Pages;
-use super::tiles::{F16, F32, Q8_0, Stored};
+use super::tiles::{CacheType, F16, F32, Q8_0};
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
@@ -18,7 +18,7 @@ use tabla_core::op::params::attend_part::Params;
 
 struct AttendPart<C>(PhantomData<C>);
 
-impl<C: Stored> Kernel for AttendPart<C> {
+impl<C: CacheType> Kernel for AttendPart<C> {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
@@ -79,6 +79,6 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         Some(DType::F32) => Ok(request.scalar::<AttendPart<F32>>(split, p.tokens)),
         Some(DType::F16) => Ok(request.scalar::<AttendPart<F16>>(split, p.tokens)),
         Some(DType::Q8_0) => Ok(request.scalar::<AttendPart<Q8_0>>(split, p.tokens)),
-        other => bail!(Unsupported, "no kernel for a cache of {other:?}"),
+        other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
     }
 }

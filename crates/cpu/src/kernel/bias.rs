@@ -1,4 +1,5 @@
-//! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token in front of position `stop_from`
+//! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token and the position is before
+//! `stop_from`
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -7,13 +8,13 @@ use tabla_core::exec::state::Bias;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::bias::Params;
 
-/// Logits of a row that go together.
-const PIECE: usize = 4096;
+/// Logits per unit.
+const SEGMENT: usize = 4096;
 
 struct Biases;
 
 impl Kernel for Biases {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -21,13 +22,13 @@ impl Kernel for Biases {
         let x = args.f32s(AT.x);
         let biases: &[Bias] = bytemuck::cast_slice(args.bytes(AT.biases));
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
-        let each = vocab.div_ceil(PIECE);
+        let each = vocab.div_ceil(SEGMENT);
         let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * PIECE);
+            let (t, start) = (unit / each, unit % each * SEGMENT);
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];
-            let y = out.pieces(unit, [vocab, PIECE]);
+            let y = out.segment(unit, [vocab, SEGMENT]);
             y.copy_from_slice(&x[t * vocab + start..][..y.len()]);
             let mut add = |token: u32, bias: f32| {
                 let at = (token as usize).checked_sub(start);
@@ -51,5 +52,5 @@ impl Kernel for Biases {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Biases>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Biases>(p.tokens, p.vocab, SEGMENT)
 }

@@ -1,14 +1,14 @@
-//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W; and its adding twin
+//! `y[t, r] = (W[r, :] . q[t, :]) d[t] scale` with a ternary W; also the variant that adds to y
 //!
-//! A row of W is unpacked once for all the tokens that a core's cache holds. Sums are integers, so
-//! that every level and the shader give the same bits; the sum of the twin is one of floats.
+//! A row of W is unpacked once for all tokens that fit the cache. Sums are integers, so that all
+//! levels and the shader yield the same bits; the final addition to y is in f32.
 
-use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, put};
+use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, write_sum};
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::Pack;
 use crate::simd::rows::ROWS;
@@ -19,12 +19,12 @@ use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
 
-/// Rows unpacked one after the other, as the file has them.
+/// Unpacks rows one by one from the file layout.
 struct BitMat<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitMat<ADD> {
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "rounded as the shader rounds")]
+    #[expect(clippy::cast_precision_loss, reason = "rounded like the shader")]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let (rows, cols) = (p.rows as usize, p.cols as usize);
@@ -48,7 +48,7 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
                     let y = &mut y.columns(t, rows, 1)[r - range.start];
-                    put::<ADD>(y, sum as f32 * (d[t] * p.scale));
+                    write_sum::<ADD>(y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> 
             ..request.launch::<BitPanels<ADD>>(panels, p.tokens)
         };
         #[cfg(target_arch = "x86_64")]
-        if p.tokens > bit_tiles::FEW
+        if p.tokens > bit_tiles::GEMV_TOKENS_MAX
             && let Some((entry, scratch)) = bit_tiles::link::<ADD>(request, cols)
         {
             let scratch = launch.scratch.max(scratch);
@@ -85,7 +85,7 @@ pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> 
     }
     Ok(Launch {
         scratch: cols.next_multiple_of(CHUNK),
-        read: Some(Read::Ints(unpack)),
+        reader: Some(WeightReader::Ints(unpack)),
         ..request.launch::<BitMat<ADD>>(Split::Units(rows), p.tokens)
     })
 }

@@ -1,4 +1,4 @@
-//! `y[t, r] += (W[r, :] . q[t, :]) d[t] scale`, the digits of a ternary W
+//! `y[t, r] += (W[r, :] . q[t, :]) d[t] scale` with a ternary W
 
 use super::bit_mat::link_as;
 use super::{Launch, Request};

@@ -1,4 +1,4 @@
-//! Ternary products with packed digits: panels of sixteen rows.
+//! Ternary products with packed weights: panels of sixteen rows.
 
 use crate::memory::{Args, Out};
 use crate::panel::digits;
@@ -7,15 +7,15 @@ use crate::simd::{Kernel, Simd, Task};
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 
-/// Bytes of activations that stay in a core's cache while the matrix passes by.
+/// Bytes of activations that stay in cache while the matrix is read.
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn put<const ADD: bool>(y: &mut f32, sum: f32) {
+pub(super) fn write_sum<const ADD: bool>(y: &mut f32, sum: f32) {
     *y = if ADD { *y + sum } else { sum };
 }
 
-/// Panels of packed digits.
+/// Kernel for packed panels.
 pub(super) struct BitPanels<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitPanels<ADD> {
@@ -30,7 +30,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
         let mut y = args.open::<f32>(AT.y);
         let mut starts = args.open::<i32>(COUNT);
         let starts = starts.whole();
-        // Digits are stored plus 1: their product begins at what that adds.
+        // Codes are the ternary values plus 1: the start value compensates for it.
         for (start, q) in starts[..live].iter_mut().zip(q.chunks_exact(padded)) {
             *start = -q.iter().map(|q| i32::from(q.cast_signed())).sum::<i32>();
         }
@@ -42,7 +42,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.apart(Tile::<ADD, $tokens> {
+                            s.outlined(PanelTile::<ADD, $tokens> {
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -56,7 +56,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                         }};
                     }
                     let tokens = (end - t).min(S::TOKENS);
-                    // The conditions on a level are decided where the function is instantiated.
+                    // Conditions on the level are evaluated at instantiation.
                     if const { S::TOKENS > 8 } && tokens > 15 {
                         tile!(16);
                     } else if const { S::TOKENS > 4 } && tokens > 7 {
@@ -74,23 +74,23 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
     }
 }
 
-/// The results of a panel for some tokens.
-struct Tile<'a, 'b, const ADD: bool, const T: usize> {
+/// Computes the results of a panel for `T` tokens.
+struct PanelTile<'a, 'b, const ADD: bool, const T: usize> {
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
     starts: &'a [i32],
     scale: f32,
-    /// The first token and the panel.
+    /// First token, and the panel.
     first: [usize; 2],
     rows: usize,
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> {
+impl<S: Simd, const ADD: bool, const T: usize> Task<S> for PanelTile<'_, '_, ADD, T> {
     #[inline(always)]
     fn run(self, s: S) {
-        let starts = self.starts.first_chunk().expect("one for each token");
+        let starts = self.starts.first_chunk().expect("one per token");
         let sums = digits::dots::<S, T>(s, self.panel, self.x, *starts);
         let [token, panel] = self.first;
         for (t, sums) in sums.into_iter().enumerate() {
@@ -99,7 +99,7 @@ impl<S: Simd, const ADD: bool, const T: usize> Task<S> for Tile<'_, '_, ADD, T> 
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                put::<ADD>(y, sum * scale);
+                write_sum::<ADD>(y, sum * scale);
             }
         }
     }

@@ -1,8 +1,7 @@
 //! `q[t, i] = round(x[t, i] 127 / m), d[t] = m / 127`, `m = max(1e-5, |x[t, :]|)`
 //!
-//! Halves go to even, as in `transformers`' `BitLinear` and in bitnet.cpp. A row that has a number
-//! that is not finite yields NaN. Plain Rust on purpose: every level and the shader give the same
-//! bits.
+//! Rounds ties to even, like `BitLinear` of `transformers` and bitnet.cpp. A row with a number that
+//! is not finite yields NaN. Plain Rust, so that all levels and the shader yield the same bits.
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -28,12 +27,12 @@ impl Kernel for BitQuantize {
     }
 }
 
-/// Fills `q`, zeros behind the row, and gives `d`.
+/// Fills `q`, padded with zeros, and returns `d`.
 #[inline(always)]
 pub fn quantize(x: &[f32], q: &mut [u8]) -> f32 {
-    /// Adding it leaves the nearest whole number in the low bits.
+    /// Adding this number leaves the nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    // Magnitudes order as their bits do.
+    // The bits of absolute values compare like the values.
     let bits = x
         .iter()
         .fold(1e-5f32.to_bits(), |m, x| m.max(x.abs().to_bits()));
@@ -54,5 +53,5 @@ pub fn quantize(x: &[f32], q: &mut [u8]) -> f32 {
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<BitQuantize>(Split::Rows(1), p.tokens);
-    launch.of_elements(p.tokens as usize * p.cols as usize)
+    launch.single_thread_if_small(p.tokens as usize * p.cols as usize)
 }

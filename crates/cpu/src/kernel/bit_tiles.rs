@@ -1,30 +1,31 @@
-//! Products of digits and many tokens by tiles of 16 tokens, 16 rows and 64 columns.
+//! Ternary gemm with AMX, in tiles of 16 tokens, 16 rows and 64 columns.
 //!
-//! The digits of some panels become bytes once and stay near while all tokens pass by. Sums are
-//! the integers of `bit_mat`, in registers along all columns: the same bits.
+//! The weights of some panels are unpacked to bytes once and stay in cache while all tokens are
+//! processed. Sums are the integers of `bit_mat`, in registers along all columns, so the results
+//! have the same bits.
 
 use super::Request;
-use super::bit_panels::{BitPanels, put};
+use super::bit_panels::{BitPanels, write_sum};
 use crate::memory::Args;
 use crate::panel::digits;
 use crate::simd::TileKernel;
-use crate::simd::amx::{Amx, Apart, Ints, ROW_BYTES, Shape, TILE};
+use crate::simd::amx::{Amx, IntSumTile, ROW_BYTES, Strides, TILE, TileShape};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Entry, Kernel};
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 
-/// Pairs of panels that tokens pass by together, at most, and bytes that their digits may take:
-/// they stay in a core's second-level cache beside the tokens.
+/// Maximum number of pairs of panels processed together, and maximum number of bytes of their
+/// unpacked weights: they stay in the L2 cache together with the tokens.
 const PAIRS: usize = 4;
 const DIGITS_BYTES: usize = 1 << 20;
 
-/// So many tokens go by faster past digits as they are packed.
-pub(super) const FEW: u32 = 8;
+/// Number of tokens up to which the packed panels are faster.
+pub(super) const GEMV_TOKENS_MAX: u32 = 8;
 
-/// Panels that tokens pass by together.
-fn together(cols: usize) -> usize {
+/// Number of panels processed together.
+fn panels_at_once(cols: usize) -> usize {
     2 * (DIGITS_BYTES / (2 * digits::unpacked_bytes(cols)).max(1)).clamp(1, PAIRS)
 }
 
@@ -35,7 +36,7 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     fn run(s: Amx, mut args: Args<'_>) {
         let live = args.live();
         let vectors = Avx512::from(s);
-        if live <= FEW as usize {
+        if live <= GEMV_TOKENS_MAX as usize {
             return BitPanels::<ADD>::run(vectors, args);
         }
         let p: Params = args.params();
@@ -47,10 +48,10 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
         let mut y = args.open::<f32>(AT.y);
         let mut scratch = args.open::<u8>(COUNT);
         let scratch = scratch.whole();
-        let mut sums = [Ints::ZERO; 4];
-        let together = together(cols);
-        for panel in range.clone().step_by(together) {
-            let panels = panel..range.end.min(panel + together);
+        let mut sums = [IntSumTile::ZERO; 4];
+        let panels_at_once = panels_at_once(cols);
+        for panel in range.clone().step_by(panels_at_once) {
+            let panels = panel..range.end.min(panel + panels_at_once);
             for (panel, digits) in panels.clone().zip(scratch.chunks_exact_mut(bytes)) {
                 let packed = &w[panel * packed_bytes..][..packed_bytes];
                 digits::unpack(vectors, packed, digits);
@@ -60,15 +61,15 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
                 let pairs = panels.clone().step_by(2);
                 for (panel, digits) in pairs.zip(scratch.chunks(2 * bytes)) {
                     let pair = panel..panels.end.min(panel + 2);
-                    let shape = Shape {
+                    let shape = TileShape {
                         rows: tokens.len(),
                         lanes: TILE,
                         wide: pair.len() > 1,
                     };
                     let tiles = (digits.split_at(bytes).into(), shape.lane_bytes());
                     let steps = padded / ROW_BYTES;
-                    let tokens_of = (&q[first * padded..], Apart::rows(padded));
-                    s.bytes(&[shape.stretch(tokens_of, tiles, steps)], &mut sums);
+                    let tokens_of = (&q[first * padded..], Strides::rows(padded));
+                    s.bytes(&[shape.span(tokens_of, tiles, steps)], &mut sums);
                     for (i, t) in tokens.clone().enumerate() {
                         let scale = vectors.splat_float(d[t] * p.scale);
                         let y = y.panels(t, rows, pair.clone(), ROWS);
@@ -76,12 +77,10 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
                         for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
                             let sums = vectors.ints(vectors.bytes(&sums.0[i % TILE]));
                             let mut column = [0.0; ROWS];
-                            vectors.put_column(
-                                &mut column,
-                                vectors.times(vectors.floats(sums), scale),
-                            );
+                            vectors
+                                .put_column(&mut column, vectors.mul(vectors.floats(sums), scale));
                             for (y, sum) in y.iter_mut().zip(column) {
-                                put::<ADD>(y, sum);
+                                write_sum::<ADD>(y, sum);
                             }
                         }
                     }
@@ -91,8 +90,8 @@ impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     }
 }
 
-/// The kernel of many tokens where there are tiles, and bytes of its scratch.
+/// Returns the gemm kernel and the bytes of its scratch, if the level has tiles.
 pub(super) fn link<const ADD: bool>(request: &Request<'_>, cols: usize) -> Option<(Entry, usize)> {
     let entry = request.isa.tiles::<BitTiles<ADD>>()?;
-    Some((entry, together(cols) * digits::unpacked_bytes(cols)))
+    Some((entry, panels_at_once(cols) * digits::unpacked_bytes(cols)))
 }

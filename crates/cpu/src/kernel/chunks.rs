@@ -1,16 +1,16 @@
-//! Products and lookups with weights of any storage type, a chunk at a time: the kernels of the
-//! types that have none of their own.
+//! Matrix products and lookups with weights of any storage type, chunk by chunk: kernels for types
+//! without specialized ones.
 //!
-//! A function of the storage type and the level turns a chunk of a row into small integers with
-//! scales, or into floats; link picks it once. It costs as much for one token as for many, so a
-//! chunk passes by all tokens of a tile before the next one is read.
+//! A function for the storage type and level converts a chunk of a row to small integers with
+//! scales, or to floats; link selects it. The conversion costs the same for any number of tokens,
+//! so a chunk is multiplied by all tokens of a tile before the next one is read.
 
 use super::codes;
-use super::sums::Sums;
+use super::matmul_output::MatmulOutput;
 use super::{Launch, Request};
-use crate::descriptors::{Product, Read};
+use crate::descriptors::{MatmulShape, WeightReader};
 use crate::memory::Args;
-use crate::panel::STRETCH;
+use crate::panel::QK;
 use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
 use crate::work::Split;
 use tabla_core::device::Precision;
@@ -19,59 +19,62 @@ use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Floats, Ints};
 
-/// The ways in which a storage type can be read at a level.
+/// Functions that read a storage type at a level.
 #[derive(Clone, Copy)]
-struct Ways {
-    /// As integers, and whether they have minima.
+struct TypeReaders {
+    /// Unpacks to integers, with a flag for minima; `None` if the type has no integer codes.
     ints: Option<(Unpack, bool)>,
     floats: Decode,
 }
 
-impl Ways {
+impl TypeReaders {
     fn of(isa: Isa, dtype: Option<DType>) -> Result<Self> {
-        struct At(Isa);
-        impl tabla_quant::Visit for At {
-            type Out = Ways;
-            fn ints<T: Ints>(self) -> Ways {
-                Ways {
+        struct ReadersFor(Isa);
+        impl tabla_quant::Visit for ReadersFor {
+            type Out = TypeReaders;
+            fn ints<T: Ints>(self) -> TypeReaders {
+                TypeReaders {
                     ints: Some((self.0.unpack::<T>(), T::MIN)),
                     floats: self.0.decode::<T>(),
                 }
             }
-            fn floats<T: Floats>(self) -> Ways {
-                Ways {
+            fn floats<T: Floats>(self) -> TypeReaders {
+                TypeReaders {
                     ints: None,
                     floats: self.0.decode::<T>(),
                 }
             }
         }
-        match dtype.and_then(|dtype| tabla_quant::visit(dtype, At(isa))) {
-            Some(ways) => Ok(ways),
-            None => bail!(Unsupported, "no kernel for weights of {dtype:?}"),
+        match dtype.and_then(|dtype| tabla_quant::visit(dtype, ReadersFor(isa))) {
+            Some(readers) => Ok(readers),
+            None => bail!(Unsupported, "no kernel for weight type {dtype:?}"),
         }
     }
 }
 
-/// How rows of this type are decoded.
+/// Returns the decoder of rows of this type.
 pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
-    Ok(Ways::of(isa, dtype)?.floats)
+    Ok(TypeReaders::of(isa, dtype)?.floats)
 }
 
-/// How rows of this type, which are integers, are unpacked.
+/// Returns the function that unpacks rows of this type, which must have integer codes.
 pub(super) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
-    match Ways::of(isa, dtype)?.ints {
+    match TypeReaders::of(isa, dtype)?.ints {
         Some((unpack, _)) => Ok(unpack),
-        None => bail!(Unsupported, "weights of {dtype:?} are no integers"),
+        None => bail!(
+            Unsupported,
+            "weight type {dtype:?} cannot be unpacked to integers"
+        ),
     }
 }
 
-/// Tokens that a chunk passes by before the next one is read.
+/// Tokens that a chunk is multiplied by before the next one is read.
 const TOKENS: usize = 16;
 
-/// Numbers of the widest vector.
+/// Elements of the widest vector.
 const LANES_MAX: usize = 16;
 
-/// `acc + w . x`, for as many numbers as `x` has.
+/// `acc + w . x`, for all elements of `x`.
 #[inline(always)]
 pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S::V) -> S::V {
     let count = x.len();
@@ -80,7 +83,7 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
         acc = s.fma(s.load(w), s.load(x), acc);
     }
     if whole < count {
-        // Zeros stand behind the end of the row.
+        // The rest of the row, padded with zeros.
         let (mut last_w, mut last_x) = ([0.0; LANES_MAX], [0.0; LANES_MAX]);
         last_w[..count - whole].copy_from_slice(&w[whole..count]);
         last_x[..count - whole].copy_from_slice(&x[whole..]);
@@ -89,15 +92,15 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
     acc
 }
 
-/// Floats, by activations as they are.
-struct Chunks;
+/// Matrix product of decoded weights and f32 activations.
+struct ChunkMatmul;
 
-impl Kernel for Chunks {
+impl Kernel for ChunkMatmul {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ &Product { rows, cols, .. } = args.product();
+        let matmul @ &MatmulShape { rows, cols, .. } = args.matmul();
         let range = args.range();
-        let mut out = Sums::open(&mut args, product);
+        let mut out = MatmulOutput::open(&mut args, matmul);
         let x = args.f32s(AT.x);
         let m = args.matrix(rows, cols);
         let decode = args.decode();
@@ -122,18 +125,18 @@ impl Kernel for Chunks {
     }
 }
 
-/// The kernel of a product of weights of any type.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Result<Launch> {
-    let ways = Ways::of(request.isa, request.variant)?;
-    // Activations go to int8 in whole stretches.
-    let whole = product.cols.is_multiple_of(STRETCH);
-    match ways.ints {
+/// Returns the kernel of a matrix product with weights of any type.
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Result<Launch> {
+    let readers = TypeReaders::of(request.isa, request.variant)?;
+    // Activations are quantized in whole blocks.
+    let whole = matmul.cols.is_multiple_of(QK);
+    match readers.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks(request, ints, product))
+            Ok(codes::link_chunks(request, ints, matmul))
         }
         _ => Ok(Launch {
-            read: Some(Read::Floats(ways.floats)),
-            ..request.launch::<Chunks>(Split::Units(product.rows), product.tokens)
+            reader: Some(WeightReader::Floats(readers.floats)),
+            ..request.launch::<ChunkMatmul>(Split::Units(matmul.rows), matmul.tokens)
         }),
     }
 }

@@ -1,92 +1,94 @@
-//! Products of codes and int8 activations by tiles of 16 rows, 16 tokens and a stretch.
+//! Products of quantized weights and int8 activations with AMX, in tiles of 16 rows, 16 tokens and
+//! a block.
 //!
-//! The integers are those of `codes`, and their scales go the same way: the same bits.
+//! The integers are those of `codes` and are scaled in the same order, so the results have the same
+//! bits.
 
-use super::pieces::{Piece, carried};
-use super::quantize::{Block, Tiles};
-use crate::panel::{Codes, STRETCH};
+use super::decoded_span::{DecodedSpan, load_sums};
+use super::quantize::{ActivationBlock, ActivationTiles};
+use crate::panel::{Codes, QK};
 use crate::simd::Task;
-use crate::simd::amx::{ByteTiles, Ints, TILE};
+use crate::simd::amx::{ByteTiles, IntSumTile, TILE};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::{Column, Rows, unroll};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Takes the offset from stored codes, which become signed bytes.
-pub(super) struct Lower<'a> {
-    pub(super) piece: &'a mut Piece,
-    /// Modulo 256.
-    pub(super) by: u8,
+/// Subtracts the offset from stored codes, so that they become signed bytes.
+pub(super) struct SubtractOffset<'a> {
+    pub(super) span: &'a mut DecodedSpan,
+    /// Offset, modulo 256.
+    pub(super) offset: u8,
 }
 
-impl<S> Task<S> for Lower<'_> {
+impl<S> Task<S> for SubtractOffset<'_> {
     #[inline(always)]
     fn run(self, _: S) {
-        for code in self.piece.codes.as_flattened_mut().as_flattened_mut() {
-            *code = code.wrapping_sub(self.by);
+        for code in self.span.codes.as_flattened_mut().as_flattened_mut() {
+            *code = code.wrapping_sub(self.offset);
         }
     }
 }
 
-/// Columns of a stretch that are multiplied at once.
+/// Columns of a block that are multiplied at once.
 pub(super) const fn columns<C: Codes>() -> usize {
-    STRETCH / (1 + C::HALVES as usize)
+    QK / (1 + C::HALVES as usize)
 }
 
-/// Adds the products of stored stretches and all tokens, by tiles of [`columns`].
-pub(super) struct Add<'a, C> {
-    /// Of panels.
-    pub(super) pieces: &'a [Piece],
+/// Adds the products of stored blocks and all tokens, in tiles of [`columns`] columns.
+pub(super) struct AddProducts<'a, C> {
+    /// Blocks of each panel.
+    pub(super) spans: &'a [DecodedSpan],
     pub(super) blocks: Range<usize>,
-    pub(super) x: Tiles<'a>,
-    /// Of whole tiles, of one panel behind the other.
+    pub(super) x: ActivationTiles<'a>,
+    /// Sums of whole tiles, panel by panel.
     pub(super) sums: &'a mut [Column],
-    /// How many of a panel.
-    pub(super) room: usize,
+    /// Number of sums per panel.
+    pub(super) sums_per_panel: usize,
     pub(super) kind: PhantomData<C>,
 }
 
-impl<C: Codes> Task<ByteTiles> for Add<'_, C> {
+impl<C: Codes> Task<ByteTiles> for AddProducts<'_, C> {
     #[inline(always)]
     fn run(self, tiles: ByteTiles) {
-        for tile in 0..self.room / TILE {
-            let sums = self.sums.chunks_exact_mut(self.room);
-            for (piece, sums) in self.pieces.iter().zip(sums) {
+        for tile in 0..self.sums_per_panel / TILE {
+            let sums = self.sums.chunks_exact_mut(self.sums_per_panel);
+            for (span, sums) in self.spans.iter().zip(sums) {
                 let x = self.x.blocks(tile, self.blocks.clone());
                 let sums = &mut sums.as_chunks_mut().0[tile];
-                add::<C>(&tiles, piece, x, sums, self.blocks.start);
+                add::<C>(&tiles, span, x, sums, self.blocks.start);
             }
         }
     }
 }
 
-/// The same for a panel and a tile of tokens, from block `first` on.
+/// Adds the products of a panel and a tile of tokens, starting at block `first`.
 #[inline(always)]
 fn add<'x, C: Codes>(
     tiles: &ByteTiles,
-    piece: &Piece,
-    x: impl Iterator<Item = Block<'x, TILE>>,
+    span: &DecodedSpan,
+    x: impl Iterator<Item = ActivationBlock<'x, TILE>>,
     to: &mut [Column; TILE],
     first: usize,
 ) {
     let s = Avx512::from(tiles);
-    let (columns, halves) = const { (columns::<C>(), STRETCH / columns::<C>()) };
-    let mut sums = carried::<_, TILE>(s, to, first);
-    let Piece {
+    let (columns, halves) = const { (columns::<C>(), QK / columns::<C>()) };
+    let mut sums = load_sums::<_, TILE>(s, to, first);
+    let DecodedSpan {
         codes,
         scales,
         mins,
-    } = piece;
+    } = span;
     let numbers = scales.iter().zip(mins);
-    let mut ints = [Ints::ZERO; 2];
+    let mut ints = [IntSumTile::ZERO; 2];
     for (block, ((codes, (scale, min)), x)) in codes.iter().zip(numbers).zip(x).enumerate() {
         for h in 0..halves {
-            // In turns, so that a product need not wait until the last one is read.
+            // Alternates, so that a product does not wait until the previous one is read.
             let ints = &mut ints[(block + h) % 2];
             tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
             let scale = s.column(&scale[h]);
             unroll!(t < TILE => {
-                let scale = s.times(scale, s.splat_float(x.d()[t]));
+                let scale = s.mul(scale, s.splat_float(x.d()[t]));
                 sums[t] = s.mul_add(s.floats(s.ints(s.bytes(&ints.0[t]))), scale, sums[t]);
             });
         }

@@ -1,22 +1,24 @@
-//! Products of codes and int8 activations, sixteen rows of weights side by side.
+//! Products of quantized weights and int8 activations, sixteen rows of weights at a time.
 //!
-//! The sum of a row and a token runs over stretches of 32 columns: exact integers within one,
-//! then `sum = ints * (scale d) + sum`, in the order of the columns. Nothing else touches it, so
-//! a token's result is the same bits alone, in a batch of any size, on any number of threads,
-//! and from packed weights as from mapped ones.
+//! The sum of a row and a token runs over blocks of 32 columns: exact integers within a block, then
+//! `sum = ints * (scale d) + sum`, in column order. Nothing else affects it, so the result of a
+//! token has the same bits in a batch of any size, on any number of threads, and from packed or
+//! mapped weights.
 
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
-use super::pieces::{Piece, carried};
-use super::quantize::{self, Block, Tiles};
-use super::sources::{At, COLUMNS, stored, stretches};
+use super::decoded_span::{DecodedSpan, load_sums};
+use super::quantize::{self, ActivationBlock, ActivationTiles};
+use super::weight_decode::{COLUMNS, PanelColumns, decode_span, load_block};
 use super::{Launch, Request};
-use crate::descriptors::{CodeProduct, Number, Product, Read, Shape, Weights, Write};
+use crate::descriptors::{
+    ActivationFormat, ActivationShape, MatmulShape, QuantizedMatmul, WeightReader, Weights, Write,
+};
 use crate::memory::Args;
-use crate::panel::affine::{Eight, Four, Groups};
+use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
 use crate::panel::{
-    self, Codes, Format, Formats, Kind, Pack, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
-    WORDS, Width,
+    self, AffineWidth, Codes, Format, Formats, Kind, Pack, PanelBlock, QK, Sink, StoredCodes,
+    StoredScales, WORDS,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Kernel, Simd, Task, Unpack};
@@ -26,35 +28,42 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Panels whose codes stay in the second cache while all tokens pass by. A tile of tokens, which
-/// may come from further away, is brought near once for all of them.
+/// Panels whose codes stay in the L2 cache while all tokens are processed, so that each tile of
+/// tokens is loaded into L1 once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
 const TOKENS_MAX: usize = 16;
 
-/// Adds the products of a stretch and `T` tokens of a block of `N`, from token `F` on.
+/// Adds the products of a block and `T` tokens of a tile of `N`, starting at token `F`.
 #[inline(always)]
 fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     s: S,
-    stretch: &Stretch<S>,
-    x: Block<'_, N>,
+    block: &PanelBlock<S>,
+    x: ActivationBlock<'_, N>,
     sums: &mut [S::Floats; T],
 ) {
-    // Several tokens at a time, as far as registers go: one's products wait for each other.
+    // Interleaves several tokens, as far as registers allow, to hide the latency of their products.
     if const { S::TOKENS > 4 && T >= 4 } {
-        unroll!(i < T / 4 => { some::<S, C, T, N, F, 4>(s, stretch, x, sums, 4 * i); });
+        unroll!(i < T / 4 => { multiply_group::<S, C, T, N, F, 4>(s, block, x, sums, 4 * i); });
     } else {
-        unroll!(t < T => { some::<S, C, T, N, F, 1>(s, stretch, x, sums, t); });
+        unroll!(t < T => { multiply_group::<S, C, T, N, F, 1>(s, block, x, sums, t); });
     }
 }
 
-/// The same for `J` of the tokens.
+/// Adds the products of a block and `J` of the tokens.
 #[inline(always)]
-fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const J: usize>(
+fn multiply_group<
+    S: Rows,
+    C: Codes,
+    const T: usize,
+    const N: usize,
+    const F: usize,
+    const J: usize,
+>(
     s: S,
-    stretch: &Stretch<S>,
-    x: Block<'_, N>,
+    block: &PanelBlock<S>,
+    x: ActivationBlock<'_, N>,
     sums: &mut [S::Floats; T],
     first: usize,
 ) {
@@ -64,17 +73,17 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const
         let mut q = [&x.q()[first][..]; J];
         let mut starts = [s.splat_int(0); J];
         unroll!(j < J => {
-            q[j] = &x.q()[F + first + j][h * STRETCH / halves..];
+            q[j] = &x.q()[F + first + j][h * QK / halves..];
             starts[j] = s.splat_int(x.start(h)[F + first + j]);
         });
         let ints = if C::HALVES {
-            let codes = stretch.codes[h * HALF..].first_chunk().expect("two halves");
+            let codes = block.codes[h * HALF..].first_chunk().expect("two halves");
             s.dots::<HALF, J>(C::MAX, starts, codes, q)
         } else {
-            s.dots::<WORDS, J>(C::MAX, starts, &stretch.codes, q)
+            s.dots::<WORDS, J>(C::MAX, starts, &block.codes, q)
         };
         unroll!(j < J => {
-            let scale = s.times(stretch.scale[h], s.splat_float(x.d()[F + first + j]));
+            let scale = s.mul(block.scale[h], s.splat_float(x.d()[F + first + j]));
             sums[first + j] = s.mul_add(s.floats(ints[j]), scale, sums[first + j]);
         });
     }
@@ -82,14 +91,14 @@ fn some<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize, const
         for h in 0..halves {
             unroll!(j < J => {
                 let sum = s.splat_float(x.sum(h)[F + first + j]);
-                sums[first + j] = s.mul_add(stretch.min[h], sum, sums[first + j]);
+                sums[first + j] = s.mul_add(block.min[h], sum, sums[first + j]);
             });
         }
     }
 }
 
-/// The products of stretches and `T` tokens of a tile of `N`, as they come.
-struct Few<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
+/// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
+struct GemvSink<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
     s: S,
     x: X,
     sums: [S::Floats; T],
@@ -98,109 +107,108 @@ struct Few<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
 }
 
 impl<'x, S, C, X, const T: usize, const N: usize, const F: usize> Sink<S>
-    for Few<'_, S, C, X, T, N, F>
+    for GemvSink<'_, S, C, X, T, N, F>
 where
     S: Rows,
     C: Codes,
-    X: Iterator<Item = Block<'x, N>>,
+    X: Iterator<Item = ActivationBlock<'x, N>>,
 {
     #[inline(always)]
-    fn take(&mut self, stretch: Stretch<S>) {
+    fn push(&mut self, block: PanelBlock<S>) {
         let Some(x) = self.x.next() else {
-            unreachable!("a block of activations for every stretch");
+            unreachable!("there is a block of activations for every block of weights");
         };
-        multiply::<S, C, T, N, F>(self.s, &stretch, x, &mut self.sums);
+        multiply::<S, C, T, N, F>(self.s, &block, x, &mut self.sums);
     }
 
     #[inline(always)]
-    fn end(self) {
+    fn finish(self) {
         unroll!(t < T => { self.s.put_column(&mut self.to[t], self.sums[t]); });
     }
 }
 
-/// Stretches in memory, for many tokens.
-struct Store<'a, S, C> {
+/// Stores decoded blocks in memory for a gemm tile.
+struct StoreSink<'a, S, C> {
     s: S,
     codes: std::slice::IterMut<'a, StoredCodes>,
-    scales: std::slice::IterMut<'a, StoredNumbers>,
-    mins: std::slice::IterMut<'a, StoredNumbers>,
+    scales: std::slice::IterMut<'a, StoredScales>,
+    mins: std::slice::IterMut<'a, StoredScales>,
     kind: PhantomData<C>,
 }
 
-impl<S: Rows, C: Codes> Sink<S> for Store<'_, S, C> {
+impl<S: Rows, C: Codes> Sink<S> for StoreSink<'_, S, C> {
     #[inline(always)]
-    fn take(&mut self, stretch: Stretch<S>) {
+    fn push(&mut self, block: PanelBlock<S>) {
         let s = self.s;
         let (Some(codes), Some(scale), Some(min)) =
             (self.codes.next(), self.scales.next(), self.mins.next())
         else {
-            unreachable!("columns are read as many as there is room for");
+            unreachable!("more blocks than the buffer holds");
         };
-        for (word, code) in codes.iter_mut().zip(stretch.codes) {
+        for (word, code) in codes.iter_mut().zip(block.codes) {
             s.put_bytes(word, code);
         }
         for h in 0..1 + usize::from(C::HALVES) {
-            s.put_column(&mut scale[h], stretch.scale[h]);
+            s.put_column(&mut scale[h], block.scale[h]);
             if C::MIN {
-                s.put_column(&mut min[h], stretch.min[h]);
+                s.put_column(&mut min[h], block.min[h]);
             }
         }
     }
 
     #[inline(always)]
-    fn end(self) {}
+    fn finish(self) {}
 }
 
-/// What a thread needs beside its operands.
+/// Working memory of a thread.
 struct Scratch<'a> {
-    /// Of the panels that tokens pass by together.
-    pieces: &'a mut [Piece],
-    /// The sums of all tokens while the columns are read piece by piece: of one panel behind the
-    /// other.
+    /// Blocks of the panels that are processed together.
+    spans: &'a mut [DecodedSpan],
+    /// Sums of all tokens between column spans, panel by panel.
     sums: &'a mut [Column],
     buffer: &'a mut [u8],
 }
 
 impl<'a> Scratch<'a> {
     fn bytes(tokens: usize, panels: usize, buffer: usize) -> usize {
-        panels * (size_of::<Piece>() + tokens * size_of::<Column>()) + buffer
+        panels * (size_of::<DecodedSpan>() + tokens * size_of::<Column>()) + buffer
     }
 
     fn open(bytes: &'a mut [u8], panels: usize, buffer: usize) -> Self {
         let (bytes, buffer) = bytes.split_at_mut(bytes.len() - buffer);
-        let (pieces, sums) = bytes.split_at_mut(panels * size_of::<Piece>());
+        let (spans, sums) = bytes.split_at_mut(panels * size_of::<DecodedSpan>());
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
         Self {
-            pieces: bytemuck::cast_slice_mut(pieces),
+            spans: bytemuck::cast_slice_mut(spans),
             sums: sums.as_chunks_mut().0,
             buffer,
         }
     }
 }
 
-/// Adds the products of stored stretches and the first `T` tokens of a tile of `N`.
-struct Tile<'a, C, const T: usize, const N: usize> {
-    piece: &'a Piece,
+/// Adds the products of stored blocks and the first `T` tokens of a tile of `N`.
+struct GemmTile<'a, C, const T: usize, const N: usize> {
+    span: &'a DecodedSpan,
     blocks: Range<usize>,
-    x: Tiles<'a>,
+    x: ActivationTiles<'a>,
     tile: usize,
     sums: &'a mut [Column],
     kind: PhantomData<C>,
 }
 
-impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, T, N> {
+impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_, C, T, N> {
     #[inline(always)]
     fn run(self, s: S) {
-        let mut sums = carried::<S, T>(s, self.sums, self.blocks.start);
-        let Piece {
+        let mut sums = load_sums::<S, T>(s, self.sums, self.blocks.start);
+        let DecodedSpan {
             codes,
             scales,
             mins,
-        } = self.piece;
-        let stretches = codes.iter().zip(scales.iter().zip(mins));
-        for ((codes, (scale, min)), x) in stretches.zip(self.x.blocks(self.tile, self.blocks)) {
-            let stretch = stored::<S, C>(s, codes, scale, min);
-            multiply::<S, C, T, N, 0>(s, &stretch, x, &mut sums);
+        } = self.span;
+        let blocks = codes.iter().zip(scales.iter().zip(mins));
+        for ((codes, (scale, min)), x) in blocks.zip(self.x.blocks(self.tile, self.blocks)) {
+            let block = load_block::<S, C>(s, codes, scale, min);
+            multiply::<S, C, T, N, 0>(s, &block, x, &mut sums);
         }
         for (carry, sum) in self.sums.iter_mut().zip(sums) {
             s.put_column(carry, sum);
@@ -208,56 +216,58 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for Tile<'_, C, 
     }
 }
 
-struct Products<C>(PhantomData<C>);
+struct CodeMatmul<C>(PhantomData<C>);
 
-impl<C: Formats> Kernel for Products<C> {
+impl<C: Formats> Kernel for CodeMatmul<C> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let &Product { rows, write, .. } = args.product();
-        let &CodeProduct {
+        let &MatmulShape { rows, write, .. } = args.matmul();
+        let &QuantizedMatmul {
             weights,
             quantized,
-            together,
+            panels_at_once,
             ..
         } = args.codes();
         let live = args.live();
-        let x = Tiles::new(args.bytes(COUNT + 1), quantized);
+        let x = ActivationTiles::new(args.bytes(COUNT + 1), quantized);
         let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), together, weights.buffer_bytes());
+        let mut scratch = Scratch::open(scratch.whole(), panels_at_once, weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
-        // A tile is near as it is, and panels are read through.
-        let together = if live > S::TOKENS { together } else { 1 };
+        // A single tile stays in cache, so panels are processed one by one.
+        let panels_at_once = if live > S::TOKENS { panels_at_once } else { 1 };
         #[cfg(target_arch = "x86_64")]
         let reads_twice = args.codes().amx.is_none();
         #[cfg(not(target_arch = "x86_64"))]
         let reads_twice = true;
         let range = args.range();
-        for first in range.clone().step_by(together) {
-            let panels = first..range.end.min(first + together);
+        for first in range.clone().step_by(panels_at_once) {
+            let panels = first..range.end.min(first + panels_at_once);
             match quantize::width(live, S::TOKENS) {
-                _ if live > S::TOKENS => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
-                1 => few::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
-                2 => few::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
-                4 => few::<S, C, 4, 4, 0>(s, &args, first, x, &mut scratch),
-                // The conditions on a level are decided where the function is instantiated.
-                8 if const { S::TOKENS >= 8 } => {
-                    few::<S, C, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                _ if live > S::TOKENS => {
+                    gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch)
                 }
-                // Their sums and the codes are more than there are registers: the panel, which is near
-                // then, is read twice.
+                1 => gemv_tile::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
+                2 => gemv_tile::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
+                4 => gemv_tile::<S, C, 4, 4, 0>(s, &args, first, x, &mut scratch),
+                // Conditions on the level are evaluated at instantiation.
+                8 if const { S::TOKENS >= 8 } => {
+                    gemv_tile::<S, C, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                }
+                // Sums and codes need more registers than there are, so the panel is read twice;
+                // the second time it is in cache.
                 16 if const { S::TOKENS >= 16 } && reads_twice => {
-                    few::<S, C, 8, 16, 0>(s, &args, first, x, &mut scratch);
+                    gemv_tile::<S, C, 8, 16, 0>(s, &args, first, x, &mut scratch);
                     match live {
-                        ..=12 => few::<S, C, 4, 16, 8>(s, &args, first, x, &mut scratch),
-                        _ => few::<S, C, 8, 16, 8>(s, &args, first, x, &mut scratch),
+                        ..=12 => gemv_tile::<S, C, 4, 16, 8>(s, &args, first, x, &mut scratch),
+                        _ => gemv_tile::<S, C, 8, 16, 8>(s, &args, first, x, &mut scratch),
                     }
                 }
-                _ => many::<S, C>(s, &args, panels.clone(), x, &mut scratch),
+                _ => gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch),
             }
-            // Token by token: what a token has of these panels lies side by side.
+            // Token by token: the results of a token for these panels are contiguous.
             for t in 0..live {
                 let y = y.panels(t, rows, panels.clone(), ROWS);
-                let sums = scratch.sums[t..].iter().step_by(room::<S>(live));
+                let sums = scratch.sums[t..].iter().step_by(sums_per_panel::<S>(live));
                 for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
                     for (y, sum) in y.iter_mut().zip(sums) {
                         *y = if write == Write::Add { *y + sum } else { *sum };
@@ -268,97 +278,110 @@ impl<C: Formats> Kernel for Products<C> {
     }
 }
 
-/// Sums of a panel: of whole tiles.
-fn room<S: Rows>(live: usize) -> usize {
+/// Sums per panel: tokens rounded up to whole tiles.
+fn sums_per_panel<S: Rows>(live: usize) -> usize {
     live.next_multiple_of(S::TOKENS)
 }
 
-/// The columns of a row, so many at a time.
-fn pieces(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
-    let piece = move |first| first..cols.min(first + step);
-    (0..cols).step_by(step).map(piece)
+/// Divides the columns of a row into spans of `step`.
+fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let span = move |first| first..cols.min(first + step);
+    (0..cols).step_by(step).map(span)
 }
 
-/// The sums of a panel for `T` tokens of the only tile, which has `N`, from token `F` on.
+/// Computes the sums of a panel for `T` tokens of the only tile, of `N` tokens, starting at token
+/// `F`.
 #[inline(always)]
-fn few<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
+fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
     args: &Args<'_>,
     panel: usize,
-    x: Tiles<'_>,
+    x: ActivationTiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
     let sums = scratch.sums[F..].first_chunk_mut();
-    let sums = sums.expect("one for each token");
-    // A tile of few tokens stays in the nearest cache with more columns.
+    let sums = sums.expect("one per token");
+    // With fewer tokens, more columns of a tile fit the L1 cache.
     let step = match args.codes().weights {
         Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / N),
         Weights::Mapped(_) | Weights::Chunks => COLUMNS,
     };
-    for columns in pieces(args.product().cols, step) {
-        let blocks = columns.start / STRETCH..columns.end / STRETCH;
-        let sink = Few::<S, C, _, T, N, F> {
+    for columns in column_spans(args.matmul().cols, step) {
+        let blocks = columns.start / QK..columns.end / QK;
+        let sink = GemvSink::<S, C, _, T, N, F> {
             s,
-            sums: carried::<S, T>(s, &*sums, blocks.start),
+            sums: load_sums::<S, T>(s, &*sums, blocks.start),
             x: x.blocks::<N>(0, blocks),
             to: sums,
             codes: PhantomData,
         };
-        stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
+        decode_span::<C, S, _>(
+            s,
+            args,
+            PanelColumns { panel, columns },
+            scratch.buffer,
+            sink,
+        );
     }
 }
 
-/// The sums of some panels for all tokens.
+/// Computes the sums of some panels for all tokens.
 #[inline(always)]
-fn many<S: Simd, C: Formats>(
+fn gemm_tile<S: Simd, C: Formats>(
     s: S,
     args: &Args<'_>,
     panels: Range<usize>,
-    x: Tiles<'_>,
+    x: ActivationTiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
     let live = args.live();
     #[cfg(target_arch = "x86_64")]
-    let &CodeProduct { amx, quantized, .. } = args.codes();
-    for columns in pieces(args.product().cols, COLUMNS) {
-        for (panel, piece) in panels.clone().zip(scratch.pieces.iter_mut()) {
-            let sink = Store::<S, C> {
+    let &QuantizedMatmul { amx, quantized, .. } = args.codes();
+    for columns in column_spans(args.matmul().cols, COLUMNS) {
+        for (panel, span) in panels.clone().zip(scratch.spans.iter_mut()) {
+            let sink = StoreSink::<S, C> {
                 s,
-                codes: piece.codes.iter_mut(),
-                scales: piece.scales.iter_mut(),
-                mins: piece.mins.iter_mut(),
+                codes: span.codes.iter_mut(),
+                scales: span.scales.iter_mut(),
+                mins: span.mins.iter_mut(),
                 kind: PhantomData,
             };
             let columns = columns.clone();
-            stretches::<C, S, _>(s, args, At { panel, columns }, scratch.buffer, sink);
+            decode_span::<C, S, _>(
+                s,
+                args,
+                PanelColumns { panel, columns },
+                scratch.buffer,
+                sink,
+            );
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
-                let by = quantized.offset.to_le_bytes()[0];
-                s.apart(code_tiles::Lower { piece, by });
+                let offset = quantized.offset.to_le_bytes()[0];
+                s.outlined(code_tiles::SubtractOffset { span, offset });
             }
         }
-        let blocks = columns.start / STRETCH..columns.end / STRETCH;
-        let pieces = &scratch.pieces[..panels.len()];
+        let blocks = columns.start / QK..columns.end / QK;
+        let spans = &scratch.spans[..panels.len()];
         #[cfg(target_arch = "x86_64")]
         if let Some(amx) = amx {
-            let add = code_tiles::Add::<C> {
-                pieces,
+            let add = code_tiles::AddProducts::<C> {
+                spans,
                 blocks,
                 x,
                 sums: scratch.sums,
-                room: room::<S>(live),
+                sums_per_panel: sums_per_panel::<S>(live),
                 kind: PhantomData,
             };
             amx.byte_tiles(code_tiles::columns::<C>(), add);
             continue;
         }
         for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
-            let sums = scratch.sums.chunks_exact_mut(room::<S>(live));
-            for (piece, sums) in pieces.iter().zip(sums) {
+            let sums = scratch.sums.chunks_exact_mut(sums_per_panel::<S>(live));
+            for (span, sums) in spans.iter().zip(sums) {
                 macro_rules! tile {
                     ($tokens:literal of $all:literal) => {
-                        s.apart(Tile::<C, $tokens, $all> {
-                            piece,
+                        s.outlined(GemmTile::<C, $tokens, $all> {
+                            span,
                             blocks: blocks.clone(),
                             x,
                             tile,
@@ -368,7 +391,7 @@ fn many<S: Simd, C: Formats>(
                     };
                 }
                 let tokens = live - first;
-                // The conditions on a level are decided where the function is instantiated.
+                // Conditions on the level are evaluated at instantiation.
                 if const { S::TOKENS == 16 } {
                     match tokens {
                         ..=4 => tile!(4 of 16),
@@ -389,56 +412,56 @@ fn many<S: Simd, C: Formats>(
     }
 }
 
-/// The kernel of a product where the type of its weights has panels at this level.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
+/// Returns the kernel of a matrix product, if the type of the weights has panels at this level.
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {
     if !request.isa.panels() {
         return None;
     }
-    struct Found<'a>(&'a Request<'a>, Product, DType);
-    impl panel::Visit for Found<'_> {
+    struct LinkFormat<'a>(&'a Request<'a>, MatmulShape, DType);
+    impl panel::FormatVisitor for LinkFormat<'_> {
         type Out = Launch;
         fn format<F: Format>(self) -> Launch {
-            let Self(request, product, dtype) = self;
+            let Self(request, matmul, dtype) = self;
             if !request.packed {
                 let weights = Weights::Mapped(dtype);
-                return launch::<F::Codes>(request, weights, F::OFFSET, product);
+                return launch::<F::Codes>(request, weights, F::OFFSET, matmul);
             }
             Launch {
                 pack: Some(Pack::Blocks(const { &F::LAYOUT })),
-                ..launch::<F::Codes>(request, Weights::Packed(dtype), F::OFFSET, product)
+                ..launch::<F::Codes>(request, Weights::Packed(dtype), F::OFFSET, matmul)
             }
         }
     }
     let dtype = request.variant?;
-    panel::visit(dtype, Found(request, product, dtype))
+    panel::visit(dtype, LinkFormat(request, matmul, dtype))
 }
 
-/// The same for a type that has none and can be read as integers.
+/// Returns the kernel for a type without panels that unpacks to integers.
 pub(super) fn link_chunks(
     request: &Request<'_>,
     (unpack, min): (Unpack, bool),
-    product: Product,
+    matmul: MatmulShape,
 ) -> Launch {
     let packed = match request.variant {
         _ if !request.isa.panels() => None,
-        Some(DType::Affine4) => link_groups::<Four>(request, unpack, product),
-        Some(DType::Affine8) => link_groups::<Eight>(request, unpack, product),
+        Some(DType::Affine4) => link_groups::<Affine4Bit>(request, unpack, matmul),
+        Some(DType::Affine8) => link_groups::<Affine8Bit>(request, unpack, matmul),
         _ => None,
     };
     if let Some(launch) = packed {
         return launch;
     }
-    /// Whether the two halves of a stretch have scales of their own.
+    /// Returns whether the two halves of a block have separate scales.
     struct Halves;
-    impl panel::Visit for Halves {
+    impl panel::FormatVisitor for Halves {
         type Out = bool;
         fn format<F: Format>(self) -> bool {
             F::Codes::HALVES
         }
     }
     let halves = match (&request.scales, request.variant) {
-        // Their groups may be whole stretches.
-        (Some(scales), _) => Some(!scales.group[1].is_multiple_of(STRETCH)),
+        // Scale groups may be whole blocks.
+        (Some(scales), _) => Some(!scales.group[1].is_multiple_of(QK)),
         (None, dtype) => dtype.and_then(|dtype| panel::visit(dtype, Halves)),
     };
     let launch = match (halves.unwrap_or(true), min) {
@@ -448,23 +471,23 @@ pub(super) fn link_chunks(
         (false, false) => launch::<Kind<128, false, false>>,
     };
     Launch {
-        read: Some(Read::Ints(unpack)),
-        ..launch(request, Weights::Chunks, 0, product)
+        reader: Some(WeightReader::Ints(unpack)),
+        ..launch(request, Weights::Chunks, 0, matmul)
     }
 }
 
-/// The same for affine codes that are packed.
-fn link_groups<W: Width>(
+/// Returns the kernel for packed affine codes.
+fn link_groups<W: AffineWidth>(
     request: &Request<'_>,
     unpack: Unpack,
-    product: Product,
+    matmul: MatmulShape,
 ) -> Option<Launch> {
     let scales = request.scales.filter(|_| request.packed)?;
-    let groups = Groups::of::<W>(&scales, product.cols)?;
+    let groups = Groups::of::<W>(&scales, matmul.cols)?;
     let weights = Weights::Groups(request.variant?, groups);
     Some(Launch {
         pack: Some(Pack::Affine(unpack, groups)),
-        ..launch::<W::Codes>(request, weights, 0, product)
+        ..launch::<W::Codes>(request, weights, 0, matmul)
     })
 }
 
@@ -472,34 +495,34 @@ fn launch<C: Formats>(
     request: &Request<'_>,
     weights: Weights,
     offset: i32,
-    product: Product,
+    matmul: MatmulShape,
 ) -> Launch {
     let isa = request.isa;
-    let tokens = product.tokens;
+    let tokens = matmul.tokens;
     let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
-    let quantized = Shape {
+    let quantized = ActivationShape {
         tokens,
-        cols: product.columns(),
+        cols: matmul.columns(),
         tile,
         offset: match C::MAX {
-            128 => isa.raised(),
+            128 => isa.signed_offset(),
             _ => offset,
         },
         halves: u32::from(C::HALVES),
-        number: Number::Int8 as u32,
+        format: ActivationFormat::Int8 as u32,
     };
-    let room = tokens.next_multiple_of(tile) as usize;
-    let together = if tokens > tile { PANELS } else { 1 };
+    let sums_per_panel = tokens.next_multiple_of(tile) as usize;
+    let panels_at_once = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(room, together, weights.buffer_bytes()),
+        scratch: Scratch::bytes(sums_per_panel, panels_at_once, weights.buffer_bytes()),
         quantize: Some(quantized),
-        codes: Some(CodeProduct {
+        codes: Some(QuantizedMatmul {
             weights,
             quantized,
-            together,
+            panels_at_once,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),
-        ..request.launch::<Products<C>>(Split::Units(product.rows.div_ceil(ROWS)), tokens)
+        ..request.launch::<CodeMatmul<C>>(Split::Units(matmul.rows.div_ceil(ROWS)), tokens)
     }
 }

@@ -37,5 +37,5 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let dim = p.dim as usize;
     let launch = request.launch::<Combine>(Split::Rows(dim), p.tokens);
-    launch.of_elements(p.tokens as usize * dim * p.k as usize)
+    launch.single_thread_if_small(p.tokens as usize * dim * p.k as usize)
 }

@@ -1,5 +1,5 @@
-//! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where `i` would go on with a repetition of
-//! `n(i)` tokens
+//! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where token `i` would extend a
+//! repetition of `n(i)` tokens
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -7,7 +7,7 @@ use crate::simd::{Kernel, Simd, math};
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
-/// Tokens of a repetition that count, at most.
+/// Maximum length of a repetition in tokens.
 const LONGEST: usize = 1024;
 
 struct Dry;
@@ -47,7 +47,7 @@ impl Kernel for Dry {
                 };
                 #[expect(clippy::cast_precision_loss, reason = "1024 at most")]
                 let over = over as f32;
-                // The longest repetition takes away most, so the smallest number is the one that stays.
+                // The longest repetition has the largest penalty, so the minimum applies.
                 if let Some(y) = y.get_mut(token) {
                     let penalty = sampler.dry_multiplier * math::exp((over * rate).min(88.0));
                     *y = y.min(x[token] - penalty);
@@ -57,10 +57,10 @@ impl Kernel for Dry {
     }
 }
 
-/// Tells of each token that stands behind a repetition, and how many tokens that has: a stretch of
-/// `seen` that is also its end, and holds no breaker.
+/// Calls `report` with each token that follows a repetition and with its length: a run in `seen`
+/// that is also its suffix and contains no sequence breaker.
 #[inline(always)]
-pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u32)) {
+pub fn repetitions(seen: &[u32], breakers: &[u32], mut report: impl FnMut(usize, u32)) {
     let breaks = |token: &u32| {
         let word = breakers.get(*token as usize / 32);
         word.is_some_and(|word| word >> (token % 32) & 1 == 1)
@@ -70,8 +70,8 @@ pub fn repetitions(seen: &[u32], breakers: &[u32], mut tell: impl FnMut(usize, u
     for end in 1..seen.len() {
         let pairs = seen[..end].iter().rev().zip(seen.iter().rev());
         let same = pairs.take(unbroken).take_while(|(a, b)| a == b).count();
-        let n = u32::try_from(same).expect("a few tokens");
-        tell(seen[end] as usize, n);
+        let n = u32::try_from(same).expect("at most 1024");
+        report(seen[end] as usize, n);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations on elements and rows of activations, one loop each.
 
-use super::activation::{self, Family, Function};
+use super::activation::{self, ActivationFn, ActivationKernel};
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
@@ -9,16 +9,16 @@ use std::marker::PhantomData;
 use tabla_core::error::Result;
 use tabla_core::op::{operands, params};
 
-/// A kernel whose unit is an element.
+/// Launch of a kernel whose unit is an element.
 fn by_element<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
     let launch = request.launch::<K>(Split::Rows(dim as usize), tokens);
-    launch.of_elements(tokens as usize * dim as usize)
+    launch.single_thread_if_small(tokens as usize * dim as usize)
 }
 
-/// A kernel whose unit is a row.
+/// Launch of a kernel whose unit is a row.
 fn by_row<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
     let launch = request.launch::<K>(Split::Rows(1), tokens);
-    launch.of_elements(tokens as usize * dim as usize)
+    launch.single_thread_if_small(tokens as usize * dim as usize)
 }
 
 /// `y[t, i] += scale * x[t, i]`
@@ -82,7 +82,7 @@ pub(super) fn soft_cap(request: &Request<'_>) -> Launch {
 /// `y[t, i] = act(y[t, i])`
 struct Activate<F>(PhantomData<F>);
 
-impl<F: Function> Kernel for Activate<F> {
+impl<F: ActivationFn> Kernel for Activate<F> {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::activate::AT;
@@ -92,21 +92,21 @@ impl<F: Function> Kernel for Activate<F> {
     }
 }
 
-struct Activates;
+struct ActivateFamily;
 
-impl Family for Activates {
-    type With<F: Function> = Activate<F>;
+impl ActivationKernel for ActivateFamily {
+    type With<F: ActivationFn> = Activate<F>;
 }
 
 pub(super) fn activate(request: &Request<'_>) -> Result<Launch> {
     let p: params::activate::Params = request.params();
-    activation::link::<Activates>(request, p.activation, [p.dim, p.tokens])
+    activation::link::<ActivateFamily>(request, p.activation, [p.dim, p.tokens])
 }
 
 /// `y[t, i] = act(gate[t, i]) * up[t, i]`
 struct Glu<F>(PhantomData<F>);
 
-impl<F: Function> Kernel for Glu<F> {
+impl<F: ActivationFn> Kernel for Glu<F> {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::glu::AT;
@@ -120,15 +120,15 @@ impl<F: Function> Kernel for Glu<F> {
     }
 }
 
-struct Glus;
+struct GluFamily;
 
-impl Family for Glus {
-    type With<F: Function> = Glu<F>;
+impl ActivationKernel for GluFamily {
+    type With<F: ActivationFn> = Glu<F>;
 }
 
 pub(super) fn glu(request: &Request<'_>) -> Result<Launch> {
     let p: params::glu::Params = request.params();
-    activation::link::<Glus>(request, p.activation, [p.dim, p.tokens])
+    activation::link::<GluFamily>(request, p.activation, [p.dim, p.tokens])
 }
 
 /// `y[t, i] += b[i]`
@@ -227,6 +227,6 @@ pub(super) fn last_row(request: &Request<'_>) -> Launch {
     let p: params::last_row::Params = request.params();
     Launch {
         tokens: p.tokens as usize,
-        ..request.alone::<LastRow>()
+        ..request.single_thread::<LastRow>()
     }
 }

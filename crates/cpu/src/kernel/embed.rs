@@ -2,7 +2,7 @@
 
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
@@ -22,15 +22,15 @@ impl Kernel for Embed {
             args.matrix(p.rows as usize, p.cols as usize),
             args.rows(AT.state),
         );
-        let Some(Read::Rows(decode, layout)) = args.read() else {
-            unreachable!("link chose {:?}", args.read());
+        let Some(WeightReader::Rows(decode, layout)) = args.reader() else {
+            unreachable!("unexpected weight reader {:?}", args.reader());
         };
         let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {
             let y = y.unit(t, matrix.cols);
             let token = rows[t].token;
-            // Zeros for an id that the model does not have.
+            // Zeros for a token id out of range.
             if token >= p.rows {
                 y.fill(0.0);
                 continue;
@@ -60,12 +60,12 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
-        // Where a product has the weights packed, link fills in how.
-        read: Some(Read::Rows(
+        // Link fills in the layout if a matrix product has packed the weights.
+        reader: Some(WeightReader::Rows(
             chunks::decoder(request.isa, request.variant)?,
             None,
         )),
         ..request.launch::<Embed>(Split::Rows(1), p.tokens)
     };
-    Ok(launch.of_elements(elements))
+    Ok(launch.single_thread_if_small(elements))
 }

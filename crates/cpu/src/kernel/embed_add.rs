@@ -2,7 +2,7 @@
 
 use super::chunks;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -45,8 +45,11 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.cols as usize;
     let launch = Launch {
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
         ..request.launch::<EmbedAdd>(Split::Rows(1), p.tokens)
     };
-    Ok(launch.of_elements(elements))
+    Ok(launch.single_thread_if_small(elements))
 }

@@ -1,11 +1,11 @@
-//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert that is not there
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, 0 for an expert id out of range
 //!
-//! Rows of tokens that take the same expert go along with its rows, a tile at a time. Every sum has
-//! its own order whatever the company, so a token's result is the same bits alone and in a batch.
+//! Tokens with the same expert are multiplied by its rows in tiles. The order of every sum is
+//! fixed, so the result of a token has the same bits in any batch.
 
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::work::Split;
@@ -15,7 +15,7 @@ use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
 use tabla_quant::{CHUNK, Matrix};
 
-/// Rows of activations that a chunk of weights passes by before the next one is read.
+/// Rows of activations that a chunk of weights is multiplied by before the next one is read.
 const TILE: usize = 16;
 
 struct Experts;
@@ -24,7 +24,7 @@ impl Kernel for Experts {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
+        let matmul = ExpertMatmul::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
         let ids = &ids[..args.live() * p.k as usize];
         let mut y = args.open::<f32>(AT.y);
@@ -32,23 +32,23 @@ impl Kernel for Experts {
         let order = &mut scratch.whole()[..ids.len()];
         sort(ids, p.experts, order);
         for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
-            products.of_expert(s, ids[group[0] as usize], group, &mut y);
+            matmul.multiply_expert(s, ids[group[0] as usize], group, &mut y);
         }
     }
 }
 
-/// The products of pairs of a token and an expert: the operands, and the rows that are a thread's.
-pub(super) struct Products<'a> {
+/// Operands of the products of (token, expert) pairs, and the rows of this thread.
+pub(super) struct ExpertMatmul<'a> {
     w: Matrix<'a>,
     decode: Decode,
     x: &'a [f32],
     range: Range<usize>,
     experts: usize,
-    /// Pairs that have a row of x in common.
-    share: usize,
+    /// Number of pairs that share a row of x.
+    pairs_per_row: usize,
 }
 
-impl<'a> Products<'a> {
+impl<'a> ExpertMatmul<'a> {
     #[inline(always)]
     pub(super) fn of(
         args: &Args<'a>,
@@ -61,13 +61,19 @@ impl<'a> Products<'a> {
             x: args.f32s(AT.x),
             range: args.range(),
             experts: experts as usize,
-            share: if per_expert != 0 { 1 } else { k as usize },
+            pairs_per_row: if per_expert != 0 { 1 } else { k as usize },
         }
     }
 
-    /// The rows of an expert times those of the pairs that take it.
+    /// Multiplies the rows of an expert by those of the pairs that use it.
     #[inline(always)]
-    pub(super) fn of_expert<S: Simd>(&self, s: S, id: u32, pairs: &[u32], y: &mut Out<'_, f32>) {
+    pub(super) fn multiply_expert<S: Simd>(
+        &self,
+        s: S,
+        id: u32,
+        pairs: &[u32],
+        y: &mut Out<'_, f32>,
+    ) {
         let (id, cols) = (id as usize, self.w.cols);
         let each = self.w.rows / self.experts;
         if id >= self.experts {
@@ -80,7 +86,7 @@ impl<'a> Products<'a> {
         for tile in pairs.chunks(TILE) {
             let mut rows = [0; TILE];
             for (row, pair) in rows.iter_mut().zip(tile) {
-                *row = *pair as usize / self.share * cols;
+                *row = *pair as usize / self.pairs_per_row * cols;
             }
             let rows = &rows[..tile.len()];
             for r in self.range.clone() {
@@ -101,14 +107,13 @@ impl<'a> Products<'a> {
     }
 }
 
-/// The places of the ids, those of each expert side by side; last those of experts that are not
-/// there.
+/// Sorts the pair indices by expert; those with an expert id out of range come last.
 #[inline(always)]
 pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
     for (place, at) in order.iter_mut().zip(0..) {
         *place = at;
     }
-    // Places are unique, so that one order is the right one.
+    // Indices are unique, so the order is deterministic.
     order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
 }
 
@@ -117,7 +122,10 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let rows = p.rows as usize / p.experts as usize;
     Ok(Launch {
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
         ..request.launch::<Experts>(Split::Units(rows), p.tokens)
     })
 }

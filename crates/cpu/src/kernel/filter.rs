@@ -1,4 +1,4 @@
-//! Samplers that look at whole rows of logits: what they have in common.
+//! Common code of samplers that process whole rows of logits.
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -8,37 +8,37 @@ use std::marker::PhantomData;
 use tabla_core::exec::state::{Row, Sampler};
 use tabla_core::op::operands::top_k::{AT, COUNT};
 
-/// The shape of the rows, as every sampler's `Params` begins.
+/// Shape of the rows: the first fields of every sampler's `Params`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Rows {
+struct RowShape {
     tokens: u32,
     vocab: u32,
 }
 
-/// A row, and how its sequence picks tokens.
+/// A row and the sampling parameters of its sequence.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct RowContext<'a> {
     pub(super) row: Row,
     pub(super) sampler: &'a Sampler,
 }
 
-/// What a sampler does to a row.
+/// A sampler that filters a row of logits.
 pub(super) trait Filter {
-    /// Floats to work in, beside as many as a row has; `None` where it needs none.
+    /// Scratch floats in addition to one row; `None` if it needs no scratch.
     const SCRATCH: Option<usize>;
 
-    /// Takes away what is not to be picked: it becomes -inf.
-    fn filter<S: Simd>(s: S, how: How<'_>, y: &mut [f32], scratch: &mut [f32]);
+    /// Sets rejected logits to -inf.
+    fn filter<S: Simd>(s: S, context: RowContext<'_>, y: &mut [f32], scratch: &mut [f32]);
 }
 
-/// A filter over rows, operand 0, each with the sampler of its sequence.
+/// Kernel that applies a filter to the rows of operand 0, each with the sampler of its sequence.
 struct Filters<F>(PhantomData<F>);
 
 impl<F: Filter> Kernel for Filters<F> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let Rows { vocab, .. } = args.params();
+        let RowShape { vocab, .. } = args.params();
         let vocab = vocab as usize;
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let mut y = args.open::<f32>(AT.y);
@@ -49,13 +49,13 @@ impl<F: Filter> Kernel for Filters<F> {
             let scratch = scratch
                 .as_mut()
                 .map_or(&mut [][..], |scratch| scratch.whole());
-            F::filter(s, How { row, sampler }, y.unit(t, vocab), scratch);
+            F::filter(s, RowContext { row, sampler }, y.unit(t, vocab), scratch);
         }
     }
 }
 
 pub(super) fn link<F: Filter>(request: &Request<'_>) -> Launch {
-    let Rows { tokens, vocab } = request.params();
+    let RowShape { tokens, vocab } = request.params();
     let scratch = F::SCRATCH.map_or(0, |more| more + vocab as usize);
     Launch {
         scratch: scratch * size_of::<f32>(),
@@ -63,9 +63,9 @@ pub(super) fn link<F: Filter>(request: &Request<'_>) -> Launch {
     }
 }
 
-/// Takes away what is smaller.
+/// Sets logits below the threshold to -inf.
 #[inline(always)]
-pub(super) fn keep_from(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_below(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y < threshold {
             f32::NEG_INFINITY
@@ -75,9 +75,9 @@ pub(super) fn keep_from(y: &mut [f32], threshold: f32) {
     }
 }
 
-/// Takes away what is larger.
+/// Sets logits above the threshold to -inf.
 #[inline(always)]
-pub(super) fn keep_to(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_above(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y > threshold {
             f32::NEG_INFINITY
@@ -87,26 +87,27 @@ pub(super) fn keep_to(y: &mut [f32], threshold: f32) {
     }
 }
 
-/// Bins by distance from the best, and how many of them make a unit of logits.
+/// Number of bins by distance from the best, and bins per logit unit.
 pub const BINS: usize = 2048;
 const BINS_PER_UNIT: f32 = 64.0;
 
-/// An order of the numbers of a row.
+/// A ranking of logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranking<R, W> {
-    /// The rank that none is over.
+    /// Upper bound of the ranks.
     pub best: f32,
-    /// The rank of a number.
+    /// Rank of a logit.
     pub rank: R,
-    /// How much it weighs.
+    /// Weight of a logit.
     pub weight: W,
 }
 
 impl<R: Fn(f32) -> f32, W: Fn(f32) -> f32> Ranking<R, W> {
-    /// The lowest rank of the smallest set of the best that has this share of the weight. Weights are
-    /// summed per bin first, and only the bin in which the sum reaches it is sorted.
+    /// Returns the lowest rank of the smallest set of best logits with at least this share of the
+    /// weight. Weights are first summed per bin; only the bin in which the sum reaches the share is
+    /// sorted.
     #[inline(always)]
-    pub fn least(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
+    pub fn cutoff(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
         let (bins, members) = scratch.split_at_mut(BINS);
         let numbers = || y.iter().copied().filter(|y| *y > f32::NEG_INFINITY);
         bins.fill(0.0);
@@ -153,7 +154,7 @@ fn bin(distance: f32) -> usize {
     bin.min(BINS - 1)
 }
 
-/// The ranking of top-p: the larger a number, the better.
+/// Ranking of top-p: larger logits rank higher.
 #[inline(always)]
 pub fn by_size(max: f32) -> Ranking<impl Fn(f32) -> f32, impl Fn(f32) -> f32> {
     Ranking {

@@ -1,6 +1,6 @@
-//! Samplers that look at whole rows of logits.
+//! Samplers that process whole rows of logits.
 
-use super::filter::{BINS, Filter, How, Ranking, by_size, keep_from, keep_to};
+use super::filter::{BINS, Filter, Ranking, RowContext, by_size, mask_above, mask_below};
 use super::softmax::{Softmax, sum};
 use crate::simd::{Simd, math};
 use std::f32::consts::LN_2;
@@ -13,15 +13,20 @@ impl Filter for TopNSigma {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        _: &mut [f32],
+    ) {
         let n = sampler.top_n_sigma;
         if n > 0.0 {
-            keep_from(y, math::max(y) - n * sigma(y));
+            mask_below(y, math::max(y) - n * sigma(y));
         }
     }
 }
 
-/// The standard deviation of the numbers over -inf.
+/// Standard deviation of the numbers above -inf.
 #[inline(always)]
 pub fn sigma(y: &[f32]) -> f32 {
     let over = |y: f32, of: f32| if y > f32::NEG_INFINITY { of } else { 0.0 };
@@ -30,46 +35,51 @@ pub fn sigma(y: &[f32]) -> f32 {
     (sum(y, |y| over(y, (y - mean) * (y - mean))) / count).sqrt()
 }
 
-/// `y[t, i] = -inf` where fewer than all but the `top_k` largest are smaller; ties with the last one stay
+/// `y[t, i] = -inf` except for the `top_k` largest; ties with the last one are kept
 pub(super) struct TopK;
 
 impl Filter for TopK {
     const SCRATCH: Option<usize> = Some(0);
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        scratch: &mut [f32],
+    ) {
         let k = sampler.top_k as usize;
         if k == 0 || k >= y.len() {
             return;
         }
         if let Some(threshold) = threshold(y, k, scratch) {
-            keep_from(y, threshold);
+            mask_below(y, threshold);
         }
     }
 }
 
-/// The `k`-th largest of `y`, NaN aside; `None` where there are fewer numbers.
+/// Returns the `k`-th largest of `y`, ignoring NaN; `None` if there are fewer numbers.
 ///
-/// The `k`-th largest of the maxima of stretches is a bound: `k` stretches have a number that is
+/// The `k`-th largest of the maxima of chunks is a lower bound: `k` chunks have a number at least
 /// as large. Few numbers reach it, and only these are ordered.
 #[inline(always)]
 pub fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
-    let stretch = (y.len() / (8 * k)).clamp(1, 256);
-    let stretches = y.len().div_ceil(stretch);
-    for (max, y) in scratch.iter_mut().zip(y.chunks(stretch)) {
+    let chunk_len = (y.len() / (8 * k)).clamp(1, 256);
+    let chunks = y.len().div_ceil(chunk_len);
+    for (max, y) in scratch.iter_mut().zip(y.chunks(chunk_len)) {
         *max = math::max(y);
     }
-    let bound = kth(&mut scratch[..stretches], k)?;
-    let mut found = 0;
-    for y in y.chunks(stretch) {
+    let bound = kth(&mut scratch[..chunks], k)?;
+    let mut count = 0;
+    for y in y.chunks(chunk_len) {
         if math::max(y) >= bound {
             for y in y.iter().filter(|y| **y >= bound) {
-                scratch[found] = *y;
-                found += 1;
+                scratch[count] = *y;
+                count += 1;
             }
         }
     }
-    kth(&mut scratch[..found], k)
+    kth(&mut scratch[..count], k)
 }
 
 fn kth(x: &mut [f32], k: usize) -> Option<f32> {
@@ -80,28 +90,34 @@ fn kth(x: &mut [f32], k: usize) -> Option<f32> {
     Some(*kth)
 }
 
-/// `y[t, i] = -inf` outside the smallest set of the most typical whose softmax sums to `typical_p`
+/// `y[t, i] = -inf` outside the smallest set of the most typical tokens whose probabilities sum to
+/// `typical_p`
 pub(super) struct Typical;
 
 impl Filter for Typical {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        scratch: &mut [f32],
+    ) {
         if sampler.typical_p >= 1.0 {
             return;
         }
         let Some(softmax) = Softmax::of(y) else {
             return;
         };
-        // How far below the peak a token of typical probability lies.
+        // Distance from the peak of a token with typical probability.
         let typical = softmax.entropy(y) - math::ln(softmax.total);
         let ranking = Ranking {
             best: 0.0,
             rank: |y: f32| -((softmax.peak - y) - typical).abs(),
             weight: |y| softmax.weight(y),
         };
-        if let Some(least) = ranking.least(y, sampler.typical_p, scratch) {
+        if let Some(least) = ranking.cutoff(y, sampler.typical_p, scratch) {
             for y in y {
                 *y = if (ranking.rank)(*y) < least {
                     f32::NEG_INFINITY
@@ -113,14 +129,20 @@ impl Filter for Typical {
     }
 }
 
-/// `y[t, i] = -inf` outside the smallest set of the largest whose softmax sums to `top_p`
+/// `y[t, i] = -inf` outside the smallest set of the largest logits whose probabilities sum to
+/// `top_p`
 pub(super) struct TopP;
 
 impl Filter for TopP {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], scratch: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        scratch: &mut [f32],
+    ) {
         if sampler.top_p >= 1.0 {
             return;
         }
@@ -128,8 +150,8 @@ impl Filter for TopP {
         if !max.is_finite() {
             return;
         }
-        if let Some(threshold) = by_size(max).least(y, sampler.top_p, scratch) {
-            keep_from(y, threshold);
+        if let Some(threshold) = by_size(max).cutoff(y, sampler.top_p, scratch) {
+            mask_below(y, threshold);
         }
     }
 }
@@ -141,22 +163,32 @@ impl Filter for MinP {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        _: &mut [f32],
+    ) {
         if sampler.min_p > 0.0 {
-            keep_from(y, math::max(y) + math::ln(sampler.min_p));
+            mask_below(y, math::max(y) + math::ln(sampler.min_p));
         }
     }
 }
 
-/// `y[t, i] = -inf` above the smallest number whose softmax is at least `xtc_threshold`, with probability
-/// `xtc_probability`
+/// `y[t, i] = -inf` above the smallest logit whose probability is at least `xtc_threshold`, with
+/// probability `xtc_probability`
 pub(super) struct Xtc;
 
 impl Filter for Xtc {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { row, sampler }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { row, sampler }: RowContext<'_>,
+        y: &mut [f32],
+        _: &mut [f32],
+    ) {
         let key = [sampler.seed_lo, sampler.seed_hi];
         let [word, ..] = philox(key, [0, row.position.wrapping_add(1), 1, 0]);
         if chance(word) >= sampler.xtc_probability {
@@ -168,25 +200,30 @@ impl Filter for Xtc {
         let least_weight = sampler.xtc_threshold * softmax.total;
         let top = y.iter().copied().filter(|y| *y <= softmax.peak);
         let top = top.filter(|y| softmax.weight(*y) >= least_weight);
-        keep_to(y, top.fold(f32::INFINITY, f32::min));
+        mask_above(y, top.fold(f32::INFINITY, f32::min));
     }
 }
 
-/// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, where the temperature has a range
+/// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, if the temperature has a range
 pub(super) struct DynamicTemper;
 
 impl Filter for DynamicTemper {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        _: &mut [f32],
+    ) {
         let (middle, range) = (sampler.temperature, sampler.dynatemp_range);
         if middle <= 0.0 || range <= 0.0 {
             return;
         }
         let some = |y: f32| if y > f32::NEG_INFINITY { 1.0 } else { 0.0 };
         let count = sum(y, some);
-        // One number alone is picked at any temperature.
+        // With one candidate, the temperature has no effect.
         if count <= 1.0 {
             return;
         }
@@ -203,23 +240,28 @@ impl Filter for DynamicTemper {
     }
 }
 
-/// What is divided by it stays finite.
+/// Minimum temperature; quotients stay finite.
 const COLDEST: f32 = 1e-20;
 
-/// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, but for the largest
+/// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, except for the largest
 pub(super) struct Mirostat;
 
 impl Filter for Mirostat {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(_: S, How { sampler, .. }: How<'_>, y: &mut [f32], _: &mut [f32]) {
+    fn filter<S: Simd>(
+        _: S,
+        RowContext { sampler, .. }: RowContext<'_>,
+        y: &mut [f32],
+        _: &mut [f32],
+    ) {
         if sampler.mirostat_tau <= 0.0 {
             return;
         }
         if let Some(softmax) = Softmax::of(y) {
             let least = softmax.log_sum() - sampler.mirostat_mu * LN_2;
-            keep_from(y, softmax.peak.min(least));
+            mask_below(y, softmax.peak.min(least));
         }
     }
 }

@@ -1,33 +1,33 @@
-//! Products of packed BF16 weights by tiles of 16 tokens, 16 rows and 32 columns.
+//! Matrix products of packed BF16 weights with AMX, in tiles of 16 tokens, 16 rows and 32 columns.
 //!
-//! Weights come in the order that tiles take. Sums are those of `float_tiles`, which reads weights
-//! as the file has them: the same chains of products, and so the same bits. One token goes by
-//! vectors instead, whose loads run ahead of what waits for memory: again the same chains.
+//! Weights are stored in tile order. Sums use the same chains of products as `float_tiles`, which
+//! reads weights in file order, so the results have the same bits. A single token uses vectors
+//! instead, whose loads run ahead of memory stalls, with the same chains.
 
-use super::float_tiles::{STEP, rounded};
+use super::float_tiles::{STEP, bf16_shape};
 use super::{Launch, Request};
-use crate::descriptors::{Number, Product, Write};
+use crate::descriptors::{ActivationFormat, MatmulShape, Write};
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
 use crate::simd::Simd;
 use crate::simd::TileKernel;
-use crate::simd::amx::{self, Amx, Apart, Block, ROW_BYTES, TILE};
+use crate::simd::amx::{Amx, ROW_BYTES, Strides, SumTile, TILE, TileShape};
 use crate::simd::avx512::Avx512;
 use crate::work::Split;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Tokens that are multiplied at once.
+/// Tokens multiplied at once.
 const PAIR: usize = 2 * TILE;
 
-/// Steps after which sums rest in the output, and tokens that panels pass by: these columns of
-/// them stay in a core's second-level cache.
+/// Steps after which sums are written to the output, and tokens per pass over the panels: these
+/// columns of the tokens stay in the L2 cache.
 const STEPS: usize = 64;
 const TOKENS: usize = 256;
 
-/// Steps of two panels that stay in the first-level cache beside those that follow.
-const NEAR: usize = 12;
+/// Steps of two panels that stay in the L1 cache together with the prefetched ones.
+const L1_STEPS: usize = 12;
 
 /// Bytes of a step of a panel.
 const STEP_BYTES: usize = TILE * ROW_BYTES;
@@ -37,59 +37,67 @@ struct FloatPanels;
 impl TileKernel for FloatPanels {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let &Product {
+        let &MatmulShape {
             rows, cols, write, ..
-        } = args.product();
+        } = args.matmul();
         let (live, range) = (args.live(), args.range());
         let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
         let panel_bytes = FLOATS.panel_bytes(cols);
-        let mut y = Sums {
+        let mut y = PanelOutput {
             y: args.open(AT.y),
             rows,
         };
         if args.tokens() == 1 {
             for panel in range {
                 let w = &w[panel * panel_bytes..];
-                y.alone(s, panel, write, (w, &x[..cols / STEP * ROW_BYTES]));
+                y.gemv_panel(s, panel, write, (w, &x[..cols / STEP * ROW_BYTES]));
             }
             return;
         }
         let all = cols / STEP;
         let tile_bytes = all * STEP_BYTES;
-        // Few tokens, which stay near, go along all columns while weights come.
-        let few = live <= PAIR;
-        let (together, at_once) = if few { (all, NEAR) } else { (STEPS, STEPS) };
+        // A single pair of tiles stays in cache and is processed along all columns.
+        let single_pass = live <= PAIR;
+        let (span_steps, chunk_steps) = if single_pass {
+            (all, L1_STEPS)
+        } else {
+            (STEPS, STEPS)
+        };
         for first in (0..live).step_by(TOKENS) {
             let tokens = first..live.min(first + TOKENS);
-            for from in (0..all).step_by(together) {
-                let to = all.min(from + together);
+            for from in (0..all).step_by(span_steps) {
+                let to = all.min(from + span_steps);
                 for panel in range.clone().step_by(2) {
                     let panels = panel..range.end.min(panel + 2);
                     for t in tokens.clone().step_by(PAIR) {
                         let tokens = t..tokens.end.min(t + PAIR);
-                        let shape = amx::Shape {
+                        let shape = TileShape {
                             rows: tokens.len(),
                             lanes: TILE,
                             wide: panels.len() > 1,
                         };
-                        let mut sums = [Block::ZERO; 4];
+                        let mut sums = [SumTile::ZERO; 4];
                         if write == Write::Add || from > 0 {
                             y.load(&panels, &tokens, &mut sums);
                         }
-                        for step in (from..to).step_by(at_once) {
-                            let steps = at_once.min(to - step);
+                        for step in (from..to).step_by(chunk_steps) {
+                            let steps = chunk_steps.min(to - step);
                             let w = [panels.start, panels.end - 1]
                                 .map(|panel| &w[panel * panel_bytes + step * STEP_BYTES..]);
-                            if few {
-                                let (bytes, next) = match at_once.min(to - step - steps) {
-                                    0 => ((to - step) * STEP_BYTES + panel_bytes, at_once),
+                            if single_pass {
+                                let (bytes, next) = match chunk_steps.min(to - step - steps) {
+                                    0 => ((to - step) * STEP_BYTES + panel_bytes, chunk_steps),
                                     next => (steps * STEP_BYTES, next),
                                 };
-                                ahead(s, &w[..panels.len()], bytes..bytes + next * STEP_BYTES);
+                                prefetch_panels(
+                                    s,
+                                    &w[..panels.len()],
+                                    bytes..bytes + next * STEP_BYTES,
+                                );
                             }
                             let x = &x[t / TILE * tile_bytes + step * STEP_BYTES..];
-                            let x = (x, Apart::tiles(tile_bytes, TILE));
-                            s.bf16(&[shape.stretch(x, (w, STEP_BYTES), steps)], &mut sums);
+                            let x = (x, Strides::tiles(tile_bytes, TILE));
+                            s.bf16(&[shape.span(x, (w, STEP_BYTES), steps)], &mut sums);
                         }
                         y.store(&panels, &tokens, &sums);
                     }
@@ -99,9 +107,9 @@ impl TileKernel for FloatPanels {
     }
 }
 
-/// Asks for the weights that come next: these bytes of each panel, or of the pair behind it.
+/// Prefetches the weights that are read next: these bytes of each panel.
 #[inline(always)]
-fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
+fn prefetch_panels(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
     for w in w {
         for line in bytes.clone().step_by(ROW_BYTES) {
             Avx512::from(s).prefetch(w, line);
@@ -109,16 +117,16 @@ fn ahead(s: Amx, w: &[&[u8]], bytes: Range<usize>) {
     }
 }
 
-/// The output, `[tokens, rows]`, from and to sums.
-struct Sums<'a> {
+/// The output, `[tokens, rows]`, loaded into and stored from tiles of sums.
+struct PanelOutput<'a> {
     y: Out<'a, f32>,
     rows: usize,
 }
 
-impl Sums<'_> {
-    /// A panel beside one token.
+impl PanelOutput<'_> {
+    /// Multiplies a panel by a single token.
     #[inline(always)]
-    fn alone(&mut self, s: Amx, panel: usize, write: Write, (w, x): (&[u8], &[u8])) {
+    fn gemv_panel(&mut self, s: Amx, panel: usize, write: Write, (w, x): (&[u8], &[u8])) {
         let vectors = Avx512::from(s);
         let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
         let mut sums = [0.0; TILE];
@@ -128,14 +136,14 @@ impl Sums<'_> {
         let mut sum = vectors.load(&sums);
         let steps = w.as_chunks().0.as_chunks::<TILE>().0;
         for (w, x) in steps.iter().zip(x.as_chunks().0) {
-            sum = s.bf16_alone(w, x, sum);
+            sum = s.bf16_gemv(w, x, sum);
         }
         vectors.store(&mut sums, sum);
         y.copy_from_slice(&sums[..y.len()]);
     }
 
     #[inline(always)]
-    fn load(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &mut [Block; 4]) {
+    fn load(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &mut [SumTile; 4]) {
         for (at, t) in tokens.clone().enumerate() {
             let y = self.y.panels(t, self.rows, panels.clone(), TILE);
             for (y, sums) in y.chunks(TILE).zip(&mut sums[at / TILE * 2..]) {
@@ -145,7 +153,7 @@ impl Sums<'_> {
     }
 
     #[inline(always)]
-    fn store(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &[Block; 4]) {
+    fn store(&mut self, panels: &Range<usize>, tokens: &Range<usize>, sums: &[SumTile; 4]) {
         for (at, t) in tokens.clone().enumerate() {
             let y = self.y.panels(t, self.rows, panels.clone(), TILE);
             for (y, sums) in y.chunks_mut(TILE).zip(&sums[at / TILE * 2..]) {
@@ -155,19 +163,19 @@ impl Sums<'_> {
     }
 }
 
-/// The kernel of a product of BF16 weights that are packed.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
+/// Returns the kernel of a matrix product with packed BF16 weights.
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {
     if request.variant != Some(DType::Bf16)
         || !request.packed
-        || !product.cols.is_multiple_of(FLOATS.columns)
+        || !matmul.cols.is_multiple_of(FLOATS.columns)
     {
         return None;
     }
     let entry = request.isa.tiles::<FloatPanels>()?;
-    let panels = Split::Units(product.rows.div_ceil(TILE));
+    let panels = Split::Units(matmul.rows.div_ceil(TILE));
     Some(Launch {
-        quantize: Some(rounded(product, Number::Bf16Rows)),
+        quantize: Some(bf16_shape(matmul, ActivationFormat::Bf16Rows)),
         pack: Some(Pack::Blocks(&FLOATS)),
-        ..request.of(entry, panels, product.tokens)
+        ..request.launch_entry(entry, panels, matmul.tokens)
     })
 }

@@ -1,14 +1,15 @@
-//! Products with weights that are floats, as f32.
+//! Matrix products with float weights, in f32.
 //!
-//! Few tokens meet the weights where they lie. For many, a panel of weights and a block of
-//! activations are brought near first: a number is decoded once for all of them. Either way a sum
-//! runs along [`SPAN`] columns in the lanes of a vector, and sums of spans are added in turn.
+//! With few tokens, weights are used in place (gemv). With more, a panel of weights and a block of
+//! activations are packed first, so that each weight is decoded once for all tokens (gemm). In both
+//! cases a sum runs along [`SPAN`] columns in the lanes of a vector, and the sums of spans are
+//! added in order.
 
-use super::sums::Sums;
+use super::matmul_output::MatmulOutput;
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
 use super::{float_panels, float_tiles};
-use crate::descriptors::{Product, Write};
+use crate::descriptors::{MatmulShape, Write};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -18,11 +19,11 @@ use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Columns that a row is read by.
+/// Columns decoded at a time.
 const BLOCK: usize = 32;
 
-/// A storage type of weights that are floats.
-trait Weight {
+/// A storage type of float weights.
+trait FloatType {
     /// Bytes of [`BLOCK`] elements.
     const BYTES: usize;
 
@@ -34,7 +35,7 @@ macro_rules! float {
     ($name:ident, $bytes:literal, $load:ident) => {
         struct $name;
 
-        impl Weight for $name {
+        impl FloatType for $name {
             const BYTES: usize = $bytes * BLOCK;
 
             #[inline(always)]
@@ -48,54 +49,54 @@ float!(F32, 4, load_f32);
 float!(F16, 2, load_f16);
 float!(Bf16, 2, load_bf16);
 
-/// Columns after which the lanes of a sum are added up. The activations of a tile's tokens in
-/// them stay in the first-level cache.
+/// Columns after which the lanes of a sum are added up. These columns of a tile's tokens stay in
+/// the L1 cache.
 const SPAN: usize = 1024;
 
-/// Rows of a panel and tokens of a block: with [`SPAN`] columns each, what is brought near takes
-/// 1.3 MB, which stays in a second-level cache of 2 MB. Smaller ones hold the panel.
+/// Rows of a panel and tokens of a block. With [`SPAN`] columns, the packed data takes 1.3 MB,
+/// which fits an L2 cache of 2 MB; smaller caches hold the panel.
 const PANEL: usize = 64;
 const TOKENS: usize = 256;
 
-/// Tokens up to which weights are taken where they lie.
-const FEW: usize = 8;
+/// Maximum number of tokens for which weights are used in place.
+const GEMV_TOKENS_MAX: usize = 8;
 
 /// Rows of a tile.
 const ROWS: usize = 4;
 
-/// `ROUND`: activations are rounded to bf16.
-struct Floats<W, const ROUND: bool>(PhantomData<W>);
+/// Matrix product; if `ROUND`, activations are rounded to bf16.
+struct FloatMatmul<W, const ROUND: bool>(PhantomData<W>);
 
-impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
+impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let product @ &Product { cols, write, .. } = args.product();
-        let mut sums = Sums::open(&mut args, product);
+        let matmul @ &MatmulShape { cols, write, .. } = args.matmul();
+        let mut sums = MatmulOutput::open(&mut args, matmul);
         let mut scratch = args.open::<f32>(COUNT);
         let scratch = scratch.whole();
-        let w = Weights::<W> {
+        let w = WeightRows::<W> {
             bytes: args.bytes(AT.w),
             cols,
             of: PhantomData,
         };
         let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
-        if live <= FEW {
-            let x = near::<ROUND>(&x[..live * cols], scratch);
-            few(s, (&w, range), (x, live), &mut sums);
+        if live <= GEMV_TOKENS_MAX {
+            let x = convert::<ROUND>(&x[..live * cols], scratch);
+            gemv(s, (&w, range), (x, live), &mut sums);
             return;
         }
-        let (near_x, near_w) = scratch.split_at_mut(TOKENS * SPAN);
+        let (packed_x, packed_w) = scratch.split_at_mut(TOKENS * SPAN);
         for first in (0..live).step_by(TOKENS) {
             let tokens = first..live.min(first + TOKENS);
             for col in (0..cols).step_by(SPAN) {
                 let count = SPAN.min(cols - col);
                 let wide = count.next_multiple_of(BLOCK);
-                for group in groups(tokens.clone(), together::<S>()) {
+                for group in groups(tokens.clone(), token_group_sizes::<S>()) {
                     for (i, t) in group.clone().enumerate() {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
-                        let blocks = blocks(near_x, (t - i - first) * wide, (i, group.len()));
+                        let blocks = blocks(packed_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            near::<ROUND>(x, to);
+                            convert::<ROUND>(x, to);
                             to[x.len()..].fill(0.0);
                         }
                     }
@@ -103,30 +104,30 @@ impl<W: Weight, const ROUND: bool> Kernel for Floats<W, ROUND> {
                 sums.add = write == Write::Add || col > 0;
                 for r in range.clone().step_by(PANEL) {
                     let panel = r..range.end.min(r + PANEL);
-                    for group in groups(panel.clone(), &ROWS_TOGETHER) {
+                    for group in groups(panel.clone(), &ROW_GROUP_SIZES) {
                         for (i, row) in group.clone().enumerate() {
-                            let blocks = blocks(near_w, (row - i - r) * wide, (i, group.len()));
+                            let blocks = blocks(packed_w, (row - i - r) * wide, (i, group.len()));
                             decode::<S, W>(s, w.row(row, col..col + count), blocks);
                         }
                     }
-                    let x = (&*near_x, tokens.clone());
-                    many(s, (near_w, panel), x, wide, &mut sums);
+                    let x = (&*packed_x, tokens.clone());
+                    gemm_panel(s, (packed_w, panel), x, wide, &mut sums);
                 }
             }
         }
     }
 }
 
-/// Rows that go together: blocks of their columns stand side by side.
-const ROWS_TOGETHER: [usize; 2] = [ROWS, 1];
+/// Sizes of groups of rows whose blocks are interleaved.
+const ROW_GROUP_SIZES: [usize; 2] = [ROWS, 1];
 
-/// Tokens that do, with [`ROWS`]: as many sums as there are registers for. [`many`] has an arm for
-/// each.
-fn together<S: Simd>() -> &'static [usize] {
+/// Sizes of groups of tokens that are multiplied by [`ROWS`] rows: as many sums as there are
+/// registers. [`gemm_panel`] has an arm for each.
+fn token_group_sizes<S: Simd>() -> &'static [usize] {
     if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
 }
 
-/// Cuts a range into groups of these sizes, the first ones first; the last size is 1.
+/// Divides a range into groups of these sizes, largest first; the last size must be 1.
 fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range<usize>> {
     std::iter::from_fn(move || {
         let size = sizes.iter().find(|&&size| size <= rest.len())?;
@@ -136,42 +137,42 @@ fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range
     })
 }
 
-/// The blocks of row `i` of `n` in a group that begins at `first`.
+/// Blocks of row `i` of `n` in a group that starts at `first`.
 fn blocks(
-    near: &mut [f32],
+    packed: &mut [f32],
     first: usize,
     (i, n): (usize, usize),
 ) -> impl Iterator<Item = &mut [f32; BLOCK]> {
-    let blocks = near[first..].as_chunks_mut().0;
+    let blocks = packed[first..].as_chunks_mut().0;
     blocks.iter_mut().skip(i).step_by(n)
 }
 
-/// Activations as they are multiplied.
+/// Copies activations in the precision in which they are multiplied.
 #[inline(always)]
-fn near<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+fn convert<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     for (to, x) in to.iter_mut().zip(x) {
-        *to = if ROUND { rounded(*x) } else { *x };
+        *to = if ROUND { to_bf16(*x) } else { *x };
     }
     to
 }
 
-/// The nearest bf16, halves to even.
+/// Rounds to the nearest bf16, ties to even.
 #[inline(always)]
-fn rounded(x: f32) -> f32 {
+fn to_bf16(x: f32) -> f32 {
     let bits = x.to_bits();
     let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
     if x.is_nan() { x } else { f32::from_bits(even) }
 }
 
 /// The weights, row by row.
-struct Weights<'a, W> {
+struct WeightRows<'a, W> {
     bytes: &'a [u8],
     cols: usize,
     of: PhantomData<W>,
 }
 
-impl<'a, W: Weight> Weights<'a, W> {
-    /// These columns of a row.
+impl<'a, W: FloatType> WeightRows<'a, W> {
+    /// Bytes of these columns of a row.
     #[inline(always)]
     fn row(&self, r: usize, cols: Range<usize>) -> &'a [u8] {
         let bytes = |n: usize| n * W::BYTES / BLOCK;
@@ -179,9 +180,9 @@ impl<'a, W: Weight> Weights<'a, W> {
     }
 }
 
-/// A row as blocks of f32; zeros stand behind its end.
+/// Decodes a row to blocks of f32, padded with zeros.
 #[inline(always)]
-fn decode<'a, S: Simd, W: Weight>(
+fn decode<'a, S: Simd, W: FloatType>(
     s: S,
     row: &[u8],
     to: impl Iterator<Item = &'a mut [f32; BLOCK]>,
@@ -200,50 +201,50 @@ fn decode<'a, S: Simd, W: Weight>(
     }
 }
 
-/// All rows with tokens that stand one behind the other.
+/// Multiplies all rows by contiguous tokens.
 #[inline(always)]
-fn few<S: Simd, W: Weight>(
+fn gemv<S: Simd, W: FloatType>(
     s: S,
-    (w, range): (&Weights<'_, W>, Range<usize>),
+    (w, range): (&WeightRows<'_, W>, Range<usize>),
     (x, live): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
     let whole = range.start + range.len() / ROWS * ROWS;
     for r in (range.start..whole).step_by(ROWS) {
         let mut t = 0;
         while t + 4 <= live && S::LANES > 8 {
-            along::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
             t += 4;
         }
         while t + 2 <= live {
-            along::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
             t += 2;
         }
         if t < live {
-            along::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
         }
     }
     for r in whole..range.end {
         for t in 0..live {
-            along::<S, W, 1, 1>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, 1, 1>(s, (w, r), (x, t), sums);
         }
     }
 }
 
-/// A tile along all columns.
+/// Computes a tile along all columns.
 #[inline(always)]
-fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn gemv_tile<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
-    (w, r): (&Weights<'_, W>, usize),
+    (w, r): (&WeightRows<'_, W>, usize),
     (x, t): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
     let add = sums.add;
     for col in (0..w.cols).step_by(SPAN) {
         let cols = col..w.cols.min(col + SPAN);
         let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
         let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
-        // What is read next: more of these rows, or the rows behind them.
+        // Offset of the next read: more of these rows, or the next rows.
         let next = if cols.end < w.cols {
             W::BYTES * SPAN / BLOCK
         } else {
@@ -255,50 +256,50 @@ fn along<S: Simd, W: Weight, const R: usize, const T: usize>(
     sums.add = add;
 }
 
-/// A panel and a block of tokens, both near, `wide` columns of each.
+/// Multiplies a packed panel by a packed block of tokens, `wide` columns each.
 #[inline(always)]
-fn many<S: Simd>(
+fn gemm_panel<S: Simd>(
     s: S,
     (w, rows): (&[f32], Range<usize>),
     (x, tokens): (&[f32], Range<usize>),
     wide: usize,
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
-    for t in groups(tokens.clone(), together::<S>()) {
+    for t in groups(tokens.clone(), token_group_sizes::<S>()) {
         let x = &x[(t.start - tokens.start) * wide..][..t.len() * wide];
         let (w, rows) = ((w, wide), rows.clone());
         match t.len() {
-            6 if S::LANES > 8 => past::<S, 6>(s, (w, rows), (x, t.start), sums),
-            3 => past::<S, 3>(s, (w, rows), (x, t.start), sums),
-            _ => past::<S, 1>(s, (w, rows), (x, t.start), sums),
+            6 if S::LANES > 8 => gemm_tokens::<S, 6>(s, (w, rows), (x, t.start), sums),
+            3 => gemm_tokens::<S, 3>(s, (w, rows), (x, t.start), sums),
+            _ => gemm_tokens::<S, 1>(s, (w, rows), (x, t.start), sums),
         }
     }
 }
 
-/// Some tokens, the first of which is `t`, past all rows of a panel.
+/// Multiplies all rows of a panel by `T` tokens, starting at `t`.
 #[inline(always)]
-fn past<S: Simd, const T: usize>(
+fn gemm_tokens<S: Simd, const T: usize>(
     s: S,
     ((w, wide), rows): ((&[f32], usize), Range<usize>),
     (x, t): (&[f32], usize),
-    sums: &mut Sums<'_>,
+    sums: &mut MatmulOutput<'_>,
 ) {
-    for r in groups(rows.clone(), &ROWS_TOGETHER) {
+    for r in groups(rows.clone(), &ROW_GROUP_SIZES) {
         let w = &w[(r.start - rows.start) * wide..][..r.len() * wide];
         if r.len() == ROWS {
-            sums.put(r.start, t, beside::<S, ROWS, T>(s, w, x));
+            sums.put(r.start, t, gemm_tile::<S, ROWS, T>(s, w, x));
         } else {
-            sums.put(r.start, t, beside::<S, 1, T>(s, w, x));
+            sums.put(r.start, t, gemm_tile::<S, 1, T>(s, w, x));
         }
     }
 }
 
-/// The products of a tile whose rows and tokens stand side by side.
+/// Computes the products of a tile with interleaved rows and tokens.
 #[inline(always)]
-fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
+fn gemm_tile<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -> [[f32; T]; R] {
     let mut acc = [[s.splat(0.0); T]; R];
     for b in 0..w.len() / (R * BLOCK) {
-        // Slices of a known length, whose ends nobody looks for inside.
+        // Slices of constant length, so that no bounds checks are needed inside.
         let w = &w[b * R * BLOCK..][..R * BLOCK];
         let x = &x[b * T * BLOCK..][..T * BLOCK];
         for i in (0..BLOCK).step_by(S::LANES) {
@@ -314,12 +315,12 @@ fn beside<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]) -
             }
         }
     }
-    summed(s, acc)
+    reduce(s, acc)
 }
 
-/// The products of a tile along a span; what is read next lies `next` bytes behind it.
+/// Computes the products of a tile along a span; the next read is `next` bytes further on.
 #[inline(always)]
-fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
@@ -336,12 +337,12 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        ahead(s, block_w, next);
-        acc = tile::<S, W, R, T>(s, block_w, block_x, acc);
+        prefetch_next(s, block_w, next);
+        acc = multiply_block::<S, W, R, T>(s, block_w, block_x, acc);
     }
     let rest = cols % BLOCK;
     if rest > 0 {
-        // Zeros stand behind the end of the rows.
+        // Pad the rows with zeros.
         let mut wide = [[0u8; 4 * BLOCK]; R];
         for (wide, w) in wide.iter_mut().zip(w) {
             let w = &w[cols / BLOCK * W::BYTES..];
@@ -352,14 +353,14 @@ fn dot<S: Simd, W: Weight, const R: usize, const T: usize>(
             long[..rest].copy_from_slice(&x[cols - rest..]);
         }
         let w = wide.each_ref().map(|w| &w[..W::BYTES]);
-        acc = tile::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
+        acc = multiply_block::<S, W, R, T>(s, w, long.each_ref().map(|x| &x[..]), acc);
     }
-    summed(s, acc)
+    reduce(s, acc)
 }
 
-/// The lanes of each sum added up.
+/// Adds up the lanes of each sum.
 #[inline(always)]
-fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
+fn reduce<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) -> [[f32; T]; R] {
     let mut sums = [[0.0; T]; R];
     for r in 0..R {
         for t in 0..T {
@@ -369,9 +370,9 @@ fn summed<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) ->
     sums
 }
 
-/// Asks for the blocks so many bytes behind these.
+/// Prefetches the blocks `next` bytes further on.
 #[inline(always)]
-fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
+fn prefetch_next<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
     for w in w {
         for line in (0..w.len()).step_by(64) {
             s.prefetch(w, next + line);
@@ -381,14 +382,13 @@ fn ahead<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
 
 /// Adds the products of one block of columns.
 #[inline(always)]
-fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
+fn multiply_block<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
     mut acc: [[S::V; T]; R],
 ) -> [[S::V; T]; R] {
-    // Loops, not `map`: a closure is its own function, which lacks the level's instructions
-    // where it is not inlined.
+    // Loops, not `map`: a closure that is not inlined is compiled without the level's instructions.
     for i in (0..BLOCK).step_by(S::LANES) {
         let mut v = [s.splat(0.0); R];
         for r in 0..R {
@@ -404,33 +404,33 @@ fn tile<S: Simd, W: Weight, const R: usize, const T: usize>(
     acc
 }
 
-/// The kernel of a product, if its weights are floats.
-pub(super) fn link(request: &Request<'_>, product: Product) -> Option<Launch> {
+/// Returns the kernel of a matrix product, if its weights are floats.
+pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
         && let Some(launch) =
-            float_panels::link(request, product).or_else(|| float_tiles::link(request, product))
+            float_panels::link(request, matmul).or_else(|| float_tiles::link(request, matmul))
     {
         return Some(launch);
     }
-    let split = Split::Units(product.rows);
-    let tokens = product.tokens;
+    let split = Split::Units(matmul.rows);
+    let tokens = matmul.tokens;
     let launch = match (request.variant?, fast) {
-        (DType::F32, _) => request.launch::<Floats<F32, false>>(split, tokens),
-        (DType::F16, _) => request.launch::<Floats<F16, false>>(split, tokens),
-        (DType::Bf16, false) => request.launch::<Floats<Bf16, false>>(split, tokens),
-        (DType::Bf16, true) => request.launch::<Floats<Bf16, true>>(split, tokens),
+        (DType::F32, _) => request.launch::<FloatMatmul<F32, false>>(split, tokens),
+        (DType::F16, _) => request.launch::<FloatMatmul<F16, false>>(split, tokens),
+        (DType::Bf16, false) => request.launch::<FloatMatmul<Bf16, false>>(split, tokens),
+        (DType::Bf16, true) => request.launch::<FloatMatmul<Bf16, true>>(split, tokens),
         _ => return None,
     };
     let tokens = tokens as usize;
-    let many = if tokens > FEW {
+    let gemm_floats = if tokens > GEMV_TOKENS_MAX {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: many.max(tokens.min(FEW) * product.cols) * size_of::<f32>(),
+        scratch: gemm_floats.max(tokens.min(GEMV_TOKENS_MAX) * matmul.cols) * size_of::<f32>(),
         ..launch
     })
 }

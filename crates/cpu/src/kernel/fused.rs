@@ -1,10 +1,10 @@
-//! Products of one token that make their activations themselves. Plans for a CPU have none: there a
-//! norm is computed once and no thread waits long for it. These are what other devices are held to.
+//! Single-token products fused with the operation that computes their input. Plans for a CPU do not
+//! use them, because threads would repeat the norm; they are the reference for other devices.
 
 use super::activation;
 use super::chunks::{self, dot_floats};
 use super::{Launch, Request};
-use crate::descriptors::{Product, Read, Write};
+use crate::descriptors::{MatmulShape, WeightReader, Write};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
@@ -14,25 +14,25 @@ use tabla_core::op::operands::{gemv_glu, gemv_norm};
 use tabla_core::op::params;
 use tabla_quant::CHUNK;
 
-/// What activations are made of.
-trait Source {
-    /// The operand that is written.
+/// Input of a fused product.
+trait FusedInput {
+    /// Operand that is written.
     const Y: usize;
-    /// The operand of scratch, which link adds.
+    /// Operand of scratch, added by link.
     const SCRATCH: usize;
-    /// The row that is multiplied.
+    /// Computes the row that is multiplied.
     fn fill(args: &Args<'_>, x: &mut [f32]);
 }
 
-/// A row over its root mean square.
+/// RMS norm of a row.
 struct Norm;
 
-impl Source for Norm {
+impl FusedInput for Norm {
     const Y: usize = gemv_norm::AT.y;
     const SCRATCH: usize = gemv_norm::COUNT;
 
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
         let p: params::gemv_norm::Params = args.params();
         let [x, n] = [gemv_norm::AT.x, gemv_norm::AT.n].map(|at| &args.f32s(at)[..row.len()]);
@@ -47,14 +47,14 @@ impl Source for Norm {
 /// A gated activation.
 struct Gated;
 
-impl Source for Gated {
+impl FusedInput for Gated {
     const Y: usize = gemv_glu::AT.y;
     const SCRATCH: usize = gemv_glu::COUNT;
 
     #[inline(always)]
     fn fill(args: &Args<'_>, row: &mut [f32]) {
         let p: params::gemv_glu::Params = args.params();
-        let act = activation::function(p.activation).expect("link looked for it");
+        let act = activation::function(p.activation).expect("link checked the activation");
         let [gate, up] = [gemv_glu::AT.gate, gemv_glu::AT.up].map(|at| &args.f32s(at)[..row.len()]);
         for ((y, gate), up) in row.iter_mut().zip(gate).zip(up) {
             *y = act(*gate) * up;
@@ -65,15 +65,15 @@ impl Source for Gated {
 /// The product, stored or added.
 struct Fused<X>(PhantomData<X>);
 
-impl<X: Source> Kernel for Fused<X> {
+impl<X: FusedInput> Kernel for Fused<X> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         if args.live() == 0 {
             return;
         }
-        let &Product {
+        let &MatmulShape {
             rows, cols, write, ..
-        } = args.product();
+        } = args.matmul();
         let range = args.range();
         let m = args.matrix(rows, cols);
         let decode = args.decode();
@@ -106,26 +106,29 @@ pub(super) fn gemv_norm(request: &Request<'_>) -> Result<Launch> {
 pub(super) fn gemv_glu(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemv_glu::Params = request.params();
     if activation::function(p.activation).is_none() {
-        bail!(Internal, "activation {} is unknown", p.activation);
+        bail!(Internal, "unknown activation {}", p.activation);
     }
     launch::<Gated>(request, [p.rows, p.cols], write)
 }
 
-fn launch<X: Source>(
+fn launch<X: FusedInput>(
     request: &Request<'_>,
     [rows, cols]: [u32; 2],
     write: Write,
 ) -> Result<Launch> {
-    let product = Product {
+    let matmul = MatmulShape {
         tokens: 1,
         rows: rows as usize,
         cols: cols as usize,
         write,
     };
     Ok(Launch {
-        scratch: product.cols * size_of::<f32>(),
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
-        product: Some(product),
-        ..request.scalar::<Fused<X>>(Split::Units(product.rows), 1)
+        scratch: matmul.cols * size_of::<f32>(),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
+        matmul: Some(matmul),
+        ..request.scalar::<Fused<X>>(Split::Units(matmul.rows), 1)
     })
 }

@@ -1,4 +1,5 @@
-//! `tiles[i, :]` = an expert, how many pairs `k t + s` with this `ids[t, s]`, and these pairs
+//! `tiles[i, :]` = expert id, number of pairs, and the pairs `k t + s` with `ids[t, s]` equal to
+//! that expert
 
 use super::experts::sort;
 use super::{Launch, Request};
@@ -23,11 +24,11 @@ impl Kernel for GroupByExpert {
         let runs = order.chunk_by(|a, b| expert(*a) == expert(*b));
         let full = runs.flat_map(|run| run.chunks(p.tile as usize));
         let full = full.map(|pairs| (expert(pairs[0]), pairs));
-        // Behind the last pair tiles have none.
+        // Remaining tiles are empty.
         let all = full.chain(std::iter::repeat((p.experts, &[][..])));
         let rows = tiles.whole().chunks_exact_mut(2 + p.tile as usize);
         for (row, (expert, pairs)) in rows.zip(all) {
-            let count = u32::try_from(pairs.len()).expect("a tile at most");
+            let count = u32::try_from(pairs.len()).expect("at most the size of a tile");
             let (head, places) = row.split_at_mut(2);
             head.copy_from_slice(&[expert, count]);
             let (full, rest) = places.split_at_mut(pairs.len());
@@ -42,6 +43,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     Launch {
         tokens: p.tokens as usize,
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        ..request.alone::<GroupByExpert>()
+        ..request.single_thread::<GroupByExpert>()
     }
 }

@@ -1,9 +1,9 @@
-//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, the pairs in `tiles`
+//! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, for the pairs in `tiles`
 
 use super::chunks;
-use super::experts::Products;
+use super::experts::ExpertMatmul;
 use super::{Launch, Request};
-use crate::descriptors::Read;
+use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -17,12 +17,12 @@ impl Kernel for GroupedGemm {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let products = Products::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
+        let matmul = ExpertMatmul::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
         let tiles: &[u32] = bytemuck::cast_slice(args.bytes(AT.tiles));
         let mut y = args.open::<f32>(AT.y);
         for tile in tiles.chunks_exact(2 + p.tile as usize) {
             let pairs = &tile[2..][..tile[1] as usize];
-            products.of_expert(s, tile[0], pairs, &mut y);
+            matmul.multiply_expert(s, tile[0], pairs, &mut y);
         }
     }
 }
@@ -31,7 +31,10 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let rows = p.rows as usize / p.experts as usize;
     Ok(Launch {
-        read: Some(Read::Floats(chunks::decoder(request.isa, request.variant)?)),
+        reader: Some(WeightReader::Floats(chunks::decoder(
+            request.isa,
+            request.variant,
+        )?)),
         ..request.launch::<GroupedGemm>(Split::Units(rows), p.tokens)
     })
 }

@@ -7,36 +7,36 @@ use tabla_core::exec::philox::{LANES, chance, philox};
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
 
-/// Counters whose numbers are drawn at once, so that the rounds become vector code.
+/// Counters per batch of random numbers, so that the rounds are vectorized.
 const DRAWS: usize = 16;
 
-/// Ids that have their numbers from them.
-const AT_ONCE: usize = DRAWS * LANES;
+/// Token ids per batch.
+const IDS_PER_UNIT: usize = DRAWS * LANES;
 
 struct Gumbel;
 
 impl Kernel for Gumbel {
-    /// A unit is so many ids of a row as are drawn at once.
+    /// A unit is a batch of token ids of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let vocab = p.vocab as usize;
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
-        let each = vocab.div_ceil(AT_ONCE);
+        let each = vocab.div_ceil(IDS_PER_UNIT);
         let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * AT_ONCE);
+            let (t, start) = (unit / each, unit % each * IDS_PER_UNIT);
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];
             if sampler.temperature <= 0.0 {
                 continue;
             }
-            let y = out.pieces(unit, [vocab, AT_ONCE]);
+            let y = out.segment(unit, [vocab, IDS_PER_UNIT]);
             if y.iter().any(|y| *y > f32::NEG_INFINITY) {
                 let key = [sampler.seed_lo, sampler.seed_hi];
                 let noise = noise(key, row.position.wrapping_add(1), start);
                 for (y, noise) in y.iter_mut().zip(&noise) {
-                    // What a filter took away stays away: -inf plus anything finite.
+                    // Filtered logits stay -inf.
                     *y += noise;
                 }
             }
@@ -44,10 +44,10 @@ impl Kernel for Gumbel {
     }
 }
 
-/// The noise of ids `start..`, with `start` a multiple of what is drawn at once.
+/// Noise of the ids from `start`, which must be a multiple of the batch size.
 #[inline(always)]
-fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
-    let first = u32::try_from(start / LANES).expect("ids have 32 bits");
+fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; IDS_PER_UNIT] {
+    let first = u32::try_from(start / LANES).expect("ids fit 32 bits");
     let mut words = [[0; DRAWS]; LANES];
     for (draw, block) in (0..DRAWS).zip(first..) {
         let counter = [block, position, 0, 0];
@@ -55,7 +55,7 @@ fn noise(key: [u32; 2], position: u32, start: usize) -> [f32; AT_ONCE] {
             words[lane][draw] = word;
         }
     }
-    let mut noise = [0.0; AT_ONCE];
+    let mut noise = [0.0; IDS_PER_UNIT];
     for (lane, words) in words.iter().enumerate() {
         for (draw, word) in words.iter().enumerate() {
             noise[draw * LANES + lane] = gumbel(*word);
@@ -72,5 +72,5 @@ fn gumbel(word: u32) -> f32 {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Gumbel>(p.tokens, p.vocab, AT_ONCE)
+    request.by_segment::<Gumbel>(p.tokens, p.vocab, IDS_PER_UNIT)
 }

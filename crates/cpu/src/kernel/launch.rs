@@ -1,30 +1,30 @@
-//! What link asks of an operation, and how the operation is run.
+//! Request from link to an operation, and the kernel launch that it returns.
 
-use crate::descriptors::{CodeProduct, Product, Read, Shape};
+use crate::descriptors::{ActivationShape, MatmulShape, QuantizedMatmul, WeightReader};
 use crate::panel::Pack;
 use crate::simd::{Entry, Isa, Kernel};
-use crate::work::{By, Split};
+use crate::work::{RunOn, Split};
 use bytemuck::Pod;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_quant::Scales;
 
-/// What link asks of an operation.
+/// Request from link for the kernel of an operation.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// The level.
+    /// Instruction set.
     pub(crate) isa: Isa,
-    /// How exactly products are computed.
+    /// Precision of matrix products.
     pub(crate) precision: Precision,
     /// Whether weights are packed while linking.
     pub(crate) packed: bool,
-    /// The storage type among the operation's kernels.
+    /// Storage type that selects the kernel variant.
     pub(crate) variant: Option<DType>,
-    /// The bytes of its `Params`.
+    /// Bytes of the operation's `Params`.
     pub(crate) params: &'a [u8],
-    /// The scales of its weights, operand 0, where they lie in tensors of their own.
+    /// Scales of the weights, operand 0, if they are separate tensors.
     pub(crate) scales: Option<Scales<'a>>,
-    /// Threads that share the work.
+    /// Number of threads.
     pub(crate) threads: usize,
 }
 
@@ -34,55 +34,55 @@ impl Request<'_> {
     }
 
     pub(super) fn launch<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.of(self.isa.entry::<K>(), split, tokens)
+        self.launch_entry(self.isa.entry::<K>(), split, tokens)
     }
 
-    /// A kernel of an operation that plans for a CPU do not have: the reference for other devices,
-    /// compiled for the scalar level only.
+    /// Launch of a kernel of an operation that plans for a CPU do not use: the reference for other
+    /// devices, compiled only for the scalar level.
     pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.of(Isa::scalar_entry::<K>(), split, tokens)
+        self.launch_entry(Isa::scalar_entry::<K>(), split, tokens)
     }
 
-    /// A kernel that is compiled for the level already.
-    pub(super) fn of(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
+    /// Launch of a kernel that is already compiled for the level.
+    pub(super) fn launch_entry(&self, entry: Entry, split: Split, tokens: u32) -> Launch {
         Launch {
             entry,
             split,
-            by: By::All,
+            run_on: RunOn::AllThreads,
             tokens: tokens as usize,
             scratch: 0,
             quantize: None,
             join: None,
-            read: None,
+            reader: None,
             pack: None,
-            product: None,
+            matmul: None,
             codes: None,
         }
     }
 
-    /// A kernel that one thread runs for one row.
-    pub(super) fn alone<K: Kernel>(&self) -> Launch {
+    /// Launch of a kernel that one thread runs for one row.
+    pub(super) fn single_thread<K: Kernel>(&self) -> Launch {
         Launch {
-            by: By::First,
+            run_on: RunOn::FirstThread,
             ..self.launch::<K>(Split::Units(1), 1)
         }
     }
 
-    /// A kernel that takes rows in pieces of this size.
-    pub(super) fn by_pieces<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
+    /// Launch of a kernel that processes rows in segments of this size.
+    pub(super) fn by_segment<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
         let split = Split::Rows((cols as usize).div_ceil(size));
         let launch = self.launch::<K>(split, tokens);
-        launch.of_elements(tokens as usize * cols as usize)
+        launch.single_thread_if_small(tokens as usize * cols as usize)
     }
 
-    /// A kernel that takes rows whole. A row alone is left to the thread that goes on with the
-    /// token: there is nothing to share or to wait for.
+    /// Launch of a kernel that processes whole rows. A single row runs on the first thread: there
+    /// is nothing to share.
     pub(super) fn by_row<K: Kernel>(&self, tokens: u32, cols: u32) -> Launch {
         if tokens == 1 {
-            return self.alone::<K>();
+            return self.single_thread::<K>();
         }
         let launch = self.launch::<K>(Split::Rows(1), tokens);
-        launch.of_elements(tokens as usize * cols as usize)
+        launch.single_thread_if_small(tokens as usize * cols as usize)
     }
 }
 
@@ -91,49 +91,54 @@ impl Request<'_> {
 pub(crate) struct Launch {
     /// The kernel.
     pub(crate) entry: Entry,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(crate) split: Split,
-    /// Who does it.
-    pub(crate) by: By,
-    /// Live rows at most.
+    /// Threads that run it.
+    pub(crate) run_on: RunOn,
+    /// Maximum number of active rows.
     pub(crate) tokens: usize,
-    /// Bytes of scratch for each thread, as one more operand.
+    /// Bytes of scratch per thread, passed as an additional operand.
     pub(crate) scratch: usize,
-    /// Where the activations go to int8 or bf16 first: their shape; they are one more operand.
-    pub(crate) quantize: Option<Shape>,
-    /// What joins the parts that threads leave, where that is a step of its own.
+    /// Layout of the int8 or bf16 activations, if they are quantized first; they are an additional
+    /// operand.
+    pub(crate) quantize: Option<ActivationShape>,
+    /// Second step that merges partial results, if there is one.
     pub(crate) join: Option<Join>,
-    /// How its weights are read, where the kernel serves many storage types.
-    pub(crate) read: Option<Read>,
-    /// How its weights, operand 0, are packed first, where they are.
+    /// Reader of the weights, if the kernel supports several storage types.
+    pub(crate) reader: Option<WeightReader>,
+    /// Packing method of the weights, operand 0, if they are packed.
     pub(crate) pack: Option<Pack>,
-    /// The shape of a product.
-    pub(crate) product: Option<Product>,
-    /// The parameters of a product of codes.
-    pub(crate) codes: Option<CodeProduct>,
+    /// Shape of the matrix product.
+    pub(crate) matmul: Option<MatmulShape>,
+    /// Parameters of a quantized matrix product.
+    pub(crate) codes: Option<QuantizedMatmul>,
 }
 
-/// A second step on the operands of the first. Both see the parts as one more operand, behind
-/// scratch; the first writes it, and this one reads it.
+/// A second step on the operands of the first. Both have the partial results as an additional
+/// operand, after scratch; the first step writes it, the second reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Join {
-    /// Bytes of all parts.
+    /// Bytes of all partial results.
     pub(crate) bytes: usize,
     /// The kernel.
     pub(crate) entry: Entry,
-    /// How its work is shared.
+    /// How the work is divided among threads.
     pub(crate) split: Split,
 }
 
-/// Elements below which work is not worth sharing: a few microseconds.
+/// Minimum number of elements for sharing work: a few microseconds.
 const SHARE_MIN: usize = 4096;
 
 impl Launch {
-    /// Leaves the work to one thread where all rows together have few elements.
-    pub(super) fn of_elements(self, elements: usize) -> Self {
+    /// Runs the operation on one thread if it has few elements.
+    pub(super) fn single_thread_if_small(self, elements: usize) -> Self {
         let small = elements < SHARE_MIN;
         Self {
-            by: if small { By::First } else { By::All },
+            run_on: if small {
+                RunOn::FirstThread
+            } else {
+                RunOn::AllThreads
+            },
             ..self
         }
     }

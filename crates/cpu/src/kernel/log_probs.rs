@@ -1,5 +1,5 @@
-//! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]`, and of the 20 largest, lowest id first among
-//! equals
+//! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest logits, lowest
+//! id first on ties
 
 use super::filters;
 use super::softmax::Softmax;
@@ -10,9 +10,9 @@ use tabla_core::exec::state::LogProbs;
 use tabla_core::op::operands::log_probs::{AT, COUNT};
 use tabla_core::op::params::log_probs::Params;
 
-struct Logs;
+struct LogProbsKernel;
 
-impl Kernel for Logs {
+impl Kernel for LogProbsKernel {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -32,33 +32,33 @@ impl Kernel for Logs {
     }
 }
 
-/// Those of a row; nothing is the logarithm of anything where a logit is infinite.
+/// Log-probabilities of a row; NaN if the largest logit is infinite.
 #[inline(always)]
 pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     let all = Softmax::of(x).map_or(f32::NAN, Softmax::log_sum);
-    let mut found = LogProbs {
+    let mut result = LogProbs {
         token: id,
         log_prob: x[id as usize] - all,
         ..LogProbs::default()
     };
-    let room = found.tokens.len();
-    let least = filters::threshold(x, room.min(x.len()), scratch);
-    // Fewer numbers than have room are all among the largest.
+    let capacity = result.tokens.len();
+    let least = filters::threshold(x, capacity.min(x.len()), scratch);
+    // With fewer numbers than entries, all of them are included.
     let least = least.unwrap_or(f32::NEG_INFINITY);
     let mut count = 0;
     for (id, x) in (0..).zip(x).filter(|(_, x)| **x >= least) {
-        let larger = |at: &usize| x > &found.log_probs[*at];
+        let larger = |at: &usize| x > &result.log_probs[*at];
         let at = (0..count).find(larger).unwrap_or(count);
-        if at < room {
-            count = room.min(count + 1);
-            found.tokens[at..count].rotate_right(1);
-            found.log_probs[at..count].rotate_right(1);
-            (found.tokens[at], found.log_probs[at]) = (id, *x);
+        if at < capacity {
+            count = capacity.min(count + 1);
+            result.tokens[at..count].rotate_right(1);
+            result.log_probs[at..count].rotate_right(1);
+            (result.tokens[at], result.log_probs[at]) = (id, *x);
         }
     }
-    found.log_probs[..count].iter_mut().for_each(|x| *x -= all);
-    found.count = u32::try_from(count).expect("a few");
-    found
+    result.log_probs[..count].iter_mut().for_each(|x| *x -= all);
+    result.count = u32::try_from(count).expect("at most 20");
+    result
 }
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
@@ -66,6 +66,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     Launch {
         tokens: p.tokens as usize,
         scratch: p.vocab as usize * size_of::<f32>(),
-        ..request.alone::<Logs>()
+        ..request.single_thread::<LogProbsKernel>()
     }
 }

@@ -6,30 +6,30 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
-/// Logits of a row that go together, which are whole words of a mask.
-const PIECE: usize = 4096;
+/// Logits per unit; a multiple of the bits of a mask word.
+const SEGMENT: usize = 4096;
 const WORD: usize = u32::BITS as usize;
 
 struct Mask;
 
 impl Kernel for Mask {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [vocab, words] = [p.vocab, p.words].map(|n| n as usize);
         let masks: &[u32] = bytemuck::cast_slice(args.bytes(AT.masks));
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
-        let each = vocab.div_ceil(PIECE);
+        let each = vocab.div_ceil(SEGMENT);
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * PIECE);
+            let (t, start) = (unit / each, unit % each * SEGMENT);
             let sequence = rows[t].sequence as usize;
             if samplers[sequence].masked == 0 {
                 continue;
             }
             let mask = &masks[sequence * words..][start / WORD..];
-            let y = y.pieces(unit, [vocab, PIECE]).chunks_mut(WORD);
+            let y = y.segment(unit, [vocab, SEGMENT]).chunks_mut(WORD);
             for (y, word) in y.zip(mask) {
                 for (bit, y) in y.iter_mut().enumerate() {
                     if word >> bit & 1 == 0 {
@@ -43,5 +43,5 @@ impl Kernel for Mask {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Mask>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Mask>(p.tokens, p.vocab, SEGMENT)
 }

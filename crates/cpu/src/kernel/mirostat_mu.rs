@@ -39,6 +39,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     Launch {
         tokens: p.tokens as usize,
-        ..request.alone::<MirostatMu>()
+        ..request.single_thread::<MirostatMu>()
     }
 }

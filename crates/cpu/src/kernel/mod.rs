@@ -1,4 +1,4 @@
-//! The kernels: a file for each operation of the list, or for several that share their loop.
+//! CPU kernels: one file per operation, or per group of operations with the same loop.
 
 mod activation;
 mod advance;
@@ -19,6 +19,7 @@ mod chunks;
 mod code_tiles;
 mod codes;
 mod combine;
+mod decoded_span;
 mod dry;
 mod elementwise;
 mod embed;
@@ -38,25 +39,24 @@ mod gumbel;
 mod launch;
 mod log_probs;
 mod mask;
+mod matmul;
+mod matmul_output;
 mod mirostat_mu;
 mod norms;
 mod pages;
 mod penalize;
-mod pieces;
-mod product;
 pub(super) mod quantize;
 mod rope;
 mod rope_kv;
+mod rotation;
 mod route;
 mod self_attention;
 mod softmax;
-mod sources;
-mod sums;
 mod temper;
 mod tiles;
-mod turns;
+mod weight_decode;
 
-/// What tests call.
+/// Functions for tests.
 pub(super) mod internals {
     pub use super::advance::advance;
     pub use super::argmax::argmax;
@@ -66,7 +66,7 @@ pub(super) mod internals {
     pub use super::filter::{BINS, by_size};
     pub use super::filters::{sigma, threshold};
     pub use super::log_probs::log_probs;
-    pub use super::quantize::block as quantize_block;
+    pub use super::quantize::quantize_block;
     pub use super::route::largest;
     pub use super::softmax::Softmax;
 }
@@ -76,7 +76,7 @@ pub(super) use launch::{Join, Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::list::Op;
 
-/// The kernel of an operation.
+/// Returns the kernel of an operation.
 pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
     Ok(match op {
         Op::Embed => embed::link(request)?,
@@ -84,13 +84,13 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::RmsNorm => norms::rms_norm(request),
         Op::UnitNorm => norms::unit_norm(request),
         Op::LayerNorm => norms::layer_norm(request),
-        Op::Gemv => product::gemv(request, Write::Store)?,
-        Op::GemvAdd => product::gemv(request, Write::Add)?,
+        Op::Gemv => matmul::gemv(request, Write::Store)?,
+        Op::GemvAdd => matmul::gemv(request, Write::Add)?,
         Op::GemvNorm => fused::gemv_norm(request)?,
         Op::GemvGlu => fused::gemv_glu(request, Write::Store)?,
         Op::GemvGluAdd => fused::gemv_glu(request, Write::Add)?,
-        Op::Gemm => product::gemm(request, Write::Store)?,
-        Op::GemmAdd => product::gemm(request, Write::Add)?,
+        Op::Gemm => matmul::gemm(request, Write::Store)?,
+        Op::GemmAdd => matmul::gemm(request, Write::Add)?,
         Op::BitQuantize => bit_quantize::link(request),
         Op::BitMat => bit_mat::link(request)?,
         Op::BitMatAdd => bit_mat_add::link(request)?,

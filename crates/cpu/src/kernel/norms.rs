@@ -1,4 +1,4 @@
-//! Norms of rows, and of the heads of rows.
+//! Norms of rows and of heads of rows.
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -6,16 +6,16 @@ use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use tabla_core::op::{operands, params};
 
-/// A kernel whose unit is one of `groups` parts of a row, each of `dim` elements.
+/// Launch of a kernel whose unit is one of `groups` groups of a row, `dim` elements each.
 fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -> Launch {
     let elements = tokens as usize * groups as usize * dim as usize;
     let launch = request.launch::<K>(Split::Rows(groups as usize), tokens);
-    launch.of_elements(elements)
+    launch.single_thread_if_small(elements)
 }
 
 /// `1 / sqrt(mean(x^2) + eps)`
 #[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+#[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     let mean = math::sum(x, |x| x * x) / x.len() as f32;
     1.0 / (mean + eps).sqrt()
@@ -78,7 +78,7 @@ struct LayerNorm;
 
 impl Kernel for LayerNorm {
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "a row is far below 2^24")]
+    #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::layer_norm::AT;
         let p: params::layer_norm::Params = args.params();
@@ -88,8 +88,7 @@ impl Kernel for LayerNorm {
         for t in args.range() {
             let x = &x[t * dim..][..dim];
             let mean = math::sum(x, |x| x) / dim as f32;
-            // Squares of differences from the mean: squares of large, nearly equal numbers would
-            // cancel.
+            // Two passes: for large, nearly equal numbers, a difference of squares would cancel.
             let variance = math::sum(x, |x| (x - mean) * (x - mean)) / dim as f32;
             let scale = 1.0 / (variance + p.eps).sqrt();
             for ((y, x), w) in y.unit(t, dim).iter_mut().zip(x).zip(w) {

@@ -1,16 +1,17 @@
-//! Which rows of the cache a sequence has its positions in.
+//! Page tables: the cache rows of a sequence's positions.
 
 use tabla_core::op::pages::PAGE;
 
-/// Positions of a page.
+/// Positions per page.
 const POSITIONS: usize = PAGE as usize;
 
-/// The pages of a sequence in a layer.
+/// Pages of a sequence in a layer.
 #[derive(Clone, Copy)]
 pub(super) struct Pages<'a>(&'a [u32]);
 
 impl<'a> Pages<'a> {
-    /// Those of a row of the table, which has `stride` entries: `ring` of them from `first` on.
+    /// The pages in entries `first..first + ring` of a row of the table, which has `stride` entries
+    /// per row.
     #[inline(always)]
     pub(super) fn of(table: &'a [u8], sequence: u32, [stride, first, ring]: [u32; 3]) -> Self {
         let table: &[u32] = bytemuck::cast_slice(table);
@@ -18,7 +19,7 @@ impl<'a> Pages<'a> {
         Self(&row[first as usize..][..ring as usize])
     }
 
-    /// The row of a position.
+    /// Cache row of a position.
     #[inline(always)]
     pub(super) fn row(self, position: usize) -> usize {
         let page = self.0[position / POSITIONS % self.0.len()] as usize;

@@ -1,5 +1,5 @@
-//! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last tokens of
-//! the history
+//! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last
+//! tokens of the history
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -9,16 +9,16 @@ use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::penalize::Params;
 use tabla_core::op::sampling;
 
-/// Tokens of the history that are looked at, at most.
+/// Maximum number of history tokens considered.
 const REPEAT_LAST_MAX: usize = sampling::REPEAT_LAST_MAX as usize;
 
-/// Logits of a row that go together.
-const PIECE: usize = 1024;
+/// Logits per unit.
+const SEGMENT: usize = 1024;
 
 struct Penalize;
 
 impl Kernel for Penalize {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -30,13 +30,13 @@ impl Kernel for Penalize {
             args.state(AT.state).context as usize,
         );
         let rows = args.rows(AT.state);
-        let each = vocab.div_ceil(PIECE);
+        let each = vocab.div_ceil(SEGMENT);
         let mut out = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let (t, start) = (unit / each, unit % each * PIECE);
+            let (t, start) = (unit / each, unit % each * SEGMENT);
             let row = rows[t];
             let sampler = &samplers[row.sequence as usize];
-            let y = out.pieces(unit, [vocab, PIECE]);
+            let y = out.segment(unit, [vocab, SEGMENT]);
             let x = &x[t * vocab + start..][..y.len()];
             y.copy_from_slice(x);
             let history = &history[row.sequence as usize * context..][..context];
@@ -47,10 +47,11 @@ impl Kernel for Penalize {
                 let Some(i) = (*token as usize).checked_sub(start) else {
                     continue;
                 };
-                // From x, not from y: a token that stands there twice has been penalised with both.
+                // Computed from x and not from y, so that a token that occurs twice is penalized
+                // once.
                 if let Some(x) = x.get(i) {
                     let count = recent.iter().filter(|other| *other == token).count();
-                    y[i] = penalised(sampler, *x, count);
+                    y[i] = penalized(sampler, *x, count);
                 }
             }
         }
@@ -59,7 +60,7 @@ impl Kernel for Penalize {
 
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "a count of the last few tokens")]
-fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
+fn penalized(sampler: &Sampler, x: f32, count: usize) -> f32 {
     let repeat = sampler.repeat_penalty;
     let repeated = if x > 0.0 { x / repeat } else { x * repeat };
     repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
@@ -67,5 +68,5 @@ fn penalised(sampler: &Sampler, x: f32, count: usize) -> f32 {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Penalize>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Penalize>(p.tokens, p.vocab, SEGMENT)
 }

@@ -1,61 +1,65 @@
-//! `x[32 b + i] = d[b] q[32 b + i]`: activations to int8, before products with codes of weights.
+//! `x[32 b + i] = d[b] q[32 b + i]`: quantizes activations to int8 for products with quantized
+//! weights.
 //!
-//! No operation of the list but a step of its own: rows that several products read (q, k, v;
+//! A step of its own and not an operation of the list: rows that several products read (q, k, v;
 //! gate, up) are quantized once.
 //!
-//! Tokens lie in tiles, as products take them: a tile is its blocks of 32 columns, and a block has
-//! the bytes of each of its tokens, then the scales of all, then each of the other numbers of all.
+//! Tokens are stored in tiles: a tile is a sequence of blocks of 32 columns, and a block holds the
+//! int8 values of each of its tokens, then the scales of all tokens, then each of the other numbers
+//! of all tokens.
 
 #[cfg(target_arch = "x86_64")]
-use super::float_tiles::Arrange;
-use crate::descriptors::{Number, QUANTISE_OUT, QUANTISE_X, Shape, TOKEN_BYTES, TOKEN_WORDS};
+use super::float_tiles::ArrangeBf16;
+use crate::descriptors::{
+    ActivationFormat, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, TOKEN_BYTES, TOKEN_WORDS,
+};
 use crate::memory::Args;
-use crate::panel::STRETCH;
+use crate::panel::QK;
 use crate::simd::{Entry, Isa, Kernel, Simd};
 use bytemuck::Pod;
 use std::ops::Range;
 
-/// The kernel that quantizes activations into this shape.
-pub(crate) fn entry(shape: Shape, isa: Isa) -> Entry {
-    let is_wide = shape.number != Number::Int8 as u32;
+/// Returns the kernel that quantizes activations to this layout.
+pub(crate) fn entry(shape: ActivationShape, isa: Isa) -> Entry {
+    let is_wide = shape.format != ActivationFormat::Int8 as u32;
     #[cfg(target_arch = "x86_64")]
-    if let Some(tiles) = is_wide.then(|| isa.tiles::<Arrange>()).flatten() {
+    if let Some(tiles) = is_wide.then(|| isa.tiles::<ArrangeBf16>()).flatten() {
         return tiles;
     }
-    debug_assert!(!is_wide, "only tiles of AMX take bf16");
+    debug_assert!(!is_wide, "only AMX kernels use bf16");
     isa.entry::<Quantize>()
 }
 
-/// A block of a tile of `N` tokens: first the bytes of each, then a number of each in turn.
+/// A block of a tile of `N` tokens.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block<'a, const N: usize>(&'a [[u32; N]; TOKEN_WORDS]);
+pub(super) struct ActivationBlock<'a, const N: usize>(&'a [[u32; N]; TOKEN_WORDS]);
 
-impl<'a, const N: usize> Block<'a, N> {
-    /// The numbers of each token, signed bytes.
+impl<'a, const N: usize> ActivationBlock<'a, N> {
+    /// int8 values of each token.
     #[inline(always)]
-    pub(super) fn q(self) -> &'a [[u8; STRETCH]; N] {
+    pub(super) fn q(self) -> &'a [[u8; QK]; N] {
         let bytes: &[u8] = bytemuck::cast_slice(self.0.as_flattened());
         bytes
             .as_chunks()
             .0
             .first_chunk()
-            .expect("the first of a token's words")
+            .expect("values of N tokens")
     }
 
-    /// Scales.
+    /// Scales of the tokens.
     #[inline(always)]
     pub(super) fn d(self) -> &'a [f32; N] {
         self.numbers(0)
     }
 
-    /// What a sum of products with codes starts from, so that their offset is gone; of either
-    /// half, or of the block.
+    /// Start values of the sums of products, which compensate for the offset of the codes; per
+    /// half, or for the block.
     #[inline(always)]
     pub(super) fn start(self, half: usize) -> &'a [i32; N] {
         self.numbers(1 + half)
     }
 
-    /// The sum of the numbers times their scale: what minima of weights are multiplied by.
+    /// Sums of the values times their scale, which minima of weights are multiplied by.
     #[inline(always)]
     pub(super) fn sum(self, half: usize) -> &'a [f32; N] {
         self.numbers(3 + half)
@@ -63,41 +67,41 @@ impl<'a, const N: usize> Block<'a, N> {
 
     #[inline(always)]
     fn numbers<T: Pod>(self, i: usize) -> &'a [T; N] {
-        let numbers = bytemuck::cast_slice(&self.0[STRETCH / 4 + i]);
-        numbers.first_chunk().expect("one for each token")
+        let numbers = bytemuck::cast_slice(&self.0[QK / 4 + i]);
+        numbers.first_chunk().expect("one per token")
     }
 }
 
 /// Quantized activations.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiles<'a> {
+pub(super) struct ActivationTiles<'a> {
     words: &'a [u32],
     tile_words: usize,
 }
 
-impl<'a> Tiles<'a> {
-    pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
+impl<'a> ActivationTiles<'a> {
+    pub(super) fn new(bytes: &'a [u8], shape: ActivationShape) -> Self {
         Self {
             words: bytemuck::cast_slice(bytes),
             tile_words: shape.tile_bytes() / 4,
         }
     }
 
-    /// The blocks of a tile, which is `N` tokens [`wide`](width).
+    /// Blocks of a tile, which has `N` tokens; see [`width`].
     #[inline(always)]
     pub(super) fn blocks<const N: usize>(
         self,
         tile: usize,
         blocks: Range<usize>,
-    ) -> impl Iterator<Item = Block<'a, N>> {
+    ) -> impl Iterator<Item = ActivationBlock<'a, N>> {
         let tokens = self.words[tile * self.tile_words..].as_chunks::<N>().0;
         let all = tokens.as_chunks::<TOKEN_WORDS>().0;
-        all[blocks].iter().map(Block)
+        all[blocks].iter().map(ActivationBlock)
     }
 }
 
-/// Tokens of a tile where so many rows are live: where one is enough for them, as few as there are
-/// kernels for.
+/// Tokens of a tile for `live` active rows: if one tile is enough, the smallest width that has a
+/// kernel.
 pub(super) const fn width(live: usize, tile: usize) -> usize {
     let enough = match live {
         ..=1 => 1,
@@ -109,35 +113,31 @@ pub(super) const fn width(live: usize, tile: usize) -> usize {
     if enough < tile { enough } else { tile }
 }
 
-/// Quantises the tiles of its units.
+/// Quantizes the tiles of its units.
 struct Quantize;
 
 impl Kernel for Quantize {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let shape: Shape = args.params();
+        let shape: ActivationShape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
         let width = width(args.live(), n);
-        let x = args.f32s(QUANTISE_X);
-        let mut out = args.open::<u8>(QUANTISE_OUT);
+        let x = args.f32s(QUANTIZE_X);
+        let mut out = args.open::<u8>(QUANTIZE_OUT);
         for tile in args.units() {
             let tokens = tile * n..args.live().min((tile + 1) * n);
             let tile = out.unit(tile, shape.tile_bytes());
-            // Tokens that are not there are multiplied too, and numbers next to nothing take long.
+            // Missing tokens are multiplied too; zeros avoid slow subnormal numbers.
             for out in tile.chunks_exact_mut(width * TOKEN_BYTES) {
-                for number in out[width * STRETCH..]
-                    .as_chunks_mut()
-                    .0
-                    .chunks_exact_mut(width)
-                {
+                for number in out[width * QK..].as_chunks_mut().0.chunks_exact_mut(width) {
                     number[width.min(tokens.len())..].fill([0u8; 4]);
                 }
             }
             for (t, token) in tokens.enumerate() {
-                let x = x[token * cols..][..cols].as_chunks::<STRETCH>().0;
+                let x = x[token * cols..][..cols].as_chunks::<QK>().0;
                 for (x, out) in x.iter().zip(tile.chunks_exact_mut(width * TOKEN_BYTES)) {
-                    let (q, numbers) = out.split_at_mut(width * STRETCH);
-                    let (d, sums) = block(s, x, &mut q.as_chunks_mut().0[t]);
+                    let (q, numbers) = out.split_at_mut(width * QK);
+                    let (d, sums) = quantize_block(s, x, &mut q.as_chunks_mut().0[t]);
                     let sums = match shape.halves {
                         0 => [sums[0] + sums[1], 0],
                         _ => sums,
@@ -155,28 +155,27 @@ impl Kernel for Quantize {
     }
 }
 
-/// `d = max |x| / 127`, `q = round(x / d)`, halves to even; also the sums of both halves of `q`.
+/// `d = max |x| / 127`, `q = round(x / d)`, ties to even; also returns the sums of both halves of
+/// `q`.
 ///
-/// Every level gets the same: each step is exact or rounded once.
+/// The result is the same at every level: each step is exact or rounded once.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "whole numbers below 2032")]
-pub fn block<S: Simd>(s: S, x: &[f32; STRETCH], q: &mut [u8; STRETCH]) -> (f32, [i32; 2]) {
-    /// Adding it leaves the nearest whole number in the low bits.
+pub fn quantize_block<S: Simd>(s: S, x: &[f32; QK], q: &mut [u8; QK]) -> (f32, [i32; 2]) {
+    /// Adding this number leaves the nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    // Magnitudes order as their bits do.
+    // The bits of absolute values compare like the values.
     let largest = x.iter().fold(0, |m, x| m.max(x.to_bits() & 0x7fff_ffff));
     let largest = f32::from_bits(largest);
     let inverse = 127.0 / largest;
-    // Zeros, and blocks so small that their inverse is none.
+    // Zero for blocks of zeros and blocks so small that the inverse overflows.
     let inverse = if inverse < f32::INFINITY {
         inverse
     } else {
         0.0
     };
     let (one, inverse) = (s.splat(1.0), s.splat(inverse));
-    let halves = q
-        .chunks_exact_mut(STRETCH / 2)
-        .zip(x.chunks_exact(STRETCH / 2));
+    let halves = q.chunks_exact_mut(QK / 2).zip(x.chunks_exact(QK / 2));
     let mut sums = [0; 2];
     for ((q, x), sum) in halves.zip(&mut sums) {
         let mut total = s.splat(0.0);

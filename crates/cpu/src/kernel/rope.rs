@@ -1,6 +1,6 @@
 //! `x[t, h, :] = rot(x[t, h, :], position)`
 
-use super::turns::Turns;
+use super::rotation::Rotation;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
@@ -16,7 +16,7 @@ impl Kernel for Rope {
         let p: Params = args.params();
         let width = p.heads as usize * p.head_dim as usize;
         let (freqs, rows) = (args.f32s(AT.freqs), args.rows(AT.state));
-        let turns = Turns {
+        let rotation = Rotation {
             head: p.head_dim as usize,
             freqs: &freqs[..p.rope_dim as usize / 2],
             half_split: p.half_split != 0,
@@ -24,8 +24,8 @@ impl Kernel for Rope {
         };
         let mut x = args.open::<f32>(AT.x);
         for t in args.range() {
-            for angles in turns.angles(rows[t].position) {
-                turns.turn(&angles, x.unit(t, width));
+            for angles in rotation.angles(rows[t].position) {
+                rotation.rotate(&angles, x.unit(t, width));
             }
         }
     }
@@ -35,5 +35,5 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let elements = p.tokens as usize * p.heads as usize * p.head_dim as usize;
     let launch = request.launch::<Rope>(Split::Rows(1), p.tokens);
-    launch.of_elements(elements)
+    launch.single_thread_if_small(elements)
 }

@@ -1,8 +1,8 @@
 //! `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`
 
 use super::pages::Pages;
-use super::tiles::{Q8_0, Stored as _};
-use super::turns::{PAIRS, Turns};
+use super::rotation::{PAIRS, Rotation};
+use super::tiles::{CacheType as _, Q8_0};
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
@@ -17,13 +17,13 @@ use tabla_core::op::operands::rope_kv::AT;
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
 
-/// How the cache stores numbers.
-trait Stored: Pod {
+/// An element type of the cache.
+trait CacheElement: Pod {
     fn of(x: f32) -> Self;
     fn store<S: Simd>(s: S, to: &mut [Self], v: S::V);
 }
 
-impl Stored for f32 {
+impl CacheElement for f32 {
     fn of(x: f32) -> Self {
         x
     }
@@ -34,8 +34,8 @@ impl Stored for f32 {
     }
 }
 
-/// The bits of an f16, rounded to nearest even.
-impl Stored for u16 {
+/// f16 bits, rounded to nearest even.
+impl CacheElement for u16 {
     fn of(x: f32) -> Self {
         f16::from_f32_const(x).to_bits()
     }
@@ -46,9 +46,9 @@ impl Stored for u16 {
     }
 }
 
-/// `to = x`, as many as both have.
+/// Copies the common prefix of `x` to `to`.
 #[inline(always)]
-fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
+fn store<S: Simd, C: CacheElement>(s: S, to: &mut [C], x: &[f32]) {
     let mut to = to.chunks_exact_mut(S::LANES);
     let mut x = x.chunks_exact(S::LANES);
     for (to, x) in to.by_ref().zip(x.by_ref()) {
@@ -61,9 +61,9 @@ fn store<S: Simd, C: Stored>(s: S, to: &mut [C], x: &[f32]) {
 
 struct RopeKv<C>(PhantomData<C>);
 
-impl<C: Stored> Kernel for RopeKv<C> {
-    /// A unit is a head of keys and values with its group of query heads: units write apart even
-    /// where two rows have one position.
+impl<C: CacheElement> Kernel for RopeKv<C> {
+    /// A unit is a key/value head with its group of query heads: units write disjoint memory even
+    /// if two rows have the same position.
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -82,7 +82,7 @@ impl<C: Stored> Kernel for RopeKv<C> {
         let mut values = args.open::<C>(AT.v_cache);
         let mine = args.range().start * head..args.range().end * head;
         let context = args.state(AT.state).context;
-        let turns = Turns {
+        let rotation = Rotation {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
             half_split: p.half_split != 0,
@@ -100,11 +100,11 @@ impl<C: Stored> Kernel for RopeKv<C> {
             store(s, values.columns(at, kv_width, head), v);
             let keys = keys.columns(at, kv_width, head);
             store(s, keys, k);
-            for angles in turns.angles(row.position) {
-                turns.turn(&angles, q);
+            for angles in rotation.angles(row.position) {
+                rotation.rotate(&angles, q);
                 for (key, k) in keys.chunks_exact_mut(head).zip(k.chunks_exact(head)) {
-                    for (at, turned) in turns.turned(&angles, k).runs() {
-                        store(s, &mut key[at], turned);
+                    for (at, rotated) in rotation.rotated(&angles, k).runs() {
+                        store(s, &mut key[at], rotated);
                     }
                 }
             }
@@ -112,14 +112,14 @@ impl<C: Stored> Kernel for RopeKv<C> {
     }
 }
 
-/// The same where codes are stored, which whole heads must be turned for first.
+/// The kernel for a quantized cache, which rotates whole heads before encoding them.
 struct RopeKvCodes;
 
-/// Elements of a head whose codes are stored, at most.
+/// Maximum number of elements of a head in a quantized cache.
 const HEAD_MAX: usize = 512;
 
 impl Kernel for RopeKvCodes {
-    /// A unit as of [`RopeKv`].
+    /// A unit is the same as for [`RopeKv`].
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -138,25 +138,25 @@ impl Kernel for RopeKvCodes {
         let mut values = args.open::<u8>(AT.v_cache);
         let mine = args.range();
         let context = args.state(AT.state).context;
-        let turns = Turns {
+        let rotation = Rotation {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
             half_split: p.half_split != 0,
             magnitude: p.magnitude,
         };
-        let mut turned = [0.0; HEAD_MAX];
+        let mut rotated = [0.0; HEAD_MAX];
         for (t, row) in rows[..args.live()].iter().enumerate() {
             if row.position >= context {
                 continue;
             }
             let q = q.columns(t, width, group);
-            let mut angles = turns.angles(row.position);
+            let mut angles = rotation.angles(row.position);
             let angles: [_; HEAD_MAX / (2 * PAIRS)] = from_fn(|_| angles.next());
             for angles in angles.iter().flatten() {
-                turns.turn(angles, q);
+                rotation.rotate(angles, q);
             }
             let pages = Pages::of(table, row.sequence, [p.stride, p.first, p.ring]);
-            let row = Codes {
+            let row = QuantizedRow {
                 row: pages.row(row.position as usize),
                 dim: kv_width,
                 head,
@@ -164,34 +164,34 @@ impl Kernel for RopeKvCodes {
             for (at, unit) in mine.clone().enumerate() {
                 let own = t * kv_width + unit * head..t * kv_width + (unit + 1) * head;
                 row.store(&mut values, at, &v[own.clone()]);
-                let turned = &mut turned[..head];
-                turned.copy_from_slice(&k[own]);
+                let rotated = &mut rotated[..head];
+                rotated.copy_from_slice(&k[own]);
                 for angles in angles.iter().flatten() {
-                    turns.turn(angles, turned);
+                    rotation.rotate(angles, rotated);
                 }
-                row.store(&mut keys, at, turned);
+                row.store(&mut keys, at, rotated);
             }
         }
     }
 }
 
-/// A row of the cache as [`Q8_0`](super::tiles::Q8_0) reads it.
-struct Codes {
+/// A row of the cache in the layout of [`Q8_0`](super::tiles::Q8_0).
+struct QuantizedRow {
     row: usize,
-    /// Its elements.
+    /// Elements of the row.
     dim: usize,
-    /// Those of a head.
+    /// Elements of a head.
     head: usize,
 }
 
-impl Codes {
-    /// Stores a head, the `at`-th of the part.
+impl QuantizedRow {
+    /// Stores a head, number `at` of the part.
     #[inline(always)]
     fn store(&self, to: &mut Out<'_, u8>, at: usize, x: &[f32]) {
         let row_bytes = Q8_0::row_bytes(self.dim);
         let blocks = self.head / q8_0::ELEMENTS;
         let encoded = x.as_chunks().0.iter().map(|x| q8_0::encode(x, None));
-        let codes = to.columns_behind(0, [self.row, row_bytes], self.head);
+        let codes = to.columns_from(0, [self.row, row_bytes], self.head);
         let codes = codes[at * self.head..].chunks_exact_mut(q8_0::ELEMENTS);
         let mut scales = [[0; 2]; HEAD_MAX / q8_0::ELEMENTS];
         for ((codes, scale), block) in codes.zip(&mut scales).zip(encoded) {
@@ -199,7 +199,7 @@ impl Codes {
             scale.copy_from_slice(d);
             codes.copy_from_slice(q);
         }
-        let own = to.columns_behind(self.dim, [self.row, row_bytes], 2 * blocks);
+        let own = to.columns_from(self.dim, [self.row, row_bytes], 2 * blocks);
         let own = &mut own[2 * blocks * at..][..2 * blocks];
         own.copy_from_slice(scales[..blocks].as_flattened());
     }
@@ -217,9 +217,9 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         }
         other => bail!(
             Unsupported,
-            "no kernel for a cache of {other:?} and heads of {} elements",
+            "no kernel for KV cache type {other:?} with head size {}",
             p.head_dim
         ),
     };
-    Ok(launch.of_elements(p.tokens as usize * elements))
+    Ok(launch.single_thread_if_small(p.tokens as usize * elements))
 }

@@ -1,4 +1,5 @@
-//! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first; `y[t, s] = softmax(x[t, :])[ids[t, s]]`, over their sum if `normalise`
+//! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first on ties;
+//! `y[t, s] = softmax(x[t, :])[ids[t, s]]`, divided by their sum if `normalise`
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -35,7 +36,8 @@ impl Kernel for Route {
     }
 }
 
-/// The ids of the largest numbers, the largest first, the lowest of equals first, NaN last.
+/// Returns the indices of the largest numbers in descending order, the lowest index first on ties,
+/// NaN last.
 #[inline(always)]
 pub fn largest(x: &[f32], ids: &mut [u32]) {
     let ranks = || x.iter().zip(0u32..).map(|(x, id)| rank(*x, id));
@@ -47,10 +49,10 @@ pub fn largest(x: &[f32], ids: &mut [u32]) {
     }
 }
 
-/// A number that orders as the pair does; no two ids share one.
+/// Integer that orders like the pair (number, id descending); unique per id.
 #[inline(always)]
 fn rank(x: f32, id: u32) -> u64 {
-    // -0 is 0.
+    // Maps -0 to 0.
     let bits = (x + 0.0).to_bits();
     let key = match bits >> 31 {
         _ if x.is_nan() => 0,
@@ -63,5 +65,5 @@ fn rank(x: f32, id: u32) -> u64 {
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
     let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
-    launch.of_elements(p.tokens as usize * p.experts as usize * p.k as usize)
+    launch.single_thread_if_small(p.tokens as usize * p.experts as usize * p.k as usize)
 }

@@ -1,8 +1,8 @@
 //! `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]`
 //!
-//! A unit is a tile of tokens and a head of keys.
+//! A unit is a tile of tokens and a key head.
 
-use super::attend::{self, Group, Queries, TOKENS};
+use super::attend::{self, HeadGroup, Queries, TOKENS};
 use super::tiles::{Cache, F32};
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -33,7 +33,8 @@ impl Kernel for SelfAttention {
             let end = rows.len().min(first + tile);
             while first < end {
                 let tokens = first..first + in_sequence(&rows[first..end]);
-                // The row of position 0: what a sequence yields is the same wherever it lies.
+                // Row of position 0. Positions are relative to it, so that the result does not
+                // depend on where the sequence is in the batch.
                 let origin = first - before(rows, first);
                 let mut ranges = [const { 0..0 }; TOKENS];
                 for (seen_by, token) in ranges.iter_mut().zip(tokens.clone()) {
@@ -44,9 +45,9 @@ impl Kernel for SelfAttention {
                     let bytes = &all[origin * kv_heads * head * size_of::<f32>()..];
                     Cache::<F32>::of(bytes, at..at + 1, [kv_heads, head])
                 });
-                let group = Group {
+                let group = HeadGroup {
                     head,
-                    sharing: 1,
+                    unit_kv_heads: 1,
                     heads,
                     scale: p.scale,
                     softcap: 0.0,
@@ -60,31 +61,31 @@ impl Kernel for SelfAttention {
                     seen: &ranges[..tokens.len()],
                 };
                 first = tokens.end;
-                let positions = attend::hull(queries.seen);
-                let records = group.attend(s, queries, &positions, floats.whole());
-                let size = heads * attend::record(head);
-                for (token, records) in tokens.zip(records.chunks_exact(size)) {
-                    attend::divide(records, head, y.tiled(token, at, [tile, kv_heads], width));
+                let positions = attend::enclosing_range(queries.seen);
+                let partials = group.attend(s, queries, &positions, floats.whole());
+                let size = heads * attend::partial_len(head);
+                for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
+                    attend::divide(partials, head, y.tiled(token, at, [tile, kv_heads], width));
                 }
             }
         }
     }
 }
 
-/// Rows of the sequence of row `t` before it. Positions count from the first row of a sequence.
+/// Rows of the sequence before row `t`. Positions count from the first row of a sequence.
 #[inline(always)]
 fn before(rows: &[Row], t: usize) -> usize {
     t.min(rows[t].position as usize)
 }
 
-/// How many of the rows belong to the sequence of the first.
+/// Number of leading rows that belong to the same sequence.
 #[inline(always)]
 fn in_sequence(rows: &[Row]) -> usize {
     let next = rows[1..].iter().position(|row| row.position == 0);
     next.map_or(rows.len(), |next| next + 1)
 }
 
-/// The rows of the sequence of row `t` from `reach` before it to `reach` behind it.
+/// Rows of the sequence of row `t`, at most `reach` before and after it.
 #[inline(always)]
 fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
     let behind = reach.min(rows.len() - t - 1);
@@ -97,5 +98,5 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
     let launch = attend::launch::<SelfAttention>(request, shape, 1);
     let elements = p.heads * p.head_dim / p.kv_heads;
-    Ok(launch.of_elements(elements as usize * (p.tokens as usize).pow(2)))
+    Ok(launch.single_thread_if_small(elements as usize * (p.tokens as usize).pow(2)))
 }

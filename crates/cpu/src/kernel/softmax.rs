@@ -1,20 +1,20 @@
-//! The softmax of a row of logits, as samplers need it.
+//! The softmax of a row of logits, for samplers.
 //!
-//! Weights are `e^(v - peak)`; what is far below the peak or no number weighs next to nothing.
+//! Weights are `e^(v - peak)`; NaN and logits far below the peak have a negligible weight.
 
 use crate::simd::math;
 
-/// What a row's probabilities are made of.
+/// Normalization of the softmax of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Softmax {
-    /// The largest number.
+    /// Largest logit.
     pub peak: f32,
-    /// The sum of all weights.
+    /// Sum of all weights.
     pub total: f32,
 }
 
 impl Softmax {
-    /// That of a row; `None` where the largest is infinite, or nothing is a number.
+    /// Softmax of a row; `None` if the largest logit is infinite or all are NaN.
     #[inline(always)]
     pub fn of(y: &[f32]) -> Option<Self> {
         let peak = math::max(y);
@@ -25,31 +25,31 @@ impl Softmax {
         Some(Self { peak, total })
     }
 
-    /// The weight of a number.
+    /// Weight of a logit.
     #[inline(always)]
     pub(super) fn weight(self, y: f32) -> f32 {
         math::exp(-distance(y, self.peak))
     }
 
-    /// The entropy of the row that it is of.
+    /// Entropy of the distribution of the row.
     #[inline(always)]
     pub fn entropy(self, y: &[f32]) -> f32 {
         let distances = sum(y, |y| self.weight(y) * distance(y, self.peak));
         math::ln(self.total) + distances / self.total
     }
 
-    /// What the logit of a token of probability 1 would be.
+    /// Logit of a token with probability 1.
     #[inline(always)]
     pub(super) fn log_sum(self) -> f32 {
         self.peak + math::ln(self.total)
     }
 }
 
-/// The sum of `f` over a row, stretch by stretch: a long row would round small numbers away.
+/// Sum of `f` over a row, in chunks: a single sum over a long row would round small terms away.
 #[inline(always)]
 pub(super) fn sum(y: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    const STRETCH: usize = 1024;
-    y.chunks(STRETCH).map(|y| math::sum(y, &f)).sum()
+    const CHUNK: usize = 1024;
+    y.chunks(CHUNK).map(|y| math::sum(y, &f)).sum()
 }
 
 #[inline(always)]

@@ -6,13 +6,13 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
-/// Logits of a row that go together.
-const PIECE: usize = 1024;
+/// Logits per unit.
+const SEGMENT: usize = 1024;
 
 struct Temper;
 
 impl Kernel for Temper {
-    /// A unit is a piece of a row.
+    /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -20,12 +20,12 @@ impl Kernel for Temper {
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
-            let row = rows[unit / vocab.div_ceil(PIECE)];
+            let row = rows[unit / vocab.div_ceil(SEGMENT)];
             let sampler = &samplers[row.sequence as usize];
             let temperature = sampler.temperature;
-            // One that depends on the row is left to the command behind.
+            // A dynamic temperature is applied by `DynamicTemper`, the next command.
             if temperature > 0.0 && sampler.dynatemp_range <= 0.0 {
-                for y in y.pieces(unit, [vocab, PIECE]) {
+                for y in y.segment(unit, [vocab, SEGMENT]) {
                     *y /= temperature;
                 }
             }
@@ -35,5 +35,5 @@ impl Kernel for Temper {
 
 pub(super) fn link(request: &Request<'_>) -> Launch {
     let p: Params = request.params();
-    request.by_pieces::<Temper>(p.tokens, p.vocab, PIECE)
+    request.by_segment::<Temper>(p.tokens, p.vocab, SEGMENT)
 }

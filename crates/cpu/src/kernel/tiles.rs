@@ -1,7 +1,7 @@
-//! The products of attention in tiles of registers: several query rows against several vectors.
+//! Attention products in register tiles: several query rows by several vectors.
 //!
-//! Every sum is one chain of fused products, over a head's elements for a score and over rows of
-//! the cache for a weighted value, so that no tile's shape shows in the bits.
+//! Every sum is one chain of fused multiply-adds, over the elements of a head for a score and over
+//! cache rows for a weighted value, so that the result does not depend on the tiling.
 
 use crate::simd::{Simd, math};
 use half::f16;
@@ -10,27 +10,27 @@ use std::ops::Range;
 use tabla_core::op::pages::PAGE;
 use tabla_quant::q8_0;
 
-/// How rows of keys and values are stored.
-pub(super) trait Stored {
-    /// Bytes of an element; scales lie behind all of them.
+/// Storage type of keys and values in the cache.
+pub(super) trait CacheType {
+    /// Bytes of an element; scales follow all elements of a row.
     const BYTES: usize;
 
-    /// Bytes of a row of so many elements.
+    /// Bytes of a row of `dim` elements.
     #[inline(always)]
     fn row_bytes(dim: usize) -> usize {
         dim * Self::BYTES
     }
 
-    /// Elements from `i` on of the row of `dim` elements that `row` begins with.
+    /// Loads a vector of elements, from `i` on, of a row of `dim` elements that `row` starts with.
     fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
 
-    /// Element `i` of it.
+    /// Loads element `i` of the row.
     fn number(row: &[u8], dim: usize, i: usize) -> f32;
 }
 
 pub(super) struct F32;
 
-impl Stored for F32 {
+impl CacheType for F32 {
     const BYTES: usize = 4;
 
     #[inline(always)]
@@ -39,14 +39,16 @@ impl Stored for F32 {
     }
 
     fn number(row: &[u8], _: usize, i: usize) -> f32 {
-        let bytes = row[4 * i..].first_chunk().expect("it is in the row");
+        let bytes = row[4 * i..]
+            .first_chunk()
+            .expect("the element is inside the row");
         f32::from_le_bytes(*bytes)
     }
 }
 
 pub(super) struct F16;
 
-impl Stored for F16 {
+impl CacheType for F16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
@@ -55,7 +57,9 @@ impl Stored for F16 {
     }
 
     fn number(row: &[u8], _: usize, i: usize) -> f32 {
-        let bytes = row[2 * i..].first_chunk().expect("it is in the row");
+        let bytes = row[2 * i..]
+            .first_chunk()
+            .expect("the element is inside the row");
         f16::from_le_bytes(*bytes).to_f32()
     }
 }
@@ -67,12 +71,14 @@ impl Q8_0 {
     #[inline(always)]
     fn scale(row: &[u8], dim: usize, i: usize) -> f32 {
         let at = dim + i / q8_0::ELEMENTS * size_of::<f16>();
-        let bytes = row[at..].first_chunk().expect("scales end the row");
+        let bytes = row[at..]
+            .first_chunk()
+            .expect("the scale is inside the row");
         f16::from_le_bytes(*bytes).to_f32_const()
     }
 }
 
-impl Stored for Q8_0 {
+impl CacheType for Q8_0 {
     const BYTES: usize = 1;
 
     #[inline(always)]
@@ -98,30 +104,30 @@ impl Stored for Q8_0 {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Rows of the cache that are read together, within a page.
-pub(super) struct Panel {
+/// Cache rows that are read together, within a page.
+pub(super) struct CachePanel {
     pub(super) rows: Range<usize>,
-    /// Where the panel that comes next begins.
+    /// First row of the next panel.
     pub(super) next: usize,
 }
 
-/// Keys or values of some heads side by side, which are read together.
+/// Keys or values of some adjacent heads, which are read together.
 #[derive(Clone, Copy)]
 pub(super) struct Cache<'a, C> {
     bytes: &'a [u8],
     /// Elements of a row.
     dim: usize,
-    /// The first that belongs to these heads.
+    /// First element of these heads.
     first: usize,
     /// Elements of a head.
     head: usize,
-    /// How many heads.
+    /// Number of heads.
     heads: usize,
     stored: PhantomData<C>,
 }
 
-impl<'a, C: Stored> Cache<'a, C> {
-    /// Heads `heads` of `[rows, all, head]`.
+impl<'a, C: CacheType> Cache<'a, C> {
+    /// Heads `heads` of a cache with shape `[rows, all, head]`.
     #[inline(always)]
     pub(super) fn of(bytes: &'a [u8], heads: Range<usize>, [all, head]: [usize; 2]) -> Self {
         Self {
@@ -140,10 +146,10 @@ impl<'a, C: Stored> Cache<'a, C> {
         C::load(s, row, self.dim, self.first + at * self.head + i)
     }
 
-    /// Asks for a part of the next panel, all heads of a row together, as memory likes to be
-    /// read: what belongs to the rows `part` of head `at` of this one.
+    /// Prefetches part of the next panel, all heads of a row together for sequential access: the
+    /// share of the rows `part` of head `at` of this panel.
     #[inline(always)]
-    fn ask<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
+    fn prefetch<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
         let row = |r: usize| next + (at * PANEL + r) / self.heads;
         for row in row(part.start)..row(part.end) {
             let first = row * C::row_bytes(self.dim) + self.first * C::BYTES;
@@ -153,13 +159,13 @@ impl<'a, C: Stored> Cache<'a, C> {
         }
     }
 
-    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. Behind
-    /// the last row, up to whole vectors, that row is repeated.
+    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. The last
+    /// row is repeated up to whole vectors.
     #[inline(always)]
-    pub(super) fn turn<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+    pub(super) fn transpose<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
         let rows = &panel.rows;
         for first in (0..rows.len()).step_by(S::LANES) {
-            self.ask(s, at, panel.next, first..first + S::LANES);
+            self.prefetch(s, at, panel.next, first..first + S::LANES);
             for i in (0..self.head).step_by(S::LANES) {
                 let mut v = [s.splat(0.0); LANES_MAX];
                 let v = &mut v[..S::LANES];
@@ -176,10 +182,10 @@ impl<'a, C: Stored> Cache<'a, C> {
 
     /// `to[r, :] = self[rows.start + r, :]` of head `at`.
     #[inline(always)]
-    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &Panel, to: &mut [f32]) {
+    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
         let rows = &panel.rows;
         for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
-            self.ask(s, at, panel.next, r..r + 1);
+            self.prefetch(s, at, panel.next, r..r + 1);
             for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
                 s.store(to, self.load(s, at, rows.start + r, v * S::LANES));
             }
@@ -187,18 +193,18 @@ impl<'a, C: Stored> Cache<'a, C> {
     }
 }
 
-/// Keys, or values, that stay in the nearest cache while all query rows read them.
+/// Number of keys or values that stay in the L1 cache while all query rows read them.
 pub(super) const PANEL: usize = 64;
 
 const _: () = assert!(
     (PAGE as usize).is_multiple_of(PANEL),
-    "panels lie within pages"
+    "panels do not cross pages"
 );
 
 /// Lanes of the widest vector.
 pub(super) const LANES_MAX: usize = 16;
 
-/// Runs the body for tiles of query rows: `N` of them from `r` on.
+/// Repeats the body for tiles of `N` query rows, starting at row `r`.
 macro_rules! for_tiles {
     ($rows:expr, $n:ident, $r:ident => $body:block) => {{
         let mut $r = 0;
@@ -221,8 +227,8 @@ macro_rules! for_tiles {
 }
 pub(super) use for_tiles;
 
-/// `scores[n, r] = q[n, :] . keys[:, r]` for `r` in a range of whole vectors, where `keys` has
-/// rows of `PANEL` and `scores` has a row each `stride`.
+/// `scores[n, r] = q[n, :] . keys[:, r]` for `r` in a range of whole vectors, where `keys` has rows
+/// of `PANEL` and rows of `scores` are `stride` apart.
 #[inline(always)]
 pub(super) fn scores<S: Simd, const N: usize>(
     s: S,
@@ -248,7 +254,7 @@ pub(super) fn scores<S: Simd, const N: usize>(
     }
 }
 
-/// The same for `J` vectors from `at` on.
+/// Computes the scores of `J` vectors, starting at `at`.
 #[inline(always)]
 fn score<S: Simd, const N: usize, const J: usize>(
     s: S,
@@ -279,10 +285,10 @@ fn score<S: Simd, const N: usize, const J: usize>(
     }
 }
 
-/// `x = e^(scale x - max)`, as many as make whole vectors of every level; the largest `scale x`
+/// `x = e^(scale x - max)`; `x` must be whole vectors of every level. Returns the largest `scale x`
 /// and the sum.
 #[inline(always)]
-pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
+pub(super) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
     let zero = s.splat(0.0);
     let mut max = s.splat(f32::NEG_INFINITY);
     for x in x.chunks_exact_mut(S::LANES) {
@@ -313,7 +319,7 @@ pub(super) fn weigh<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
 
 /// `y[n, ..head] += sum_r weights[n][r] values[r, :]`, where `values` has rows of `head`.
 #[inline(always)]
-pub(super) fn mix<S: Simd, const N: usize>(
+pub(super) fn add_weighted_values<S: Simd, const N: usize>(
     s: S,
     weights: [&[f32]; N],
     (values, head): (&[f32], usize),
@@ -336,7 +342,7 @@ pub(super) fn mix<S: Simd, const N: usize>(
     }
 }
 
-/// The same for `J` vectors of columns from `i` on.
+/// Computes `J` vectors of columns, starting at `i`.
 #[inline(always)]
 fn columns<S: Simd, const N: usize, const J: usize>(
     s: S,

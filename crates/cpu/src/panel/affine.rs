@@ -1,12 +1,12 @@
-//! Panels of affine codes whose scales and biases lie in tensors of their own: those of MLX.
+//! Panels of affine codes whose scales and biases are separate tensors, as in MLX.
 //!
-//! A panel is its groups one behind the other, and a group is the codes of its stretches, its
-//! scales, its biases. Codes of four bits lie as those of `Q4_1` do, codes of eight are the
-//! signed bytes that [`Unpack`] makes of them; scales and biases stay as the file has them.
+//! A panel is a sequence of groups, and a group is the codes of its blocks, its scales, its biases.
+//! 4-bit codes are laid out as in `Q4_1`; 8-bit codes are the signed bytes that [`Unpack`] returns.
+//! Scales and biases are stored as in the file.
 
-use super::blocks::{nibbles, whole};
-use super::format::{Kind, Sink, Stretch, Width};
-use super::layout::{STRETCH, WORDS};
+use super::blocks::{nibbles, signed_bytes};
+use super::format::{AffineWidth, Kind, PanelBlock, Sink};
+use super::layout::{QK, WORDS};
 use crate::simd::rows::{AHEAD, Column, ROWS, Rows, Word};
 use crate::simd::{Simd, Task, Unpack};
 use std::marker::PhantomData;
@@ -14,17 +14,17 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
 
-/// Four bits: nibbles, columns 0 to 15 in the low ones and 16 to 31 in the high ones.
+/// 4-bit codes: columns 0 to 15 in the low nibbles and 16 to 31 in the high ones.
 #[derive(Debug)]
-pub struct Four;
+pub struct Affine4Bit;
 
-impl Width for Four {
+impl AffineWidth for Affine4Bit {
     type Codes = Kind<15, false, true>;
     const WORDS: usize = WORDS / 2;
 
     #[inline(always)]
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        nibbles(s, words.first_chunk().expect("the words of a stretch"))
+        nibbles(s, words.first_chunk().expect("the words of a block"))
     }
 
     #[inline(always)]
@@ -33,40 +33,40 @@ impl Width for Four {
     }
 }
 
-/// Eight bits, less 128.
+/// 8-bit codes, minus 128.
 #[derive(Debug)]
-pub struct Eight;
+pub struct Affine8Bit;
 
-impl Width for Eight {
+impl AffineWidth for Affine8Bit {
     type Codes = Kind<128, false, true>;
     const WORDS: usize = WORDS;
 
     #[inline(always)]
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        whole(s, words.first_chunk().expect("the words of a stretch"))
+        signed_bytes(s, words.first_chunk().expect("the words of a block"))
     }
 
     #[inline(always)]
     fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats {
-        // The product is exact, so that it does not matter where it is rounded.
+        // The product is exact, so it does not matter where it is rounded.
         s.mul_add(scale, s.splat_float(128.0), bias)
     }
 }
 
-/// The groups of a matrix: what shares a scale and a bias.
+/// Scale groups of a matrix: columns that share a scale and a bias.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// Words of a stretch.
+    /// Words of a block.
     words: usize,
-    /// How scales and biases are stored: `F32`, `F16` or `Bf16`.
+    /// Type of scales and biases: `F32`, `F16` or `Bf16`.
     float: DType,
-    /// Columns: whole stretches, and whole groups in a chunk.
+    /// Columns of a group: a multiple of a block and a divisor of a chunk.
     columns: usize,
 }
 
 impl Groups {
-    /// Those of a matrix of this many columns; `None` where they have no panels.
-    pub fn of<W: Width>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
+    /// Returns the groups of a matrix with `cols` columns; `None` if they cannot be packed.
+    pub fn of<W: AffineWidth>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
         let (float, [rows, columns]) = (scales.float, scales.group);
         let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
             && rows == 1
@@ -80,30 +80,30 @@ impl Groups {
         })
     }
 
-    /// Bytes that a group of a panel has of codes.
+    /// Bytes of the codes of a group in a panel.
     fn code_bytes(self) -> usize {
-        self.columns / STRETCH * self.words * size_of::<Word>()
+        self.columns / QK * self.words * size_of::<Word>()
     }
 
-    /// Bytes that it has of scales, and of biases.
+    /// Bytes of its scales, and of its biases.
     fn number_bytes(self) -> usize {
         ROWS * self.float.facts().bytes
     }
 
-    /// Bytes of a group of a panel: whole lines of a cache.
+    /// Bytes of a group in a panel: a multiple of a cache line.
     pub fn bytes(self) -> usize {
         self.code_bytes() + 2 * self.number_bytes()
     }
 
-    /// Bytes of a panel of rows of this many columns.
+    /// Bytes of a panel with this many columns.
     pub fn panel_bytes(self, columns: usize) -> usize {
         columns / self.columns * self.bytes()
     }
 
-    /// Packs rows of a matrix, `ROWS` of them at most.
+    /// Packs at most `ROWS` rows of a matrix.
     pub fn pack(self, unpack: Unpack, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
         let Some(scales) = &matrix.scales else {
-            unreachable!("link saw scales");
+            unreachable!("link checked that there are scales");
         };
         let (unit, per_row) = (self.float.facts().bytes, matrix.cols / self.columns);
         let per_chunk = CHUNK / self.columns;
@@ -113,13 +113,13 @@ impl Groups {
             for (lane, row) in rows.clone().enumerate() {
                 unpack(matrix, row, i * CHUNK, &mut chunk);
                 let codes: &[[u8; 4]] = bytemuck::cast_slice(&chunk.q);
-                let stretches = codes.as_chunks::<WORDS>().0.chunks(self.columns / STRETCH);
-                let groups = groups.chunks_exact_mut(self.bytes()).zip(stretches);
-                for (g, (group, stretches)) in groups.enumerate() {
+                let blocks = codes.as_chunks::<WORDS>().0.chunks(self.columns / QK);
+                let groups = groups.chunks_exact_mut(self.bytes()).zip(blocks);
+                for (g, (group, blocks)) in groups.enumerate() {
                     let (codes, numbers) = group.split_at_mut(self.code_bytes());
                     let words = codes.as_chunks_mut().0.chunks_exact_mut(self.words);
-                    for (words, codes) in words.zip(stretches) {
-                        put(codes, words, lane);
+                    for (words, codes) in words.zip(blocks) {
+                        pack_codes(codes, words, lane);
                     }
                     let at = (row * per_row + i * per_chunk + g) * unit;
                     let numbers = numbers.chunks_exact_mut(self.number_bytes());
@@ -131,10 +131,10 @@ impl Groups {
         }
     }
 
-    /// A number of each row.
+    /// Loads a scale or bias of each row.
     #[inline(always)]
     fn column<S: Rows>(self, s: S, bytes: &[u8]) -> S::Floats {
-        const THERE: &str = "a number of each row";
+        const THERE: &str = "one number per row";
         if self.float == DType::F16 {
             return s.halves(bytes.first_chunk().expect(THERE));
         }
@@ -149,9 +149,9 @@ impl Groups {
     }
 }
 
-/// Puts the codes of a stretch of one row into a panel's words; where these are half as many,
-/// two codes into each byte.
-fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
+/// Writes the codes of a block of one row into a panel's words; if there are half as many words,
+/// two codes per byte.
+fn pack_codes(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     let half = words.len() < WORDS;
     let (low, high) = codes.split_at(words.len());
     for (i, (word, low)) in words.iter_mut().zip(low).enumerate() {
@@ -163,8 +163,8 @@ fn put(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     }
 }
 
-/// Gives the stretches of some columns of a panel, which are whole groups.
-pub(crate) struct Read<'a, W, K> {
+/// Decodes the blocks of some columns of a panel, which must be whole groups.
+pub(crate) struct DecodeGroups<'a, W, K> {
     pub(crate) groups: Groups,
     pub(crate) panel: &'a [u8],
     pub(crate) columns: Range<usize>,
@@ -172,7 +172,7 @@ pub(crate) struct Read<'a, W, K> {
     pub(crate) width: PhantomData<W>,
 }
 
-impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
+impl<W: AffineWidth, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, W, K> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self {
@@ -193,13 +193,13 @@ impl<W: Width, S: Simd, K: Sink<S>> Task<S> for Read<'_, W, K> {
             let scale = groups.column(s, scales);
             let min = W::min(s, scale, groups.column(s, biases));
             for words in codes.as_chunks().0.chunks_exact(W::WORDS) {
-                sink.take(Stretch {
+                sink.push(PanelBlock {
                     codes: W::codes(s, words),
                     scale: [scale; 2],
                     min: [min; 2],
                 });
             }
         }
-        sink.end();
+        sink.finish();
     }
 }

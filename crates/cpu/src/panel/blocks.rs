@@ -1,6 +1,6 @@
-//! Formats whose block is one stretch: 32 columns with a scale of their own.
+//! Formats with blocks of 32 columns, each with a scale.
 
-use super::format::{Format, Kind, Sink, Stretch, bits};
+use super::format::{Format, Kind, PanelBlock, Sink, bits};
 use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{ROWS, Rows, Word};
@@ -8,7 +8,7 @@ use tabla_quant::{iq4_nl, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0};
 
 const fn layout(bytes: usize, fields: &'static [Field]) -> Layout {
     Layout {
-        columns: super::STRETCH,
+        columns: super::QK,
         bytes,
         fields,
     }
@@ -21,14 +21,14 @@ pub(super) fn nibbles<S: Rows>(s: S, words: &[Word; 4]) -> [S::Bytes; WORDS] {
     for (i, word) in words.iter().enumerate() {
         let word = s.bytes(word);
         codes[i] = s.and(word, 15);
-        codes[i + 4] = s.and(s.right(word, 4), 15);
+        codes[i + 4] = s.and(s.shr(word, 4), 15);
     }
     codes
 }
 
 /// Nibbles with a fifth bit from a word of [`Field::spread`].
 #[inline(always)]
-fn five<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
+fn five_bit_codes<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
     let top = s.bytes(top);
     for (w, code) in (0..).zip(&mut codes) {
@@ -37,17 +37,21 @@ fn five<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
     codes
 }
 
-/// Numbers of a table instead of nibbles.
+/// Nibbles replaced by table entries.
 #[inline(always)]
-pub(super) fn looked_up<S: Rows>(s: S, table: &[i8; 16], words: &[Word; 4]) -> [S::Bytes; WORDS] {
+pub(super) fn lookup_codes<S: Rows>(
+    s: S,
+    table: &[i8; 16],
+    words: &[Word; 4],
+) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
     for code in &mut codes {
-        *code = s.raise(s.lookup(table, *code));
+        *code = s.offset_signed(s.lookup(table, *code));
     }
     codes
 }
 
-/// `name (file): no greater code, offset, minima, fields; stretch`.
+/// `name (file): maximum code, offset, minima, fields; decoding`.
 macro_rules! blocks {
     ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $max:literal - $offset:literal, min $min:literal,
        [$($field:expr),+]; |$s:ident, $panel:ident, $block:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
@@ -61,7 +65,7 @@ macro_rules! blocks {
                 const LAYOUT: Layout = layout($file::BYTES, &[$($field),+]);
 
                 #[inline(always)]
-                fn stretches<S: Simd, K: Sink<S>>(
+                fn decode_block<S: Simd, K: Sink<S>>(
                     $s: S,
                     $panel: &Panel<'_>,
                     $block: usize,
@@ -71,7 +75,7 @@ macro_rules! blocks {
                     let codes = $codes;
                     let scale = [$scale; 2];
                     let min = [$floor; 2];
-                    sink.take(Stretch { codes, scale, min });
+                    sink.push(PanelBlock { codes, scale, min });
                 }
             }
         )+
@@ -90,43 +94,43 @@ blocks! {
     /// Five bits, offset 16.
     Q5_0(q5_0): 63 - 16, min false,
     [Field::new(4, 6, 4), Field::spread(2), Field::new(2, 0, 1)];
-    |s, p, b| five(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
+    |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
     Q5_1(q5_1): 63 - 0, min true,
     [Field::new(4, 8, 4), Field::spread(4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
-    |s, p, b| five(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
+    |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.halves(p.half(3, b));
 
     /// Signed bytes.
     Q8_0(q8_0): 128 - 0, min false, [Field::new(4, 2, 8), Field::new(2, 0, 1)];
-    |s, p, b| whole(s, p.words(0, b)), s.halves(p.half(1, b)), s.splat_float(0.0);
+    |s, p, b| signed_bytes(s, p.words(0, b)), s.halves(p.half(1, b)), s.splat_float(0.0);
 
-    /// Nibbles that point into a table.
+    /// Nibbles that index a table.
     Iq4Nl(iq4_nl): 128 - 0, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
-    |s, p, b| looked_up(s, &iq4_nl::VALUES, p.words(0, b)), s.halves(p.half(1, b)),
+    |s, p, b| lookup_codes(s, &iq4_nl::VALUES, p.words(0, b)), s.halves(p.half(1, b)),
     s.splat_float(0.0);
 
-    /// Floats of 4 bits with a power of two.
+    /// 4-bit floats with a power-of-two scale.
     Mxfp4(mxfp4): 128 - 0, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
-    |s, p, b| looked_up(s, &mxfp4::DOUBLED, p.words(0, b)), powers(s, p.bytes(1, b)),
+    |s, p, b| lookup_codes(s, &mxfp4::DOUBLED, p.words(0, b)), exponent_scales(s, p.bytes(1, b)),
     s.splat_float(0.0);
 }
 
-/// Signed bytes as they are.
+/// Signed bytes.
 #[inline(always)]
-pub(super) fn whole<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
+pub(super) fn signed_bytes<S: Rows>(s: S, words: &[Word; WORDS]) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
     for (code, word) in codes.iter_mut().zip(words) {
-        *code = s.raise(s.bytes(word));
+        *code = s.offset_signed(s.bytes(word));
     }
     codes
 }
 
-/// The scales of exponents.
+/// Scales from exponents.
 #[inline(always)]
-fn powers<S: Rows>(s: S, exponents: &[u8; ROWS]) -> S::Floats {
+fn exponent_scales<S: Rows>(s: S, exponents: &[u8; ROWS]) -> S::Floats {
     let mut scales = [0.0; ROWS];
     for (scale, e) in scales.iter_mut().zip(exponents) {
         *scale = mxfp4::scale(*e);

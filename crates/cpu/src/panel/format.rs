@@ -1,4 +1,4 @@
-//! Formats: how codes and scales come out of a panel.
+//! Formats: decoding of codes and scales from a panel.
 
 use super::layout::{Layout, Panel, WORDS};
 use crate::simd::Simd;
@@ -6,29 +6,32 @@ use crate::simd::rows::{Rows, Word};
 use std::ops::Range;
 use tabla_core::dtype::DType;
 
-/// A stretch of columns of a panel: `x = scale (code - offset) + min`.
+/// A decoded block of [`QK`](super::QK) columns of a panel: `x = scale (code - offset) + min`.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "vectors have none")]
-pub struct Stretch<S: Rows> {
-    /// Four columns of each row to a word.
+#[expect(
+    missing_debug_implementations,
+    reason = "vectors do not implement Debug"
+)]
+pub struct PanelBlock<S: Rows> {
+    /// Codes, four columns of each row per word.
     pub codes: [S::Bytes; WORDS],
-    /// Of the first half and the second; where they are one, of the first.
+    /// Scales of the first and second half; if there is one scale, only the first is used.
     pub scale: [S::Floats; 2],
-    /// As the scales.
+    /// Minima, like the scales.
     pub min: [S::Floats; 2],
 }
 
-/// What codes and scales of a format are like.
+/// Properties of the codes and scales of a format.
 pub trait Codes {
-    /// No code is greater; 128 where they are signed bytes, which go [`Rows::raise`]d.
+    /// Maximum code; 128 for signed bytes, which are offset by [`Rows::offset_signed`].
     const MAX: u8;
-    /// Whether the two halves of a stretch have scales of their own.
+    /// Whether the two halves of a block have separate scales.
     const HALVES: bool;
-    /// Whether there are minima.
+    /// Whether blocks have minima.
     const MIN: bool;
 }
 
-/// Formats of one kind are multiplied by one kernel.
+/// Codes with these properties. One kernel serves all formats of a kind.
 #[derive(Debug)]
 pub struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
 
@@ -38,74 +41,74 @@ impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HAL
     const MIN: bool = MIN;
 }
 
-/// Codes of one kind, and the storage types that have them.
+/// Codes of one kind, and the storage types that use them.
 pub trait Formats: Codes + Sized {
-    /// Tells a visitor the format of a storage type.
-    fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out;
+    /// Calls the visitor with the format of a storage type.
+    fn visit<V: KindVisitor<Self>>(dtype: DType, v: V) -> V::Out;
 }
 
-/// A format that is read in panels.
+/// A format that is read from panels.
 pub trait Format {
-    /// What its codes are like.
+    /// Kind of its codes.
     type Codes: Formats;
-    /// What is taken from each code.
+    /// Offset subtracted from each code.
     const OFFSET: i32;
-    /// How its blocks lie.
+    /// Layout of its blocks.
     const LAYOUT: Layout;
 
-    /// Gives the stretches of a block of a panel, in order.
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
+    /// Decodes a block (or super-block) of a panel, in column order.
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
 }
 
-/// Affine codes of a width.
-pub trait Width {
-    /// What they are like.
+/// Affine codes of a bit width.
+pub trait AffineWidth {
+    /// Kind of its codes.
     type Codes: Formats;
-    /// Words of a stretch.
+    /// Words of a block.
     const WORDS: usize;
 
-    /// The codes of a stretch, which has [`Width::WORDS`].
+    /// Decodes the codes of a block of [`AffineWidth::WORDS`] words.
     fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS];
-    /// The minimum of a group.
+    /// Returns the minimum of a group.
     fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats;
 }
 
-/// What wants to know which format with codes of the kind `C` a storage type has.
-pub trait VisitKind<C> {
-    /// What it makes of it.
+/// Visitor for the format of a storage type with codes of kind `C`.
+pub trait KindVisitor<C> {
+    /// Result of the visitor.
     type Out;
-    /// The type has blocks of this format.
+    /// Called for a type with blocks of this format.
     fn blocks<F: Format<Codes = C>>(self) -> Self::Out;
-    /// The type has affine codes of this width.
-    fn groups<W: Width<Codes = C>>(self) -> Self::Out;
-    /// The type has codes of another kind.
+    /// Called for a type with affine codes of this width.
+    fn groups<W: AffineWidth<Codes = C>>(self) -> Self::Out;
+    /// Called for a type with another kind of codes.
     fn other(self) -> Self::Out;
 }
 
-/// What becomes of stretches. A trait and not a closure, which would be a function without the
-/// level's instructions wherever it is not inlined.
+/// Consumer of decoded blocks. A trait and not a closure, because a closure that is not inlined
+/// would be compiled without the level's instructions.
 pub trait Sink<S: Rows> {
-    /// The next stretch.
-    fn take(&mut self, stretch: Stretch<S>);
+    /// Consumes the next block.
+    fn push(&mut self, block: PanelBlock<S>);
 
-    /// There are no more: whoever gives stretches says so.
-    fn end(self);
+    /// Called after the last block.
+    fn finish(self);
 }
 
-/// Bits of each byte brought from where they begin to where they belong; `mask` has as many ones. A shift and
-/// an `and`, and so the bits of its neighbours do not matter.
+/// Moves bits of each byte from bit `from` to bit `to`; `mask` has as many ones. It is a shift and
+/// an `and`, so neighbouring bits do not matter.
 #[inline(always)]
 pub(super) fn bits<S: Rows>(s: S, v: S::Bytes, from: u32, to: u32, mask: u8) -> S::Bytes {
     let v = match from > to {
-        true => s.right(v, from - to),
-        false => s.left(v, to - from),
+        true => s.shr(v, from - to),
+        false => s.shl(v, to - from),
     };
     s.and(v, mask << to)
 }
 
-/// Gives the stretches of some columns of a panel; the columns are whole blocks.
+/// Decodes some columns of a panel; the columns must be whole blocks.
 #[inline(always)]
-pub(crate) fn stretches<F: Format, S: Simd, K: Sink<S>>(
+pub(crate) fn decode_columns<F: Format, S: Simd, K: Sink<S>>(
     s: S,
     panel: &Panel<'_>,
     columns: Range<usize>,
@@ -113,7 +116,7 @@ pub(crate) fn stretches<F: Format, S: Simd, K: Sink<S>>(
 ) {
     let width = const { F::LAYOUT.columns };
     for block in columns.start / width..columns.end / width {
-        F::stretches(s, panel, block, &mut sink);
+        F::decode_block(s, panel, block, &mut sink);
     }
-    sink.end();
+    sink.finish();
 }

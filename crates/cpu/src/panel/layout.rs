@@ -1,40 +1,40 @@
-//! Layouts: how the fields of blocks lie in a panel.
+//! Layouts: how the fields of blocks are arranged in a panel.
 
 use crate::simd::rows::{AHEAD, Column, Half, ROWS, Word};
 use crate::simd::{Simd, words};
 use std::ops::Range;
 use tabla_quant::{CHUNK, Matrix};
 
-/// Columns whose activations share a scale, and so the stretch that is multiplied at once.
-pub const STRETCH: usize = 32;
+/// Columns of a block: their activations share a scale, as in ggml's `QK8_0`.
+pub const QK: usize = 32;
 
-/// Words of a stretch: four columns of each row.
-pub(crate) const WORDS: usize = STRETCH / 4;
+/// Words of a block: four columns of each row.
+pub(crate) const WORDS: usize = QK / 4;
 
-/// Fields of a format at most.
+/// Maximum number of fields of a format.
 const FIELDS_MAX: usize = 5;
 
-/// How the bytes of a block lie in the file.
+/// Layout of the bytes of a block in the file.
 #[derive(Debug)]
 pub struct Layout {
     /// Columns of a block.
     pub columns: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// What it consists of.
+    /// Fields of a block.
     pub fields: &'static [Field],
 }
 
-/// Some neighbouring bytes of a block.
+/// A range of bytes of a block.
 #[derive(Debug)]
 pub struct Field {
-    /// Where they begin.
+    /// Offset of the first byte.
     pub(super) at: usize,
     /// Bytes that stay together: 4, 2 or 1.
     pub(super) unit: usize,
-    /// How many units.
+    /// Number of units.
     pub(super) count: usize,
-    /// Whether bit `4 w + i` of each word becomes bit `w` of byte `i`.
+    /// Whether bit `4 w + i` of each word moves to bit `w` of byte `i`.
     pub(super) spread: bool,
 }
 
@@ -48,7 +48,7 @@ impl Field {
         }
     }
 
-    /// A bit of each column in one word, so laid that a shift brings out those of four columns.
+    /// One bit per column in one word, arranged so that a shift extracts those of four columns.
     pub(super) const fn spread(at: usize) -> Self {
         Self {
             spread: true,
@@ -56,45 +56,45 @@ impl Field {
         }
     }
 
-    /// Bytes that a block of a panel has of it.
+    /// Bytes of the field in one block of a panel.
     const fn block_bytes(&self) -> usize {
         self.unit * self.count * ROWS
     }
 
-    /// Lines of a cache that these are.
+    /// Cache lines of the field in one block of a panel.
     const fn lines(&self) -> usize {
         self.block_bytes().div_ceil(64)
     }
 
-    /// Bytes that a panel of so many blocks has of it: whole lines of a cache.
+    /// Bytes of the field in a panel with `blocks` blocks, rounded up to whole cache lines.
     fn panel_bytes(&self, blocks: usize) -> usize {
         (self.block_bytes() * blocks).next_multiple_of(64)
     }
 }
 
 impl Layout {
-    /// Bytes of so many columns of a row, which are whole blocks.
+    /// Bytes of `columns` columns of a row, which must be whole blocks.
     pub fn row_bytes(&self, columns: usize) -> usize {
         columns / self.columns * self.bytes
     }
 
-    /// Bytes of a panel of rows of this many columns, which are whole blocks.
+    /// Bytes of a panel with this many columns, which must be whole blocks.
     pub fn panel_bytes(&self, columns: usize) -> usize {
         let blocks = columns / self.columns;
         self.fields.iter().map(|f| f.panel_bytes(blocks)).sum()
     }
 
-    /// Interleaves rows, `ROWS` of them at most; where there are fewer, zeros take their place.
+    /// Interleaves at most `ROWS` rows; missing rows are filled with zeros.
     pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
         let mut rest = panel;
         for field in self.fields {
-            let (out, behind) = rest.split_at_mut(field.panel_bytes(blocks));
-            rest = behind;
+            let (out, tail) = rest.split_at_mut(field.panel_bytes(blocks));
+            rest = tail;
             match field.unit {
                 4 if field.spread => self.interleave::<4>(rows, field, out, spread),
                 4 if rows.len() == ROWS && field.count.is_multiple_of(4) => {
-                    self.turn(rows, field, out);
+                    self.transpose_words(rows, field, out);
                 }
                 4 => self.interleave::<4>(rows, field, out, |word| word),
                 2 => self.interleave::<2>(rows, field, out, |half| half),
@@ -103,8 +103,8 @@ impl Layout {
         }
     }
 
-    /// The bytes of some columns of a row of a matrix that is packed; both are whole blocks, and
-    /// the columns `to.len()` bytes at most.
+    /// Restores the bytes of some columns of a row of a packed matrix. The columns must be whole
+    /// blocks of at most `to.len()` bytes.
     pub fn unpack<'a>(
         &self,
         packed: &Matrix<'_>,
@@ -116,8 +116,8 @@ impl Layout {
         let bytes = self.panel_bytes(packed.cols);
         let mut rest = &packed.bytes[row / ROWS * bytes..][..bytes];
         for field in self.fields {
-            let (panel, behind) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
-            rest = behind;
+            let (panel, tail) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
+            rest = tail;
             let blocks = panel.chunks_exact(field.block_bytes());
             let blocks = blocks.skip(columns.start / self.columns);
             for (to, block) in to.chunks_exact_mut(self.bytes).zip(blocks) {
@@ -133,8 +133,8 @@ impl Layout {
         to
     }
 
-    /// Words of all rows, four by four.
-    fn turn(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
+    /// Interleaves words of all rows, four rows at a time.
+    fn transpose_words(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
         let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
         let bytes = field.at..field.at + 4 * field.count;
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
@@ -144,7 +144,7 @@ impl Layout {
                 let four = rows.map(|row| row[block..][bytes.clone()].as_chunks::<4>().0);
                 for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                     let words = four.map(|words| words.as_chunks().0[i]);
-                    for (out, column) in out.iter_mut().zip(words::turn(words)) {
+                    for (out, column) in out.iter_mut().zip(words::transpose(words)) {
                         out[at] = column;
                     }
                 }
@@ -158,7 +158,7 @@ impl Layout {
         rows: &[&[u8]],
         field: &Field,
         out: &mut [u8],
-        turn: impl Fn([u8; UNIT]) -> [u8; UNIT],
+        transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
     ) {
         let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
         let bytes = field.at..field.at + UNIT * field.count;
@@ -168,13 +168,13 @@ impl Layout {
             for (row, lane) in rows.iter().zip(0..ROWS) {
                 let units = row[block..][bytes.clone()].as_chunks::<UNIT>().0;
                 for (out, unit) in out.iter_mut().zip(units) {
-                    out[lane] = turn(*unit);
+                    out[lane] = transform(*unit);
                 }
             }
         }
     }
 
-    /// The blocks of a panel among those of a matrix of this many columns.
+    /// Opens panel `at` of a matrix with this many columns.
     #[inline(always)]
     pub(crate) fn open_at<'a>(&self, panels: &'a [u8], at: usize, columns: usize) -> Panel<'a> {
         let bytes = self.panel_bytes(columns);
@@ -184,16 +184,16 @@ impl Layout {
         }
     }
 
-    /// The blocks of a panel of rows of this many columns.
+    /// Opens a panel with this many columns.
     #[inline(always)]
     pub(crate) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
         let blocks = columns / self.columns;
         let mut fields = [&panel[..0]; FIELDS_MAX];
         let mut rest = panel;
         for (i, field) in self.fields.iter().enumerate() {
-            let (bytes, behind) = rest.split_at(field.panel_bytes(blocks));
+            let (bytes, tail) = rest.split_at(field.panel_bytes(blocks));
             fields[i] = bytes;
-            rest = behind;
+            rest = tail;
         }
         Panel {
             fields,
@@ -204,10 +204,10 @@ impl Layout {
     }
 }
 
-/// Bytes that a chunk's columns of a row have at most.
+/// Maximum number of bytes of a chunk of a row.
 pub const CHUNK_BYTES: usize = 2 * CHUNK;
 
-/// BF16: two columns of each row to a word.
+/// BF16: two columns of each row per word.
 #[cfg(target_arch = "x86_64")]
 pub const FLOATS: Layout = Layout {
     columns: 32,
@@ -215,23 +215,23 @@ pub const FLOATS: Layout = Layout {
     fields: &[Field::new(4, 0, 16)],
 };
 
-/// A word of each row: four by four rows.
+/// A word of each row, in groups of four rows.
 type Columns = [[[u8; 4]; 4]; ROWS / 4];
 
-/// The bits of four columns at a time in bits of one number each.
+/// Rearranges 32 bits, one per column, so that a shift extracts those of four columns.
 #[inline(always)]
 fn spread(word: [u8; 4]) -> [u8; 4] {
     let bits = u32::from_le_bytes(word);
     let mut out = 0;
     for w in 0..WORDS {
-        // Four bits, one to a byte: their copies never meet.
+        // Four bits, one per byte: the copies do not overlap.
         let four = bits >> (4 * w) & 15;
         out |= (four.wrapping_mul(0x0020_4081) & 0x0101_0101) << w;
     }
     u32::to_le_bytes(out)
 }
 
-/// What [`spread`] made of a word, back.
+/// Inverse of [`spread`].
 fn gather(word: [u8; 4]) -> [u8; 4] {
     let word = u32::from_le_bytes(word);
     let from = |bit: usize| word >> (8 * (bit % 4) + bit / 4) & 1;
@@ -239,20 +239,20 @@ fn gather(word: [u8; 4]) -> [u8; 4] {
     u32::to_le_bytes(bits)
 }
 
-/// A panel, field by field.
+/// A panel, divided into fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<'a> {
     fields: [&'a [u8]; FIELDS_MAX],
     blocks: usize,
     bytes: usize,
-    /// How many blocks ahead of their use they are asked for; none where they are near.
+    /// Prefetch distance in blocks; 0 if the panel is in cache.
     ahead: usize,
 }
 
 impl<'a> Panel<'a> {
-    /// Asks for the block that comes next but so many, in this panel or behind it: as they are
-    /// read where panels are read through. Of several parts a block asks for one after the other,
-    /// as lines that are asked for together wait for each other, and all else for them.
+    /// Prefetches the block `ahead` blocks further on, in this panel or the next one. It is called
+    /// in several parts per block, because many prefetches at once would stall each other and all
+    /// other loads.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(
         &self,
@@ -277,7 +277,7 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Four bytes of each row, and again: the field's `count` of them.
+    /// Word `block` of a field with `N` words per block: four bytes of each row.
     #[inline(always)]
     pub(super) fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
         let words = self.fields[field].as_chunks::<{ 4 * ROWS }>().0;
@@ -297,7 +297,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// The bytes of a packed stretch in memory.
+/// The codes of a decoded block in memory.
 pub(crate) type StoredCodes = [Word; WORDS];
-/// Scales, or minima, of a stretch in memory.
-pub(crate) type StoredNumbers = [Column; 2];
+/// Scales or minima of a decoded block in memory.
+pub(crate) type StoredScales = [Column; 2];

@@ -1,9 +1,8 @@
-//! Panels: sixteen rows of a matrix side by side.
+//! Panels: sixteen rows of a matrix, interleaved.
 //!
-//! A format of blocks is a list of fields; a panel holds each field of all blocks of its rows one
-//! behind the other, its bytes interleaved by row in units of four (of two, of one). So packing a
-//! matrix moves bytes and changes none, a panel is as large as its rows, and a kernel reads
-//! whole vectors with a row in each lane.
+//! A block format is a list of fields. A panel stores each field for all blocks of its rows,
+//! interleaved by row in units of four, two or one bytes. Packing a matrix only moves bytes, a
+//! panel is as large as its rows, and a kernel loads whole vectors with one row per lane.
 
 pub(super) mod affine;
 mod blocks;
@@ -15,30 +14,30 @@ mod super_blocks;
 use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
 pub use format::Format;
-pub(super) use format::{Codes, Formats, Kind, Sink, VisitKind, Width};
-pub(super) use format::{Stretch, stretches};
+pub(super) use format::{AffineWidth, Codes, Formats, Kind, KindVisitor, Sink};
+pub(super) use format::{PanelBlock, decode_columns};
 #[cfg(target_arch = "x86_64")]
 pub use layout::FLOATS;
-pub use layout::{CHUNK_BYTES, Layout, STRETCH};
-pub(super) use layout::{Panel, StoredCodes, StoredNumbers, WORDS};
+pub use layout::{CHUNK_BYTES, Layout, QK};
+pub(super) use layout::{Panel, StoredCodes, StoredScales, WORDS};
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::Matrix;
 
-/// What wants to know which format a storage type has.
-pub trait Visit {
-    /// What it makes of it.
+/// Visitor for the format of a storage type.
+pub trait FormatVisitor {
+    /// Result of the visitor.
     type Out;
-    /// The type has this format.
+    /// Called with the format of the type.
     fn format<F: Format>(self) -> Self::Out;
 }
 
-/// Kinds of codes, and the storage types that have them: blocks, then affine codes.
+/// Kinds of codes and the storage types that use them: block formats, then affine codes.
 macro_rules! formats {
     ($([$max:literal, $halves:literal, $min:literal]
         { $($dtype:ident: $format:ty;)* } { $($affine:ident: $width:ty;)* })+) => {
-        /// Tells a visitor the format of a storage type; `None` for one that has no blocks.
-        pub fn visit<V: Visit>(dtype: DType, v: V) -> Option<V::Out> {
+        /// Calls a visitor with the format of a storage type; `None` if the type has no blocks.
+        pub fn visit<V: FormatVisitor>(dtype: DType, v: V) -> Option<V::Out> {
             match dtype {
                 $($(DType::$dtype => Some(v.format::<$format>()),)*)+
                 _ => None,
@@ -47,7 +46,7 @@ macro_rules! formats {
 
         $(impl Formats for Kind<$max, $halves, $min> {
             #[inline(always)]
-            fn visit<V: VisitKind<Self>>(dtype: DType, v: V) -> V::Out {
+            fn visit<V: KindVisitor<Self>>(dtype: DType, v: V) -> V::Out {
                 match dtype {
                     $(DType::$dtype => v.blocks::<$format>(),)*
                     $(DType::$affine => v.groups::<$width>(),)*
@@ -67,7 +66,7 @@ formats! {
         Q4_1: blocks::Q4_1;
         Q4K: super_blocks::Q4K;
     } {
-        Affine4: affine::Four;
+        Affine4: affine::Affine4Bit;
     }
     [63, false, false] {
         Q5_0: blocks::Q5_0;
@@ -86,25 +85,25 @@ formats! {
         Mxfp4: blocks::Mxfp4;
     } {}
     [128, false, true] {} {
-        Affine8: affine::Eight;
+        Affine8: affine::Affine8Bit;
     }
     [128, true, false] {} {}
     [128, true, true] {} {}
 }
 
-/// How a matrix is packed.
+/// Packing method of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pack {
-    /// Its bytes, interleaved.
+    /// Block format: interleaved bytes.
     Blocks(&'static Layout),
-    /// Its digits.
+    /// Ternary values.
     Digits(Unpack),
-    /// Its codes, and the scales and biases of their groups.
+    /// Affine codes with the scales and biases of their groups.
     Affine(Unpack, affine::Groups),
 }
 
 impl Pack {
-    /// Bytes of a panel of rows of this many columns.
+    /// Bytes of a panel with this many columns.
     pub(super) fn panel_bytes(self, columns: usize) -> usize {
         match self {
             Self::Blocks(layout) => layout.panel_bytes(columns),
@@ -113,7 +112,7 @@ impl Pack {
         }
     }
 
-    /// Packs some rows of a matrix, `ROWS` at most.
+    /// Packs at most `ROWS` rows of a matrix.
     pub(super) fn pack(self, matrix: &Matrix<'_>, rows: Range<usize>, panel: &mut [u8]) {
         match self {
             Self::Blocks(layout) => {

@@ -1,7 +1,7 @@
-//! Formats whose block is eight stretches: 256 columns.
+//! Formats with super-blocks of 256 columns: eight blocks of 32.
 
-use super::blocks::looked_up;
-use super::format::{Format, Kind, Sink, Stretch, bits};
+use super::blocks::lookup_codes;
+use super::format::{Format, Kind, PanelBlock, Sink, bits};
 use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{Rows, Word};
@@ -15,7 +15,7 @@ const fn layout(bytes: usize, fields: &'static [Field]) -> Layout {
     }
 }
 
-/// The body for each number, so that shifts by it are constants.
+/// Repeats the body for each number, so that shift counts are constants.
 macro_rules! eight {
     ($j:ident => $body:block) => {
         eight!(@each $j, $body, 0 1 2 3 4 5 6 7)
@@ -28,17 +28,17 @@ macro_rules! eight {
     };
 }
 
-/// Eight words of a field from word `first` on.
+/// Eight words of a field, starting at word `first`.
 #[inline(always)]
 fn eight_words<const N: usize>(words: &[Word; N], first: usize) -> &[Word; WORDS] {
     words[first..]
         .first_chunk()
-        .expect("a stretch inside the block")
+        .expect("the block of 32 is inside the super-block")
 }
 
-/// Bits of each word.
+/// Extracts bits of each word.
 #[inline(always)]
-fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes; WORDS] {
+fn extract<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes; WORDS] {
     let mut codes = [s.bytes(&words[0]); WORDS];
     for (code, word) in codes.iter_mut().zip(words) {
         *code = bits(s, s.bytes(word), from, 0, mask);
@@ -46,26 +46,26 @@ fn part<S: Rows>(s: S, words: &[Word; WORDS], from: u32, mask: u8) -> [S::Bytes;
     codes
 }
 
-/// Scales and minima of six bits, as `Q4_K` and `Q5_K` pack them.
-struct Affine<S: Rows> {
+/// 6-bit scales and minima, as packed in `Q4_K` and `Q5_K`.
+struct SixBitScales<S: Rows> {
     packed: [S::Ints; 3],
     d: S::Floats,
-    /// Negative, as minima apply.
+    /// Negated, because minima are subtracted.
     min: S::Floats,
 }
 
-impl<S: Rows> Affine<S> {
+impl<S: Rows> SixBitScales<S> {
     #[inline(always)]
     fn open(s: S, packed: &[Word; 3], d: S::Floats, min: S::Floats) -> Self {
         let [a, b, c] = packed;
         Self {
             packed: [a, b, c].map(|word| s.ints(s.bytes(word))),
             d,
-            min: s.times(min, s.splat_float(-1.0)),
+            min: s.mul(min, s.splat_float(-1.0)),
         }
     }
 
-    /// Scale and minimum of stretch `j`.
+    /// Scale and minimum of block `j`.
     #[inline(always)]
     fn at(&self, s: S, j: u32) -> [S::Floats; 2] {
         let [low, mid, high] = self.packed;
@@ -80,13 +80,13 @@ impl<S: Rows> Affine<S> {
             ]
         };
         [
-            s.times(self.d, s.floats(scale)),
-            s.times(self.min, s.floats(min)),
+            s.mul(self.d, s.floats(scale)),
+            s.mul(self.min, s.floats(min)),
         ]
     }
 }
 
-/// Nibbles, scales and minima of six bits.
+/// 4-bit codes, 6-bit scales and minima.
 pub(super) struct Q4K;
 
 impl Format for Q4K {
@@ -103,21 +103,21 @@ impl Format for Q4K {
     );
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let [d, min] = [panel.half(2, block), panel.half(3, block)];
-        let scales = Affine::open(s, panel.words(1, block), s.halves(d), s.halves(min));
+        let scales = SixBitScales::open(s, panel.words(1, block), s.halves(d), s.halves(min));
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
-            let codes = part(s, words, 4 * (J % 2), 15);
+            let codes = extract(s, words, 4 * (J % 2), 15);
             let [scale, min] = scales.at(s, J);
-            sink.take(Stretch { codes, scale: [scale; 2], min: [min; 2] });
+            sink.push(PanelBlock { codes, scale: [scale; 2], min: [min; 2] });
         });
     }
 }
 
-/// Five bits, scales and minima of six.
+/// 5-bit codes, 6-bit scales and minima.
 pub(super) struct Q5K;
 
 impl Format for Q5K {
@@ -135,25 +135,25 @@ impl Format for Q5K {
     );
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let tops: &[Word; WORDS] = panel.words(1, block);
         let [d, min] = [panel.half(3, block), panel.half(4, block)];
-        let scales = Affine::open(s, panel.words(2, block), s.halves(d), s.halves(min));
+        let scales = SixBitScales::open(s, panel.words(2, block), s.halves(d), s.halves(min));
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
-            let mut codes = part(s, words, 4 * (J % 2), 15);
+            let mut codes = extract(s, words, 4 * (J % 2), 15);
             for (code, top) in codes.iter_mut().zip(tops) {
                 *code = s.or(*code, bits(s, s.bytes(top), J, 4, 1));
             }
             let [scale, min] = scales.at(s, J);
-            sink.take(Stretch { codes, scale: [scale; 2], min: [min; 2] });
+            sink.push(PanelBlock { codes, scale: [scale; 2], min: [min; 2] });
         });
     }
 }
 
-/// Six bits, offset 32, with 8-bit scales for every 16 columns.
+/// 6-bit codes with offset 32, 8-bit scales for every 16 columns.
 pub(super) struct Q6K;
 
 impl Format for Q6K {
@@ -170,7 +170,7 @@ impl Format for Q6K {
     );
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let tops: &[Word; 16] = panel.words(1, block);
         let scales: &[Word; 4] = panel.words(2, block);
@@ -178,22 +178,23 @@ impl Format for Q6K {
         let none = s.splat_float(0.0);
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
-            // Half a block is four stretches: the first two in low nibbles, the others in high.
+            // Half a super-block is four blocks: the first two in low nibbles, the others in high
+            // ones.
             let (half, j) = (J as usize / 4, J % 4);
             let words = eight_words(nibbles, half * 2 * WORDS + j as usize % 2 * WORDS);
-            let mut codes = part(s, words, 4 * (j / 2), 15);
+            let mut codes = extract(s, words, 4 * (j / 2), 15);
             for (code, top) in codes.iter_mut().zip(eight_words(tops, half * WORDS)) {
                 *code = s.or(*code, bits(s, s.bytes(top), 2 * j, 4, 3));
             }
             let four = s.ints(s.bytes(&scales[J as usize / 2]));
-            let first = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2)));
-            let second = s.times(d, s.floats(s.signed_byte(four, J % 2 * 2 + 1)));
-            sink.take(Stretch { codes, scale: [first, second], min: [none; 2] });
+            let first = s.mul(d, s.floats(s.signed_byte(four, J % 2 * 2)));
+            let second = s.mul(d, s.floats(s.signed_byte(four, J % 2 * 2 + 1)));
+            sink.push(PanelBlock { codes, scale: [first, second], min: [none; 2] });
         });
     }
 }
 
-/// Nibbles that point into a table, with scales of six bits.
+/// Nibbles that index a table, with 6-bit scales.
 pub(super) struct Iq4Xs;
 
 impl Format for Iq4Xs {
@@ -210,7 +211,7 @@ impl Format for Iq4Xs {
     );
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let nibbles: &[Word; 32] = panel.words(0, block);
         let low = s.ints(s.bytes(&panel.words::<1>(1, block)[0]));
         let top = s.ints_of_halves(panel.half(2, block));
@@ -219,16 +220,16 @@ impl Format for Iq4Xs {
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = nibbles[J as usize * 4..].first_chunk().expect("inside the block");
-            let codes = looked_up(s, &iq4_nl::VALUES, words);
+            let codes = lookup_codes(s, &iq4_nl::VALUES, words);
             let scale = s.add_shifted(s.bits(low, 4 * J, 15), s.bits(top, 2 * J, 3), 4);
             let scale = s.add_shifted(scale, s.splat_int(-32), 0);
-            let scale = s.times(d, s.floats(scale));
-            sink.take(Stretch { codes, scale: [scale; 2], min: [none; 2] });
+            let scale = s.mul(d, s.floats(scale));
+            sink.push(PanelBlock { codes, scale: [scale; 2], min: [none; 2] });
         });
     }
 }
 
-/// Ternary digits of two bits, one scale.
+/// 2-bit ternary values with one scale.
 pub(super) struct Tq2_0;
 
 impl Format for Tq2_0 {
@@ -237,20 +238,20 @@ impl Format for Tq2_0 {
     const LAYOUT: Layout = layout(tq2_0::BYTES, &[Field::new(4, 0, 16), Field::new(2, 64, 1)]);
 
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let digits: &[Word; 16] = panel.words(0, block);
         let scale = [s.halves(panel.half(1, block)); 2];
         let min = [s.splat_float(0.0); 2];
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(digits, J as usize / 4 * WORDS);
-            let codes = part(s, words, 2 * (J % 4), 3);
-            sink.take(Stretch { codes, scale, min });
+            let codes = extract(s, words, 2 * (J % 4), 3);
+            sink.push(PanelBlock { codes, scale, min });
         });
     }
 }
 
-/// Ternary digits, five to a byte, one scale.
+/// Ternary values, five per byte, with one scale.
 pub(super) struct Tq1_0;
 
 impl Format for Tq1_0 {
@@ -266,22 +267,22 @@ impl Format for Tq1_0 {
         ],
     );
 
-    /// A byte is a fraction of 256: each digit stands in front of the next one's fraction.
+    /// A byte is a fraction of 256: multiplying it by 3 yields the next digit as the integer part.
     #[inline(always)]
-    fn stretches<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
+    fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
         let scale = [s.halves(panel.half(3, block)); 2];
         let min = [s.splat_float(0.0); 2];
-        // 32 bytes hold five stretches, 16 bytes five halves of one, 4 bytes four eighths.
+        // 32 bytes hold five blocks, 16 bytes five half blocks, 4 bytes four eighths.
         panel.prefetch(s, const { &Self::LAYOUT }, block, [0, 1]);
         let words: &[Word; WORDS] = panel.words(0, block);
-        let mut fractions = part(s, words, 0, 255);
+        let mut fractions = extract(s, words, 0, 255);
         for _ in 0..5 {
             let mut codes = fractions;
             for (code, fraction) in codes.iter_mut().zip(&mut fractions) {
-                *code = s.thirds(*fraction);
-                *fraction = s.triple(*fraction);
+                *code = s.leading_digit(*fraction);
+                *fraction = s.mul3(*fraction);
             }
-            sink.take(Stretch { codes, scale, min });
+            sink.push(PanelBlock { codes, scale, min });
         }
         let words: &[Word; 4] = panel.words(1, block);
         let mut last = s.bytes(&panel.words::<1>(2, block)[0]);
@@ -297,10 +298,10 @@ impl Format for Tq1_0 {
                 } else {
                     &mut fractions[i % 4]
                 };
-                *code = s.thirds(*fraction);
-                *fraction = s.triple(*fraction);
+                *code = s.leading_digit(*fraction);
+                *fraction = s.mul3(*fraction);
             }
-            sink.take(Stretch { codes, scale, min });
+            sink.push(PanelBlock { codes, scale, min });
         }
     }
 }

@@ -1,6 +1,6 @@
-//! AVX2 with FMA and F16C: 8 lanes, and byte products by `vpmaddubsw`.
+//! AVX2 with FMA and F16C: 8 lanes, and byte products with `vpmaddubsw`.
 //!
-//! Every intrinsic here is reached through a value of [`Avx2`], which only [`enter`] makes.
+//! All intrinsics here need a value of [`Avx2`], which only [`enter`] and [`probe`] create.
 
 use super::rows::{Column, Half, Rows, Word};
 use super::stack;
@@ -27,7 +27,7 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2(());
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -38,7 +38,7 @@ pub(super) unsafe fn enter<T: Task<Avx2>>(task: T) {
     task.run(Avx2(()));
 }
 
-/// Unpacks a chunk, compiled for this level.
+/// Unpacks a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, o
     T::unpack(m, row, first, out);
 }
 
-/// Decodes a chunk, compiled for this level.
+/// Decodes a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -73,19 +73,19 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
     probe.run(Avx2(()))
 }
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
-unsafe fn apart<T: Task<Avx2>>(s: Avx2, task: T) {
+unsafe fn outlined<T: Task<Avx2>>(s: Avx2, task: T) {
     stack::align();
     task.run(s);
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Avx2(()) = $self;
@@ -95,24 +95,25 @@ macro_rules! with {
 }
 
 #[inline(always)]
-fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.first_chunk().expect("a vector's worth of bytes")
+fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a full vector of bytes")
 }
 
 impl Avx2 {
     #[inline(always)]
     fn bytes(self, bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 bytes are there, the load wants no alignment, and `self` proves AVX.
+        // SAFETY: 32 bytes are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn half(self, bytes: &[u8; 16]) -> __m128i {
-        // SAFETY: 16 bytes are there and the load wants no alignment.
+        // SAFETY: 16 bytes are readable and the load needs no alignment.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    /// Products of unsigned `w` and signed `x` in 8 sums. Neighbours must not leave 16 bits.
+    /// Products of unsigned `w` and signed `x`, added up in 8 sums. Sums of two neighbouring
+    /// products must fit 16 bits.
     #[inline(always)]
     fn dot_u8(self, w: __m256i, x: __m256i) -> __m256i {
         with!(self, {
@@ -124,9 +125,9 @@ impl Avx2 {
 
 impl Simd for Avx2 {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { apart(self, task) };
+        unsafe { outlined(self, task) };
     }
 
     const LANES: usize = 8;
@@ -139,15 +140,15 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m256 {
-        let x: &[f32; 8] = x.first_chunk().expect("a vector's worth");
-        // SAFETY: 8 numbers are there, the load wants no alignment, and `self` proves AVX.
+        let x: &[f32; 8] = x.first_chunk().expect("a full vector");
+        // SAFETY: 8 numbers are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m256) {
-        let y: &mut [f32; 8] = y.first_chunk_mut().expect("a vector's worth");
-        // SAFETY: 8 numbers have room, the store wants no alignment, and `self` proves AVX.
+        let y: &mut [f32; 8] = y.first_chunk_mut().expect("a full vector");
+        // SAFETY: 8 numbers are writable, the store needs no alignment, and `self` proves AVX.
         unsafe { _mm256_storeu_ps(y.as_mut_ptr(), v) };
     }
 
@@ -167,18 +168,18 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> __m256 {
-        with!(self, _mm256_castsi256_ps(self.bytes(front(bytes))))
+        with!(self, _mm256_castsi256_ps(self.bytes(prefix(bytes))))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> __m256 {
-        with!(self, _mm256_cvtph_ps(self.half(front(bytes))))
+        with!(self, _mm256_cvtph_ps(self.half(prefix(bytes))))
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> __m256 {
         with!(self, {
-            let wide = _mm256_cvtepu16_epi32(self.half(front(bytes)));
+            let wide = _mm256_cvtepu16_epi32(self.half(prefix(bytes)));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         })
     }
@@ -198,7 +199,7 @@ impl Simd for Avx2 {
             for (w, x) in halves {
                 let w = self.bytes(bytemuck::cast_ref(w));
                 let x = self.bytes(bytemuck::cast_ref::<[i8; 32], [u8; 32]>(x));
-                // |w| is at most 128 and |x| at most 127: two products stay below 2^15.
+                // |w| is at most 128 and |x| at most 127: the sum of two products stays below 2^15.
                 let (magnitude, signed) = with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
                 acc = with!(self, _mm256_add_epi32(acc, self.dot_u8(magnitude, signed)));
             }
@@ -215,7 +216,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn transpose(self, v: &mut [__m256]) {
-        let v: &mut [__m256; 8] = v.first_chunk_mut().expect("eight vectors");
+        let v: &mut [__m256; 8] = v.first_chunk_mut().expect("at least eight vectors");
         with!(self, {
             let mut pairs = *v;
             for i in 0..4 {
@@ -239,17 +240,17 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: __m256) {
-        let y: &mut [u16; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u16; 8] = y.first_chunk_mut().expect("a full vector");
         let half = with!(self, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-        // SAFETY: 8 numbers of 16 bits have room, and the store wants no alignment.
+        // SAFETY: 8 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), half) };
     }
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: __m256) {
-        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, {
-            // The low bytes of either half side by side, then of both.
+            // The low byte of every lane, first within each half, then of both halves.
             let gather = _mm256_set1_epi32(0x0c08_0400);
             let four = _mm256_shuffle_epi8(_mm256_castps_si256(v), gather);
             let (low, high) = (
@@ -267,7 +268,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn power(self, n: __m256) -> __m256 {
+    fn exp2i(self, n: __m256) -> __m256 {
         with!(self, {
             let exponent = _mm256_add_epi32(_mm256_castps_si256(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
@@ -275,7 +276,7 @@ impl Simd for Avx2 {
     }
 }
 
-/// Sixteen rows are two vectors: the same call for each.
+/// Sixteen rows are two vectors: applies the same call to each.
 macro_rules! both {
     ($self:ident, |$($v:ident),+| $call:expr) => {{
         let Avx2(()) = $self;
@@ -299,7 +300,7 @@ impl Rows for Avx2 {
     type Ints = [__m256i; 2];
     type Floats = [__m256; 2];
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 4;
 
     #[inline(always)]
@@ -311,7 +312,7 @@ impl Rows for Avx2 {
     fn put_bytes(self, word: &mut Word, v: [__m256i; 2]) {
         let halves: &mut [[u8; 32]; 2] = bytemuck::cast_mut(word);
         for (half, v) in halves.iter_mut().zip(v) {
-            // SAFETY: 32 bytes have room, the store wants no alignment, and `self` proves AVX.
+            // SAFETY: 32 bytes are writable, the store needs no alignment, and `self` proves AVX.
             unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), v) };
         }
     }
@@ -325,12 +326,12 @@ impl Rows for Avx2 {
         both!(self, |a, b| _mm256_or_si256(a, b))
     }
     #[inline(always)]
-    fn right(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+    fn shr(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
         let by = by.cast_signed();
         both!(self, |v| _mm256_srl_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn left(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
+    fn shl(self, v: [__m256i; 2], by: u32) -> [__m256i; 2] {
         let by = by.cast_signed();
         both!(self, |v| _mm256_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
@@ -343,20 +344,20 @@ impl Rows for Avx2 {
         ))
     }
     #[inline(always)]
-    fn thirds(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn leading_digit(self, v: [__m256i; 2]) -> [__m256i; 2] {
         both!(self, |v| {
-            // A byte is at least n where the larger of the two is itself; that gives -1.
+            // max(v, n) equals v where v >= n; the comparison yields -1 there.
             let least = |n| _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(n)), v);
             let count = _mm256_add_epi8(least(86), least(171u8.cast_signed()));
             _mm256_sub_epi8(_mm256_setzero_si256(), count)
         })
     }
     #[inline(always)]
-    fn triple(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn mul3(self, v: [__m256i; 2]) -> [__m256i; 2] {
         both!(self, |v| _mm256_add_epi8(v, _mm256_add_epi8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: [__m256i; 2]) -> [__m256i; 2] {
+    fn offset_signed(self, v: [__m256i; 2]) -> [__m256i; 2] {
         v
     }
 
@@ -368,7 +369,7 @@ impl Rows for Avx2 {
         w: &[[__m256i; 2]; N],
         x: &[u8],
     ) -> [__m256i; 2] {
-        // So many pairs of products fit an i16 together.
+        // Number of pairs of products whose sum fits an i16.
         let run = (32767 / (254 * usize::from(max))).max(1);
         let mut sums = start;
         let x = x.as_chunks::<4>().0;
@@ -455,7 +456,7 @@ impl Rows for Avx2 {
         [self.splat(x); 2]
     }
     #[inline(always)]
-    fn times(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+    fn mul(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
         both!(self, |a, b| _mm256_mul_ps(a, b))
     }
     #[inline(always)]

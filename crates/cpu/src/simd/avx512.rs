@@ -1,6 +1,7 @@
-//! AVX-512 F, BW, VL, DQ and VNNI: 16 lanes, and byte products by `vpdpbusd`, two blocks at once.
+//! AVX-512 F, BW, VL, DQ and VNNI: 16 lanes, and byte products with `vpdpbusd`.
 //!
-//! Every intrinsic here is reached through a value of [`Avx512`], which only [`enter`] makes.
+//! All intrinsics here need a value of [`Avx512`], which only [`enter`], [`probe`] and the proofs
+//! of AMX create.
 
 use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
@@ -22,11 +23,11 @@ use std::arch::x86_64::{
 };
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 
-/// Proof that the processor has the AVX-512 sets of this level.
+/// Proof that the processor has the AVX-512 extensions of this level.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
@@ -37,7 +38,7 @@ pub(super) unsafe fn enter<T: Task<Avx512>>(task: T) {
     task.run(Avx512(()));
 }
 
-/// Unpacks a chunk, compiled for this level.
+/// Unpacks a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -47,7 +48,7 @@ pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, o
     T::unpack(m, row, first, out);
 }
 
-/// Decodes a chunk, compiled for this level.
+/// Decodes a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
@@ -72,19 +73,19 @@ pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
     probe.run(Avx512(()))
 }
 
-/// Runs a task, compiled for this level.
+/// Runs a task compiled for this level.
 ///
 /// # Safety
 ///
 /// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[inline(never)]
-unsafe fn apart<T: Task<Avx512>>(s: Avx512, task: T) {
+unsafe fn outlined<T: Task<Avx512>>(s: Avx512, task: T) {
     stack::align();
     task.run(s);
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Avx512(()) = $self;
@@ -94,12 +95,12 @@ macro_rules! with {
 }
 
 #[inline(always)]
-fn front<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.first_chunk().expect("a vector's worth of bytes")
+fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a full vector of bytes")
 }
 
 impl From<&ByteTiles> for Avx512 {
-    /// What has tiles has these vectors.
+    /// Levels with tiles include these vectors.
     #[inline(always)]
     fn from(_: &ByteTiles) -> Self {
         Self(())
@@ -116,16 +117,16 @@ impl From<Amx> for Avx512 {
 impl Avx512 {
     #[inline(always)]
     fn half(self, bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 bytes are there, the load wants no alignment, and `self` proves AVX.
+        // SAFETY: 32 bytes are readable, the load needs no alignment, and `self` proves AVX.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 }
 
 impl Simd for Avx512 {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { apart(self, task) };
+        unsafe { outlined(self, task) };
     }
 
     const LANES: usize = 16;
@@ -138,15 +139,15 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> __m512 {
-        let x: &[f32; 16] = x.first_chunk().expect("a vector's worth");
-        // SAFETY: 16 numbers are there, the load wants no alignment, and `self` proves AVX-512.
+        let x: &[f32; 16] = x.first_chunk().expect("a full vector");
+        // SAFETY: 16 numbers are readable, the load needs no alignment, and `self` proves AVX-512.
         unsafe { _mm512_loadu_ps(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: __m512) {
-        let y: &mut [f32; 16] = y.first_chunk_mut().expect("a vector's worth");
-        // SAFETY: 16 numbers have room, the store wants no alignment, `self` proves AVX-512.
+        let y: &mut [f32; 16] = y.first_chunk_mut().expect("a full vector");
+        // SAFETY: 16 numbers are writable, the store needs no alignment, `self` proves AVX-512.
         unsafe { _mm512_storeu_ps(y.as_mut_ptr(), v) };
     }
 
@@ -162,25 +163,25 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> __m512 {
-        let bytes: &[u8; 64] = front(bytes);
-        // SAFETY: 64 bytes are there, the load wants no alignment, and `self` proves AVX-512.
+        let bytes: &[u8; 64] = prefix(bytes);
+        // SAFETY: 64 bytes are readable, the load needs no alignment, and `self` proves AVX-512.
         let bits = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         with!(self, _mm512_castsi512_ps(bits))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> __m512 {
-        // With an exception's mask of its own the conversion could not read memory itself.
+        // With its own exception mask, the conversion could not take a memory operand.
         with!(
             self,
-            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(front(bytes)))
+            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(self.half(prefix(bytes)))
         )
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> __m512 {
         with!(self, {
-            let wide = _mm512_cvtepu16_epi32(self.half(front(bytes)));
+            let wide = _mm512_cvtepu16_epi32(self.half(prefix(bytes)));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         })
     }
@@ -197,12 +198,12 @@ impl Simd for Avx512 {
         let zero = with!(self, _mm512_setzero_si512());
         let (mut raised, mut offset) = (zero, zero);
         for (w, x) in w.iter().zip(x) {
-            // SAFETY: the load wants 64 bytes, which the array has, and `self` proves AVX-512.
+            // SAFETY: the load needs 64 bytes, which the array has, and `self` proves AVX-512.
             let w = unsafe { _mm512_loadu_si512(w.as_ptr().cast()) };
             // SAFETY: as above.
             let x = unsafe { _mm512_loadu_si512(x.as_ptr().cast()) };
             with!(self, {
-                // Flipping the sign bit adds 128, which the second product takes away again.
+                // Flipping the sign bit adds 128; the second product subtracts it again.
                 let flip = _mm512_set1_epi8(-128);
                 raised = _mm512_dpbusd_epi32(raised, _mm512_xor_si512(w, flip), x);
                 offset = _mm512_dpbusd_epi32(offset, flip, x);
@@ -216,14 +217,14 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn transpose(self, v: &mut [__m512]) {
-        let v: &mut [__m512; 16] = v.first_chunk_mut().expect("sixteen vectors");
+        let v: &mut [__m512; 16] = v.first_chunk_mut().expect("at least sixteen vectors");
         with!(self, {
             let mut pairs = *v;
             for i in 0..8 {
                 pairs[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
                 pairs[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
             }
-            // Vector 4 i + j has columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
+            // Vector 4 i + j holds columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
             let mut fours = pairs;
             for i in [0, 4, 8, 12] {
                 for j in 0..2 {
@@ -247,17 +248,17 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: __m512) {
-        let y: &mut [u16; 16] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u16; 16] = y.first_chunk_mut().expect("a full vector");
         let half = with!(self, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-        // SAFETY: 16 numbers of 16 bits have room, and the store wants no alignment.
+        // SAFETY: 16 numbers of 16 bits are writable, and the store needs no alignment.
         unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), half) };
     }
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: __m512) {
-        let y: &mut [u8; 16] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u8; 16] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
-        // SAFETY: 16 bytes have room, and the store wants no alignment.
+        // SAFETY: 16 bytes are writable, and the store needs no alignment.
         unsafe { _mm_storeu_si128(y.as_mut_ptr().cast(), low) };
     }
 
@@ -267,7 +268,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn power(self, n: __m512) -> __m512 {
+    fn exp2i(self, n: __m512) -> __m512 {
         with!(self, {
             let exponent = _mm512_add_epi32(_mm512_castps_si512(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
@@ -280,17 +281,17 @@ impl Rows for Avx512 {
     type Ints = __m512i;
     type Floats = __m512;
 
-    const RAISED: i32 = 128;
+    const SIGNED_OFFSET: i32 = 128;
     const TOKENS: usize = 16;
 
     #[inline(always)]
     fn bytes(self, word: &Word) -> __m512i {
-        // SAFETY: 64 bytes are there, the load wants no alignment, and `self` proves AVX-512.
+        // SAFETY: 64 bytes are readable, the load needs no alignment, and `self` proves AVX-512.
         unsafe { _mm512_loadu_si512(word.as_ptr().cast()) }
     }
     #[inline(always)]
     fn put_bytes(self, word: &mut Word, v: __m512i) {
-        // SAFETY: 64 bytes have room, the store wants no alignment, `self` proves AVX-512.
+        // SAFETY: 64 bytes are writable, the store needs no alignment, `self` proves AVX-512.
         unsafe { _mm512_storeu_si512(word.as_mut_ptr().cast(), v) };
     }
     #[inline(always)]
@@ -303,23 +304,23 @@ impl Rows for Avx512 {
         with!(self, _mm512_or_si512(a, b))
     }
     #[inline(always)]
-    fn right(self, v: __m512i, by: u32) -> __m512i {
+    fn shr(self, v: __m512i, by: u32) -> __m512i {
         let by = by.cast_signed();
         with!(self, _mm512_srl_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
-    fn left(self, v: __m512i, by: u32) -> __m512i {
+    fn shl(self, v: __m512i, by: u32) -> __m512i {
         let by = by.cast_signed();
         with!(self, _mm512_sll_epi16(v, _mm_cvtsi32_si128(by)))
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
-        // SAFETY: 16 bytes are there and the load wants no alignment.
+        // SAFETY: 16 bytes are readable and the load needs no alignment.
         let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
         with!(self, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v))
     }
     #[inline(always)]
-    fn thirds(self, v: __m512i) -> __m512i {
+    fn leading_digit(self, v: __m512i) -> __m512i {
         with!(self, {
             let one = |least: u8| {
                 let mask = _mm512_cmpge_epu8_mask(v, _mm512_set1_epi8(least.cast_signed()));
@@ -329,11 +330,11 @@ impl Rows for Avx512 {
         })
     }
     #[inline(always)]
-    fn triple(self, v: __m512i) -> __m512i {
+    fn mul3(self, v: __m512i) -> __m512i {
         with!(self, _mm512_add_epi8(v, _mm512_add_epi8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: __m512i) -> __m512i {
+    fn offset_signed(self, v: __m512i) -> __m512i {
         // Flipping the sign bit adds 128.
         with!(self, _mm512_xor_si512(v, _mm512_set1_epi8(-128)))
     }
@@ -420,7 +421,7 @@ impl Rows for Avx512 {
         self.splat(x)
     }
     #[inline(always)]
-    fn times(self, a: __m512, b: __m512) -> __m512 {
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
         with!(self, _mm512_mul_ps(a, b))
     }
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Kernels and their entries: one function for each kernel and level.
+//! Kernel entry points: one function per kernel and level.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Amx};
@@ -14,30 +14,30 @@ use super::vectors::{Simd, Task};
 use crate::memory::Args;
 use std::marker::PhantomData;
 
-/// A kernel that is chosen: what a step of a linked table calls.
+/// Entry point of a kernel, called by a step of a linked table.
 pub(crate) type Entry = fn(Args<'_>);
 
-/// A kernel, written once for every instruction set. `run` is `#[inline(always)]`, so that its
-/// plain loops too are compiled for the set.
+/// A kernel, written once for all instruction sets. `run` is `#[inline(always)]`, so that its plain
+/// loops are also compiled for the instruction set.
 pub(crate) trait Kernel {
-    /// Does one thread's part of the operation.
+    /// Runs one thread's part of the operation.
     fn run<S: Simd>(s: S, args: Args<'_>);
 }
 
 #[cfg(target_arch = "x86_64")]
-/// A kernel that multiplies tiles.
+/// A kernel that uses AMX tiles.
 pub(crate) trait TileKernel {
-    /// Does one thread's part of the operation.
+    /// Runs one thread's part of the operation.
     fn run(s: Amx, args: Args<'_>);
 }
 
 /// A kernel and its arguments as a task of a level.
-struct Run<'a, K> {
+struct KernelTask<'a, K> {
     args: Args<'a>,
     kernel: PhantomData<K>,
 }
 
-impl<'a, K> Run<'a, K> {
+impl<'a, K> KernelTask<'a, K> {
     fn new(args: Args<'a>) -> Self {
         Self {
             args,
@@ -47,7 +47,7 @@ impl<'a, K> Run<'a, K> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl<K: Kernel, S: Simd> Task<S> for Run<'_, K> {
+impl<K: Kernel, S: Simd> Task<S> for KernelTask<'_, K> {
     #[inline(always)]
     fn run(self, s: S) {
         K::run(s, self.args);
@@ -55,59 +55,59 @@ impl<K: Kernel, S: Simd> Task<S> for Run<'_, K> {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl<K: TileKernel> Task<Amx> for Run<'_, TileRun<K>> {
+impl<K: TileKernel> Task<Amx> for KernelTask<'_, TileMarker<K>> {
     #[inline(always)]
     fn run(self, s: Amx) {
         K::run(s, self.args);
     }
 }
 
-/// Marks a kernel of tiles.
+/// Marker for a kernel that uses AMX tiles.
 #[cfg(target_arch = "x86_64")]
-struct TileRun<K>(PhantomData<K>);
+struct TileMarker<K>(PhantomData<K>);
 
 impl Isa {
-    /// The kernel compiled for the scalar level.
+    /// Returns the kernel compiled for the scalar level.
     pub(crate) fn scalar_entry<K: Kernel>() -> Entry {
         |args| K::run(Scalar, args)
     }
 
-    /// The kernel compiled for this instruction set.
+    /// Returns the kernel compiled for this instruction set.
     pub(crate) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
             Proof::Scalar => Self::scalar_entry::<K>(),
             #[cfg(target_arch = "aarch64")]
             Proof::Neon => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { neon::plain::enter(Run::<K>::new(args)) }
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "aarch64")]
             Proof::Dotprod => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { neon::dotprod::enter(Run::<K>::new(args)) }
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { neon::dotprod::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { avx2::enter(Run::<K>::new(args)) }
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { avx2::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
-                unsafe { avx512::enter(Run::<K>::new(args)) }
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { avx512::enter(KernelTask::<K>::new(args)) }
             },
         }
     }
 
-    /// The kernel that multiplies tiles, where this level has them.
+    /// Returns the kernel that uses AMX tiles, if this level has them.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn tiles<K: TileKernel>(self) -> Option<Entry> {
         let Proof::Amx(_) = self.0 else {
             return None;
         };
         Some(|args| {
-            // SAFETY: this closure is only reached through an `Isa` that detection made.
-            unsafe { amx::enter(Run::<TileRun<K>>::new(args)) }
+            // SAFETY: this closure is only reached through an `Isa` that detection created.
+            unsafe { amx::enter(KernelTask::<TileMarker<K>>::new(args)) }
         })
     }
 }

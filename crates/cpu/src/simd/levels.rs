@@ -1,4 +1,4 @@
-//! Levels: the instruction sets that this build has kernels for, and the one that is chosen at link.
+//! Levels: the instruction sets that have kernels in this build; link selects one.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
@@ -16,25 +16,25 @@ use std::arch::is_aarch64_feature_detected;
 use tabla_core::error::{Result, bail};
 use tabla_quant::{Floats, Ints};
 
-/// An instruction set that this build has kernels for.
+/// An instruction set that has kernels in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Plain Rust: the reference that the others are held against.
+    /// Plain Rust: the reference for the other levels.
     Scalar,
-    /// NEON: every 64-bit Arm.
+    /// NEON: every 64-bit Arm processor.
     Neon,
-    /// The same and dot products of bytes: most of them since 2018.
+    /// NEON and dot products of bytes: most Arm processors since 2018.
     Dotprod,
     /// AVX2, FMA and F16C: x86-64 since 2013.
     Avx2,
     /// AVX-512 F, BW, VL and VNNI.
     Avx512,
-    /// The same and AMX with int8 and bf16: products by tiles, where the system allows them.
+    /// AVX-512 and AMX with int8 and bf16: tile products, if the operating system permits them.
     Amx,
 }
 
 impl Level {
-    /// All that there are, the fastest of each architecture last.
+    /// All levels, the fastest of each architecture last.
     const ALL: [Self; 6] = [
         Self::Scalar,
         Self::Neon,
@@ -44,7 +44,7 @@ impl Level {
         Self::Amx,
     ];
 
-    /// Every level that this machine can run, the fastest last.
+    /// Returns all levels that this machine supports, the fastest last.
     pub fn available() -> Vec<Self> {
         Self::ALL
             .into_iter()
@@ -52,11 +52,11 @@ impl Level {
             .collect()
     }
 
-    /// The fastest level, or the one that the environment variable `TABLA_CPU` names.
+    /// Returns the level named by the environment variable `TABLA_CPU`, or the fastest one.
     ///
     /// # Errors
     ///
-    /// `Argument` where the variable names no level, `Unsupported` where the machine lacks it.
+    /// `Argument` if the variable names no level, `Unsupported` if the machine does not support it.
     pub fn best() -> Result<Self> {
         let best = Self::available().pop().unwrap_or(Self::Scalar);
         match std::env::var("TABLA_CPU") {
@@ -65,7 +65,7 @@ impl Level {
         }
     }
 
-    /// Its name in profiles and in `TABLA_CPU`.
+    /// Name in profiles and in `TABLA_CPU`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -77,22 +77,26 @@ impl Level {
         }
     }
 
-    /// The level with this name, as in `TABLA_CPU`.
+    /// Returns the level with this name, as in `TABLA_CPU`.
     ///
     /// # Errors
     ///
-    /// `Argument` for an unknown name, `Unsupported` for a level that this machine lacks.
+    /// `Argument` for an unknown name, `Unsupported` for a level that this machine does not
+    /// support.
     pub fn named(name: &str) -> Result<Self> {
         let Some(level) = Self::ALL.into_iter().find(|l| l.name() == name) else {
             let known = Self::ALL.map(Self::name).join(", ");
-            bail!(Argument, "TABLA_CPU={name}: known are {known}");
+            bail!(
+                Argument,
+                "unknown CPU level {name:?} in TABLA_CPU; known levels: {known}"
+            );
         };
         Isa::of(level)?;
         Ok(level)
     }
 }
 
-/// A level that was found on this machine: what a kernel is instantiated by.
+/// Proof of a level that this machine supports; kernels are instantiated by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Isa(pub(super) Proof);
 
@@ -112,11 +116,15 @@ pub(super) enum Proof {
 }
 
 impl Isa {
-    /// The proof that this machine has the level.
+    /// Returns the proof that this machine supports the level.
     pub fn of(level: Level) -> Result<Self> {
         match Self::detect(level) {
             Some(isa) => Ok(isa),
-            None => bail!(Unsupported, "this processor has no {}", level.name()),
+            None => bail!(
+                Unsupported,
+                "this processor does not support {}",
+                level.name()
+            ),
         }
     }
 
@@ -157,18 +165,18 @@ impl Isa {
         (level == Level::Scalar).then_some(Self(Proof::Scalar))
     }
 
-    /// [`Rows::RAISED`] of the level.
-    pub(crate) fn raised(self) -> i32 {
+    /// [`Rows::SIGNED_OFFSET`] of the level.
+    pub(crate) fn signed_offset(self) -> i32 {
         match self.0 {
-            Proof::Scalar => Scalar::RAISED,
+            Proof::Scalar => Scalar::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => neon::Neon::<false>::RAISED,
+            Proof::Neon => neon::Neon::<false>::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => neon::Neon::<true>::RAISED,
+            Proof::Dotprod => neon::Neon::<true>::SIGNED_OFFSET,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => avx2::Avx2::RAISED,
+            Proof::Avx2 => avx2::Avx2::SIGNED_OFFSET,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::RAISED,
+            Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::SIGNED_OFFSET,
         }
     }
 
@@ -185,7 +193,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::TOKENS,
         };
-        u32::try_from(tokens).expect("a handful")
+        u32::try_from(tokens).expect("at most 16")
     }
 
     /// [`Rows::PANELS`] of the level.
@@ -197,7 +205,7 @@ impl Isa {
     pub fn probe<P: Probe>(self, probe: P) -> u64 {
         match self.0 {
             Proof::Scalar => probe.run(Scalar),
-            // SAFETY: detection made the proof, here and below.
+            // SAFETY: detection created the proof, here and below.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon => unsafe { neon::plain::probe(probe) },
             // SAFETY: as above.
@@ -212,25 +220,25 @@ impl Isa {
         }
     }
 
-    /// A probe of products in bf16, where this level has tiles for them.
+    /// Returns a probe of bf16 products, if this level has tiles for them.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
         let Proof::Amx(_) = self.0 else {
             return None;
         };
         Some(|rounds| {
-            // SAFETY: this closure is only reached through an `Isa` that detection made.
+            // SAFETY: this closure is only reached through an `Isa` that detection created.
             unsafe { amx::probe(rounds) }
         })
     }
 
-    /// Elsewhere no level has them.
+    /// Other architectures have no tiles.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
         None
     }
 
-    /// Tiles, where this level has them.
+    /// Returns the proof of AMX, if this level has it.
     #[cfg(target_arch = "x86_64")]
     pub fn amx(self) -> Option<amx::Amx> {
         match self.0 {
@@ -239,41 +247,43 @@ impl Isa {
         }
     }
 
-    /// How chunks of this storage type become integers, compiled for this instruction set.
+    /// Returns the function that unpacks chunks of this storage type to integers, compiled for this
+    /// instruction set.
     pub(crate) fn unpack<T: Ints>(self) -> Unpack {
         match self.0 {
             Proof::Scalar => T::unpack,
-            // Every function has NEON.
+            // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod => T::unpack,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx2::unpack::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx512::unpack::<T>(m, row, first, out) }
             },
         }
     }
 
-    /// How chunks of this storage type become floats, compiled for this instruction set.
+    /// Returns the function that decodes chunks of this storage type to floats, compiled for this
+    /// instruction set.
     pub(crate) fn decode<T: Floats>(self) -> Decode {
         match self.0 {
             Proof::Scalar => T::decode,
-            // Every function has NEON.
+            // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod => T::decode,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx2 => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx2::decode::<T>(m, row, first, out) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection made.
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx512::decode::<T>(m, row, first, out) }
             },
         }

@@ -1,17 +1,18 @@
-//! Functions of f32 without branches: loops over them become vectors, and the bits are the same
-//! at every level because nothing is fused or reordered.
+//! Functions of f32 without branches, so that loops over them are vectorized. The result has the
+//! same bits at every level because nothing is fused or reordered.
 
 use super::vectors::Simd;
 
-/// Adding and taking away this number rounds to the nearest whole one, halves to even.
+/// Adding and subtracting this number rounds to the nearest integer, ties to even.
 const ROUND: f32 = 12_582_912.0;
 
 /// Upper part of ln 2, exact in 12 bits so that its multiples up to 2^11 are exact (Cephes).
 const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
-/// ln 2 less the upper part.
+/// ln 2 minus the upper part.
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
-/// Cephes expf: minimax of `(e^r - 1 - r) / r^2` on `[-ln 2 / 2, ln 2 / 2]`, then the 1 and the `r`.
+/// Cephes expf: minimax polynomial of `(e^r - 1 - r) / r^2` on `[-ln 2 / 2, ln 2 / 2]`, then the
+/// coefficients of 1 and `r`.
 const EXP: [f32; 8] = [
     1.987_569_1e-4,
     1.398_199_9e-3,
@@ -23,10 +24,10 @@ const EXP: [f32; 8] = [
     1.0,
 ];
 
-/// `e^x` to about 1e-7 relative; arguments outside [-87, 88] count as the nearest of these.
+/// `e^x` with a relative error of about 1e-7; arguments are clamped to [-87, 88].
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // The comparisons let a NaN pass.
+    // The comparisons are false for NaN, which passes through.
     let x = if x < -87.0 { -87.0 } else { x };
     let x = if x > 88.0 { 88.0 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
@@ -37,12 +38,12 @@ pub fn exp(x: f32) -> f32 {
         p = p * r + c;
     }
     let y = p * (r * r) + r + 1.0;
-    // The low bits of `shifted` are n in two's complement; 127 + n is an exponent.
+    // The low bits of `shifted` are n in two's complement; 127 + n is the exponent.
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     y * power
 }
 
-/// [`exp`] in each lane, with fused products, of numbers that are not above 0.
+/// [`exp`] in each lane with fused multiply-adds, for arguments of at most 0.
 #[inline(always)]
 pub(crate) fn exp_lanes<S: Simd>(s: S, x: S::V) -> S::V {
     let x = s.max(s.splat(-87.0), x); // a NaN passes
@@ -54,13 +55,13 @@ pub(crate) fn exp_lanes<S: Simd>(s: S, x: S::V) -> S::V {
     for c in &EXP[1..] {
         p = s.fma(p, r, s.splat(*c));
     }
-    s.fma(p, s.power(shifted), s.splat(0.0))
+    s.fma(p, s.exp2i(shifted), s.splat(0.0))
 }
 
-/// `ln x` to about 1e-7 relative, near 1 too, for normal positive `x`.
+/// `ln x` with a relative error of about 1e-7, also near 1, for normal positive `x`.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
-    // Exponent and mantissa such that the mantissa is in [sqrt(1/2), sqrt(2)).
+    // Exponent and mantissa, with the mantissa in [sqrt(1/2), sqrt(2)).
     const SQRT_HALF: u32 = 0x3f35_04f3;
     let bits = x.to_bits().wrapping_sub(SQRT_HALF);
     let e = exponent(bits);
@@ -72,10 +73,10 @@ pub fn ln(x: f32) -> f32 {
     e * LN2_HIGH + (double + (double * p + e * LN2_LOW))
 }
 
-/// `tanh x` to about 2e-7 relative, near 0 too.
+/// `tanh x` with a relative error of about 2e-7, also near 0.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
-    // Cephes tanhf: minimax of (tanh x - x) / x^3 below 0.625.
+    // Cephes tanhf: minimax polynomial of (tanh x - x) / x^3 below 0.625.
     let z = x * x;
     let mut p = -5.704_988_7e-3;
     p = p * z + 2.063_909e-2;
@@ -87,11 +88,11 @@ pub fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// The normal distribution, `(1 + erf(x / sqrt 2)) / 2`, to about 6e-7 relative above -4 and to
-/// 2e-7 everywhere.
+/// The normal distribution, `(1 + erf(x / sqrt 2)) / 2`, with a relative error of about 6e-7 above
+/// -4 and an absolute error of 2e-7 everywhere.
 #[inline(always)]
 pub fn normal(x: f32) -> f32 {
-    // Beyond |x| lies e^(-x^2 / 2) times a smooth function: as t p(t), the minimax of its
+    // The tail is e^(-x^2 / 2) times a smooth function, approximated as t p(t): minimax of the
     // relative error on [0, 7], 4e-8.
     let t = 1.0 / (1.0 + 0.3 * x.abs());
     let mut p = 0.037_010_11;
@@ -112,10 +113,11 @@ fn exponent(bits: u32) -> f32 {
     (bits.cast_signed() >> 23) as f32
 }
 
-/// Lanes of [`sum`], a multiple of every vector's.
+/// Lanes of [`sum`], a multiple of the lanes of every level.
 const LANES: usize = 16;
 
-/// The sum of `f` over `x`, lane by lane and then the lanes pairwise: the same at every level.
+/// The sum of `f` over `x`, per lane and then pairwise over the lanes, in the same order at every
+/// level.
 #[inline(always)]
 pub fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -138,7 +140,7 @@ pub fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// The largest of `x`, NaN aside; negative infinity where there is none.
+/// The largest element of `x`, ignoring NaN; negative infinity if there is none.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

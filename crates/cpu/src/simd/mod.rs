@@ -1,4 +1,4 @@
-//! Instruction sets: one trait, a proof type per set, and the level that is chosen at link.
+//! Instruction sets: traits, a proof type per set, and the levels that link selects from.
 #![cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
     expect(

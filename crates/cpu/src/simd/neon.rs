@@ -1,12 +1,12 @@
-//! NEON: 8 lanes in two vectors, and byte products by `sdot` or, where the processor has none, by
+//! NEON: 8 lanes in two vectors, and byte products with `sdot` or, on processors without it, with
 //! `smlal` and `sadalp`.
 //!
-//! Every intrinsic here is reached through a value of [`Neon`], which only `enter` and `probe` of
-//! a level make. Vectors go in pairs because kernels are laid out for sixteen registers of 8
-//! lanes, and there are thirty-two of 4.
+//! All intrinsics here need a value of [`Neon`], which only `enter` and `probe` of a level create.
+//! Vectors are used in pairs because kernels are designed for sixteen registers of 8 lanes, and
+//! there are thirty-two of 4.
 //!
-//! The intrinsics of `sdot` are not stable yet: it is a line of assembler. `smmla` would do twice
-//! as much, but on eight columns of two rows at a time, and a word of a panel has four of sixteen.
+//! `sdot` is inline assembly because its intrinsics are not stable yet. `smmla` would be twice as
+//! fast, but takes eight columns of two rows; a word of a panel holds four columns of sixteen rows.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
 use super::vectors::{Simd, Task};
@@ -25,11 +25,11 @@ use std::arch::aarch64::{
 };
 use std::arch::asm;
 
-/// Proof that the processor has NEON and, where `DOT` says so, `sdot`.
+/// Proof that the processor has NEON and, if `DOT` is true, `sdot`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neon<const DOT: bool>(());
 
-/// What is compiled for a level: no attribute can depend on `DOT`.
+/// Functions compiled for a level; a macro because an attribute cannot depend on `DOT`.
 macro_rules! level {
     ($(#[doc = $doc:literal])+ $level:ident, $dot:literal, $features:literal) => {
         $(#[doc = $doc])+
@@ -37,11 +37,11 @@ macro_rules! level {
             use crate::simd::vectors::{Probe, Task};
             use super::Neon;
 
-            /// Runs a task, compiled for this level.
+            /// Runs a task compiled for this level.
             ///
             /// # Safety
             ///
-            /// The processor must have what this level is made of.
+            /// The processor must support the features of this level.
             #[target_feature(enable = $features)]
             pub(in crate::simd) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
                 task.run(Neon::<$dot>(()));
@@ -57,29 +57,29 @@ macro_rules! level {
                 probe.run(Neon::<$dot>(()))
             }
 
-            /// Runs a task, compiled for this level.
+            /// Runs a task compiled for this level.
             ///
             /// # Safety
             ///
             /// As for [`enter`].
             #[target_feature(enable = $features)]
             #[inline(never)]
-            pub(super) unsafe fn apart<S, T: Task<S>>(s: S, task: T) {
+            pub(super) unsafe fn outlined<S, T: Task<S>>(s: S, task: T) {
                 task.run(s);
             }
         }
     };
 }
 level! {
-    /// NEON as every 64-bit Arm has it.
+    /// NEON, which every 64-bit Arm processor has.
     plain, false, "neon"
 }
 level! {
-    /// The same with products of four bytes.
+    /// NEON with dot products of four bytes.
     dotprod, true, "neon,dotprod"
 }
 
-/// `f` with the instructions of this level.
+/// Calls intrinsics of this level.
 macro_rules! with {
     ($self:ident, $call:expr) => {{
         let Self(()) = $self;
@@ -88,7 +88,7 @@ macro_rules! with {
     }};
 }
 
-/// A call for one vector of each array.
+/// A call with vector `$i` of each array.
 macro_rules! at {
     ($i:literal, $self:ident, |$($v:ident),+| $call:expr) => {{
         let Self(()) = $self;
@@ -98,21 +98,21 @@ macro_rules! at {
     }};
 }
 
-/// Eight lanes are two vectors: the same call for each.
+/// Eight lanes are two vectors: applies the same call to each.
 macro_rules! both {
     ($($call:tt)+) => {
         [at!(0, $($call)+), at!(1, $($call)+)]
     };
 }
 
-/// Sixteen rows are four vectors.
+/// Sixteen rows are four vectors: applies the same call to each.
 macro_rules! four {
     ($($call:tt)+) => {
         [at!(0, $($call)+), at!(1, $($call)+), at!(2, $($call)+), at!(3, $($call)+)]
     };
 }
 
-/// Adds to each number of `sum` the products of four bytes of `w` and four of `x`, all signed.
+/// Adds to each element of `sum` the products of four bytes of `w` and four of `x`, all signed.
 ///
 /// # Safety
 ///
@@ -120,7 +120,7 @@ macro_rules! four {
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 unsafe fn sdot(mut sum: int32x4_t, w: uint8x16_t, x: uint8x16_t) -> int32x4_t {
-    // SAFETY: the instruction is there, as the function asks, and touches registers alone.
+    // SAFETY: the caller guarantees the instruction, which accesses only registers.
     unsafe {
         asm!("sdot {sum:v}.4s, {w:v}.16b, {x:v}.16b",
             sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
@@ -129,7 +129,7 @@ unsafe fn sdot(mut sum: int32x4_t, w: uint8x16_t, x: uint8x16_t) -> int32x4_t {
     sum
 }
 
-/// The same with the same four bytes of `x` for each.
+/// Like [`sdot`], with the same four bytes of `x` for each element.
 ///
 /// # Safety
 ///
@@ -151,33 +151,33 @@ unsafe fn sdot_lane<const LANE: usize>(
 }
 
 #[inline(always)]
-fn front<T, const N: usize>(all: &[T]) -> &[T; N] {
-    all.first_chunk().expect("a vector's worth")
+fn prefix<T, const N: usize>(all: &[T]) -> &[T; N] {
+    all.first_chunk().expect("a full vector")
 }
 
 impl<const DOT: bool> Neon<DOT> {
     #[inline(always)]
     fn sixteen(self, bytes: &[u8; 16]) -> uint8x16_t {
-        // SAFETY: 16 bytes are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 16 bytes are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1q_u8(bytes.as_ptr()) }
     }
 
-    /// Numbers of 16 bits from bytes in memory.
+    /// Loads four 16-bit numbers.
     #[inline(always)]
     fn shorts(self, bytes: &[u8; 8]) -> uint16x4_t {
-        // SAFETY: 8 bytes are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 8 bytes are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1_u16(bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn four(self, x: &[f32; 4]) -> float32x4_t {
-        // SAFETY: 4 numbers are there, the load wants no alignment, and `self` proves NEON.
+        // SAFETY: 4 numbers are readable, the load needs no alignment, and `self` proves NEON.
         unsafe { vld1q_f32(x.as_ptr()) }
     }
 
     #[inline(always)]
     fn put_four(self, y: &mut [f32; 4], v: float32x4_t) {
-        // SAFETY: 4 numbers have room, the store wants no alignment, and `self` proves NEON.
+        // SAFETY: 4 numbers are writable, the store needs no alignment, and `self` proves NEON.
         unsafe { vst1q_f32(y.as_mut_ptr(), v) };
     }
 
@@ -187,9 +187,9 @@ impl<const DOT: bool> Neon<DOT> {
         with!(self, vcvt_f32_f16(vreinterpret_f16_u16(half)))
     }
 
-    /// The first 16 bytes, or as many as there are and zeros.
+    /// The first 16 bytes, padded with zeros.
     #[inline(always)]
-    fn at_most_sixteen(self, bytes: &[u8]) -> uint8x16_t {
+    fn sixteen_padded(self, bytes: &[u8]) -> uint8x16_t {
         if let Some(bytes) = bytes.first_chunk() {
             return self.sixteen(bytes);
         }
@@ -213,19 +213,19 @@ impl<const DOT: bool> Neon<DOT> {
         )
     }
 
-    /// Each pair of bytes shifted as a number of 16 bits: to the left, or by less than 0 right.
+    /// Each pair of bytes shifted as a 16-bit number: left, or right if `by` is negative.
     #[inline(always)]
-    fn shifted(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
-        let by = i16::try_from(by).expect("a shift inside a number");
+    fn shift(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
+        let by = i16::try_from(by).expect("shift counts are below 16");
         four!(self, |v| {
             let v = vshlq_u16(vreinterpretq_u16_u8(v), vdupq_n_s16(by));
             vreinterpretq_u8_u16(v)
         })
     }
 
-    /// The products of signed bytes, added to numbers of 16 bits that must fit them.
+    /// Adds products of signed bytes to 16-bit sums, which must not overflow.
     #[inline(always)]
-    fn multiplied(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
+    fn multiply_add(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
         with!(self, {
             let (w, x) = (vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(x));
             [
@@ -237,7 +237,7 @@ impl<const DOT: bool> Neon<DOT> {
 
     /// [`Rows::dot`] without `sdot`: products are added up in 16 bits as long as they fit.
     #[inline(always)]
-    fn widened<const N: usize>(
+    fn dot_widening<const N: usize>(
         self,
         max: u8,
         mut start: [int32x4_t; 4],
@@ -248,12 +248,12 @@ impl<const DOT: bool> Neon<DOT> {
         let x = x.as_chunks::<4>().0;
         let none = with!(self, [vdupq_n_s16(0); 2]);
         let mut products = [none; 4];
-        // Two numbers of each row: of two rows, of the next two.
+        // Two partial sums of each row: first of two rows, then of the next two.
         let mut wide = with!(self, [[vdupq_n_s32(0); 2]; 4]);
         unroll!(i < N => {
             let x = with!(self, vreinterpretq_u8_s32(vdupq_n_s32(i32::from_le_bytes(x[i]))));
             for (products, w) in products.iter_mut().zip(w[i]) {
-                *products = self.multiplied(*products, w, x);
+                *products = self.multiply_add(*products, w, x);
             }
             if (i + 1).is_multiple_of(run) || i + 1 == N {
                 for (wide, products) in wide.iter_mut().zip(&mut products) {
@@ -271,13 +271,13 @@ impl<const DOT: bool> Neon<DOT> {
 
 impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         if DOT {
             // SAFETY: `self` proves what the function needs.
-            unsafe { dotprod::apart(self, task) };
+            unsafe { dotprod::outlined(self, task) };
         } else {
             // SAFETY: as above.
-            unsafe { plain::apart(self, task) };
+            unsafe { plain::outlined(self, task) };
         }
     }
 
@@ -291,13 +291,13 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn load(self, x: &[f32]) -> Self::V {
-        let [low, high] = bytemuck::cast_ref::<[f32; 8], [[f32; 4]; 2]>(front(x));
+        let [low, high] = bytemuck::cast_ref::<[f32; 8], [[f32; 4]; 2]>(prefix(x));
         [self.four(low), self.four(high)]
     }
 
     #[inline(always)]
     fn store(self, y: &mut [f32], v: Self::V) {
-        let y: &mut [[f32; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("room");
+        let y: &mut [[f32; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("full vector");
         for (y, v) in y.iter_mut().zip(v) {
             self.put_four(y, v);
         }
@@ -319,20 +319,20 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn load_f32(self, bytes: &[u8]) -> Self::V {
-        let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref::<[u8; 32], _>(front(bytes));
+        let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref::<[u8; 32], _>(prefix(bytes));
         let bits = [self.sixteen(&bytes[0]), self.sixteen(&bytes[1])];
         both!(self, |bits| vreinterpretq_f32_u8(bits))
     }
 
     #[inline(always)]
     fn load_f16(self, bytes: &[u8]) -> Self::V {
-        let [low, high] = bytemuck::cast_ref::<[u8; 16], [[u8; 8]; 2]>(front(bytes));
+        let [low, high] = bytemuck::cast_ref::<[u8; 16], [[u8; 8]; 2]>(prefix(bytes));
         [self.four_of_f16(low), self.four_of_f16(high)]
     }
 
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8]) -> Self::V {
-        let bytes: &[[u8; 8]; 2] = bytemuck::cast_ref::<[u8; 16], _>(front(bytes));
+        let bytes: &[[u8; 8]; 2] = bytemuck::cast_ref::<[u8; 16], _>(prefix(bytes));
         let bits = [self.shorts(&bytes[0]), self.shorts(&bytes[1])];
         both!(self, |bits| {
             vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))
@@ -360,7 +360,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
                 *sum = if DOT {
                     with!(self, sdot(*sum, w, x))
                 } else {
-                    let [low, high] = self.multiplied(with!(self, [vdupq_n_s16(0); 2]), w, x);
+                    let [low, high] = self.multiply_add(with!(self, [vdupq_n_s16(0); 2]), w, x);
                     with!(self, vpadalq_s16(vpadalq_s16(*sum, low), high))
                 };
             }
@@ -370,9 +370,9 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn transpose(self, v: &mut [Self::V]) {
-        let v: &mut [Self::V; 8] = v.first_chunk_mut().expect("eight vectors");
+        let v: &mut [Self::V; 8] = v.first_chunk_mut().expect("at least eight vectors");
         let from = *v;
-        // Squares of four rows and one half, which change places across the middle.
+        // 4 by 4 blocks, which are swapped across the diagonal.
         for (row, half) in [(0, 0), (0, 1), (4, 0), (4, 1)] {
             let [a, b, c, d] = [0, 1, 2, 3].map(|i| from[row + i][half]);
             let columns = with!(self, {
@@ -394,33 +394,33 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn store_f16(self, y: &mut [u16], v: Self::V) {
-        let y: &mut [[u16; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("room");
+        let y: &mut [[u16; 4]; 2] = y.as_chunks_mut().0.first_chunk_mut().expect("full vector");
         let bits = both!(self, |v| vreinterpret_u16_f16(vcvt_f16_f32(v)));
         for (y, bits) in y.iter_mut().zip(bits) {
-            // SAFETY: 4 numbers of 16 bits have room, and the store wants no alignment.
+            // SAFETY: 4 numbers of 16 bits are writable, and the store needs no alignment.
             unsafe { vst1_u16(y.as_mut_ptr(), bits) };
         }
     }
 
     #[inline(always)]
     fn store_bytes(self, y: &mut [u8], v: Self::V) {
-        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a vector's worth");
+        let y: &mut [u8; 8] = y.first_chunk_mut().expect("a full vector");
         let low = with!(self, {
             let [low, high] = v.map(|v| vmovn_u32(vreinterpretq_u32_f32(v)));
             vmovn_u16(vcombine_u16(low, high))
         });
-        // SAFETY: 8 bytes have room, and the store wants no alignment.
+        // SAFETY: 8 bytes are writable, and the store needs no alignment.
         unsafe { vst1_u8(y.as_mut_ptr(), low) };
     }
 
     #[inline(always)]
     fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        // The instruction for it would give a NaN wherever one is.
+        // `fmax` would return NaN if either operand is NaN.
         both!(self, |a, b| vbslq_f32(vcgtq_f32(a, b), a, b))
     }
 
     #[inline(always)]
-    fn power(self, n: Self::V) -> Self::V {
+    fn exp2i(self, n: Self::V) -> Self::V {
         both!(self, |n| {
             let exponent = vaddq_u32(vreinterpretq_u32_f32(n), vdupq_n_u32(127));
             vreinterpretq_f32_u32(vshlq_n_u32::<23>(exponent))
@@ -433,7 +433,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     type Ints = [int32x4_t; 4];
     type Floats = [float32x4_t; 4];
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 8;
 
     #[inline(always)]
@@ -445,7 +445,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     fn put_bytes(self, word: &mut Word, v: Self::Bytes) {
         let parts: &mut [[u8; 16]; 4] = bytemuck::cast_mut(word);
         for (part, v) in parts.iter_mut().zip(v) {
-            // SAFETY: 16 bytes have room, the store wants no alignment, and `self` proves NEON.
+            // SAFETY: 16 bytes are writable, the store needs no alignment, and `self` proves NEON.
             unsafe { vst1q_u8(part.as_mut_ptr(), v) };
         }
     }
@@ -458,12 +458,12 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         four!(self, |a, b| vorrq_u8(a, b))
     }
     #[inline(always)]
-    fn right(self, v: Self::Bytes, by: u32) -> Self::Bytes {
-        self.shifted(v, -by.cast_signed())
+    fn shr(self, v: Self::Bytes, by: u32) -> Self::Bytes {
+        self.shift(v, -by.cast_signed())
     }
     #[inline(always)]
-    fn left(self, v: Self::Bytes, by: u32) -> Self::Bytes {
-        self.shifted(v, by.cast_signed())
+    fn shl(self, v: Self::Bytes, by: u32) -> Self::Bytes {
+        self.shift(v, by.cast_signed())
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes {
@@ -471,19 +471,19 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         four!(self, |v| vqtbl1q_u8(table, v))
     }
     #[inline(always)]
-    fn thirds(self, v: Self::Bytes) -> Self::Bytes {
+    fn leading_digit(self, v: Self::Bytes) -> Self::Bytes {
         four!(self, |v| {
-            // What holds is -1.
+            // True is -1.
             let least = |n| vcgeq_u8(v, vdupq_n_u8(n));
             vsubq_u8(vdupq_n_u8(0), vaddq_u8(least(86), least(171)))
         })
     }
     #[inline(always)]
-    fn triple(self, v: Self::Bytes) -> Self::Bytes {
+    fn mul3(self, v: Self::Bytes) -> Self::Bytes {
         four!(self, |v| vaddq_u8(v, vaddq_u8(v, v)))
     }
     #[inline(always)]
-    fn raise(self, v: Self::Bytes) -> Self::Bytes {
+    fn offset_signed(self, v: Self::Bytes) -> Self::Bytes {
         v
     }
 
@@ -509,15 +509,15 @@ impl<const DOT: bool> Rows for Neon<DOT> {
     ) -> [Self::Ints; J] {
         if !DOT {
             for (start, x) in starts.iter_mut().zip(x) {
-                *start = self.widened(max, *start, w, x);
+                *start = self.dot_widening(max, *start, w, x);
             }
             return starts;
         }
-        // The columns of four words are in one register, and each word takes its lane.
-        let mut columns = x.map(|x| self.at_most_sixteen(x));
+        // One register holds the columns of four words; each word uses its lane.
+        let mut columns = x.map(|x| self.sixteen_padded(x));
         unroll!(i < N => {
             if i > 0 && i.is_multiple_of(4) {
-                columns = x.map(|x| self.at_most_sixteen(&x[4 * i..]));
+                columns = x.map(|x| self.sixteen_padded(&x[4 * i..]));
             }
             for (sums, x) in starts.iter_mut().zip(columns) {
                 for (sum, w) in sums.iter_mut().zip(w[i]) {
@@ -589,7 +589,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         with!(self, [vdupq_n_f32(x); 4])
     }
     #[inline(always)]
-    fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
         four!(self, |a, b| vmulq_f32(a, b))
     }
     #[inline(always)]

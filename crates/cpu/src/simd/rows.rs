@@ -1,62 +1,63 @@
-//! Sixteen rows of a matrix side by side: the vocabulary in which packed weights are read.
+//! Vectors over sixteen rows of a matrix, used to read packed weights.
 //!
-//! A lane is a row. Nothing is ever summed across lanes, so a row's sum runs along its columns in
-//! one order, at every level, whatever else is in the batch.
+//! Each lane is a row. Lanes are never added up, so the sum of a row runs along its columns in the
+//! same order at every level and for every batch.
 
 /// Rows of a panel.
 pub const ROWS: usize = 16;
 
-/// Four bytes of each row, as memory has them: `[ROWS][4]`.
+/// Four bytes of each row in memory order: `[ROWS][4]`.
 pub(crate) type Word = [u8; 4 * ROWS];
 
 /// Two bytes of each row.
 pub(crate) type Half = [u8; 2 * ROWS];
 
-/// A number of each row.
+/// One f32 of each row.
 pub(crate) type Column = [f32; ROWS];
 
-/// How far ahead of its use a block is asked for.
+/// Prefetch distance in bytes.
 pub(crate) const AHEAD: usize = 4096;
 
-/// Vectors with a lane for each row.
+/// Vectors with one lane per row.
 pub trait Rows: Copy {
     /// Four bytes of each row.
     type Bytes: Copy;
-    /// An i32 of each row.
+    /// One i32 of each row.
     type Ints: Copy;
-    /// An f32 of each row.
+    /// One f32 of each row.
     type Floats: Copy;
 
-    /// What [`Rows::raise`] adds to signed bytes, and a product's start takes away again.
-    const RAISED: i32;
-    /// Tokens that a tile of products has at most.
+    /// Offset that [`Rows::offset_signed`] adds to signed bytes; the start value of a sum
+    /// compensates for it.
+    const SIGNED_OFFSET: i32;
+    /// Maximum number of tokens of a tile.
     const TOKENS: usize;
-    /// Whether blocks are read in panels; the scalar level reads every type by chunks.
+    /// Whether blocks are read from panels; the scalar level reads every type in chunks.
     const PANELS: bool = true;
 
-    /// From memory.
+    /// Loads a word.
     fn bytes(self, word: &Word) -> Self::Bytes;
-    /// To memory.
+    /// Stores a word.
     fn put_bytes(self, word: &mut Word, v: Self::Bytes);
-    /// Every byte masked.
+    /// Bitwise and of every byte with a mask.
     fn and(self, v: Self::Bytes, mask: u8) -> Self::Bytes;
-    /// Bit by bit.
+    /// Bitwise or.
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
-    /// Each pair of bytes shifted right, as a number of 16 bits.
-    fn right(self, v: Self::Bytes, by: u32) -> Self::Bytes;
-    /// Each pair of bytes shifted left, as a number of 16 bits.
-    fn left(self, v: Self::Bytes, by: u32) -> Self::Bytes;
-    /// The entry of a table for every byte, each below 16.
+    /// Each pair of bytes shifted right as a 16-bit number.
+    fn shr(self, v: Self::Bytes, by: u32) -> Self::Bytes;
+    /// Each pair of bytes shifted left as a 16-bit number.
+    fn shl(self, v: Self::Bytes, by: u32) -> Self::Bytes;
+    /// Table entry of every byte; bytes must be below 16.
     fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
     /// `floor(3 v / 256)` of every byte: the leading ternary digit of a fraction.
-    fn thirds(self, v: Self::Bytes) -> Self::Bytes;
-    /// `3 v` of every byte, modulo 256: the fraction behind that digit.
-    fn triple(self, v: Self::Bytes) -> Self::Bytes;
-    /// Signed bytes in the form in which this level multiplies them.
-    fn raise(self, v: Self::Bytes) -> Self::Bytes;
+    fn leading_digit(self, v: Self::Bytes) -> Self::Bytes;
+    /// `3 v` of every byte, modulo 256: the fraction after that digit.
+    fn mul3(self, v: Self::Bytes) -> Self::Bytes;
+    /// Signed bytes plus [`Rows::SIGNED_OFFSET`], the form in which this level multiplies them.
+    fn offset_signed(self, v: Self::Bytes) -> Self::Bytes;
 
-    /// `start + sum_i w[i] x[4 i..4 i + 4]`, exactly. `x` are signed bytes from -127 to 127; `w`
-    /// are at most `max`, a constant, or [`Rows::raise`]d signed bytes where it is 128.
+    /// `start + sum_i w[i] x[4 i..4 i + 4]`, exact. `x` are signed bytes from -127 to 127; `w` are
+    /// at most `max`, a constant, or results of [`Rows::offset_signed`] if it is 128.
     fn dot<const N: usize>(
         self,
         max: u8,
@@ -65,7 +66,7 @@ pub trait Rows: Copy {
         x: &[u8],
     ) -> Self::Ints;
 
-    /// The same for several `x`, whose sums wait for one another as little as registers allow.
+    /// [`Rows::dot`] for several `x`, interleaved to hide latency as far as registers allow.
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
         self,
@@ -80,9 +81,9 @@ pub trait Rows: Copy {
         starts
     }
 
-    /// The bytes of each row as a number, the first lowest.
+    /// The four bytes of each row as an i32, little-endian.
     fn ints(self, v: Self::Bytes) -> Self::Ints;
-    /// The numbers of 16 bits, without signs.
+    /// 16-bit unsigned numbers as i32.
     fn ints_of_halves(self, half: &Half) -> Self::Ints;
     /// `x` for every row.
     fn splat_int(self, x: i32) -> Self::Ints;
@@ -90,33 +91,33 @@ pub trait Rows: Copy {
     fn bits(self, v: Self::Ints, by: u32, mask: i32) -> Self::Ints;
     /// `a + (b << by)`.
     fn add_shifted(self, a: Self::Ints, b: Self::Ints, by: u32) -> Self::Ints;
-    /// Byte `i` of each number, with its sign.
+    /// Byte `i` of each number, sign-extended.
     fn signed_byte(self, v: Self::Ints, i: u32) -> Self::Ints;
-    /// As floats, which the numbers must fit.
+    /// Converts to f32; the numbers must be exactly representable.
     fn floats(self, v: Self::Ints) -> Self::Floats;
 
-    /// From memory.
+    /// Loads a column.
     fn column(self, column: &Column) -> Self::Floats;
-    /// To memory.
+    /// Stores a column.
     fn put_column(self, column: &mut Column, v: Self::Floats);
-    /// f16 as f32.
+    /// Loads f16 numbers as f32.
     fn halves(self, half: &Half) -> Self::Floats;
     /// `x` for every row.
     fn splat_float(self, x: f32) -> Self::Floats;
     /// `a b`.
-    fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a b + c`.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 }
 
-/// The body for `i` from 0 up to `N`, 16 at most, written out: what it indexes by `i` stays in
-/// registers, which a loop that the compiler leaves rolled would put into memory.
+/// Repeats the body for `i` from 0 to `N - 1`, with `N` at most 16. Variables indexed by `i` stay
+/// in registers, which a loop that is not unrolled would prevent.
 macro_rules! unroll {
     ($i:ident < $n:expr => $body:block) => {
         unroll!(@each $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
     (@each $i:ident, $n:expr, $body:block, $($at:literal)+) => {
-        // Decided where the function is instantiated, so that no other body is compiled.
+        // Evaluated at instantiation, so that unused bodies are not compiled.
         $(if const { $n > $at } {
             let $i: usize = $at;
             $body

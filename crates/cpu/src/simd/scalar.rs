@@ -1,10 +1,10 @@
-//! The scalar level: every product as its formula reads. The other levels are held against it.
+//! The scalar level: direct implementation of the formulas; the reference for the other levels.
 
 use super::rows::{Column, Half, ROWS, Rows, Word};
 use super::vectors::{Simd, Task};
 use half::{bf16, f16};
 
-/// Proof of nothing: plain Rust runs anywhere.
+/// Proof for the scalar level, which runs on any processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar;
 
@@ -14,7 +14,7 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 
 impl Simd for Scalar {
     #[inline(never)]
-    fn apart<T: Task<Self>>(self, task: T) {
+    fn outlined<T: Task<Self>>(self, task: T) {
         task.run(self);
     }
 
@@ -81,12 +81,11 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn power(self, n: f32) -> f32 {
+    fn exp2i(self, n: f32) -> f32 {
         f32::from_bits(n.to_bits().wrapping_add(127) << 23)
     }
 }
 
-/// Each number with its own.
 #[inline(always)]
 fn each<A: Copy, B: Copy, const N: usize>(a: [A; N], f: impl Fn(A) -> B) -> [B; N] {
     a.map(f)
@@ -98,14 +97,14 @@ fn pairs(v: Word, f: impl Fn(u16) -> u16) -> Word {
     bytemuck::cast(each(halves, f))
 }
 
-/// What unrolls into many instructions is called and not inlined: that is smaller, 5 MB of the library,
-/// and faster.
+/// Functions that expand to many instructions are not inlined: this saves 5 MB of the library and
+/// is faster.
 impl Rows for Scalar {
     type Bytes = Word;
     type Ints = [i32; ROWS];
     type Floats = Column;
 
-    const RAISED: i32 = 0;
+    const SIGNED_OFFSET: i32 = 0;
     const TOKENS: usize = 4;
     const PANELS: bool = false;
 
@@ -126,11 +125,11 @@ impl Rows for Scalar {
         std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    fn right(self, v: Word, by: u32) -> Word {
+    fn shr(self, v: Word, by: u32) -> Word {
         pairs(v, |v| v >> by)
     }
     #[inline(always)]
-    fn left(self, v: Word, by: u32) -> Word {
+    fn shl(self, v: Word, by: u32) -> Word {
         pairs(v, |v| v << by)
     }
     #[inline(never)]
@@ -138,15 +137,15 @@ impl Rows for Scalar {
         each(v, |v| table[usize::from(v & 15)].cast_unsigned())
     }
     #[inline(never)]
-    fn thirds(self, v: Word) -> Word {
+    fn leading_digit(self, v: Word) -> Word {
         each(v, |v| u8::from(v > 85) + u8::from(v > 170))
     }
     #[inline(always)]
-    fn triple(self, v: Word) -> Word {
+    fn mul3(self, v: Word) -> Word {
         each(v, |v| v.wrapping_mul(3))
     }
     #[inline(always)]
-    fn raise(self, v: Word) -> Word {
+    fn offset_signed(self, v: Word) -> Word {
         v
     }
 
@@ -161,7 +160,7 @@ impl Rows for Scalar {
         for (w, x) in w.iter().zip(x.as_chunks::<4>().0) {
             for (sum, w) in start.iter_mut().zip(w.as_chunks::<4>().0) {
                 for (w, x) in w.iter().zip(x) {
-                    // All other codes are below 128, where the sign says nothing.
+                    // All other codes are below 128, where signed and unsigned are the same.
                     *sum += i32::from(w.cast_signed()) * i32::from(x.cast_signed());
                 }
             }
@@ -216,7 +215,7 @@ impl Rows for Scalar {
         [x; ROWS]
     }
     #[inline(always)]
-    fn times(self, a: Column, b: Column) -> Column {
+    fn mul(self, a: Column, b: Column) -> Column {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]

@@ -1,14 +1,14 @@
-//! The stack of functions that spill vectors.
+//! Stack alignment of functions that spill vectors.
 
 use std::arch::x86_64::__m512;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-/// Makes the calling function align its stack to cache lines, so that no vector that it spills
-/// crosses one. Without this the compiler spills relative to the end of the caller's stack; where
-/// that was no multiple of 64, products of many tokens took 9 % longer.
+/// Makes the calling function align its stack frame to cache lines, so that no spilled vector
+/// crosses one. Otherwise the compiler spills relative to the caller's stack pointer; if that is
+/// not a multiple of 64, gemm takes 9 % longer.
 #[inline(always)]
 pub(super) fn align() {
-    // A local variable whose address is taken is aligned, and with it the whole frame.
+    // A local variable whose address is taken is aligned, and the frame with it.
     black_box(&MaybeUninit::<__m512>::uninit());
 }

@@ -1,71 +1,72 @@
-//! The traits of an instruction set: vectors of f32, probes, tasks.
+//! Traits of an instruction set: f32 vectors, probes, tasks.
 
 use super::rows::Rows;
 use tabla_quant::{CHUNK, Chunk, Matrix};
 
-/// Turns the chunk of a row that begins at an element into integers.
+/// Unpacks the chunk of a row that starts at an element to integers.
 pub type Unpack = fn(&Matrix<'_>, usize, usize, &mut Chunk);
 
-/// Turns the chunk of a row that begins at an element into floats.
+/// Decodes the chunk of a row that starts at an element to floats.
 pub(crate) type Decode = fn(&Matrix<'_>, usize, usize, &mut [f32; CHUNK]);
 
-/// Work on no operands, written once for every instruction set. `run` is `#[inline(always)]`.
+/// Code without operands, written once for all instruction sets. `run` is `#[inline(always)]`.
 pub trait Probe {
-    /// Does it; what it yields is its own affair.
+    /// Runs the probe; the meaning of the result depends on the probe.
     fn run<S: Simd>(self, s: S) -> u64;
 }
 
-/// Something to be run as a function of its own.
+/// Code that runs in a function of its own.
 pub trait Task<S> {
-    /// Runs it.
+    /// Runs the task.
     fn run(self, s: S);
 }
 
-/// Vectors of f32, and the products of bytes that deserve instructions of their own.
+/// Vectors of f32 and products of bytes.
 ///
-/// A value of an implementing type proves that its instructions are there.
+/// A value of an implementing type proves that the processor supports the instructions.
 pub trait Simd: Rows {
-    /// Runs a task in a function of its own, compiled for the level: what many kernels share is
-    /// there once.
-    fn apart<T: Task<Self>>(self, task: T);
+    /// Runs a task in a separate function compiled for the level, so that code shared by many
+    /// kernels exists once.
+    fn outlined<T: Task<Self>>(self, task: T);
 
-    /// Numbers of a vector.
+    /// Number of elements of a vector.
     const LANES: usize;
     /// A vector.
     type V: Copy;
 
     /// `x` in every lane.
     fn splat(self, x: f32) -> Self::V;
-    /// The first `LANES` of `x`.
+    /// Loads the first `LANES` elements of `x`.
     fn load(self, x: &[f32]) -> Self::V;
-    /// Into the first `LANES` of `y`.
+    /// Stores to the first `LANES` elements of `y`.
     fn store(self, y: &mut [f32], v: Self::V);
     /// `a * b + c`.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The sum of the lanes, in an order that depends on nothing.
+    /// The sum of the lanes, in a fixed order.
     fn sum(self, v: Self::V) -> f32;
 
-    /// `LANES` f32 from the front of `bytes`.
+    /// Loads `LANES` f32 from the start of `bytes`.
     fn load_f32(self, bytes: &[u8]) -> Self::V;
-    /// `LANES` f16 from the front of `bytes`.
+    /// Loads `LANES` f16 from the start of `bytes`.
     fn load_f16(self, bytes: &[u8]) -> Self::V;
-    /// `LANES` bf16 from the front of `bytes`.
+    /// Loads `LANES` bf16 from the start of `bytes`.
     fn load_bf16(self, bytes: &[u8]) -> Self::V;
-    /// Asks for the cache line `ahead` bytes behind the start of `bytes`, which may lie outside. On x86 it
-    /// comes into the second cache: into the first, it holds up the kernel's own loads on processors of AMD.
+    /// Prefetches the cache line `ahead` bytes after the start of `bytes`, which may be out of
+    /// bounds. On x86 it is loaded into the L2 cache: loading it into L1 delays the kernel's own
+    /// loads on AMD processors.
     fn prefetch(self, bytes: &[u8], ahead: usize);
 
-    /// `w . x`, exactly; numbers of `x` are over -128, and the sum must fit.
+    /// `w . x`, exact; elements of `x` must be above -128, and the sum must fit.
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32;
 
-    /// Turns `LANES` vectors: lane `j` of vector `i` and lane `i` of vector `j` change places.
+    /// Transposes `LANES` vectors: swaps lane `j` of vector `i` and lane `i` of vector `j`.
     fn transpose(self, v: &mut [Self::V]);
-    /// `LANES` numbers as f16, rounded to nearest even, to the front of `y`.
+    /// Stores `LANES` numbers as f16, rounded to nearest even, to the start of `y`.
     fn store_f16(self, y: &mut [u16], v: Self::V);
-    /// The lowest byte of each lane, as the bits of its number have it, to the front of `y`.
+    /// Stores the lowest byte of the bits of each lane to the start of `y`.
     fn store_bytes(self, y: &mut [u8], v: Self::V);
-    /// The greater in each lane; `b` where one is no number.
+    /// The larger number in each lane; `b` if either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `2^n`, where `n` are the low bits of each lane as an integer in two's complement.
-    fn power(self, n: Self::V) -> Self::V;
+    /// `2^n`, where `n` is the integer in the low bits of each lane, in two's complement.
+    fn exp2i(self, n: Self::V) -> Self::V;
 }

@@ -1,12 +1,12 @@
-//! Words turned between rows and columns, with what every processor of a target has.
+//! Transposition of words with instructions that every processor of the target has.
 
 /// Four words of each of four rows.
 pub type Words = [[[u8; 4]; 4]; 4];
 
-/// Word `i` of row `j` and word `j` of row `i` change places.
+/// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub fn turn(words: Words) -> Words {
+pub fn transpose(words: Words) -> Words {
     use std::arch::x86_64::{
         __m128i, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
     };
@@ -26,9 +26,9 @@ pub fn turn(words: Words) -> Words {
     bytemuck::cast(unsafe { columns(bytemuck::cast(words)) })
 }
 
-/// Word `i` of row `j` and word `j` of row `i` change places.
+/// Swaps word `i` of row `j` and word `j` of row `i`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub fn turn(words: Words) -> Words {
+pub fn transpose(words: Words) -> Words {
     std::array::from_fn(|i| words.map(|row| row[i]))
 }

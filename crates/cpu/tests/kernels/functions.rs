@@ -1,13 +1,13 @@
-//! Functions inside kernels, on inputs worked by hand.
+//! Functions inside kernels, on inputs computed by hand.
 
 use tabla_core::exec::state::{FULL, LogProbs, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla_cpu::internals::{
-    BINS, STRETCH, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, log_probs,
+    BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, log_probs,
     quantize_block, repetitions, sigma, sort_by_expert, threshold,
 };
 
 #[test]
-fn rows_that_are_done_go_behind_the_others() {
+fn finished_rows_move_to_the_end() {
     let row = |sequence, position| Row {
         sequence,
         position,
@@ -59,7 +59,7 @@ fn rows_that_are_done_go_behind_the_others() {
 }
 
 #[test]
-fn a_stop_token_at_the_last_position_is_a_stop() {
+fn stop_token_at_last_position_stops() {
     let mut rows = [Row {
         position: 3,
         ..Row::default()
@@ -78,7 +78,7 @@ fn a_stop_token_at_the_last_position_is_a_stop() {
 }
 
 #[test]
-fn the_lowest_of_equals_and_never_nan() {
+fn argmax_returns_lowest_index_and_ignores_nan() {
     assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
     assert_eq!(argmax(&[f32::NAN, -1.0, f32::NAN]), 1);
     assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), 0);
@@ -89,7 +89,7 @@ fn the_lowest_of_equals_and_never_nan() {
 }
 
 #[test]
-fn a_row_worked_by_hand() {
+fn bit_quantize_matches_row_computed_by_hand() {
     let mut q = [9; 64];
     let d = bit_quantize(&[127.0, -127.0, 2.5, 3.5, -0.5, 0.0], &mut q);
     assert_eq!(d, 1.0);
@@ -101,7 +101,7 @@ fn a_row_worked_by_hand() {
 }
 
 #[test]
-fn small_rows_are_held_to_the_floor_and_no_row_is_half_finite() {
+fn bit_quantize_clamps_scale_and_rejects_non_finite_rows() {
     let mut q = [9; 64];
     assert!((bit_quantize(&[1e-6, 0.0], &mut q) - 1e-5 / 127.0).abs() < 1e-13);
     assert_eq!(q[..2], [13, 0]);
@@ -111,29 +111,29 @@ fn small_rows_are_held_to_the_floor_and_no_row_is_half_finite() {
     }
 }
 
-fn told(seen: &[u32], breakers: &[u32]) -> Vec<(usize, u32)> {
-    let mut told = Vec::new();
+fn repetitions_of(seen: &[u32], breakers: &[u32]) -> Vec<(usize, u32)> {
+    let mut found = Vec::new();
     repetitions(seen, breakers, |token, n| {
         if n > 0 {
-            told.push((token, n));
+            found.push((token, n));
         }
     });
-    told
+    found
 }
 
 #[test]
-fn a_repetition_ends_like_the_text_and_holds_no_breaker() {
+fn repetitions_match_suffix_without_breakers() {
     let seen = [1, 2, 3, 4, 9, 2, 3, 7, 1, 2, 3];
-    assert_eq!(told(&seen, &[0]), [(4, 3), (7, 2)]);
-    // Token 2 is one.
-    assert_eq!(told(&seen, &[1 << 2]), [(4, 1), (7, 1)]);
-    assert_eq!(told(&seen, &[1 << 3]), []);
-    assert_eq!(told(&[5, 5, 5], &[0]), [(5, 1), (5, 2)]);
-    assert_eq!(told(&[5], &[0]), []);
+    assert_eq!(repetitions_of(&seen, &[0]), [(4, 3), (7, 2)]);
+    // Token 2 is a breaker.
+    assert_eq!(repetitions_of(&seen, &[1 << 2]), [(4, 1), (7, 1)]);
+    assert_eq!(repetitions_of(&seen, &[1 << 3]), []);
+    assert_eq!(repetitions_of(&[5, 5, 5], &[0]), [(5, 1), (5, 2)]);
+    assert_eq!(repetitions_of(&[5], &[0]), []);
 }
 
 #[test]
-fn places_of_an_expert_lie_side_by_side() {
+fn sorts_pairs_by_expert() {
     let mut order = [0; 6];
     sort_by_expert(&[2, 0, 9, 2, 7, 0], 3, &mut order);
     assert_eq!(order, [1, 5, 0, 3, 2, 4]);
@@ -144,7 +144,7 @@ fn found(x: &[f32], id: u32) -> LogProbs {
 }
 
 #[test]
-fn the_largest_in_their_order_the_lowest_of_equals_first() {
+fn log_probs_are_sorted_with_lowest_id_first_on_ties() {
     let third = -(3f32.ln());
     let few = found(&[5.0, f32::NAN, 5.0, f32::NEG_INFINITY, 5.0], 2);
     assert_eq!((few.token, few.count), (2, 4));
@@ -158,16 +158,16 @@ fn the_largest_in_their_order_the_lowest_of_equals_first() {
 
     let many: Vec<f32> = (0..1000u16).map(|i| f32::from(i % 100)).collect();
     let many = found(&many, 0);
-    let wanted: Vec<u32> = (0..10).flat_map(|i| [100 * i + 99]).collect();
-    assert_eq!(many.tokens[..10], wanted);
-    let wanted: Vec<u32> = (0..10).flat_map(|i| [100 * i + 98]).collect();
-    assert_eq!(many.tokens[10..], wanted);
+    let expected: Vec<u32> = (0..10).flat_map(|i| [100 * i + 99]).collect();
+    assert_eq!(many.tokens[..10], expected);
+    let expected: Vec<u32> = (0..10).flat_map(|i| [100 * i + 98]).collect();
+    assert_eq!(many.tokens[10..], expected);
 }
 
 #[test]
-fn a_block_worked_by_hand() {
-    let x: [f32; STRETCH] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
-    let mut q = [0; STRETCH];
+fn matches_block_computed_by_hand() {
+    let x: [f32; QK] = std::array::from_fn(|i| i as f32 * 8.0 - 127.0);
+    let mut q = [0; QK];
     let (d, sums) = quantize_block(Scalar, &x, &mut q);
     assert_eq!(d, 1.0);
     assert_eq!(q[0].cast_signed(), -127);
@@ -176,16 +176,16 @@ fn a_block_worked_by_hand() {
 }
 
 #[test]
-fn nothing_and_next_to_nothing_are_zeros() {
+fn zeros_and_subnormals_quantize_to_zero() {
     for x in [0.0, 1e-42] {
-        let mut q = [7; STRETCH];
-        let (_, sums) = quantize_block(Scalar, &[x; STRETCH], &mut q);
-        assert_eq!((q, sums), ([0; STRETCH], [0; 2]));
+        let mut q = [7; QK];
+        let (_, sums) = quantize_block(Scalar, &[x; QK], &mut q);
+        assert_eq!((q, sums), ([0; QK], [0; 2]));
     }
 }
 
 #[test]
-fn the_lowest_of_equals_comes_first_and_nan_last() {
+fn largest_orders_ties_by_index_and_nan_last() {
     let mut ids = [9; 6];
     largest(
         &[-0.0, 2.0, f32::NAN, 0.0, 2.0, f32::NEG_INFINITY],
@@ -195,7 +195,7 @@ fn the_lowest_of_equals_comes_first_and_nan_last() {
 }
 
 #[test]
-fn what_is_no_number_weighs_nothing() {
+fn softmax_ignores_nan_and_negative_infinity() {
     let y = [0.0, f32::NAN, f32::NEG_INFINITY, 0.0];
     let softmax = Softmax::of(&y).expect("two numbers");
     assert_eq!((softmax.peak, softmax.total), (0.0, 2.0));
@@ -205,7 +205,7 @@ fn what_is_no_number_weighs_nothing() {
 }
 
 #[test]
-fn the_threshold_is_that_of_sorting() {
+fn top_k_threshold_matches_sorting() {
     let mut seed = 1u32;
     let y: Vec<f32> = (0..3001)
         .map(|_| {
@@ -223,13 +223,13 @@ fn the_threshold_is_that_of_sorting() {
 }
 
 #[test]
-fn what_is_no_number_does_not_count() {
+fn sigma_ignores_nan_and_negative_infinity() {
     let y = [1.0, f32::NAN, 3.0, f32::NEG_INFINITY];
     assert_eq!(sigma(&y), 1.0);
 }
 
 #[test]
-fn the_set_is_that_of_sorting() {
+fn top_p_set_matches_sorting() {
     let y: Vec<f32> = (0..1000u32)
         .map(|i| ((i * 7919) % 1000) as f32 * 0.0113)
         .collect();
@@ -239,13 +239,13 @@ fn the_set_is_that_of_sorting() {
     let mut scratch = vec![0.0; BINS + y.len()];
     for p in [0.0, 0.1, 0.5, 0.9, 0.99] {
         let mut mass = 0.0;
-        let wanted = sorted.iter().find(|y| {
+        let expected = sorted.iter().find(|y| {
             mass += f64::from(**y).exp();
             mass >= f64::from(p) * total
         });
-        let found = by_size(sorted[0]).least(&y, p, &mut scratch);
-        assert_eq!(found, wanted.copied(), "{p}");
+        let found = by_size(sorted[0]).cutoff(&y, p, &mut scratch);
+        assert_eq!(found, expected.copied(), "{p}");
     }
     let infinite = [f32::NEG_INFINITY; 4];
-    assert_eq!(by_size(0.0).least(&infinite, 0.5, &mut scratch), None);
+    assert_eq!(by_size(0.0).cutoff(&infinite, 0.5, &mut scratch), None);
 }

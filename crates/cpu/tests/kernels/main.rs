@@ -1,4 +1,4 @@
-//! Kernels at every level: every case of every operation against its formula and the scalar level.
+//! Kernels at every level: all cases of all operations against their formulas and the scalar level.
 
 mod functions;
 mod panels;
@@ -24,7 +24,7 @@ use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
 use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, table, tensors};
 
-/// A CPU at a level.
+/// A CPU device at a level.
 fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
     cpu_of(Options {
         threads,
@@ -44,21 +44,21 @@ fn cpu_of(options: Options) -> Device {
 
 const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
 
-fn every(mut each: impl FnMut(Op, &Case)) {
+fn for_each_case(mut check: impl FnMut(Op, &Case)) {
     for op in Op::ALL {
         for case in cases(*op) {
-            each(*op, case);
+            check(*op, case);
         }
     }
 }
 
-fn keep(_: &str, _: &mut Vec<u8>) {}
+fn unchanged(_: &str, _: &mut Vec<u8>) {}
 
 #[test]
-fn the_scalar_level_computes_the_formulas() {
+fn scalar_level_matches_formulas() {
     let device = cpu(Level::Scalar, Precision::Exact, 1);
-    every(|op, case| {
-        let outcome = run_case(op, case, &device, &keep);
+    for_each_case(|op, case| {
+        let outcome = run_case(op, case, &device, &unchanged);
         for (name, expected) in formulas::of(op, case, &outcome) {
             let what = format!("{op:?} {}: {name}", case.name);
             near(
@@ -72,14 +72,14 @@ fn the_scalar_level_computes_the_formulas() {
 }
 
 #[test]
-fn every_level_agrees_with_the_scalar_one() {
+fn all_levels_match_scalar_level() {
     for precision in PRECISIONS {
-        every(|op, case| {
+        for_each_case(|op, case| {
             let scalar = cpu(Level::Scalar, precision, 1);
-            let reference = run_case(op, case, &scalar, &keep);
+            let reference = run_case(op, case, &scalar, &unchanged);
             for level in Level::available() {
                 let device = cpu(level, precision, 1);
-                let found = run_case(op, case, &device, &keep);
+                let found = run_case(op, case, &device, &unchanged);
                 let what = format!("{op:?} {} on {}", case.name, device.name);
                 compare(&what, &reference, &found, case.tolerance);
             }
@@ -88,24 +88,24 @@ fn every_level_agrees_with_the_scalar_one() {
 }
 
 #[test]
-fn fast_is_near_exact() {
-    every(|op, case| {
+fn fast_precision_is_close_to_exact() {
+    for_each_case(|op, case| {
         let [exact, fast] =
-            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &keep));
+            PRECISIONS.map(|p| run_case(op, case, &cpu(Level::Scalar, p, 1), &unchanged));
         let tolerance = case.tolerance * 2e3;
         compare(&format!("{op:?} {}", case.name), &exact, &fast, tolerance);
     });
 }
 
 #[test]
-fn threads_change_no_bit() {
+fn result_is_independent_of_thread_count() {
     for level in Level::available() {
         for precision in PRECISIONS {
-            every(|op, case| {
-                let one = run_case(op, case, &cpu(level, precision, 1), &keep);
+            for_each_case(|op, case| {
+                let one = run_case(op, case, &cpu(level, precision, 1), &unchanged);
                 for threads in [2, 3, 7] {
                     let device = cpu(level, precision, threads);
-                    let found = run_case(op, case, &device, &keep);
+                    let found = run_case(op, case, &device, &unchanged);
                     let what = format!("{op:?} {} on {}", case.name, device.name);
                     compare(&what, &one, &found, 0.0);
                 }
@@ -114,21 +114,21 @@ fn threads_change_no_bit() {
     }
 }
 
-/// Each token of attention's cases again: alone in the batch's table, and in a table of its own.
+/// Recomputes tokens of attention's cases: alone in the batch's table, and in a single-token table.
 #[test]
-fn a_tile_of_attention_changes_no_bit() {
+fn attention_is_independent_of_tiling() {
     for level in Level::available() {
         let device = cpu(level, Precision::Exact, 2);
         for case in cases(Op::Attention) {
-            let all = run_case(Op::Attention, case, &device, &keep);
+            let all = run_case(Op::Attention, case, &device, &unchanged);
             let p: attention::Params = all.params();
             let width = (p.heads * p.head_dim) as usize * size_of::<f32>();
             for t in (0..case.live as usize).step_by(5) {
-                let wanted = &all.after["y"][t * width..][..width];
+                let expected = &all.after["y"][t * width..][..width];
                 let alone = alone(&all, t, width);
                 let found = run_case(Op::Attention, case, &device, &alone);
                 let what = format!("{} {}, row {t}", case.name, device.name);
-                assert!(&found.after["y"][..width] == wanted, "{what} alone");
+                assert!(&found.after["y"][..width] == expected, "{what} alone");
                 let single = Case {
                     tokens: 1,
                     live: 1,
@@ -140,7 +140,7 @@ fn a_tile_of_attention_changes_no_bit() {
                 for threads in [1, 2, 7] {
                     let device = cpu(level, Precision::Exact, threads);
                     let found = run_case(Op::Attention, &single, &device, &alone);
-                    assert!(found.after["y"] == wanted, "{what} by {threads} threads");
+                    assert!(found.after["y"] == expected, "{what} by {threads} threads");
                 }
             }
         }
@@ -148,7 +148,7 @@ fn a_tile_of_attention_changes_no_bit() {
 }
 
 #[test]
-fn packing_changes_no_bit() {
+fn result_is_independent_of_packing() {
     for level in Level::available() {
         let options = Options {
             threads: 1,
@@ -160,9 +160,9 @@ fn packing_changes_no_bit() {
             packed: false,
             ..options
         });
-        every(|op, case| {
-            let packed = run_case(op, case, &cpu_of(options), &keep);
-            let found = run_case(op, case, &mapped, &keep);
+        for_each_case(|op, case| {
+            let packed = run_case(op, case, &cpu_of(options), &unchanged);
+            let found = run_case(op, case, &mapped, &unchanged);
             let what = format!("{op:?} {} on {}", case.name, mapped.name);
             compare(&what, &packed, &found, 0.0);
         });
@@ -170,7 +170,7 @@ fn packing_changes_no_bit() {
 }
 
 #[test]
-fn a_batch_changes_no_bit() {
+fn gemm_matches_gemv_bitwise() {
     let pairs = [(Op::Gemv, Op::Gemm), (Op::GemvAdd, Op::GemmAdd)];
     for level in Level::available() {
         for precision in PRECISIONS {
@@ -178,7 +178,7 @@ fn a_batch_changes_no_bit() {
             for (one, many) in pairs {
                 for (alone, batch) in cases(one).iter().zip(cases(many)) {
                     assert_eq!(alone.name, batch.name);
-                    let all = run_case(many, batch, &device, &keep);
+                    let all = run_case(many, batch, &device, &unchanged);
                     for t in 0..batch.live as usize {
                         let row = |name: &str, bytes: &mut Vec<u8>| {
                             if name != "state" {
@@ -187,9 +187,9 @@ fn a_batch_changes_no_bit() {
                             }
                         };
                         let single = run_case(one, alone, &device, &row);
-                        let wanted = &single.after["y"];
-                        let found = &all.after["y"][t * wanted.len()..][..wanted.len()];
-                        assert!(found == wanted, "{many:?} {} {}", batch.name, device.name);
+                        let expected = &single.after["y"];
+                        let found = &all.after["y"][t * expected.len()..][..expected.len()];
+                        assert!(found == expected, "{many:?} {} {}", batch.name, device.name);
                     }
                 }
             }
@@ -198,33 +198,33 @@ fn a_batch_changes_no_bit() {
 }
 
 #[test]
-fn nothing_happens_where_nothing_lives() {
+fn no_active_rows_write_nothing() {
     for level in Level::available() {
-        every(|op, case| {
+        for_each_case(|op, case| {
             let device = cpu(level, Precision::Fast, 2);
-            let dead = |name: &str, bytes: &mut Vec<u8>| {
+            let no_live_rows = |name: &str, bytes: &mut Vec<u8>| {
                 if name == "state" {
                     bytes[..4].fill(0);
                 }
             };
-            let outcome = run_case(op, case, &device, &dead);
+            let outcome = run_case(op, case, &device, &no_live_rows);
             for (name, after) in &outcome.after {
                 let same = after == &outcome.before[name];
-                assert!(same, "{op:?} {}: {name} was touched", case.name);
+                assert!(same, "{op:?} {}: {name} was modified", case.name);
             }
         });
     }
 }
 
 #[test]
-fn places_are_bounded() {
+fn buffer_accesses_are_bounds_checked() {
     let case = &cases(Op::Advance)[0];
     let device = cpu(Level::Scalar, Precision::Exact, 1);
     let program = Program {
         tables: Arc::from([table(case, &device)]),
         tensors: Arc::new(tensors(case)),
     };
-    let mut executor = (device.link)(program).expect("it links");
+    let mut executor = (device.link)(program).expect("the program links");
     let mut bytes = [0; 8];
     for (place, offset) in [
         (BufferId::Keys(3), 0),
@@ -233,36 +233,42 @@ fn places_are_bounded() {
         (BufferId::History, usize::MAX),
     ] {
         let error = executor.read(place, offset, &mut bytes);
-        let error = error.expect_err("outside");
+        let error = error.expect_err("outside the buffer");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
     let history: Vec<u32> = (0..8).collect();
     let all = bytemuck::cast_slice(&history);
-    executor.write(BufferId::History, 0, all).expect("it fits");
+    executor
+        .write(BufferId::History, 0, all)
+        .expect("the range is inside the buffer");
     executor
         .duplicate(BufferId::History, 4, 16, 12)
-        .expect("they do not meet");
+        .expect("ranges do not overlap");
     let mut now = vec![0; all.len()];
     executor
         .read(BufferId::History, 0, &mut now)
-        .expect("it fits");
+        .expect("the range is inside the buffer");
     assert_eq!(
         bytemuck::pod_collect_to_vec::<u8, u32>(&now),
         [0, 1, 2, 3, 1, 2, 3, 7]
     );
     for (from, to, bytes) in [(4, 8, 8), (0, 28, 8), (usize::MAX, 0, 4)] {
         let error = executor.duplicate(BufferId::History, from, to, bytes);
-        let error = error.expect_err("they meet, or leave it");
+        let error = error.expect_err("ranges overlap or exceed the buffer");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
-    let error = executor.run(0, (0..3).into(), 1).expect_err("two commands");
+    let error = executor
+        .run(0, (0..3).into(), 1)
+        .expect_err("the table has two commands");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    let error = executor.run(1, (0..1).into(), 1).expect_err("one table");
+    let error = executor
+        .run(1, (0..1).into(), 1)
+        .expect_err("the program has one table");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
 }
 
 #[test]
-fn a_chain_ends_when_it_is_done() {
+fn burst_ends_when_all_rows_are_finished() {
     let case = &cases(Op::Advance)[0];
     for threads in [1, 2, 3] {
         let device = cpu(Level::Scalar, Precision::Exact, threads);
@@ -270,18 +276,20 @@ fn a_chain_ends_when_it_is_done() {
             tables: Arc::from([table(case, &device)]),
             tensors: Arc::new(tensors(case)),
         };
-        let mut executor = (device.link)(program).expect("it links");
+        let mut executor = (device.link)(program).expect("the program links");
         executor
             .write(BufferId::State, 0, &state(case))
-            .expect("it fits");
-        executor.run(0, (0..2).into(), 100).expect("it runs");
+            .expect("the range is inside the buffer");
+        executor
+            .run(0, (0..2).into(), 100)
+            .expect("the commands run");
         let mut bytes = vec![0; ROWS_OFFSET + size_of::<Row>()];
         executor
             .read(BufferId::State, 0, &mut bytes)
-            .expect("it fits");
+            .expect("the range is inside the buffer");
         let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
-        // From position 3 of 8: tokens at 4, 5, 6, 7, and one that has no place.
+        // From position 3 of 8: tokens at 4, 5, 6, 7, and one beyond the context.
         assert_eq!(
             (found.step, found.live, row.done, row.position),
             (5, 0, 2, 8)
@@ -290,21 +298,21 @@ fn a_chain_ends_when_it_is_done() {
 }
 
 #[test]
-fn f16_is_what_half_says() {
-    // The runner decodes caches by quant; half is what the kernels round with.
+fn f16_encoding_matches_half() {
+    // The test runner decodes caches with tabla-quant; kernels round with half.
     let x = 0.1f32;
     let mut bytes = Vec::new();
     tabla_quant::encode_row(DType::F16, &[x], &mut bytes);
     assert_eq!(bytes, f16::from_f32(x).to_le_bytes());
 }
 
-/// Puts every page of a cache where another one was.
-fn moved(bytes: &mut [u8], pool: usize) {
+/// Moves every page of a cache to the place of another one.
+fn rotate_pages(bytes: &mut [u8], pool: usize) {
     bytes.rotate_right(bytes.len() / pool);
 }
 
 #[test]
-fn pages_anywhere_change_no_bit() {
+fn result_is_independent_of_page_placement() {
     for level in Level::available() {
         let device = cpu(level, Precision::Exact, 2);
         for op in [Op::RopeKv, Op::Attention, Op::AttendPart] {
@@ -312,7 +320,7 @@ fn pages_anywhere_change_no_bit() {
                 let here = run_case(op, case, &device, &|_, _| {});
                 let pool = here.slots["k_cache"].rows / PAGE;
                 let there = run_case(op, case, &device, &|name, bytes| match name {
-                    "k_cache" | "v_cache" => moved(bytes, pool as usize),
+                    "k_cache" | "v_cache" => rotate_pages(bytes, pool as usize),
                     "pages" => {
                         let entries = bytemuck::cast_slice_mut::<u8, u32>(bytes);
                         entries
@@ -321,12 +329,12 @@ fn pages_anywhere_change_no_bit() {
                     }
                     _ => {}
                 });
-                for (name, wanted) in &here.after {
-                    let mut wanted = wanted.clone();
+                for (name, expected) in &here.after {
+                    let mut expected = expected.clone();
                     if name.ends_with("cache") {
-                        moved(&mut wanted, pool as usize);
+                        rotate_pages(&mut expected, pool as usize);
                     }
-                    let same = wanted == there.after[name];
+                    let same = expected == there.after[name];
                     assert!(same, "{op:?} {} on {}: {name}", case.name, device.name);
                 }
             }

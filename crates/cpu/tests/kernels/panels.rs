@@ -1,17 +1,18 @@
-//! Panels: rows go in and come out.
+//! Panels: packing and unpacking of rows.
 
 use tabla_core::dtype::DType;
 #[cfg(target_arch = "x86_64")]
 use tabla_cpu::internals::FLOATS;
 use tabla_cpu::internals::{
-    CHUNK_BYTES, Eight, Format, FormatVisit, Four, Groups, Layout, ROWS, Unpack, visit_format,
+    Affine4Bit, Affine8Bit, CHUNK_BYTES, Format, FormatVisitor, Groups, Layout, ROWS, Unpack,
+    visit_format,
 };
 use tabla_quant::{CHUNK, Matrix, Scales};
 
-/// The layout of a format.
-struct Of;
+/// Returns the layout of a format.
+struct LayoutOf;
 
-impl FormatVisit for Of {
+impl FormatVisitor for LayoutOf {
     type Out = &'static Layout;
 
     fn format<F: Format>(self) -> &'static Layout {
@@ -20,12 +21,14 @@ impl FormatVisit for Of {
 }
 
 #[test]
-fn rows_come_out_of_panels_as_they_went_in() {
+fn packed_rows_round_trip() {
     let types = (0..64).filter_map(DType::from_gguf);
-    let mut layouts: Vec<_> = types.filter_map(|dtype| visit_format(dtype, Of)).collect();
+    let mut layouts: Vec<_> = types
+        .filter_map(|dtype| visit_format(dtype, LayoutOf))
+        .collect();
     #[cfg(target_arch = "x86_64")]
     layouts.push(&FLOATS);
-    assert!(layouts.len() > 10, "there are more formats");
+    assert!(layouts.len() > 10, "found only {} formats", layouts.len());
     for layout in layouts {
         let cols = 3 * layout.columns;
         assert!(layout.row_bytes(CHUNK.max(layout.columns)) <= CHUNK_BYTES);
@@ -61,7 +64,7 @@ fn rows_come_out_of_panels_as_they_went_in() {
     }
 }
 
-/// Of two rows with two groups of 32 columns.
+/// Scales of two rows with two groups of 32 columns.
 const SCALES: Scales<'_> = Scales {
     float: DType::Bf16,
     bytes: &[0, 1, 2, 3, 4, 5, 6, 7],
@@ -70,8 +73,8 @@ const SCALES: Scales<'_> = Scales {
 };
 
 #[test]
-fn a_panel_worked_by_hand() {
-    // Columns 0 to 15 of a row count up, and all others have the row's number.
+fn matches_panel_computed_by_hand() {
+    // Columns 0 to 15 of a row count up; all others hold the row number.
     let unpack: Unpack = |_, row, _, out| {
         let row = i8::try_from(row).expect("two rows");
         out.q = std::array::from_fn(|i| i8::try_from(i).ok().filter(|i| *i < 16).unwrap_or(row));
@@ -82,12 +85,12 @@ fn a_panel_worked_by_hand() {
         rows: 2,
         cols: 64,
     };
-    let groups = Groups::of::<Four>(&SCALES, 64).expect("these have panels");
+    let groups = Groups::of::<Affine4Bit>(&SCALES, 64).expect("these scales have panels");
     assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
     let mut panel = vec![0; groups.panel_bytes(64)];
     groups.pack(unpack, &matrix, 0..2, &mut panel);
     let (first, second) = panel.split_at(groups.bytes());
-    // The words of columns 0 to 3 and 12 to 15, each with those 16 further on.
+    // The words of columns 0 to 3 and 12 to 15, each combined with those 16 columns further on.
     assert_eq!(
         first[..9],
         [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0]
@@ -107,17 +110,17 @@ fn a_panel_worked_by_hand() {
 }
 
 #[test]
-fn other_scales_have_no_panels() {
-    let of = |scales: Scales<'_>, cols| Groups::of::<Eight>(&scales, cols);
-    assert!(of(SCALES, 64).is_some());
-    assert!(of(SCALES, 48).is_none());
+fn unsupported_scales_have_no_panels() {
+    let groups_of = |scales: Scales<'_>, cols| Groups::of::<Affine8Bit>(&scales, cols);
+    assert!(groups_of(SCALES, 64).is_some());
+    assert!(groups_of(SCALES, 48).is_none());
     let float = DType::E8m0;
-    assert!(of(Scales { float, ..SCALES }, 64).is_none());
+    assert!(groups_of(Scales { float, ..SCALES }, 64).is_none());
     for group in [[2, 32], [1, 16]] {
-        assert!(of(Scales { group, ..SCALES }, 64).is_none());
+        assert!(groups_of(Scales { group, ..SCALES }, 64).is_none());
     }
     assert!(
-        of(
+        groups_of(
             Scales {
                 biases: &[],
                 ..SCALES

@@ -1,9 +1,9 @@
-//! Peaks and reads at every level.
+//! Peak rates and memory reads at every level.
 
 use tabla_cpu::{Level, Options, peak, read};
 
 #[test]
-fn every_line_is_read() {
+fn reads_every_byte() {
     let mut bytes = [0; 11 * 64];
     for level in Level::available() {
         assert_eq!(read(level, &bytes).expect("an available level"), 0);
@@ -17,7 +17,7 @@ fn every_line_is_read() {
 }
 
 #[test]
-fn every_level_has_a_peak() {
+fn every_level_has_a_peak_rate() {
     for level in Level::available() {
         let options = Options {
             threads: 2,

@@ -1,4 +1,4 @@
-//! Samplers on every level of the CPU.
+//! Samplers at every level of the CPU.
 
 use crate::cpu;
 use tabla_core::device::Precision;
@@ -12,12 +12,12 @@ fn cpus() -> Vec<Device> {
 }
 
 #[test]
-fn odd_logits_leave_the_sets_of_the_definitions() {
+fn filters_match_definitions_on_odd_logits() {
     cpus().iter().for_each(odd_logits);
 }
 
 #[test]
-fn the_device_learns_and_tells() {
+fn device_updates_mirostat_and_log_probs() {
     for device in cpus() {
         mirostat_mu(&device);
         log_probs(&device);
@@ -25,11 +25,11 @@ fn the_device_learns_and_tells() {
 }
 
 #[test]
-fn a_larger_tail_picks_the_same() {
+fn larger_sampling_stage_picks_same_token() {
     cpus().iter().for_each(tails);
 }
 
 #[test]
-fn samplers_go_in_the_order_of_the_list() {
+fn samplers_run_in_list_order() {
     cpus().iter().for_each(orders);
 }

@@ -3,16 +3,16 @@
 use tabla_core::error::ErrorKind;
 use tabla_cpu::Level;
 use tabla_cpu::internals::math::{exp, ln, max, normal, sum, tanh};
-use tabla_cpu::internals::{Isa, Probe, ROWS, Scalar, Simd, Words, turn};
+use tabla_cpu::internals::{Isa, Probe, ROWS, Scalar, Simd, Words, transpose};
 
-/// What all products of the greatest bytes come to, each sum in its place; the greatest code.
-struct Products(u8);
+/// Hash of products with the largest bytes, each sum in its place; holds the maximum code.
+struct DotProbe(u8);
 
-impl Probe for Products {
+impl Probe for DotProbe {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> u64 {
         let Self(max) = self;
-        // Negative where codes are signed: -128, -127 and 127.
+        // Negative if codes are signed: -128, -127 and 127.
         let codes = match max {
             128 => [128, 129, 127],
             _ => [max, max, max - 1],
@@ -20,7 +20,7 @@ impl Probe for Products {
         let words: [_; 8] =
             std::array::from_fn(|i| s.bytes(&std::array::from_fn(|at| codes[(at / 9 + i) % 3])));
         let (words, raised) = match max {
-            128 => (words.map(|word| s.raise(word)), S::RAISED),
+            128 => (words.map(|word| s.offset_signed(word)), S::SIGNED_OFFSET),
             _ => (words, 0),
         };
         let x: [[i8; 32]; 4] =
@@ -32,10 +32,10 @@ impl Probe for Products {
         let starts: [_; 4] = std::array::from_fn(|t| start(&x[t]));
         let tokens: [&[u8]; 4] = std::array::from_fn(|t| bytemuck::cast_slice(&x[t]));
         let sums = s.dots(max, starts, &words, tokens);
-        let few = s.dot(max, start(&x[0][..4]), &[words[0]], tokens[0]);
+        let first = s.dot(max, start(&x[0][..4]), &[words[0]], tokens[0]);
         let (w, x) = ([[-128; 64], [127; 64]], [[-127; 64], [113; 64]]);
         let mut all = i64::from(s.dot_i8(&w, &x)).cast_unsigned();
-        for sums in sums.into_iter().chain([few]) {
+        for sums in sums.into_iter().chain([first]) {
             let mut column = [0.0f32; ROWS];
             s.put_column(&mut column, s.floats(sums));
             for sum in column {
@@ -47,31 +47,34 @@ impl Probe for Products {
 }
 
 #[test]
-fn every_level_multiplies_exactly() {
+fn byte_products_are_exact_at_every_level() {
     for level in Level::available() {
         let isa = Isa::of(level).expect("an available level");
         for max in [3, 15, 63, 127, 128] {
-            let (found, exact) = (isa.probe(Products(max)), Products(max).run(Scalar));
+            let (found, exact) = (isa.probe(DotProbe(max)), DotProbe(max).run(Scalar));
             assert_eq!(found, exact, "{level:?}, codes up to {max}");
         }
     }
 }
 
 #[test]
-fn levels_go_by_their_names() {
-    assert_eq!(Level::named("scalar").expect("always there"), Level::Scalar);
+fn finds_level_by_name() {
+    assert_eq!(
+        Level::named("scalar").expect("the scalar level is always available"),
+        Level::Scalar
+    );
     let error = Level::named("sse9").expect_err("no such level");
     assert_eq!(error.kind(), ErrorKind::Argument);
     assert_eq!(Level::available()[0], Level::Scalar);
 }
 
 #[test]
-fn rows_become_columns() {
+fn transpose_swaps_rows_and_columns() {
     let words: Words = std::array::from_fn(|row| {
         std::array::from_fn(|i| [row, i, 0, 1].map(|x| u8::try_from(x).expect("small")))
     });
-    let turned = turn(words);
-    for (i, row) in turned.iter().enumerate() {
+    let transposed = transpose(words);
+    for (i, row) in transposed.iter().enumerate() {
         for (j, word) in row.iter().enumerate() {
             assert_eq!(*word, words[j][i]);
         }
@@ -88,7 +91,7 @@ fn worst(f: fn(f32) -> f32, exact: fn(f64) -> f64, points: impl Iterator<Item = 
 }
 
 #[test]
-fn exp_is_close() {
+fn exp_is_accurate() {
     let points = (-86_000..88_000).map(|i| i as f32 * 0.001);
     assert!(worst(exp, f64::exp, points) < 2e-7);
     assert_eq!(exp(0.0), 1.0);
@@ -98,7 +101,7 @@ fn exp_is_close() {
 }
 
 #[test]
-fn ln_is_close_near_one_too() {
+fn ln_is_accurate_also_near_one() {
     let points = (1..200_000u32)
         .map(|i| i as f32 / 65_536.0)
         .filter(|x| *x != 1.0);
@@ -111,7 +114,7 @@ fn ln_is_close_near_one_too() {
 }
 
 #[test]
-fn tanh_is_close_near_zero_too() {
+fn tanh_is_accurate_also_near_zero() {
     let points = (-10_000..10_000).map(|i| (i as f32 + 0.5) * 0.001);
     assert!(worst(tanh, f64::tanh, points) < 3e-7);
     let near = (1..1000u32).map(|i| i as f32 / 16_777_216.0);
@@ -123,7 +126,7 @@ fn tanh_is_close_near_zero_too() {
     assert!(tanh(f32::NAN).is_nan());
 }
 
-/// By the series `1 / 2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...)`.
+/// Computed with the series `1 / 2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...)`.
 fn normal_exact(x: f64) -> f64 {
     let mut term = x;
     let mut sum = x;
@@ -135,7 +138,7 @@ fn normal_exact(x: f64) -> f64 {
 }
 
 #[test]
-fn normal_is_close() {
+fn normal_is_accurate() {
     let points = (-4000..8000).map(|i| i as f32 * 0.001);
     assert!(worst(normal, normal_exact, points) < 7e-7);
     for i in 4000..12_000 {
@@ -149,7 +152,7 @@ fn normal_is_close() {
 }
 
 #[test]
-fn max_passes_over_nan() {
+fn max_ignores_nan() {
     assert_eq!(max(&[1.0, f32::NAN, 3.0]), 3.0);
     assert_eq!(max(&[]), f32::NEG_INFINITY);
     assert_eq!(sum(&[1.0; 37], |x| x * 2.0), 74.0);
@@ -158,13 +161,11 @@ fn max_passes_over_nan() {
 #[cfg(target_arch = "x86_64")]
 mod amx {
     use tabla_cpu::Level;
-    use tabla_cpu::internals::{
-        Apart, Avx512, Block, Isa, ROW_BYTES, Simd, TILE, TileShape as Shape,
-    };
+    use tabla_cpu::internals::{Avx512, Isa, ROW_BYTES, Simd, Strides, SumTile, TILE, TileShape};
 
-    /// Numbers of every kind: small and great ones, none, too small, infinite.
+    /// Numbers of every kind: small, large, NaN, subnormal, infinite.
     #[test]
-    fn one_token_adds_as_tiles_do() {
+    fn bf16_gemv_matches_tiles() {
         let Some(amx) = Isa::of(Level::Amx).ok().and_then(|isa| isa.amx()) else {
             return;
         };
@@ -174,7 +175,7 @@ mod amx {
             state >> 16
         };
         for round in 0..4000 {
-            // bf16 whose exponents lie close to each other, anywhere, or at either end.
+            // bf16 numbers with similar exponents, any exponents, or exponents at either end.
             let mut number = |_| {
                 let exponent = match round % 4 {
                     0 => 120 + random() % 16,
@@ -188,20 +189,20 @@ mod amx {
             let w: [[u8; 2]; 32 * TILE] = std::array::from_fn(&mut number);
             let x: [[u8; 2]; 32] = std::array::from_fn(&mut number);
             let (w, x) = (w.as_flattened(), x.as_flattened());
-            let shape = Shape {
+            let shape = TileShape {
                 rows: 1,
                 lanes: TILE,
                 wide: false,
             };
-            let rows = (x, Apart::rows(ROW_BYTES));
-            let stretch = shape.stretch(rows, ([w, &[]], shape.lane_bytes()), 1);
-            let mut tiles = [Block::ZERO; 4];
-            amx.bf16(&[stretch], &mut tiles);
+            let rows = (x, Strides::rows(ROW_BYTES));
+            let span = shape.span(rows, ([w, &[]], shape.lane_bytes()), 1);
+            let mut tiles = [SumTile::ZERO; 4];
+            amx.bf16(&[span], &mut tiles);
 
             let vectors = Avx512::from(amx);
             let lines = w.as_chunks().0.first_chunk().expect("a tile");
             let x = x.first_chunk().expect("a row");
-            let alone = amx.bf16_alone(lines, x, vectors.splat(0.0));
+            let alone = amx.bf16_gemv(lines, x, vectors.splat(0.0));
             let mut sums = [0.0; TILE];
             vectors.store(&mut sums, alone);
             for (tile, sum) in tiles[0].0[0].iter().zip(sums) {

@@ -1,4 +1,4 @@
-//! Products of every storage type on the CPU, held against decode-then-multiply in f64.
+//! Matrix products of every storage type on the CPU, compared with decode-then-multiply in f64.
 
 use crate::{cpu, cpu_of};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) const TYPES: &[DType] = &[
     DType::Ternary,
 ];
 
-/// Columns that are a multiple of every tile, and columns that are none where the type has such.
+/// A number of columns that is a multiple of every tile, and one that is not, if the type has such.
 fn columns(dtype: DType) -> [u32; 2] {
     match dtype.facts().block {
         256 => [512, 768],
@@ -69,14 +69,14 @@ fn columns(dtype: DType) -> [u32; 2] {
     }
 }
 
-/// One matrix.
-struct One {
+/// A single weight matrix.
+struct WeightMatrix {
     dtype: DType,
     shape: [u32; 2],
     filling: Filling,
 }
 
-impl Weights for One {
+impl Weights for WeightMatrix {
     fn find(&self, _: &str) -> Option<WeightInfo> {
         let [rows, cols] = self.shape;
         Some(WeightInfo {
@@ -89,7 +89,7 @@ impl Weights for One {
     }
 }
 
-impl Tensors for One {
+impl Tensors for WeightMatrix {
     fn weight(&self, _: u32) -> &[u8] {
         &self.filling.bytes
     }
@@ -101,10 +101,10 @@ impl Tensors for One {
     }
 }
 
-/// What `emit` makes of a matrix and so many rows.
+/// Builds a program with the commands of `emit` for a matrix and `tokens` rows.
 fn program(
     device: &Device,
-    one: &Arc<impl Weights + Tensors + 'static>,
+    matrix: &Arc<impl Weights + Tensors + 'static>,
     tokens: u32,
     emit: impl FnOnce(&mut Builder<'_>),
 ) -> Program {
@@ -118,13 +118,13 @@ fn program(
         cache: DType::F32,
         part: 0,
     };
-    let mut b = Builder::new(&**one, shape);
+    let mut b = Builder::new(&**matrix, shape);
     emit(&mut b);
-    let draft = b.finish().expect("it fits");
+    let draft = b.finish().expect("the range is inside the buffer");
     let table = plan::compile(draft, &device.profile).expect("there is a kernel");
     Program {
         tables: Arc::from([table]),
-        tensors: one.clone(),
+        tensors: matrix.clone(),
     }
 }
 
@@ -135,16 +135,16 @@ fn multiply(b: &mut Builder<'_>, rows: u32, cols: u32) {
     b.mat("y", w, input);
 }
 
-/// A program of one command, linked.
-struct Linked {
+/// A linked program with one command.
+struct LinkedCommand {
     executor: Box<dyn Executor>,
     from: Option<BufferId>,
     to: BufferId,
-    /// Numbers of a token in `to`.
+    /// Elements per token in `to`.
     cols: usize,
 }
 
-impl Linked {
+impl LinkedCommand {
     fn new(device: &Device, program: Program, (output, cols): (&str, u32)) -> Self {
         let place = |name: &str| {
             let mut slots = program.tables[0].slots.iter();
@@ -152,14 +152,14 @@ impl Linked {
         };
         let (from, to) = (place("x"), place(output).expect("the builder named it"));
         Self {
-            executor: (device.link)(program).expect("it links"),
+            executor: (device.link)(program).expect("the program links"),
             from,
             to,
             cols: cols as usize,
         }
     }
 
-    /// What the command leaves for these tokens and their rows.
+    /// Runs the command on these tokens and rows; returns its output.
     fn run(&mut self, (tokens, x): (&[u32], &[f32])) -> Vec<f32> {
         let mut state = vec![0; state_bytes(tokens.len())];
         let live = State {
@@ -174,43 +174,49 @@ impl Linked {
         state[..ROWS_OFFSET].copy_from_slice(bytemuck::bytes_of(&live));
         state[ROWS_OFFSET..].copy_from_slice(bytemuck::cast_slice(&rows));
         let executor = &mut self.executor;
-        executor.write(BufferId::State, 0, &state).expect("it fits");
+        executor
+            .write(BufferId::State, 0, &state)
+            .expect("the range is inside the buffer");
         if let Some(from) = self.from {
             let x = bytemuck::cast_slice(x);
-            executor.write(from, 0, x).expect("it fits");
+            executor
+                .write(from, 0, x)
+                .expect("the range is inside the buffer");
         }
-        executor.run(0, (0..1).into(), 1).expect("it runs");
+        executor.run(0, (0..1).into(), 1).expect("the commands run");
         let mut y = vec![0f32; tokens.len() * self.cols];
         let bytes = bytemuck::cast_slice_mut(&mut y);
-        executor.read(self.to, 0, bytes).expect("it fits");
+        executor
+            .read(self.to, 0, bytes)
+            .expect("the range is inside the buffer");
         y
     }
 }
 
-/// The numbers that a program's first command leaves in the slot `output`, so many for each token.
+/// Runs the first command of a program; returns slot `output`, with `output.1` elements per token.
 fn run(
     device: &Device,
     program: Program,
     input: (&[u32], &[f32]),
     output: (&str, u32),
 ) -> Vec<f32> {
-    Linked::new(device, program, output).run(input)
+    LinkedCommand::new(device, program, output).run(input)
 }
 
 /// `y[t, r]` of `tokens` rows of `x`.
 pub(crate) fn product(
     device: &Device,
-    one: &Arc<impl Weights + Tensors + 'static>,
+    matrix: &Arc<impl Weights + Tensors + 'static>,
     x: &[f32],
     [tokens, rows, cols]: [u32; 3],
 ) -> Vec<f32> {
-    let program = program(device, one, tokens, |b| multiply(b, rows, cols));
+    let program = program(device, matrix, tokens, |b| multiply(b, rows, cols));
     run(device, program, (&vec![0; tokens as usize], x), ("y", rows))
 }
 
-/// Holds a product against the sums in f64. Each may be off by `1e-5` of what its terms add up
-/// to without their signs and, where activations go to int8 in blocks of 32, by half a step of
-/// each (1/254 of the block's largest) times its weight.
+/// Compares a product with sums in f64. The tolerance is `1e-5` of the sum of absolute terms plus,
+/// if activations are quantized to int8 in blocks of 32, half a step of each (1/254 of the block's
+/// maximum) times its weight.
 fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision: Precision) {
     let (tokens, rows) = (x.len() / cols, w.len() / cols);
     for t in 0..tokens {
@@ -241,7 +247,7 @@ fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision
 }
 
 #[test]
-fn every_type_multiplies_as_it_decodes() {
+fn matmul_of_every_type_matches_decoded_weights() {
     for &dtype in TYPES {
         for cols in columns(dtype) {
             for [tokens, rows] in SHAPES {
@@ -259,7 +265,7 @@ fn every_type_multiplies_as_it_decodes() {
                 };
                 let filling = Filling::random("w", dtype, [rows, cols]);
                 let w = filling.numbers();
-                let one = Arc::new(One {
+                let matrix = Arc::new(WeightMatrix {
                     dtype,
                     shape: [rows, cols],
                     filling,
@@ -268,7 +274,7 @@ fn every_type_multiplies_as_it_decodes() {
                 for level in Level::available() {
                     for precision in [Precision::Exact, Precision::Fast] {
                         let device = cpu(level, precision, 2);
-                        let y = product(&device, &one, &x, [tokens, rows, cols]);
+                        let y = product(&device, &matrix, &x, [tokens, rows, cols]);
                         let what = format!("{dtype} [{tokens}, {rows}, {cols}] on {}", device.name);
                         check(&what, &y, (&w, &x), cols as usize, precision);
                     }
@@ -278,10 +284,10 @@ fn every_type_multiplies_as_it_decodes() {
     }
 }
 
-/// More and fewer live rows in turn, so that what some left behind is in the way of others: every
-/// width of a tile, whole tiles, and a part of one behind them.
+/// Alternates between more and fewer active rows, so that stale data of earlier runs would show:
+/// every tile width, whole tiles, and a partial tile after them.
 #[test]
-fn the_number_of_live_rows_changes_no_bit() {
+fn result_is_independent_of_active_rows() {
     const TOKENS: u32 = 37;
     const ROWS: u32 = 149;
     let types = [
@@ -296,9 +302,9 @@ fn the_number_of_live_rows_changes_no_bit() {
         DType::F16,
     ];
     for dtype in types {
-        // Not all are read at once.
+        // More columns than are decoded at once.
         let cols = 768;
-        let one = Arc::new(One {
+        let matrix = Arc::new(WeightMatrix {
             dtype,
             shape: [ROWS, cols],
             filling: Filling::random("w", dtype, [ROWS, cols]),
@@ -313,8 +319,8 @@ fn the_number_of_live_rows_changes_no_bit() {
                     packed,
                 });
                 let tokens = |tokens| {
-                    let program = program(&device, &one, tokens, |b| multiply(b, ROWS, cols));
-                    Linked::new(&device, program, ("y", ROWS))
+                    let program = program(&device, &matrix, tokens, |b| multiply(b, ROWS, cols));
+                    LinkedCommand::new(&device, program, ("y", ROWS))
                 };
                 let mut alone = tokens(1);
                 let each = x.chunks(cols as usize);
@@ -322,22 +328,22 @@ fn the_number_of_live_rows_changes_no_bit() {
                 let mut together = tokens(TOKENS);
                 for live in [37, 1, 16, 2, 24, 5, 4, 9, 17, 3, 8] {
                     let y = together.run((&vec![0; live], &x[..live * cols as usize]));
-                    let wanted = &each[..live * ROWS as usize];
-                    assert!(y == wanted, "{dtype}, {live} live, on {}", device.name);
+                    let expected = &each[..live * ROWS as usize];
+                    assert!(y == expected, "{dtype}, {live} live, on {}", device.name);
                 }
             }
         }
     }
 }
 
-/// Random activations, so many numbers.
+/// Random activations: `count` numbers.
 fn input(count: u32) -> Vec<f32> {
     let mut random = Random::of("x");
     (0..count).map(|_| random.number()).collect()
 }
 
-/// Rows and columns, and each group that divides the columns: more panels than go together, part of
-/// a panel, parts of a chunk and of what is read at once.
+/// Rows and columns, and the group sizes that divide the columns: more panels than are processed
+/// together, a partial panel, partial chunks and spans.
 const GROUPED: [([u32; 2], &[usize]); 3] = [
     ([133, 640], &[32, 64, 128]),
     ([16, 64], &[32, 64]),
@@ -345,7 +351,7 @@ const GROUPED: [([u32; 2], &[usize]); 3] = [
 ];
 
 #[test]
-fn packed_affine_codes_change_no_bit() {
+fn packed_affine_codes_match_mapped_ones() {
     const TOKENS: u32 = 35;
     for dtype in [DType::Affine4, DType::Affine8] {
         for float in [DType::F32, DType::F16, DType::Bf16] {
@@ -354,7 +360,7 @@ fn packed_affine_codes_change_no_bit() {
                     let scales = Some((float, [1, group], true));
                     let filling = Filling::scaled("w", dtype, [rows, cols], scales);
                     let w = filling.numbers();
-                    let one = Arc::new(One {
+                    let matrix = Arc::new(WeightMatrix {
                         dtype,
                         shape: [rows, cols],
                         filling,
@@ -371,11 +377,11 @@ fn packed_affine_codes_change_no_bit() {
                         let [packed, mapped] =
                             [true, false].map(|packed| cpu_of(Options { packed, ..options }));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
-                        // Whole panels, with as many bytes a row as the file has. The scalar level
+                        // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.
                         let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
-                        let program = program(&packed, &one, TOKENS, emit);
-                        let bytes = packed_bytes(&program, &options).expect("it links");
+                        let program = program(&packed, &matrix, TOKENS, emit);
+                        let bytes = packed_bytes(&program, &options).expect("the program links");
                         let numbers = 2 * (wide / group) * float.facts().bytes;
                         let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
                         let panels = match level {
@@ -383,16 +389,16 @@ fn packed_affine_codes_change_no_bit() {
                             _ => row.next_multiple_of(16) * row_bytes,
                         };
                         assert_eq!(bytes, panels as u64, "{what}");
-                        let all = product(&packed, &one, &x, [TOKENS, rows, cols]);
+                        let all = product(&packed, &matrix, &x, [TOKENS, rows, cols]);
                         check(&what, &all, (&w, &x), wide, Precision::Fast);
-                        let other = product(&mapped, &one, &x, [TOKENS, rows, cols]);
+                        let other = product(&mapped, &matrix, &x, [TOKENS, rows, cols]);
                         assert!(all == other, "{what}: mapped");
                         for t in [0, 1, 15, 16, 34] {
                             let x = &x[t * wide..][..wide];
                             for device in [&packed, &mapped] {
-                                let y = product(device, &one, x, [1, rows, cols]);
-                                let wanted = &all[t * row..][..row];
-                                assert!(y == wanted, "{what}: token {t} on {}", device.name);
+                                let y = product(device, &matrix, x, [1, rows, cols]);
+                                let expected = &all[t * row..][..row];
+                                assert!(y == expected, "{what}: token {t} on {}", device.name);
                             }
                         }
                     }
@@ -402,9 +408,9 @@ fn packed_affine_codes_change_no_bit() {
     }
 }
 
-/// Every type's rows out of the file and, where a product has them packed, out of its panels.
+/// Looks up rows of every type, in the file and, if a product has packed them, in its panels.
 #[test]
-fn packed_rows_are_found_again() {
+fn packed_rows_decode_for_embedding() {
     const ROWS: u32 = 37;
     for &dtype in TYPES {
         for cols in columns(dtype) {
@@ -415,7 +421,7 @@ fn packed_rows_are_found_again() {
             };
             let filling = Filling::random("w", dtype, [rows, cols]);
             let w = filling.numbers();
-            let one = Arc::new(One {
+            let matrix = Arc::new(WeightMatrix {
                 dtype,
                 shape: [rows, cols],
                 filling,
@@ -424,23 +430,23 @@ fn packed_rows_are_found_again() {
                 let device = cpu(level, Precision::Fast, 2);
                 let tokens = [0, 1, 15, 16, rows - 1];
                 let count = u32::try_from(tokens.len()).expect("few");
-                let program = program(&device, &one, count, |b| {
+                let program = program(&device, &matrix, count, |b| {
                     let w = b.weight("w", rows, cols);
                     let x = b.embed(w);
                     b.mat("y", w, x);
                 });
                 let found = run(&device, program, (&tokens, &[]), ("h", cols));
                 for (token, found) in tokens.iter().zip(found.chunks(cols as usize)) {
-                    let wanted = &w[(token * cols) as usize..][..cols as usize];
+                    let expected = &w[(token * cols) as usize..][..cols as usize];
                     let what = format!("{dtype} [{rows}, {cols}], token {token}");
-                    assert!(found == wanted, "{what} on {}", device.name);
+                    assert!(found == expected, "{what} on {}", device.name);
                 }
             }
         }
     }
 }
 
-/// Rows and columns that fill no tile, no panel and no span, and some that do.
+/// Rows and columns that do not fill a tile, a panel or a span, and some that do.
 const FLOATS: [[u32; 2]; 9] = [
     [1, 1],
     [5, 31],
@@ -454,14 +460,14 @@ const FLOATS: [[u32; 2]; 9] = [
 ];
 
 #[test]
-fn a_batch_of_floats_changes_no_bit() {
+fn float_matmul_is_independent_of_batch_size() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for [rows, cols] in FLOATS {
-            // More than go by together, where columns do not go by together either.
+            // More tokens than are processed together, if columns are split too.
             let most = if cols > 2048 { 290 } else { 97 };
             let filling = Filling::random("w", dtype, [rows, cols]);
             let w = filling.numbers();
-            let one = Arc::new(One {
+            let matrix = Arc::new(WeightMatrix {
                 dtype,
                 shape: [rows, cols],
                 filling,
@@ -472,18 +478,18 @@ fn a_batch_of_floats_changes_no_bit() {
                 for precision in [Precision::Exact, Precision::Fast] {
                     let alone = cpu(level, precision, 1);
                     let what = format!("{dtype} [{rows}, {cols}] on {}", alone.name);
-                    let all = product(&alone, &one, &x, [most, rows, cols]);
+                    let all = product(&alone, &matrix, &x, [most, rows, cols]);
                     check(&what, &all, (&w, &x), wide, precision);
                     for t in [0, 1, 6, 15, 16, 31, 32, 95, most as usize - 1] {
                         let x = &x[t * wide..][..wide];
-                        let y = product(&alone, &one, x, [1, rows, cols]);
+                        let y = product(&alone, &matrix, x, [1, rows, cols]);
                         assert!(y == all[t * row..][..row], "{what}: token {t} alone");
                     }
                     for (tokens, threads) in [(2, 1), (7, 2), (16, 3), (33, 2), (most, 3)] {
                         let device = cpu(level, precision, threads);
                         let count = tokens as usize;
                         let x = &x[..count * wide];
-                        let y = product(&device, &one, x, [tokens, rows, cols]);
+                        let y = product(&device, &matrix, x, [tokens, rows, cols]);
                         assert!(
                             y == all[..count * row],
                             "{what}: {tokens} tokens, {threads} threads"

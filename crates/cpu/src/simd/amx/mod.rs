@@ -1,9 +1,9 @@
-//! AMX: products of 16 rows, 16 tokens and 64 bytes of columns by one instruction.
+//! AMX: products of 16 rows, 16 tokens and 64 bytes of columns with one instruction.
 //!
-//! Every instruction here is reached through a value of [`Amx`], which only [`enter`] makes.
-//! The compiler knows nothing of tiles: each product of stretches configures them, uses them and
-//! leaves them in one piece of assembler, so that nothing of them is expected to last between two.
-//! Small products are the exception ([`ByteTiles`]): one configuration serves all of a task.
+//! All instructions here need a value of [`Amx`], which only [`enter`] creates. The compiler does
+//! not support tiles: each product configures, uses and stores them in one block of inline
+//! assembly, so that no tile has to survive between two blocks. Small products are the exception
+//! ([`ByteTiles`]): a task configures the tiles once.
 
 mod vectors;
 
@@ -14,19 +14,19 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
-/// Rows of a tile, and numbers of a row of sums.
+/// Rows of a tile, and sums per row.
 pub const TILE: usize = 16;
 
-/// Bytes of a tile's row.
+/// Bytes of a row of a tile.
 pub const ROW_BYTES: usize = 64;
 
-/// Proof that the processor has AMX with int8 and bf16, that the system lets this process use it,
-/// and that it has the level of AVX-512 and bf16.
+/// Proof that the processor has AMX with int8 and bf16, that the operating system lets this process
+/// use it, and that the processor has the AVX-512 level and bf16 vectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Amx(());
 
-/// The proof that tiles may be used, on a processor that is known to have the level of AVX-512:
-/// asks the system for their registers, once.
+/// Returns the proof of AMX on a processor with the AVX-512 level. Requests permission for the tile
+/// registers from the operating system, once.
 #[cfg(target_os = "linux")]
 pub(super) fn detect() -> Option<Amx> {
     static FOUND: OnceLock<bool> = OnceLock::new();
@@ -44,17 +44,18 @@ pub(super) fn detect() -> Option<Amx> {
     found.then_some(Amx(()))
 }
 
-/// Elsewhere nobody has tried.
+/// Only implemented for Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn detect() -> Option<Amx> {
     None
 }
 
-/// Tiles in use make every switch of threads dearer; a panic gives them back as well.
+/// Releases the tiles when dropped, also after a panic: tiles in use make thread switches slower.
 struct Release;
 impl Drop for Release {
     fn drop(&mut self) {
-        // SAFETY: only made where there are tiles; no product expects what they hold.
+        // SAFETY: only created if the processor has tiles; no later product depends on their
+        // contents.
         unsafe {
             asm!("tilerelease", out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -67,7 +68,8 @@ impl Drop for Release {
 ///
 /// # Safety
 ///
-/// [`detect`] must have said yes, and the processor have what `avx512::enter` wants.
+/// [`detect`] must have returned a proof, and the processor must meet the requirements of
+/// `avx512::enter`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
     let _release = Release;
@@ -75,34 +77,34 @@ pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
     task.run(Amx(()));
 }
 
-/// Multiplies what is near in bf16 so many times; yields the operations that it took.
+/// Runs bf16 products on data in cache; returns the number of operations.
 ///
 /// # Safety
 ///
-/// As [`enter`].
+/// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(super) unsafe fn probe(rounds: u32) -> u64 {
     const STEPS: usize = 8;
     let _release = Release;
-    let shape = Shape {
+    let shape = TileShape {
         rows: 2 * TILE,
         lanes: TILE,
         wide: true,
     };
     let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let rows = (&bytes[..], Apart::rows(STEPS * ROW_BYTES));
-    let stretch = shape.stretch(rows, ([first, second], shape.lane_bytes()), STEPS);
-    let mut sums = [Block::ZERO; 4];
+    let rows = (&bytes[..], Strides::rows(STEPS * ROW_BYTES));
+    let span = shape.span(rows, ([first, second], shape.lane_bytes()), STEPS);
+    let mut sums = [SumTile::ZERO; 4];
     for _ in 0..rounds / 64 {
-        Amx(()).bf16(&[stretch; 8], &mut sums);
+        Amx(()).bf16(&[span; 8], &mut sums);
     }
     std::hint::black_box(sums);
     let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
     u64::from(rounds / 64) * 2 * products as u64
 }
 
-/// What `ldtilecfg` reads.
+/// Operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -113,7 +115,7 @@ struct Config {
 }
 
 impl Config {
-    /// Tiles of so many rows and bytes of a row.
+    /// Configures tiles with these numbers of rows and bytes per row.
     fn new(tiles: [(usize, usize); 8]) -> Self {
         let mut config = Self {
             palette: 1,
@@ -125,7 +127,7 @@ impl Config {
         for (i, (rows, bytes)) in tiles.into_iter().enumerate() {
             assert!(
                 rows <= TILE && bytes <= ROW_BYTES,
-                "{rows} rows of {bytes} bytes"
+                "invalid tile: {rows} rows of {bytes} bytes"
             );
             config.rows[i] = u8::try_from(rows).expect("at most 16");
             config.row_bytes[i] = u16::try_from(bytes).expect("at most 64");
@@ -134,34 +136,34 @@ impl Config {
     }
 }
 
-/// The sums of 16 rows and 16 tokens.
+/// f32 sums of 16 rows and 16 tokens.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub struct Block(pub [[f32; TILE]; TILE]);
+pub struct SumTile(pub [[f32; TILE]; TILE]);
 
-impl Block {
-    /// Nothing.
+impl SumTile {
+    /// All zeros.
     pub const ZERO: Self = Self([[0.0; TILE]; TILE]);
 }
 
-/// Columns of some rows and lanes whose products are added up, one step after the other.
+/// A range of columns of some rows and lanes, multiplied in steps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch<'a> {
+pub struct ColumnSpan<'a> {
     rows: [*const u8; 2],
     row_stride: usize,
     lanes: [*const u8; 2],
     step_bytes: usize,
     steps: usize,
     row_step: usize,
-    shape: Shape,
+    shape: TileShape,
     life: PhantomData<&'a [u8]>,
 }
 
-/// How many rows of one matrix and lanes of the other a product is of, up to two tiles of each.
-/// Rows lie as they are; lanes lie side by side, four bytes of columns of each in turn.
+/// Number of rows of one matrix and lanes of the other in a product, up to two tiles of each. Rows
+/// are contiguous; lanes are interleaved, four bytes of columns of each in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TileShape {
     /// Rows: 1 to 32.
     pub rows: usize,
     /// Lanes of a tile: 1 or 16.
@@ -170,16 +172,16 @@ pub struct Shape {
     pub wide: bool,
 }
 
-/// How many bytes lie between rows, between tiles of rows and between steps.
+/// Distances in bytes between rows, between tiles of rows, and between steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Apart {
+pub struct Strides {
     stride: usize,
     tile: usize,
     step: usize,
 }
 
-impl Apart {
-    /// Rows of a matrix that has so many bytes in each.
+impl Strides {
+    /// Strides of a matrix with rows of `bytes` bytes.
     pub fn rows(bytes: usize) -> Self {
         Self {
             stride: bytes,
@@ -188,8 +190,8 @@ impl Apart {
         }
     }
 
-    /// Tiles of so many rows one behind the other along the columns, and the tiles of the next
-    /// rows `bytes` behind these.
+    /// Strides of tiles of `rows` rows, stored in column order; the tiles of the next rows start
+    /// `bytes` bytes further on.
     pub(crate) fn tiles(bytes: usize, rows: usize) -> Self {
         Self {
             stride: ROW_BYTES,
@@ -199,41 +201,41 @@ impl Apart {
     }
 }
 
-impl Shape {
-    /// Bytes of a step's tile of lanes.
+impl TileShape {
+    /// Bytes of a tile of lanes per step.
     pub fn lane_bytes(self) -> usize {
         self.lanes * ROW_BYTES
     }
 
-    /// `steps` steps of 64 bytes of columns.
+    /// Returns a span of `steps` steps of 64 bytes of columns.
     ///
-    /// `rows` begins with the first row; rows lie `stride` bytes apart, the second tile of them
-    /// `tile`, and steps `step`. `lanes` are the tiles of lanes, each of whose steps lie
+    /// `rows` starts at the first row; rows are `stride` bytes apart, the second tile of rows
+    /// `tile` bytes, and steps `step` bytes. `lanes` are the tiles of lanes; their steps are
     /// `step_bytes` apart.
-    pub fn stretch<'a>(
+    pub fn span<'a>(
         self,
-        (rows, Apart { stride, tile, step }): (&'a [u8], Apart),
+        (rows, Strides { stride, tile, step }): (&'a [u8], Strides),
         (lanes, step_bytes): ([&'a [u8]; 2], usize),
         steps: usize,
-    ) -> Stretch<'a> {
-        assert!(steps > 0, "a stretch has a step");
+    ) -> ColumnSpan<'a> {
+        assert!(steps > 0, "at least one step");
         let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
         for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
             let ends = [(tile_rows, tile), (last, stride), (steps - 1, step)];
             let end = ends.into_iter().fold(ROW_BYTES, |end, (count, bytes)| {
                 end.saturating_add(count.saturating_mul(bytes))
             });
-            assert!(end <= rows.len(), "rows end early");
+            assert!(end <= rows.len(), "rows are too short");
         }
         let last = (steps - 1)
             .saturating_mul(step_bytes)
             .saturating_add(self.lane_bytes());
         for lanes in &lanes[..1 + usize::from(self.wide)] {
-            assert!(last <= lanes.len(), "lanes end early");
+            assert!(last <= lanes.len(), "lanes are too short");
         }
-        // Where there is no second tile of rows the first stands in, and its sums are dropped.
+        // Without a second tile of rows, the first is used twice and the second sums are ignored.
         let second = if self.rows > TILE { tile } else { 0 };
-        Stretch {
+        ColumnSpan {
             rows: [rows.as_ptr(), rows[second..].as_ptr()],
             row_stride: stride,
             lanes: lanes.map(<[u8]>::as_ptr),
@@ -245,10 +247,13 @@ impl Shape {
         }
     }
 
-    /// The one that all these have.
-    fn of(stretches: &[Stretch<'_>]) -> Self {
-        let shape = stretches.first().expect("something to multiply").shape;
-        assert!(stretches.iter().all(|s| s.shape == shape), "shapes differ");
+    /// The shape that all spans share.
+    fn of(spans: &[ColumnSpan<'_>]) -> Self {
+        let shape = spans.first().expect("at least one span").shape;
+        assert!(
+            spans.iter().all(|s| s.shape == shape),
+            "spans have different shapes"
+        );
         shape
     }
 
@@ -266,14 +271,14 @@ impl Shape {
         let lanes = 4 * self.lanes;
         let (sums, more_sums, lanes) = ((first, lanes), (second, lanes), (TILE, lanes));
         let (rows, more_rows) = ((first, ROW_BYTES), (second, ROW_BYTES));
-        // Sums 0 to 3, rows 4 and 5, lanes 6 and 7.
+        // Sums are tiles 0 to 3, rows 4 and 5, lanes 6 and 7.
         Config::new([
             sums, sums, more_sums, more_sums, rows, more_rows, lanes, lanes,
         ])
     }
 }
 
-/// How sums begin: as they are, or with nothing.
+/// Initial sums: loaded or zero.
 macro_rules! begin {
     (load $sum:literal) => {
         concat!(
@@ -289,22 +294,22 @@ macro_rules! begin {
     };
 }
 
-/// Adds the products of stretches, in the order of stretches and steps, to what sums begin with.
-/// Every sum is by itself: how many rows and lanes go with it changes no bit. `$near` is how tiles
-/// are loaded: the hint `t1`, that they are read once while they are near, pays where both matrices
-/// are in the second-level cache, and costs where the first one has them. `$tile` and `$product`
-/// are those beside the first ones.
+/// Adds the products of spans, in the order of spans and steps, to the initial sums. Each sum is
+/// independent of the number of rows and lanes. `$load` is the load instruction: `tileloaddt1`
+/// marks data that is read once, which is faster if both matrices are in the L2 cache and slower if
+/// they are in L1. `$tile` and `$product` are the loads and products in addition to the first ones.
 macro_rules! products {
-    ($name:ident, $sums:ty, $begin:ident, $near:literal, $dot:literal,
+    ($name:ident, $sums:ty, $begin:ident, $load_op:literal, $dot:literal,
      [$($sum:literal),*], [$($tile:literal),*], [$($product:literal),*]) => {
         /// # Safety
         ///
-        /// There must be tiles, and a stretch; all must be of this shape.
+        /// The processor must have tiles; there must be at least one span, and all spans must have
+        /// this shape.
         #[inline(always)]
-        unsafe fn $name(shape: Shape, stretches: &[Stretch<'_>], sums: &mut [$sums; 4]) {
+        unsafe fn $name(shape: TileShape, spans: &[ColumnSpan<'_>], sums: &mut [$sums; 4]) {
             let config = shape.config();
-            // SAFETY: memory is what the stretches were checked to have, and `sums`; all tiles
-            // that are touched are named, and configured by the first line.
+            // SAFETY: accesses only memory that the spans were checked to contain, and `sums`; all
+            // tiles that are used are listed as clobbered and configured by the first line.
             unsafe {
                 asm!(
                     "ldtilecfg [{steps}]",
@@ -318,9 +323,9 @@ macro_rules! products {
                     "mov {step_bytes}, [{at} + 40]",
                     "mov {steps}, [{at} + 48]",
                     "3:",
-                    concat!($near, " tmm4, [{row0} + {stride}]"),
-                    concat!($near, " tmm6, [{lane0} + {lane_stride}]"),
-                    $(concat!($near, $tile),)*
+                    concat!($load_op, " tmm4, [{row0} + {stride}]"),
+                    concat!($load_op, " tmm6, [{lane0} + {lane_stride}]"),
+                    $(concat!($load_op, $tile),)*
                     concat!($dot, " tmm0, tmm4, tmm6"),
                     $(concat!($dot, $product),)*
                     "add {row0}, [{at} + 56]",
@@ -329,17 +334,17 @@ macro_rules! products {
                     "add {lane1}, {step_bytes}",
                     "dec {steps}",
                     "jnz 3b",
-                    "add {at}, {stretch_bytes}",
+                    "add {at}, {span_bytes}",
                     "dec {count}",
                     "jnz 2b",
                     $(concat!("tilestored [{sums} + {sum_stride} + 1024 * ", $sum, "], tmm", $sum),)*
                     steps = inout(reg) &raw const config => _,
-                    at = inout(reg) stretches.as_ptr() => _,
-                    count = inout(reg) stretches.len() => _,
+                    at = inout(reg) spans.as_ptr() => _,
+                    count = inout(reg) spans.len() => _,
                     sums = in(reg) sums.as_mut_ptr(),
                     sum_stride = in(reg) ROW_BYTES,
                     lane_stride = in(reg) shape.lanes * 4,
-                    stretch_bytes = const size_of::<Stretch<'_>>(),
+                    span_bytes = const size_of::<ColumnSpan<'_>>(),
                     row0 = out(reg) _, row1 = out(reg) _, stride = out(reg) _,
                     lane0 = out(reg) _, lane1 = out(reg) _, step_bytes = out(reg) _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -349,77 +354,77 @@ macro_rules! products {
             }
         }
     };
-    // Two tiles of rows and one of lanes; one and two; two and two.
+    // Tiles of rows and of lanes: two and one; one and two; two and two.
     ([$narrow:ident, $short:ident, $wide:ident],
-     $sums:ty, $begin:ident, $near:literal, $dot:literal) => {
-        products!($narrow, $sums, $begin, $near, $dot, [0, 2],
+     $sums:ty, $begin:ident, $load_op:literal, $dot:literal) => {
+        products!($narrow, $sums, $begin, $load_op, $dot, [0, 2],
             [" tmm5, [{row1} + {stride}]"], [" tmm2, tmm5, tmm6"]);
-        products!($short, $sums, $begin, $near, $dot, [0, 1],
+        products!($short, $sums, $begin, $load_op, $dot, [0, 1],
             [" tmm7, [{lane1} + {lane_stride}]"], [" tmm1, tmm4, tmm7"]);
-        products!($wide, $sums, $begin, $near, $dot, [0, 1, 2, 3],
+        products!($wide, $sums, $begin, $load_op, $dot, [0, 1, 2, 3],
             [" tmm5, [{row1} + {stride}]", " tmm7, [{lane1} + {lane_stride}]"],
             [" tmm2, tmm5, tmm6", " tmm1, tmm4, tmm7", " tmm3, tmm5, tmm7"]);
     };
 }
 products!(
     [bf16_narrow, bf16_short, bf16_wide],
-    Block,
+    SumTile,
     load,
     "tileloadd",
     "tdpbf16ps"
 );
 products!(
     [bytes_narrow, bytes_short, bytes_wide],
-    Ints,
+    IntSumTile,
     zero,
     "tileloaddt1",
     "tdpbssd"
 );
 const _: () = assert!(
-    offset_of!(Stretch<'_>, rows) == 0
-        && offset_of!(Stretch<'_>, row_stride) == 16
-        && offset_of!(Stretch<'_>, lanes) == 24
-        && offset_of!(Stretch<'_>, step_bytes) == 40
-        && offset_of!(Stretch<'_>, steps) == 48
-        && offset_of!(Stretch<'_>, row_step) == 56
+    offset_of!(ColumnSpan<'_>, rows) == 0
+        && offset_of!(ColumnSpan<'_>, row_stride) == 16
+        && offset_of!(ColumnSpan<'_>, lanes) == 24
+        && offset_of!(ColumnSpan<'_>, step_bytes) == 40
+        && offset_of!(ColumnSpan<'_>, steps) == 48
+        && offset_of!(ColumnSpan<'_>, row_step) == 56
 );
-const _: () = assert!(size_of::<Block>() == 1024 && size_of::<Ints>() == 1024);
+const _: () = assert!(size_of::<SumTile>() == 1024 && size_of::<IntSumTile>() == 1024);
 
-/// Sums of 16 tokens and 16 rows: i32 as memory has them.
+/// i32 sums of 16 tokens and 16 rows, as bytes in memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ints(pub(crate) [[u8; ROW_BYTES]; TILE]);
+pub(crate) struct IntSumTile(pub(crate) [[u8; ROW_BYTES]; TILE]);
 
-impl Ints {
-    /// Nothing.
+impl IntSumTile {
+    /// All zeros.
     pub(crate) const ZERO: Self = Self([[0; ROW_BYTES]; TILE]);
 }
 
-/// Products of the bytes of 16 rows and 16 tokens. Only [`byte_tiles`] makes it, and the
-/// configuration lasts as long as the task, on its thread: nothing that the compiler makes touches
-/// tiles, a switch of threads restores them, and a task for it multiplies by nothing else.
+/// Products of bytes of 16 rows and 16 tokens. Only [`byte_tiles`] creates it, and the tile
+/// configuration is valid for the duration of the task, on its thread: compiled code does not touch
+/// tiles, thread switches restore them, and such a task runs no other tile products.
 pub(crate) struct ByteTiles {
     columns: usize,
-    /// Not to be sent: another thread's tiles are not configured.
+    /// Not `Send`: the tiles of another thread are not configured.
     here: PhantomData<*const ()>,
 }
 
-/// Runs a task with tiles in a function of its own.
+/// Runs a task with configured tiles, in a function of its own.
 ///
 /// # Safety
 ///
-/// As [`enter`].
+/// As for [`enter`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
     assert!(
         columns.is_multiple_of(4) && (4..=ROW_BYTES).contains(&columns),
-        "{columns} columns"
+        "invalid number of columns {columns}"
     );
     let _release = Release;
     let unused = (0, 0);
     let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
     let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
-    // SAFETY: the caller proves tiles, and the configuration is a valid one.
+    // SAFETY: the caller proves tiles, and the configuration is valid.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const config,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -433,21 +438,21 @@ unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
 }
 
 impl ByteTiles {
-    /// `sums[t][r] = sum_c x[t][first + c] w[c / 4][r][c % 4]` of signed bytes, over the columns
-    /// that the tiles are configured for.
+    /// `sums[t][r] = sum_c x[t][first + c] w[c / 4][r][c % 4]` of signed bytes, over the configured
+    /// number of columns.
     #[inline(always)]
     pub(crate) fn multiply<const X: usize>(
         &self,
         w: &[[u8; ROW_BYTES]],
         (x, first): (&[[u8; X]; TILE], usize),
-        sums: &mut Ints,
+        sums: &mut IntSumTile,
     ) {
         assert!(
             4 * w.len() >= self.columns && first + self.columns <= X,
-            "columns end early"
+            "columns are too short"
         );
-        // SAFETY: memory is what was just checked, and `sums`; the tiles are configured, which
-        // `self` proves.
+        // SAFETY: accesses only the memory checked above and `sums`; `self` proves that the tiles
+        // are configured.
         unsafe {
             asm!(
                 "tileloadd tmm4, [{w} + {line}]",
@@ -468,42 +473,42 @@ impl ByteTiles {
 }
 
 impl Amx {
-    /// Runs a task with tiles for products of so many columns of bytes: at most 64, a multiple
-    /// of 4.
+    /// Runs a task with tiles for products of `columns` columns of bytes: a multiple of 4, at most
+    /// 64.
     #[inline(always)]
     pub(crate) fn byte_tiles<T: Task<ByteTiles>>(self, columns: usize, task: T) {
         // SAFETY: `self` proves what the function needs.
         unsafe { byte_tiles(self, columns, task) };
     }
 
-    /// `sums[2 i + j] = ` products of tile `i` of rows and tile `j` of lanes, of signed bytes;
-    /// sums of tiles that are not there mean nothing.
+    /// `sums[2 i + j] =` products of tile `i` of rows and tile `j` of lanes, signed bytes; sums of
+    /// missing tiles are unspecified.
     #[inline(always)]
-    pub(crate) fn bytes(self, stretches: &[Stretch<'_>], sums: &mut [Ints; 4]) {
+    pub(crate) fn bytes(self, spans: &[ColumnSpan<'_>], sums: &mut [IntSumTile; 4]) {
         let Self(()) = self;
-        let shape = Shape::of(stretches);
+        let shape = TileShape::of(spans);
         let product = match (shape.rows > TILE, shape.wide) {
             (_, false) => bytes_narrow,
             (false, true) => bytes_short,
             (true, true) => bytes_wide,
         };
-        // SAFETY: `self` proves tiles, and the stretches are of this shape.
-        unsafe { product(shape, stretches, sums) }
+        // SAFETY: `self` proves tiles, and the spans are of this shape.
+        unsafe { product(shape, spans, sums) }
     }
 
-    /// `sums[2 i + j] += ` products of tile `i` of rows and tile `j` of lanes, in bf16.
+    /// `sums[2 i + j] +=` products of tile `i` of rows and tile `j` of lanes, in bf16.
     ///
-    /// Numbers too small for a normal f32, in or out, count as zeros.
+    /// Subnormal inputs and results are flushed to zero.
     #[inline(always)]
-    pub fn bf16(self, stretches: &[Stretch<'_>], sums: &mut [Block; 4]) {
+    pub fn bf16(self, spans: &[ColumnSpan<'_>], sums: &mut [SumTile; 4]) {
         let Self(()) = self;
-        let shape = Shape::of(stretches);
+        let shape = TileShape::of(spans);
         let product = match (shape.rows > TILE, shape.wide) {
             (_, false) => bf16_narrow,
             (false, true) => bf16_short,
             (true, true) => bf16_wide,
         };
-        // SAFETY: `self` proves tiles, and the stretches are of this shape.
-        unsafe { product(shape, stretches, sums) }
+        // SAFETY: `self` proves tiles, and the spans are of this shape.
+        unsafe { product(shape, spans, sums) }
     }
 }

@@ -1,25 +1,25 @@
-//! Where the sums of products go.
+//! Output of matrix products.
 
-use crate::descriptors::{Product, Write};
+use crate::descriptors::{MatmulShape, Write};
 use crate::memory::{Args, Out};
 use tabla_core::op::operands::gemm::AT;
 
-/// Where the sums of tiles go: `y[t, r]`, stored or added.
-pub(super) struct Sums<'a> {
+/// Output of tiles of sums: `y[t, r]`, stored or added.
+pub(super) struct MatmulOutput<'a> {
     y: Out<'a, f32>,
     first: usize,
     rows: usize,
-    /// Whether they are added.
+    /// Whether sums are added to the output.
     pub(super) add: bool,
 }
 
-impl<'a> Sums<'a> {
-    pub(super) fn open(args: &mut Args<'a>, product: &Product) -> Self {
+impl<'a> MatmulOutput<'a> {
+    pub(super) fn open(args: &mut Args<'a>, matmul: &MatmulShape) -> Self {
         Self {
             y: args.open(AT.y),
             first: args.range().start,
-            rows: product.rows,
-            add: product.write == Write::Add,
+            rows: matmul.rows,
+            add: matmul.write == Write::Add,
         }
     }
 

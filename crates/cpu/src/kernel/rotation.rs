@@ -1,20 +1,20 @@
-//! How positions turn the pairs of heads (RoPE).
+//! Rotary position embedding (RoPE): rotation of pairs of elements by position.
 
 use std::ops::Range;
 
-/// Pairs that are turned at once.
+/// Pairs rotated at once.
 pub(super) const PAIRS: usize = 64;
 
-/// The turns of heads that lie one behind the other.
+/// Rotation of consecutive heads.
 #[derive(Clone, Copy)]
-pub(super) struct Turns<'a> {
+pub(super) struct Rotation<'a> {
     /// Elements of a head.
     pub(super) head: usize,
-    /// Radians per position for each pair that is turned.
+    /// Radians per position for each rotated pair.
     pub(super) freqs: &'a [f32],
     /// Whether pairs are `(i, i + half)` rather than `(2 i, 2 i + 1)`.
     pub(super) half_split: bool,
-    /// What cosine and sine are multiplied by.
+    /// Factor of cosine and sine.
     pub(super) magnitude: f32,
 }
 
@@ -25,15 +25,15 @@ pub(super) struct Angles {
     sin: [f32; PAIRS],
 }
 
-/// Turned elements of a head.
-pub(super) struct Turned {
+/// Rotated elements of a head.
+pub(super) struct Rotated {
     elements: [[f32; PAIRS]; 2],
-    /// Where in the head they belong, and where they lie here.
+    /// Range in the head and range in `elements` of each run.
     places: [[Range<usize>; 2]; 2],
 }
 
-impl Turned {
-    /// The elements in two runs, each with where in the head it belongs.
+impl Rotated {
+    /// Two runs of elements, each with its range in the head.
     #[inline(always)]
     pub(super) fn runs(&self) -> [(Range<usize>, &[f32]); 2] {
         let [a, b] = &self.places;
@@ -44,8 +44,8 @@ impl Turned {
     }
 }
 
-impl Turns<'_> {
-    /// The angles of all pairs at a position, in parts.
+impl Rotation<'_> {
+    /// The angles of all pairs at a position, in batches.
     #[inline(always)]
     pub(super) fn angles(&self, position: u32) -> impl Iterator<Item = Angles> {
         #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
@@ -57,8 +57,8 @@ impl Turns<'_> {
                 cos: [0.0; PAIRS],
                 sin: [0.0; PAIRS],
             };
-            let turns = angles.cos.iter_mut().zip(&mut angles.sin);
-            for ((cos, sin), freq) in turns.zip(freqs) {
+            let cos_sin = angles.cos.iter_mut().zip(&mut angles.sin);
+            for ((cos, sin), freq) in cos_sin.zip(freqs) {
                 (*sin, *cos) = (position * freq).sin_cos();
                 (*sin, *cos) = (*sin * self.magnitude, *cos * self.magnitude);
             }
@@ -66,30 +66,30 @@ impl Turns<'_> {
         })
     }
 
-    /// The pairs of these angles, turned.
+    /// Returns the pairs of these angles, rotated.
     #[inline(always)]
-    pub(super) fn turned(&self, angles: &Angles, head: &[f32]) -> Turned {
+    pub(super) fn rotated(&self, angles: &Angles, head: &[f32]) -> Rotated {
         let mut elements = [[0.0; PAIRS]; 2];
         let Range { start, end } = angles.pairs;
         let count = end - start;
-        let turns = angles.cos.iter().zip(&angles.sin);
+        let cos_sin = angles.cos.iter().zip(&angles.sin);
         if self.half_split {
             let half = self.freqs.len();
             let pairs = head[start..end].iter().zip(&head[half + start..half + end]);
             let [a, b] = &mut elements;
-            for (((a, b), (cos, sin)), (x, y)) in a.iter_mut().zip(b).zip(turns).zip(pairs) {
+            for (((a, b), (cos, sin)), (x, y)) in a.iter_mut().zip(b).zip(cos_sin).zip(pairs) {
                 (*a, *b) = (x * cos - y * sin, x * sin + y * cos);
             }
             let places = [start, half + start].map(|at| at..at + count);
             let [low, high] = places;
-            return Turned {
+            return Rotated {
                 elements,
                 places: [[low, 0..count], [high, PAIRS..PAIRS + count]],
             };
         }
         let (pairs, _) = head[2 * start..2 * end].as_chunks::<2>();
         let (to, _) = elements.as_flattened_mut().as_chunks_mut::<2>();
-        for ((to, (cos, sin)), [x, y]) in to.iter_mut().zip(turns).zip(pairs) {
+        for ((to, (cos, sin)), [x, y]) in to.iter_mut().zip(cos_sin).zip(pairs) {
             *to = [x * cos - y * sin, x * sin + y * cos];
         }
         let places = [0, count].map(|from| {
@@ -98,15 +98,15 @@ impl Turns<'_> {
                 from..from + count,
             ]
         });
-        Turned { elements, places }
+        Rotated { elements, places }
     }
 
-    /// Turns heads in place.
+    /// Rotates heads in place.
     #[inline(always)]
-    pub(super) fn turn(&self, angles: &Angles, heads: &mut [f32]) {
+    pub(super) fn rotate(&self, angles: &Angles, heads: &mut [f32]) {
         for head in heads.chunks_exact_mut(self.head) {
-            for (at, turned) in self.turned(angles, head).runs() {
-                head[at].copy_from_slice(turned);
+            for (at, rotated) in self.rotated(angles, head).runs() {
+                head[at].copy_from_slice(rotated);
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Where the stretches of a matrix come from: panels, rows that become panels on the way, or
-//! chunks of any type that can be read as integers.
+//! Decodes blocks of a matrix from panels, from rows that are packed on the fly, or from chunks of
+//! any type that unpacks to integers.
 
-use crate::descriptors::{Product, Weights};
+use crate::descriptors::{MatmulShape, Weights};
 use crate::memory::Args;
 use crate::panel::affine;
 use crate::panel::{
-    self, Codes, Format, Formats, Panel, STRETCH, Sink, StoredCodes, StoredNumbers, Stretch,
-    VisitKind, WORDS, Width,
+    self, AffineWidth, Codes, Format, Formats, KindVisitor, Panel, PanelBlock, QK, Sink,
+    StoredCodes, StoredScales, WORDS,
 };
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Simd, Task};
@@ -15,51 +15,52 @@ use std::ops::Range;
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Chunk};
 
-/// Columns of a panel that are read at once: beside their codes a tile of tokens stays in the
-/// nearest cache.
+/// Columns of a panel decoded at a time: their codes and a tile of tokens fit the L1 cache.
 pub(super) const COLUMNS: usize = 512;
 
 /// Columns of a panel of a matrix.
-pub(super) struct At {
+pub(super) struct PanelColumns {
     pub(super) panel: usize,
     pub(super) columns: Range<usize>,
 }
 
-impl At {
-    /// The rows of the panel.
+impl PanelColumns {
+    /// Rows of the panel.
     fn rows(&self, rows: usize) -> Range<usize> {
         self.panel * ROWS..rows.min((self.panel + 1) * ROWS)
     }
 }
 
 impl Weights {
-    /// Bytes that are needed to read [`COLUMNS`].
+    /// Bytes of the buffer needed to decode [`COLUMNS`] columns.
     pub(super) fn buffer_bytes(self) -> usize {
-        struct Bytes;
-        impl panel::Visit for Bytes {
+        struct BufferBytes;
+        impl panel::FormatVisitor for BufferBytes {
             type Out = usize;
             fn format<F: Format>(self) -> usize {
                 F::LAYOUT.panel_bytes(COLUMNS)
             }
         }
         match self {
-            Self::Mapped(dtype) => panel::visit(dtype, Bytes).expect("link saw the format"),
+            Self::Mapped(dtype) => {
+                panel::visit(dtype, BufferBytes).expect("link checked the format")
+            }
             _ => 0,
         }
     }
 }
 
-/// Gives the stretches of some columns of a panel, at most [`COLUMNS`]. Kernels are compiled for a
-/// kind of codes; which format the weights have is decided here, once for each piece.
+/// Decodes some columns of a panel, at most [`COLUMNS`]. Kernels are compiled per kind of codes;
+/// the format of the weights is selected here, once per span of columns.
 #[inline(always)]
-pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
+pub(super) fn decode_span<C: Formats, S: Simd, K: Sink<S>>(
     s: S,
     args: &Args<'_>,
-    at: At,
+    at: PanelColumns,
     buffer: &mut [u8],
     sink: K,
 ) {
-    let from = From {
+    let task = DecodeTask {
         s,
         args,
         at,
@@ -70,31 +71,31 @@ pub(super) fn stretches<C: Formats, S: Simd, K: Sink<S>>(
         Weights::Packed(dtype) | Weights::Mapped(dtype) | Weights::Groups(dtype, _)
             if const { S::PANELS } =>
         {
-            C::visit(dtype, from);
+            C::visit(dtype, task);
         }
         Weights::Chunks if const { C::MAX == 128 } => {
-            let From { at, sink, .. } = from;
-            s.apart(Chunks::<C, K> {
+            let DecodeTask { at, sink, .. } = task;
+            s.outlined(DecodeChunks::<C, K> {
                 args,
                 at,
                 sink,
                 codes: PhantomData,
             });
         }
-        weights => unreachable!("link reads no {weights:?} here"),
+        weights => unreachable!("unexpected weights {weights:?} for this kernel"),
     }
 }
 
-/// A piece of the weights, and where its stretches go.
-struct From<'a, 'b, S, K> {
+/// Columns to decode and the consumer of their blocks.
+struct DecodeTask<'a, 'b, S, K> {
     s: S,
     args: &'a Args<'b>,
-    at: At,
+    at: PanelColumns,
     buffer: &'a mut [u8],
     sink: K,
 }
 
-impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
+impl<C, S: Simd, K: Sink<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
     type Out = ();
 
     #[inline(always)]
@@ -109,7 +110,7 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
         let layout = const { &F::LAYOUT };
         let (panel, columns) = if let Weights::Mapped(_) = args.codes().weights {
             let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
-            s.apart(PackRows::<F> {
+            s.outlined(PackRows::<F> {
                 args,
                 at: &at,
                 buffer,
@@ -118,10 +119,10 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
             let count = at.columns.len();
             (layout.open(buffer, count), 0..count)
         } else {
-            let cols = args.product().cols;
+            let cols = args.matmul().cols;
             (layout.open_at(args.bytes(AT.w), at.panel, cols), at.columns)
         };
-        s.apart(Read::<F, K> {
+        s.outlined(DecodePanel::<F, K> {
             panel,
             columns,
             sink,
@@ -130,19 +131,19 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
     }
 
     fn other(self) {
-        unreachable!("link chose the kind by the type");
+        unreachable!("link selected the kernel by the kind of codes");
     }
 
     #[inline(always)]
-    fn groups<W: Width<Codes = C>>(self) {
+    fn groups<W: AffineWidth<Codes = C>>(self) {
         let Self {
             s, args, at, sink, ..
         } = self;
         let Weights::Groups(_, groups) = args.codes().weights else {
-            unreachable!("affine codes in panels have groups");
+            unreachable!("packed affine codes have groups");
         };
-        let bytes = groups.panel_bytes(args.product().cols);
-        s.apart(affine::Read::<W, K> {
+        let bytes = groups.panel_bytes(args.matmul().cols);
+        s.outlined(affine::DecodeGroups::<W, K> {
             groups,
             panel: &args.bytes(AT.w)[at.panel * bytes..][..bytes],
             columns: at.columns,
@@ -152,26 +153,26 @@ impl<C, S: Simd, K: Sink<S>> VisitKind<C> for From<'_, '_, S, K> {
     }
 }
 
-/// Reads stretches in a function of its own: there is one for each format and sink, whatever
-/// kernel they are read for.
-struct Read<'a, F, K> {
+/// Decodes a panel in a function of its own: there is one per format and sink, shared by all
+/// kernels.
+struct DecodePanel<'a, F, K> {
     panel: Panel<'a>,
     columns: Range<usize>,
     sink: K,
     format: PhantomData<F>,
 }
 
-impl<F: Format, S: Simd, K: Sink<S>> Task<S> for Read<'_, F, K> {
+impl<F: Format, S: Simd, K: Sink<S>> Task<S> for DecodePanel<'_, F, K> {
     #[inline(always)]
     fn run(self, s: S) {
-        panel::stretches::<F, S, K>(s, &self.panel, self.columns, self.sink);
+        panel::decode_columns::<F, S, K>(s, &self.panel, self.columns, self.sink);
     }
 }
 
-/// Packs a piece of rows as the file has them.
+/// Packs columns of rows from the file layout.
 struct PackRows<'a, 'b, F> {
     args: &'a Args<'b>,
-    at: &'a At,
+    at: &'a PanelColumns,
     buffer: &'a mut [u8],
     format: PhantomData<F>,
 }
@@ -182,7 +183,7 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
         let Self {
             args, at, buffer, ..
         } = self;
-        let (layout, shape) = (const { &F::LAYOUT }, args.product());
+        let (layout, shape) = (const { &F::LAYOUT }, args.matmul());
         let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
         let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
         let mut rows = [&w[..0]; ROWS];
@@ -190,8 +191,8 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
         for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
             *row = &w[r * row_bytes..][part.clone()];
         }
-        // Sixteen short stretches are too short for the processor to foresee the next ones: those
-        // behind, or of the next panel.
+        // The hardware prefetcher does not follow sixteen short runs, so prefetch the next ones:
+        // the columns that follow, or those of the next panel.
         let next = if at.columns.end < shape.cols {
             part.len()
         } else {
@@ -206,27 +207,27 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
     }
 }
 
-/// Reads weights of any other type as integers, chunk by chunk.
-struct Chunks<'a, 'b, C, K> {
+/// Decodes weights of any other type as integers, chunk by chunk.
+struct DecodeChunks<'a, 'b, C, K> {
     args: &'a Args<'b>,
-    at: At,
+    at: PanelColumns,
     sink: K,
     codes: PhantomData<C>,
 }
 
-impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for Chunks<'_, '_, C, K> {
+impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
     #[inline(always)]
     fn run(self, s: S) {
-        const STRETCHES: usize = CHUNK / STRETCH;
+        const BLOCKS: usize = CHUNK / QK;
         let Self {
             args, at, mut sink, ..
         } = self;
         let unpack = args.unpack();
-        let &Product { rows, cols, .. } = args.product();
+        let &MatmulShape { rows, cols, .. } = args.matmul();
         let m = args.matrix(rows, cols);
         let mut chunk = Chunk::ZERO;
-        let mut codes = [[[0u8; 4 * ROWS]; WORDS]; STRETCHES];
-        let mut numbers = [[[[0.0; ROWS]; 2]; STRETCHES]; 2];
+        let mut codes = [[[0u8; 4 * ROWS]; WORDS]; BLOCKS];
+        let mut numbers = [[[[0.0; ROWS]; 2]; BLOCKS]; 2];
         for first in at.columns.clone().step_by(CHUNK) {
             for (lane, r) in at.rows(rows).enumerate() {
                 unpack(&m, r, first, &mut chunk);
@@ -240,41 +241,41 @@ impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for Chunks<'_, '_, C, K> {
                     }
                 }
             }
-            let count = (at.columns.end - first).min(CHUNK) / STRETCH;
+            let count = (at.columns.end - first).min(CHUNK) / QK;
             let [scales, mins] = &numbers;
             for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
-                let mut stretch = stored::<S, C>(s, codes, scale, min);
-                for code in &mut stretch.codes {
-                    *code = s.raise(*code);
+                let mut block = load_block::<S, C>(s, codes, scale, min);
+                for code in &mut block.codes {
+                    *code = s.offset_signed(*code);
                 }
-                sink.take(stretch);
+                sink.push(block);
             }
         }
-        sink.end();
+        sink.finish();
     }
 }
 
-/// A stretch in memory.
+/// Loads a decoded block from memory.
 #[inline(always)]
-pub(super) fn stored<S: Rows, C: Codes>(
+pub(super) fn load_block<S: Rows, C: Codes>(
     s: S,
     codes: &StoredCodes,
-    scale: &StoredNumbers,
-    min: &StoredNumbers,
-) -> Stretch<S> {
-    let mut stretch = Stretch {
+    scale: &StoredScales,
+    min: &StoredScales,
+) -> PanelBlock<S> {
+    let mut block = PanelBlock {
         codes: [s.bytes(&codes[0]); WORDS],
         scale: [s.column(&scale[0]); 2],
         min: [s.splat_float(0.0); 2],
     };
-    for (code, word) in stretch.codes.iter_mut().zip(codes) {
+    for (code, word) in block.codes.iter_mut().zip(codes) {
         *code = s.bytes(word);
     }
     if C::HALVES {
-        stretch.scale[1] = s.column(&scale[1]);
+        block.scale[1] = s.column(&scale[1]);
     }
     if C::MIN {
-        stretch.min = [s.column(&min[0]), s.column(&min[1])];
+        block.min = [s.column(&min[0]), s.column(&min[1])];
     }
-    stretch
+    block
 }

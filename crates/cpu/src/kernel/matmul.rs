@@ -1,15 +1,14 @@
-//! Products of a matrix and activations: `gemv`, `gemm` and the operations that add.
+//! Matrix products: `gemv`, `gemm` and the operations that add to the output.
 //!
-//! A tile is some rows by some tokens; each of its sums runs along the columns in one order,
-//! whatever the tile. So a token's result is the same bits alone, in a batch of any size, and
-//! on any number of threads.
+//! The order of each sum along the columns does not depend on the tiling. So the result of a token
+//! has the same bits in a batch of any size and on any number of threads.
 
 use super::chunks;
 use super::codes;
 use super::floats;
 use super::{Launch, Request};
-use crate::descriptors::{Product, Write};
-use crate::panel::STRETCH;
+use crate::descriptors::{MatmulShape, Write};
+use crate::panel::QK;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
 use tabla_core::op::params;
@@ -20,32 +19,32 @@ pub(super) fn gemv(request: &Request<'_>, write: Write) -> Result<Launch> {
     link(request, [1, p.rows, p.cols], write)
 }
 
-/// Many tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
+/// Several tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
 pub(super) fn gemm(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemm::Params = request.params();
     link(request, [p.tokens, p.rows, p.cols], write)
 }
 
 fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], write: Write) -> Result<Launch> {
-    let product = Product {
+    let matmul = MatmulShape {
         tokens,
         rows: rows as usize,
         cols: cols as usize,
         write,
     };
-    // Activations go to int8 in whole stretches.
-    let whole = product.cols.is_multiple_of(STRETCH);
+    // Activations are quantized in whole blocks.
+    let whole = matmul.cols.is_multiple_of(QK);
     let codes = if request.precision == Precision::Fast && whole {
-        codes::link(request, product)
+        codes::link(request, matmul)
     } else {
         None
     };
-    let launch = match codes.or_else(|| floats::link(request, product)) {
+    let launch = match codes.or_else(|| floats::link(request, matmul)) {
         Some(launch) => launch,
-        None => chunks::link(request, product)?,
+        None => chunks::link(request, matmul)?,
     };
     Ok(Launch {
-        product: Some(product),
+        matmul: Some(matmul),
         ..launch
     })
 }
