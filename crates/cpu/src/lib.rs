@@ -55,7 +55,7 @@ use tabla_core::device::{DeviceKind, Fusion, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
-    check_apart,
+    check_disjoint,
 };
 use tabla_core::op::table::{BufferId, Cmds};
 
@@ -232,7 +232,7 @@ impl Executor for Cpu {
     }
 
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
-        check_apart(from, to, bytes)?;
+        check_disjoint(from, to, bytes)?;
         let (first, last) = (from.min(to), from.max(to));
         let span = Span::new(place, first, (last - first).saturating_add(bytes));
         let both = span_of(&self.places, &mut self.pool, span)?;
