@@ -118,7 +118,8 @@ pub enum Replay {
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
     /// No fusion.
-    Apart,
+    #[serde(rename = "apart")]
+    None,
     /// Norms only.
     Norms,
     /// Gated activations only.
@@ -129,12 +130,12 @@ pub enum Fusion {
 
 impl Fusion {
     /// All settings, in order of increasing fusion.
-    pub const ALL: [Self; 4] = [Self::Apart, Self::Norms, Self::Gates, Self::Fused];
+    pub const ALL: [Self; 4] = [Self::None, Self::Norms, Self::Gates, Self::Fused];
 
     /// Returns the name in listings and files.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Apart => "apart",
+            Self::None => "apart",
             Self::Norms => "norms",
             Self::Gates => "gates",
             Self::Fused => "fused",
@@ -188,10 +189,10 @@ pub struct Profile {
     /// Number of tokens per prefill chunk.
     pub chunk_tokens: u32,
     /// Maximum number of tokens per burst (N-step submission).
-    pub chain_tokens: u32,
+    pub burst_tokens: u32,
     /// Whether `run` returns before the device has finished; the next burst is then submitted
     /// before the previous one is read.
-    pub runs_ahead: bool,
+    pub asynchronous: bool,
 }
 
 impl Profile {
@@ -215,10 +216,10 @@ impl Profile {
             forms: Vec::new(),
             choices: Vec::new(),
             chunk_tokens: 8,
-            fusion: Fusion::Apart,
+            fusion: Fusion::None,
             attention_part: 0,
-            chain_tokens: 8,
-            runs_ahead: false,
+            burst_tokens: 8,
+            asynchronous: false,
         }
     }
 }

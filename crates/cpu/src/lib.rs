@@ -95,11 +95,11 @@ pub fn profile(options: &Options) -> Result<Profile> {
         bindings_max: 8,
         forms: Vec::new(),
         choices: Vec::new(),
-        fusion: Fusion::Apart,
+        fusion: Fusion::None,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
-        chain_tokens: CHAIN_TOKENS,
-        runs_ahead: false,
+        burst_tokens: CHAIN_TOKENS,
+        asynchronous: false,
     })
 }
 
@@ -206,7 +206,7 @@ impl Executor for Cpu {
         let Some(count) = tables.get(table).map(Steps::cmds) else {
             bail!(Argument, "table {table} of {}", tables.len());
         };
-        let Cmds { body, tail } = &cmds;
+        let Cmds { body, stage: tail } = &cmds;
         if body.start > body.end
             || body.end > tail.start
             || tail.start > tail.end

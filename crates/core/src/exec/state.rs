@@ -19,7 +19,7 @@ pub const STOPS_MAX: usize = SAMPLER_OFF.stops.len();
 macro_rules! sampler_off {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
         off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, tail: $tail:ident, option: $option:literal, sampler: $sampler:ident
+        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
     })+) => {
         /// All samplers off: greedy sampling.
         pub const SAMPLER_OFF: Sampler = Sampler {

@@ -4,7 +4,7 @@ use crate::cpu;
 use tabla_core::device::Precision;
 use tabla_cpu::Level;
 use tabla_testkit::rig::Device;
-use tabla_testkit::samplers::{log_probs, mirostat_mu, odd_logits, orders, tails};
+use tabla_testkit::samplers::{log_probs, mirostat_mu, odd_logits, orders, stages};
 
 fn cpus() -> Vec<Device> {
     let levels = Level::available().into_iter();
@@ -26,7 +26,7 @@ fn the_device_learns_and_tells() {
 
 #[test]
 fn a_larger_tail_picks_the_same() {
-    cpus().iter().for_each(tails);
+    cpus().iter().for_each(stages);
 }
 
 #[test]

@@ -246,7 +246,7 @@ macro_rules! mul_case {
     };
 }
 
-/// A number, a group, a row.
+/// One element, a group, a row.
 pub(super) const MUL: &[Case] = &[
     mul_case!("one", 1, 1, 1, 1),
     mul_case!("a number", 1, 37, 5, 3),
@@ -272,7 +272,7 @@ macro_rules! soft_cap_case {
     };
 }
 
-/// Caps from far below the numbers to far above.
+/// Caps from far below to far above the values.
 pub(super) const SOFT_CAP: &[Case] = &[
     soft_cap_case!("one", 1.0, 1, 1, 1),
     soft_cap_case!("primes", 0.1, 37, 5, 3),
@@ -297,7 +297,7 @@ macro_rules! columns_case {
     };
 }
 
-/// Where columns may lie.
+/// Offsets at the start, in the middle and at the end.
 pub(super) const COLUMNS: &[Case] = &[
     columns_case!("one", 1, 0, 1, 1, 1),
     columns_case!("the first", 37, 0, 5, 5, 3),

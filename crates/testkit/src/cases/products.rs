@@ -4,7 +4,7 @@ use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
 use tabla_core::op::builder::{Activation, Builder, W, X};
 
-/// The shapes that products are tried on: `mat_cases!(tokens, live, emit)`.
+/// Shapes for products: `mat_cases!(tokens, live, emit)`.
 macro_rules! mat_cases {
     ($tokens:literal, $live:literal, $emit:ident) => {
         mat_cases!(@list $tokens, $live, $emit,
@@ -50,7 +50,7 @@ macro_rules! mat_cases {
     };
 }
 
-/// The shapes that they are tried on: `fused_cases!(emit)`, which has `w`, the vector `n` and `y`.
+/// Shapes for fused products: `fused_cases!(emit)`, with `w`, the vector `n` and `y`.
 macro_rules! fused_cases {
     ($emit:ident) => {
         fused_cases!(@list $emit,
@@ -77,14 +77,14 @@ macro_rules! fused_cases {
     };
 }
 
-/// Odd shapes in every storage type.
+/// Odd shapes in all storage types.
 pub(super) const GEMV: &[Case] = mat_cases!(1, 1, gemv_emit);
 
 fn gemv_emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
     b.mat("y", w, x);
 }
 
-/// Odd shapes in every storage type.
+/// Odd shapes in all storage types.
 pub(super) const GEMV_ADD: &[Case] = mat_cases!(1, 1, gemv_add_emit);
 
 fn gemv_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
@@ -119,14 +119,14 @@ fn gemv_glu_add_emit(b: &mut Builder<'_>, w: W, y: X, cols: u32) {
     b.mat_add(w, f, y);
 }
 
-/// Odd shapes in every storage type.
+/// Odd shapes in all storage types.
 pub(super) const GEMM: &[Case] = mat_cases!(7, 6, gemm_emit);
 
 fn gemm_emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
     b.mat("y", w, x);
 }
 
-/// Odd shapes in every storage type.
+/// Odd shapes in all storage types.
 pub(super) const GEMM_ADD: &[Case] = mat_cases!(37, 35, gemm_add_emit);
 
 fn gemm_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {

@@ -4,9 +4,8 @@ use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
 use tabla_core::op::builder::{Builder, W, X};
 
-/// The shapes that ternary products are tried on: rows that begin within blocks, that are no whole
-/// chunks or no whole octets; one token and many; panels that are no whole ones, and more than go
-/// together.
+/// Shapes for ternary products: rows that begin within blocks, rows with a partial chunk or octet;
+/// one token and many; partial panels, and more panels than one group.
 macro_rules! digit_cases {
     ($emit:ident) => {
         digit_cases!(@list $emit,
