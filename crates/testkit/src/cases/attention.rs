@@ -279,7 +279,7 @@ pub(super) const SELF_ATTENTION: &[Case] = &[
     self_attention_case!("blocks", 300/290 by 280, 2/2 x 16, reach u32::MAX),
     self_attention_case!("window over blocks", 300/300 by 290, 2/1 x 16, reach 40),
     self_attention_case!("single rows", 5/4 by 1, 3/3 x 16, reach u32::MAX),
-    self_attention_case!("near rows", 50/49 by 20, 6/3 x 16, reach 4),
-    self_attention_case!("itself alone", 5/5 by 3, 2/2 x 6, reach 0),
+    self_attention_case!("nearby rows", 50/49 by 20, 6/3 x 16, reach 4),
+    self_attention_case!("only itself", 5/5 by 3, 2/2 x 6, reach 0),
     self_attention_case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
 ];

@@ -26,7 +26,7 @@ pub(super) const EMBED: &[Case] = &[
     embed_case!("one", F32, 1, 1, 1, 1),
     embed_case!("primes", F32, 5, 37, 3, 2),
     embed_case!("primes", F16, 11, 67, 5, 4),
-    embed_case!("past a block", Bf16, 7, 33, 2, 2),
+    embed_case!("partial block", Bf16, 7, 33, 2, 2),
     embed_case!("odd blocks", Q8_0, 9, 96, 4, 3),
     embed_case!("odd blocks", Q4_0, 9, 96, 4, 4),
     embed_case!("odd blocks", Q4_1, 9, 96, 4, 2),
@@ -57,7 +57,7 @@ pub(super) const EMBED_ADD: &[Case] = &[
     embed_add_case!("one", F32, [3, 1], [1, 0], 1, 1),
     embed_add_case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
     embed_add_case!("primes", F16, [11, 67], [1, 0], 5, 4),
-    embed_add_case!("one for all", Bf16, [7, 33], [0, 1], 3, 2),
+    embed_add_case!("one row for all tokens", Bf16, [7, 33], [0, 1], 3, 2),
     embed_add_case!("with an offset", F32, [9, 40], [1, 2], 4, 3),
     embed_add_case!("odd blocks", Q8_0, [9, 96], [2, 1], 4, 3),
     embed_add_case!("many", Q4_0, [50, 256], [1, 0], 67, 61),
@@ -106,7 +106,7 @@ pub(super) const ARGMAX: &[Case] = &[
     argmax_case!("a row", 37, 1 / 1),
     argmax_case!("several work units", 1025, 1 / 1),
     argmax_case!("rows", 131, 5 / 3),
-    argmax_case!("rows for every thread", 2053, 7 / 6),
+    argmax_case!("several rows per thread", 2053, 7 / 6),
 ];
 
 macro_rules! advance_case {
@@ -129,7 +129,7 @@ macro_rules! advance_case {
 
 /// Continuing, stopping, filling the context; random ids are below 50.
 pub(super) const ADVANCE: &[Case] = &[
-    advance_case!("running on", 1/1 at 3 of 8, |_| {}),
+    advance_case!("continuing", 1/1 at 3 of 8, |_| {}),
     advance_case!("full", 1/1 at 7 of 8, |_| {}),
     advance_case!("rows", 5/3 at 3 of 8, |_| {}),
     advance_case!("full rows", 4/4 at 7 of 8, |_| {}),

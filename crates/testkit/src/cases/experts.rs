@@ -118,7 +118,7 @@ macro_rules! combine_case {
 pub(super) const COMBINE: &[Case] = &[
     combine_case!("one", 1 x 1, 1, 1),
     combine_case!("primes", 3 x 37, 5, 3),
-    combine_case!("past a vector", 8 x 257, 2, 2),
+    combine_case!("partial vector", 8 x 257, 2, 2),
     combine_case!("wide", 4 x 4099, 1, 1),
     combine_case!("many", 2 x 131, 67, 61),
 ];

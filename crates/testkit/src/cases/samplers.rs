@@ -53,11 +53,11 @@ pub(super) const BIAS: &[Case] = &[
     bias_case!("one", 1, 1/1 at 0, |s| s.bias_count = 1),
     bias_case!("off", 37, 1/1 at 0, |_| {}),
     bias_case!("some", 131, 1/1 at 0, |s| s.bias_count = 17),
-    bias_case!("more than have room", 5003, 1/1 at 0, |s| s.bias_count = 1000),
-    bias_case!("too early to stop", 131, 1/1 at 8, |s| {
+    bias_case!("more than the capacity", 5003, 1/1 at 0, |s| s.bias_count = 1000),
+    bias_case!("before stop_from", 131, 1/1 at 8, |s| {
         (s.stop_from, s.stop_count, s.stops[0], s.stops[1]) = (10, 2, 7, 130);
     }),
-    bias_case!("late enough", 131, 1/1 at 9, |s| {
+    bias_case!("at stop_from", 131, 1/1 at 9, |s| {
         (s.stop_from, s.stop_count, s.stops[0]) = (10, 1, 7);
     }),
     bias_case!("rows", 131, 5/4 at 3, |s| {
@@ -69,7 +69,7 @@ pub(super) const BIAS: &[Case] = &[
 pub(super) const MASK: &[Case] = &[
     filter_case!("one", 1, |s| s.masked = 1),
     filter_case!("off", 37, |_| {}),
-    filter_case!("word", 64, |s| s.masked = 1),
+    filter_case!("whole words", 64, |s| s.masked = 1),
     filter_case!("large", 9003, |s| s.masked = 1),
     filter_case!("rows", 131, 5 / 4, |s| s.masked = 1),
 ];
@@ -105,7 +105,7 @@ pub(super) const PENALIZE: &[Case] = &[
     penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repeat_penalty = 1.3),
     penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repeat_penalty = 1.1),
     penalize_case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
-    penalize_case!("for being there", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
+    penalize_case!("presence penalty", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
     penalize_case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
         (s.repeat_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
     }),
@@ -139,7 +139,7 @@ pub(super) const DRY: &[Case] = &[
     dry_case!("one", 1, 1/1 at 0 of 1, [0.8, 1.75], 2, 8),
     dry_case!("off", 37, 1/1 at 5 of 8, [0.0, 1.75], 2, 8),
     dry_case!("single tokens", 37, 1/1 at 14 of 16, [0.8, 1.75], 1, 10),
-    dry_case!("all that was seen", 131, 1/1 at 14 of 16, [0.8, 1.75], 0, 100),
+    dry_case!("whole history", 131, 1/1 at 14 of 16, [0.8, 1.75], 0, 100),
     dry_case!("long", 5003, 1/1 at 1500 of 2048, [0.3, 2.5], 1, 2000),
     dry_case!("rows", 131, 5/4 at 120 of 128, [1.5, 1.2], 1, 90),
 ];
@@ -161,7 +161,7 @@ pub(super) const TOP_K: &[Case] = &[
     filter_case!("the largest", 37, |s| s.top_k = 1),
     filter_case!("all but one", 131, |s| s.top_k = 130),
     filter_case!("more than all", 131, |s| s.top_k = 500),
-    filter_case!("forty", 5003, |s| s.top_k = 40),
+    filter_case!("k = 40", 5003, |s| s.top_k = 40),
     filter_case!("half", 1009, |s| s.top_k = 500),
     filter_case!("rows", 131, 5 / 4, |s| s.top_k = 7),
 ];
@@ -203,13 +203,13 @@ pub(super) const XTC: &[Case] = &[
         (0.0, 0.1)),
     filter_case!("always", 37, |s| (s.xtc_probability, s.xtc_threshold) =
         (1.0, 0.03)),
-    filter_case!("by chance", 131, |s| (s.xtc_probability, s.xtc_threshold) =
+    filter_case!("random", 131, |s| (s.xtc_probability, s.xtc_threshold) =
         (0.5, 0.01)),
-    filter_case!("of the many", 5003, |s| (
+    filter_case!("large vocabulary", 5003, |s| (
         s.xtc_probability,
         s.xtc_threshold
     ) = (1.0, 3e-4)),
-    filter_case!("more than any has", 131, |s| (
+    filter_case!("threshold too high", 131, |s| (
         s.xtc_probability,
         s.xtc_threshold
     ) = (1.0, 0.5)),
@@ -223,8 +223,8 @@ pub(super) const XTC: &[Case] = &[
 pub(super) const TEMPER: &[Case] = &[
     filter_case!("one", 1, |s| s.temperature = 0.5),
     filter_case!("off", 37, |s| s.temperature = 0.0),
-    filter_case!("hot", 5003, |s| s.temperature = 2.5),
-    filter_case!("by the row", 37, |s| (s.temperature, s.dynatemp_range) =
+    filter_case!("high", 5003, |s| s.temperature = 2.5),
+    filter_case!("dynamic", 37, |s| (s.temperature, s.dynatemp_range) =
         (0.7, 0.5)),
     filter_case!("rows", 131, 5 / 4, |s| s.temperature = 0.7),
 ];
@@ -245,11 +245,11 @@ macro_rules! dynamic_temper_case {
 pub(super) const DYNAMIC_TEMPER: &[Case] = &[
     dynamic_temper_case!("one", 1, [0.5, 0.2, 1.0]),
     dynamic_temper_case!("off", 37, [0.7, 0.0, 1.0]),
-    dynamic_temper_case!("the largest, always", 37, [0.0, 0.5, 1.0]),
-    dynamic_temper_case!("down to nothing", 131, [0.5, 2.0, 1.0]),
-    dynamic_temper_case!("hot", 5003, [1.5, 1.0, 1.0]),
-    dynamic_temper_case!("by the square", 1009, [0.8, 0.5, 2.0]),
-    dynamic_temper_case!("by the root", 131, [0.8, 0.5, 0.5]),
+    dynamic_temper_case!("only the largest", 37, [0.0, 0.5, 1.0]),
+    dynamic_temper_case!("down to 0", 131, [0.5, 2.0, 1.0]),
+    dynamic_temper_case!("high", 5003, [1.5, 1.0, 1.0]),
+    dynamic_temper_case!("exponent 2", 1009, [0.8, 0.5, 2.0]),
+    dynamic_temper_case!("exponent 0.5", 131, [0.8, 0.5, 0.5]),
     dynamic_temper_case!("rows", 131, 5 / 4, [1.0, 0.7, 1.0]),
 ];
 
@@ -290,7 +290,7 @@ macro_rules! gumbel_case {
 pub(super) const GUMBEL: &[Case] = &[
     gumbel_case!("one", 1, 1/1 at 0, 0),
     gumbel_case!("a part of a draw", 37, 1/1 at 3, 0x1234_5678),
-    gumbel_case!("past a draw", 65, 1/1 at 15, 1),
+    gumbel_case!("partial draw", 65, 1/1 at 15, 1),
     gumbel_case!("many", 50_021, 1/1 at 4, 99),
     gumbel_case!("rows", 131, 5/4 at 9, 3),
 ];
@@ -338,7 +338,7 @@ macro_rules! log_probs_case {
 /// Off, fewer tokens than entries, many, rows; random ids are below 50.
 pub(super) const LOG_PROBS: &[Case] = &[
     log_probs_case!("off", 101, 1 / 1, 0),
-    log_probs_case!("as many as tokens", 50, 1 / 1, 1),
+    log_probs_case!("vocabulary of 50", 50, 1 / 1, 1),
     log_probs_case!("many", 5003, 1 / 1, 1),
     log_probs_case!("rows", 131, 5 / 4, 1),
 ];
