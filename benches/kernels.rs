@@ -70,10 +70,10 @@ fn main() {
     }
     if wanted("pick") {
         pick("pick", threads, |b, vocab| {
-            b.pick_sampled(vocab, SamplerKind::DEFAULT);
+            b.sampled_stage(vocab, SamplerKind::DEFAULT);
         });
         pick("pick full", threads, |b, vocab| {
-            b.pick_full(vocab, SamplerKind::DEFAULT);
+            b.full_stage(vocab, SamplerKind::DEFAULT);
         });
     }
 }
@@ -350,7 +350,7 @@ fn decode(dtype: DType, threads: u32) {
     let model = llama(dtype);
     let single = compile(&model, 1, &options, |b| {
         forward(b);
-        b.pick_greedy(VOCAB);
+        b.greedy_stage(VOCAB);
     });
     let batch = compile(&model, 128, &options, forward);
     let read: usize = model.tensors.iter().map(|t| t.2.len()).sum();

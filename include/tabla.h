@@ -199,7 +199,7 @@
 /** Reads names of special tokens in the text as those tokens. Never for text from users. */
 #define TABLA_ENCODE_PARSE_SPECIAL 2
 
-/** Why something failed. The numbers are the C ABI: never change or reuse one. */
+/** Kind of an error. The numbers are part of the C ABI: never change or reuse one. */
 enum TablaError
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -207,44 +207,44 @@ enum TablaError
  {
     /** An argument is out of its range, or a pointer is NULL. */
     TABLA_ERROR_ARGUMENT = 1,
-    /** The operating system refused: a missing file, a directory, a read error. */
+    /** An operating system error, such as a missing file or a read error. */
     TABLA_ERROR_IO = 2,
-    /** The file is damaged or is not what it claims to be. */
+    /** The file is damaged or violates its format. */
     TABLA_ERROR_FORMAT = 3,
-    /** The file is sound but uses something that this build does not know. */
+    /** The file is valid but uses a feature that this build does not support. */
     TABLA_ERROR_UNSUPPORTED = 4,
-    /** A size is over a limit: of the model, of the device, of this build. */
+    /** A size exceeds a limit of the model, the device or this build. */
     TABLA_ERROR_TOO_LARGE = 5,
     /** The tokenizer cannot be built, or cannot encode this text. */
     TABLA_ERROR_TOKENIZER = 6,
-    /** A grammar or a schema is refused. */
+    /** A grammar or a schema is invalid or not supported. */
     TABLA_ERROR_GRAMMAR = 7,
-    /** Memory could not be had. */
+    /** A memory allocation failed. */
     TABLA_ERROR_MEMORY = 8,
-    /** The device refused work. */
+    /** The device reported an error. */
     TABLA_ERROR_DEVICE = 9,
-    /** The device is gone; the model must be loaded again. */
+    /** The device was lost; the model must be loaded again. */
     TABLA_ERROR_DEVICE_LOST = 10,
-    /** The caller asked to stop. */
+    /** The caller cancelled the operation. */
     TABLA_ERROR_CANCELLED = 11,
     /**
-     * The call does not fit the state of the object: an empty sequence, a full context, an answer
-     * that is under way.
+     * The call is invalid in the current state of the object: an empty sequence, a full context, a
+     * generation in progress.
      */
     TABLA_ERROR_STATE = 12,
-    /** A promise of the library itself does not hold. */
+    /** An internal invariant is violated: a bug in the library. */
     TABLA_ERROR_INTERNAL = 13,
     /** The library panicked inside the call; the handle is poisoned. */
     TABLA_ERROR_PANIC = 14,
     /** The handle is NULL, stale, of another type, or was freed. */
     TABLA_ERROR_HANDLE = 15,
-    /** Others have what the call needs; it may succeed later. */
+    /** A resource is in use; the call may succeed later. */
     TABLA_ERROR_BUSY = 16,
-    /** A callback calls the object that is calling it. */
+    /** A callback called the object that invoked it. */
     TABLA_ERROR_REENTRANT = 17,
-    /** A panic left the object unusable; free it and make it anew. */
+    /** A panic left the object unusable; free it and create a new one. */
     TABLA_ERROR_POISONED = 18,
-    /** The process is a fork of one that loaded a model. */
+    /** The process was forked after the model was loaded. */
     TABLA_ERROR_FORKED = 19,
 };
 #ifndef __cplusplus
@@ -408,7 +408,7 @@ typedef struct TablaStats {
     uint32_t tokens;
     /** `TABLA_FINISH_STOP`, ... */
     int32_t finish;
-    /** Guesses that were made at tokens. */
+    /** DraftStats that were made at tokens. */
     uint32_t guesses;
     /** Those of them that were right. */
     uint32_t guesses_right;
@@ -766,7 +766,7 @@ TablaStatus tabla_encode_chat(const struct TablaModel *model,
 /**
  * Answers a conversation: the model's own sequence becomes the conversation, as `tabla_encode_chat`
  * makes it, and the model goes on behind it. What the sequence has of it is not computed again; where the
- * call fails, the sequence may be a beginning of the conversation. What a model writes around thoughts and
+ * call fails, the sequence may be a beginning of the conversation. What a model writes around reasoning and
  * calls of tools comes as it is: `tabla_parser_new` takes it apart. The rest is as in `tabla_generate`.
  *
  * `messages` is a C string; `chat` is NULL or points to a struct that begins with its size and whose
@@ -1026,8 +1026,8 @@ TablaStatus tabla_logits(struct TablaModel *model,
 
 /**
  * What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by
- * which the conversation was rendered: its template and its tools say how thoughts and calls are written.
- * `prompt` is the text of the conversation, in which thoughts may have begun (`tabla_apply_chat_template`),
+ * which the conversation was rendered: its template and its tools say how reasoning and calls are written.
+ * `prompt` is the text of the conversation, in which reasoning may have begun (`tabla_apply_chat_template`),
  * or NULL.
  *
  * `chat` is NULL or points to a struct that begins with its size and whose pointers are NULL or C strings;

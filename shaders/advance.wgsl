@@ -1,8 +1,9 @@
-// token[t] = ids[t], position[t] += 1; history[sequence[t], position[t]] = ids[t]; rows that are done go last
+// token[t] = ids[t], position[t] += 1; history[sequence[t], position[t]] = ids[t]; finished rows
+// are moved to the end
 //
-// ids: [tokens].  history: [sequences, context], token by position.  A row is done where its token
-// is a stop token of its sequence or its position outside the context: it changes places with the last live one,
-// and no longer counts.  One workgroup; its first lane changes the places.
+// ids: [tokens].  history: [sequences, context], token by position.  A row is finished if its token
+// is a stop token of its sequence or its position is outside the context: it is swapped with the
+// last active row, and state.live decreases.  One workgroup; its first lane swaps rows.
 
 #import state
 #import sampler

@@ -1,6 +1,6 @@
-// ids[t] = argmax(x[t, :]), lowest id first
+// ids[t] = argmax(x[t, :]), ties by lowest id
 //
-// x: [tokens, vocab] f32; NaN never wins.  ids: [tokens].  One workgroup per token.
+// x: [tokens, vocab] f32; NaN is ignored.  ids: [tokens].  One workgroup per token.
 
 #import state
 #import keys
@@ -27,7 +27,7 @@ fn main(
     if (token >= min(params.tokens, state.live)) {
         return;
     }
-    // Where nothing is over -inf the lowest id wins, and 0 among nothing but NaN.
+    // If no value is above -inf, the result is the lowest id of a -inf, and 0 if all are NaN.
     let base = token * params.vocab;
     var value = minus_inf();
     var id = 0xffffffffu;

@@ -1,6 +1,6 @@
-// y[t, h, :] = the weighted values of all parts of x[t, h], over the sum of their weights
+// y[t, h, :] = the weighted sum of values over all parts of x[t, h], divided by the sum of weights
 //
-// x: [tokens, heads, parts, head_dim + 2] f32, as attend_part leaves it.  y: [tokens, heads,
+// x: [tokens, heads, parts, head_dim + 2] f32, the output of attend_part.  y: [tokens, heads,
 // head_dim] f32.  One workgroup per token and head.
 
 #import grid

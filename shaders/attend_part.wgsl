@@ -1,11 +1,11 @@
-// y[t, h, p, :] = the weighted values of part p of what query head h of token t sees, the greatest
-// score in it, and the sum of the weights
+// y[t, h, p, :] = for part p of the visible positions: the weighted sum of values, the maximum
+// score, the sum of weights
 //
-// q: [tokens, heads, head_dim] f32, head_dim a multiple of 8 and at most 512.  Caches and what is
-// seen as in attention.  y: [tokens, heads, parts, head_dim + 2] f32; a weight is exp(score - the
-// greatest).  A part is the next `part` positions of those seen, the last one shorter; parts behind
-// it are left as they are.  One workgroup per token, part and up to four query heads of a head of
-// keys, which is read once for them.
+// q: [tokens, heads, head_dim] f32, head_dim a multiple of 8 and at most 512.  Caches and visible
+// positions as in attention.  y: [tokens, heads, parts, head_dim + 2] f32; a weight is exp(score -
+// maximum).  A part has `part` consecutive visible positions, the last one may be shorter; unused
+// parts are not written.  One workgroup per token, part and up to four query heads of a KV head,
+// which is read once for them.
 
 #import grid
 #import state
@@ -25,14 +25,14 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// [column], a query head in each component.
+// [column], one query head per component.
 var<workgroup> query: array<vec4<f32>, 512>;
-// [position], likewise, and where the row of each begins.
+// [position], one query head per component; and the start of the cache row of each position.
 var<workgroup> mass: array<vec4<f32>, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
-fn bent(score: vec4<f32>) -> vec4<f32> {
+fn softcapped(score: vec4<f32>) -> vec4<f32> {
     if (params.softcap == 0.0) {
         return score;
     }
@@ -40,7 +40,7 @@ fn bent(score: vec4<f32>) -> vec4<f32> {
     return params.softcap * vec4(tanh_of(s.x), tanh_of(s.y), tanh_of(s.z), tanh_of(s.w));
 }
 
-// Sums four columns over the lanes that have them, in their order, and writes them.
+// Sums four columns over the lanes that share them, in order of lanes, and writes them.
 fn put(lane: u32, own: vec4<f32>, octets: u32, at: u32) {
     workgroupBarrier();
     sums[lane] = own;
@@ -82,7 +82,7 @@ fn main(
     let count = min(params.part, seen - begin);
     let span = Span(pages_of(row.sequence), end - seen + begin, count);
 
-    // Heads past the last are computed as the last and not written.
+    // Heads beyond the last repeat the last head; their results are not written.
     let first = unit / params.parts % fours * 4u;
     let base = (token * params.heads + kv_head * each) * params.head_dim;
     let of_head = base + min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(each - 1u)) * params.head_dim;
@@ -115,7 +115,7 @@ fn main(
                 dots += query[8u * o + 4u] * k.hi.x + query[8u * o + 5u] * k.hi.y;
                 dots += query[8u * o + 6u] * k.hi.z + query[8u * o + 7u] * k.hi.w;
             }
-            score = bent(dots);
+            score = softcapped(dots);
         }
         let top = max(peak, reduce_max4(lane, score));
         let decay = exp(peak - top);

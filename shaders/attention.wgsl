@@ -1,8 +1,8 @@
 // y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// Caches: [rows, kv_heads, head_dim], a position of a sequence in the row that its pages say.
-// `seen` are the last `window` positions up to its own.
+// Caches: [rows, kv_heads, head_dim]; page tables map positions to rows.
+// `seen` are the rows of the last `window` positions including its own.
 
 #import grid
 #import state

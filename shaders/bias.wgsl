@@ -1,8 +1,7 @@
-// y[t, i] = x[t, i] + bias(i), and -inf where i is a stop token that comes too early
+// y[t, i] = x[t, i] + bias(i); -inf if i is a stop token before position stop_from
 //
-// x, y: [tokens, vocab] f32.  biases: [sequences, room], each of a token of its own.  A stop token comes
-// too early in front of position stop_from.  One lane per element; the lanes of a workgroup find what is
-// for its elements together.
+// x, y: [tokens, vocab] f32.  biases: [sequences, capacity], one per token id.  One lane per
+// element; the lanes of a workgroup search the biases of its elements together.
 
 #import grid
 #import state
@@ -13,7 +12,7 @@
 const WG = 256u;
 const UNITS = 256u;
 
-struct Params { tokens: u32, vocab: u32, room: u32 }
+struct Params { tokens: u32, vocab: u32, capacity: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> biases: array<Bias>;
@@ -38,9 +37,9 @@ fn main(
     added[lane] = 0.0;
     workgroupBarrier();
     let row = state.row[token];
-    let count = min(samplers[row.sequence].bias_count, params.room);
+    let count = min(samplers[row.sequence].bias_count, params.capacity);
     for (var j = lane; j < count; j += WG) {
-        let bias = biases[row.sequence * params.room + j];
+        let bias = biases[row.sequence * params.capacity + j];
         if (bias.token - first < UNITS) {
             added[bias.token - first] = bias.bias;
         }
@@ -59,7 +58,7 @@ fn main(
     if (i >= params.vocab) {
         return;
     }
-    // Nothing is added to what has no bias: -0 stays -0.
+    // Without a bias, -0 stays -0.
     let v = x[token * params.vocab + i];
     y[token * params.vocab + i] = select(v + added[lane], v, added[lane] == 0.0);
 }

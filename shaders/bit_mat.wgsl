@@ -1,8 +1,8 @@
 // y[t, r] = (W[r, :] . q[t, :]) d[t] scale, digits of W times signed bytes
 //
 // W: [rows, cols] ternary digits, bound by lib/codes2.  q: [tokens, cols] signed bytes, rows padded
-// with zeros to 64.  d: [tokens] f32.  y: [tokens, rows] f32.  Sums are exact, so that every device
-// gives the same bits.  One workgroup per four rows and eight tokens.
+// with zeros to 64.  d: [tokens] f32.  y: [tokens, rows] f32.  Sums are exact, so that all devices
+// compute the same bits.  One workgroup per four rows and eight tokens.
 
 #import grid
 #import state

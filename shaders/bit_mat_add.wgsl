@@ -1,8 +1,8 @@
 // y[t, r] += (W[r, :] . q[t, :]) d[t] scale, digits of W times signed bytes
 //
 // W: [rows, cols] ternary digits, bound by lib/codes2.  q: [tokens, cols] signed bytes, rows padded
-// with zeros to 64.  d: [tokens] f32.  y: [tokens, rows] f32.  Sums are exact but for the last.
-// One workgroup per four rows and eight tokens.
+// with zeros to 64.  d: [tokens] f32.  y: [tokens, rows] f32.  Sums are exact except for the final
+// addition to y.  One workgroup per four rows and eight tokens.
 
 #import grid
 #import state

@@ -1,16 +1,16 @@
-// q[t, i] = round(x[t, i] 127 / m), d[t] = m / 127, where m = max(1e-5, |x[t, :]|)
+// q[t, i] = round(x[t, i] 127 / m), d[t] = m / 127, where m = max(1e-5, max |x[t, :]|)
 //
 // x: [tokens, cols] f32.  q: [tokens, cols] signed bytes, rows padded with zeros to 64.
-// d: [tokens] f32; NaN for a row that has a number that is not finite, whose q is 0.  Every device
-// gives the same bits: numbers are compared as integers, the division is done in integers, and no
-// product is followed by a sum.  One workgroup per token.
+// d: [tokens] f32; for a row with a non-finite element, d is NaN and q is 0.  All devices compute
+// the same bits: floats are compared as integers, the division uses integers, and no product is
+// followed by a sum.  One workgroup per token.
 
 #import grid
 #import state
 
 const WG = 256u;
 const UNITS = 1u;
-// 1e-5, infinity and no number, as bits.
+// Bits of 1e-5, infinity and NaN.
 const FLOOR = 0x3727c5acu;
 const INFINITY = 0x7f800000u;
 const NAN = 0x7fc00000u;
@@ -26,7 +26,7 @@ var<immediate> params: Params;
 
 var<workgroup> largest: atomic<u32>;
 
-// 127 / m, rounded to the nearest, from the bits of m, which is FLOOR at least and finite.
+// 127 / m, rounded to nearest, from the bits of m; m is finite and at least FLOOR.
 fn inverse(m: u32) -> f32 {
     let divisor = (m & 0x007fffffu) | 0x00800000u;
     var exponent = 260u - (m >> 23u);
@@ -44,7 +44,7 @@ fn inverse(m: u32) -> f32 {
         }
         rest <<= 1u;
     }
-    // A quotient of two such numbers never lies halfway. A carry goes on into the exponent.
+    // The quotient is never a tie. A carry propagates into the exponent.
     quotient += u32(rest > divisor);
     return bitcast<f32>(((exponent - 1u) << 23u) + quotient);
 }

@@ -1,4 +1,4 @@
-//! Embeds every file that kernels are made of: `$OUT_DIR/sources.rs`, a list of names and texts.
+//! Embeds the kernel sources: generates `$OUT_DIR/sources.rs`, a list of names and texts.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,13 +8,14 @@ mod files;
 
 fn main() {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    // Folders, so that a new file is seen, too.
+    // The directory, so that new files are detected.
     println!("cargo::rerun-if-changed=.");
     let mut text = String::from("&[\n");
     for (name, path) in files::files(&root) {
-        writeln!(text, "    ({name:?}, include_str!({path:?})),").expect("a String takes it");
+        writeln!(text, "    ({name:?}, include_str!({path:?})),")
+            .expect("writing to a String cannot fail");
     }
     text.push_str("]\n");
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
-    std::fs::write(out.join("sources.rs"), text).expect("OUT_DIR takes files");
+    std::fs::write(out.join("sources.rs"), text).expect("OUT_DIR is writable");
 }

@@ -1,8 +1,10 @@
-// y[t, i] = x[t, i] - multiplier base^(n(i) - allowed), n(i) the longest repetition that i would go on with, from allowed tokens on
+// y[t, i] = x[t, i] - multiplier base^(n(i) - allowed) if n(i) >= allowed, n(i): length of the
+// longest repetition that i continues
 //
-// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers: [sequences, words],
-// a bit for each token that no repetition holds.  A repetition is a stretch of the last dry_last tokens of
-// the history that is also their end; 1024 of its tokens count at most.  One workgroup per token.
+// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers:
+// [sequences, words], one bit per token: whether it ends a repetition.  A repetition is a suffix of
+// the history that also occurs earlier in its last dry_last tokens; its length is limited to 1024.
+// One workgroup per token.
 
 #import state
 #import sampler
@@ -22,7 +24,7 @@ struct Params { tokens: u32, vocab: u32, words: u32 }
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Tokens behind the last breaker.
+// Number of tokens after the last breaker.
 var<workgroup> unbroken: atomic<u32>;
 
 fn breaks(sequence: u32, token: u32) -> bool {
@@ -31,7 +33,7 @@ fn breaks(sequence: u32, token: u32) -> bool {
     return token < params.vocab && (bits >> (token % 32u) & 1u) == 1u;
 }
 
-// The longest repetition takes away most, so the smallest number is the one that stays.
+// Lowers y[at] to v. The longest repetition has the largest penalty, so the minimum is the result.
 fn lower(at: u32, v: f32) {
     var old = atomicLoad(&y[at]);
     loop {

@@ -1,7 +1,7 @@
-// y[t, i] /= low + (high - low) (entropy / ln count)^exponent, where the temperature has a range
+// y[t, i] /= low + (high - low) (entropy / ln count)^exponent, with dynamic temperature
 //
-// y: [tokens, vocab] f32.  low = max(0, temperature - range), high = temperature + range; count: the numbers
-// over -inf.  One workgroup per token.
+// y: [tokens, vocab] f32.  low = max(0, temperature - range), high = temperature + range; count:
+// number of values above -inf.  One workgroup per token.
 
 #import state
 #import sampler
@@ -10,7 +10,7 @@
 
 const WG = 256u;
 const UNITS = 1u;
-// What is divided by it stays finite.
+// Minimum temperature, so that quotients stay finite.
 const COLDEST = 1e-20;
 
 struct Params { tokens: u32, vocab: u32 }
@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
     let count = reduce_sum(lane, some);
     let peak = peak_of(lane);
     let entropy = entropy_of(lane, peak, sum_of(lane, peak));
-    // One number alone is picked at any temperature.
+    // A single candidate is sampled at any temperature.
     if (count <= 1.0) {
         return;
     }

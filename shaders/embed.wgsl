@@ -1,8 +1,8 @@
 // y[t, :] = W[token[t], :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
-// A token outside the rows gives zeros; where W is rows of a larger matrix from `first` on, all but
-// the first of its parts leave y then.  One workgroup per token and 2048 columns.
+// A token out of range yields zeros; if W is a part of a larger matrix, starting at row `first`,
+// only the first part writes them.  One workgroup per token and 2048 columns.
 
 #import grid
 #import state
@@ -33,10 +33,10 @@ fn main(
 ) {
     let t = group.y;
     let i = unit_of(group, groups) * WG + lane;
-    if (t >= min(params.tokens, state.live) || i >= stretches()) {
+    if (t >= min(params.tokens, state.live) || i >= blocks()) {
         return;
     }
-    // Below the first row this wraps around, far beyond the last.
+    // Wraps around to a value out of range for rows before `first`.
     let row = state.row[t].token - params.first;
     var v = Numbers();
     if (row < params.rows) {

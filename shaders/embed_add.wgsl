@@ -1,8 +1,8 @@
 // y[t, :] += W[stride * position[t] + offset, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
-// W begins at row `first` of the whole; a row outside adds nothing.  One workgroup per token
-// and 2048 columns.
+// W begins at row `first` of the whole matrix; a row out of range adds nothing.  One workgroup per
+// token and 2048 columns.
 
 #import grid
 #import state
@@ -33,10 +33,10 @@ fn main(
 ) {
     let t = group.y;
     let i = unit_of(group, groups) * WG + lane;
-    if (t >= min(params.tokens, state.live) || i >= stretches()) {
+    if (t >= min(params.tokens, state.live) || i >= blocks()) {
         return;
     }
-    // Below the first row this wraps around, far beyond the last.
+    // Wraps around to a value out of range for rows before `first`.
     let row = params.stride * state.row[t].position + params.offset - params.first;
     if (row >= params.rows) {
         return;

@@ -1,10 +1,10 @@
 // y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]
 //
-// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows for each expert.
-// x: [tokens, cols] f32, or where `per_expert` is 1 [tokens, k, cols].  ids: [tokens, k].
-// y: [tokens, k, rows / experts] f32, zeros for an expert that is not there; where W is a part
-// of all experts from `first` on, all but the first part leave y then.  One workgroup per four rows
-// of an expert and token.
+// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows per expert.
+// x: [tokens, cols] f32, or [tokens, k, cols] if `per_expert` is 1.  ids: [tokens, k].
+// y: [tokens, k, rows / experts] f32, zeros for an expert id out of range; if W is a part of all
+// experts, starting at expert `first`, only the first part writes them.  One workgroup per four
+// rows of an expert and token.
 
 #import grid
 #import state
@@ -34,13 +34,13 @@ fn main(
     if (pair >= min(params.tokens, state.live) * params.k || first >= each) {
         return;
     }
-    // Below the first expert this wraps around, far beyond the last.
+    // Wraps around to a value out of range for experts before `first`.
     let id = ids[pair] - params.first;
     if (id >= params.experts && params.first != 0u) {
         return;
     }
     let x_first = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
-    // Another expert's rows may follow; they are computed and not written.
+    // May include rows of the next expert; their results are not written.
     let sums = mat_vec(min(id, params.experts - 1u) * each + first, x_first, lane);
     if (lane.index < UNITS && first + lane.index < each) {
         y[pair * each + first + lane.index] = select(0.0, sums[lane.index], id < params.experts);

@@ -1,7 +1,7 @@
 // y[t, r] += W[r, :] . x[t, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  x: [tokens, cols] f32.
-// y: [tokens, width] f32, columns `first` and up.  One workgroup per 64 rows and 64 tokens.
+// y: [tokens, width] f32, from column `first`.  One workgroup per 64 rows and 64 tokens.
 
 #import grid
 #import lane
@@ -19,12 +19,12 @@ struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// The number of x at which a token begins.
+// Index of the first element of x of a token.
 fn x_first(token: u32) -> u32 {
     return token * params.cols;
 }
 
-// A row times four tokens.
+// Adds the products of a row and four tokens.
 fn put(row: u32, token: u32, live: u32, sums: vec4<f32>) {
     for (var j = 0u; j < 4u; j++) {
         if (row < params.rows && token + j < live) {

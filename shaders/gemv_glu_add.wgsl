@@ -1,7 +1,7 @@
 // y[r] += W[r, :] . (act(gate) * up), one token
 //
 // W: [rows, cols] in any storage type, bound by lib/quant, cols a multiple of 4.  gate, up: [cols]
-// f32.  y: f32, from `first` on.  One workgroup per four rows.
+// f32.  y: f32, from element `first`.  One workgroup per four rows.
 
 #import grid
 #import state

@@ -1,8 +1,8 @@
 // y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n), one token
 //
 // W: [rows, cols] in any storage type, bound by lib/quant, cols a multiple of 4.  x, n: [cols] f32.
-// y: f32, from `first` on.  One workgroup per four rows, each of which sums the squares of x while it
-// reads it: the root divides sums that are complete.
+// y: f32, from element `first`.  One workgroup per four rows; each sums the squares of x while
+// reading it, and divides the complete sums by the root mean square.
 
 #import grid
 #import state
@@ -20,7 +20,7 @@ struct Params { rows: u32, cols: u32, first: u32, eps: f32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// The sum of the squares of what a lane has read of x.
+// Sum of squares of the elements of x that a lane has read.
 var<private> squares: f32;
 
 fn x4(first: u32, i: u32) -> vec4<f32> {

@@ -1,9 +1,9 @@
-// tiles[i, :] = an expert, how many pairs `k t + s` with this `ids[t, s]`, and these pairs
+// tiles[i, :] = an expert id, the number of pairs `k t + s` with this `ids[t, s]`, and the pairs
 //
-// ids: [tokens, k].  tiles: [count, 2 + tile] u32, of `tile` pairs at most and zeros behind them: those
-// of the first expert in their order, those of the next one, and so on; behind the last expert, as the
-// expert `experts`, those whose expert is not there; then tiles of no pairs.  One workgroup per expert
-// and one for the pairs that have none.
+// ids: [tokens, k].  tiles: [count, 2 + tile] u32, each with up to `tile` pairs, padded with zeros:
+// the pairs of the first expert in order, then those of the next one, and so on; then, as expert
+// `experts`, the pairs with an id out of range; then empty tiles.  One workgroup per expert and one
+// for the ids out of range.
 
 #import grid
 #import lane
@@ -11,7 +11,7 @@
 
 const WG = 256u;
 const UNITS = 1u;
-// Experts whose pairs are counted at once.
+// Number of experts whose pairs are counted at once.
 const COUNTED = 1024u;
 
 struct Params { tokens: u32, k: u32, experts: u32, tile: u32, count: u32 }
@@ -21,17 +21,17 @@ struct Params { tokens: u32, k: u32, experts: u32, tile: u32, count: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Pairs of experts in front of this one, and the tiles that they fill.
+// Number of pairs of preceding experts, and of the tiles that they fill.
 var<workgroup> counts: array<atomic<u32>, COUNTED>;
 var<workgroup> filled: atomic<u32>;
-// Pairs of this expert, lane by lane.
+// Number of pairs of this expert per lane.
 var<workgroup> found: array<u32, WG>;
 
 fn tiles_of(pairs: u32) -> u32 {
     return (pairs + params.tile - 1u) / params.tile;
 }
 
-// Tiles of the experts before this one: sums of whole numbers, the same in any order.
+// Number of tiles of preceding experts: integer sums, independent of their order.
 fn tiles_before(expert: u32, pairs: u32, lane: u32) -> u32 {
     if (lane == 0u) {
         atomicStore(&filled, 0u);
@@ -57,7 +57,7 @@ fn tiles_before(expert: u32, pairs: u32, lane: u32) -> u32 {
     return atomicLoad(&filled);
 }
 
-// Where a pair of an expert stands whose tiles begin at `first`.
+// Index of a pair of an expert whose tiles begin at `first`.
 fn place_of(first: u32, i: u32) -> u32 {
     return (2u + params.tile) * (first + i / params.tile) + 2u + i % params.tile;
 }
@@ -74,7 +74,7 @@ fn main(
         return;
     }
     let first = tiles_before(expert, pairs, lane.index);
-    // Lanes take pairs that lie side by side, so that these stay in their order.
+    // Each lane processes consecutive pairs, which preserves their order.
     let share = (pairs + WG - 1u) / WG;
     let begin = min(lane.index * share, pairs);
     let end = min(begin + share, pairs);
@@ -96,7 +96,7 @@ fn main(
             i++;
         }
     }
-    // What is left of the last tile, and behind the last expert all that are left.
+    // Clears the rest of the last tile and, after the last expert, all remaining tiles.
     let count = select(tiles_of(all), params.count - first, expert == params.experts);
     for (i = all + lane.index; i < count * params.tile; i += WG) {
         tiles[place_of(first, i)] = 0u;

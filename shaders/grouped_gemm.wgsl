@@ -1,10 +1,10 @@
-// y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :], the pairs of an expert together
+// y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :], grouped by expert
 //
-// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows for each expert.
-// x: [tokens, cols] f32, or where `per_expert` is 1 [tokens, k, cols].  tiles: as group_by_expert
-// leaves them, of `tile` pairs at most.  y: [tokens, k, rows / experts] f32, zeros for an expert that
-// is not there; where W is a part of all experts from `first` on, all but the first part leave y
-// then.  One workgroup per 64 rows of an expert and tile.
+// W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows per expert.
+// x: [tokens, cols] f32, or [tokens, k, cols] if `per_expert` is 1.  tiles: output of
+// group_by_expert, up to `tile` pairs each.  y: [tokens, k, rows / experts] f32, zeros for an
+// expert id out of range; if W is a part of all experts, starting at expert `first`, only the first
+// part writes them.  One workgroup per 64 rows of an expert and tile.
 
 #import grid
 #import lane
@@ -32,16 +32,16 @@ struct Params {
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// The pairs of the tile.
+// Pairs of the tile.
 var<workgroup> pairs: array<u32, TOKENS>;
 
-// The number of x at which a pair begins.
+// Index of the first element of x of a pair.
 fn x_first(place: u32) -> u32 {
     let pair = pairs[place];
     return select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
 }
 
-// A row times four pairs.
+// Writes the products of a row and four pairs.
 fn put(row: u32, place: u32, count: u32, sums: vec4<f32>) {
     let each = params.rows / params.experts;
     for (var j = 0u; j < 4u; j++) {
@@ -64,7 +64,7 @@ fn main(
     if (state.live == 0u || count == 0u || row >= each) {
         return;
     }
-    // Below the first expert this wraps around, far beyond the last.
+    // Wraps around to a value out of range for experts before `first`.
     let id = tiles[tile] - params.first;
     if (id >= params.experts && params.first != 0u) {
         return;
@@ -75,7 +75,7 @@ fn main(
     workgroupBarrier();
     var sums = Sums();
     if (id < params.experts) {
-        // Another expert's rows may follow; they are computed and not written.
+        // May include rows of the next expert; their results are not written.
         sums = mat_mat(id * each + row, 0u, count, lane);
     }
     let t = 4u * (lane.index / 8u);

@@ -1,7 +1,7 @@
 // y[t, i] += -ln(-ln(u(seed, position[t], i)))
 //
-// y: [tokens, vocab] f32; -inf stays, and where the temperature is 0 all do.
-// u = (word >> 9 + 1/2) 2^-23, the word of i being lane i % 4 of Philox4x32-10 with key seed,
+// y: [tokens, vocab] f32; -inf is unchanged, and so are all values if the temperature is 0.
+// u = (word >> 9 + 1/2) 2^-23; the word of i is lane i % 4 of Philox4x32-10 with key seed and
 // counter (i / 4, position + 1, 0, 0).  One lane per element.
 
 #import grid

@@ -1,7 +1,7 @@
 // y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]
 //
-// x, y: [tokens, dim] f32.  w: [dim] f32.  One workgroup per token.  The variance is taken of
-// what is left of the mean: squares of large numbers that are nearly alike would cancel.
+// x, y: [tokens, dim] f32.  w: [dim] f32.  One workgroup per token.  The variance is computed from
+// x - mean, to avoid the cancellation of mean(x^2) - mean(x)^2.
 
 #import state
 #import reduce

@@ -1,7 +1,7 @@
-// log_probs[sequence[t]] = ln softmax(x[t, :]) of ids[t], and of the 20 largest, lowest id first among equals
+// log_probs[sequence[t]] = ln softmax(x[t, :]) of ids[t] and of the 20 largest, ties by lowest id
 //
-// x: [tokens, vocab] f32.  ids: [tokens].  log_probs: [sequences], written where the sequence wants them.
-// One workgroup per token, which finds the largest one after the other.
+// x: [tokens, vocab] f32.  ids: [tokens].  log_probs: [sequences], written if `log_probs` of the
+// sampler is set.  One workgroup per token, which finds the largest values one by one.
 
 #import state
 #import sampler
@@ -20,7 +20,7 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Where the row begins.
+// Index of the first element of the row.
 var<private> base: u32;
 
 var<workgroup> best_value: array<f32, WG>;
@@ -30,7 +30,7 @@ fn logit(i: u32) -> f32 {
     return x[base + i];
 }
 
-// Whether one comes in front of another; NaN comes in front of nothing.
+// Whether (value, id) sorts before (other, other_id); NaN sorts last.
 fn before(value: f32, id: u32, other: f32, other_id: u32) -> bool {
     return value > other || (value == other && id < other_id);
 }

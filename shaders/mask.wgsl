@@ -1,7 +1,7 @@
-// y[t, i] = -inf where bit i of the sequence's mask is 0
+// y[t, i] = -inf if bit i of the mask of the sequence is 0
 //
-// y: [tokens, vocab] f32.  masks: [sequences, words], bit i % 32 of word i / 32.  A sequence without a
-// mask is left as it is.  One lane per element.
+// y: [tokens, vocab] f32.  masks: [sequences, words], bit i % 32 of word i / 32.  Rows of a
+// sequence without a mask are unchanged.  One lane per element.
 
 #import grid
 #import state

@@ -1,4 +1,5 @@
-// y[t, i] = -inf where softmax(y[t, :])[i] < min_p max(softmax(y[t, :])), which is y[t, i] < max(y[t, :]) + ln(min_p)
+// y[t, i] = -inf if softmax(y[t, :])[i] < min_p max(softmax(y[t, :])), which is y[t, i] < max(y[t,
+// :]) + ln(min_p)
 //
 // y: [tokens, vocab] f32.  One workgroup per token.
 

@@ -1,4 +1,4 @@
-// y[t, i] = -inf where -log2(softmax(y[t, :])[i]) > mu, but for the largest
+// y[t, i] = -inf if -log2(softmax(y[t, :])[i]) > mu, except for the largest
 //
 // y: [tokens, vocab] f32.  One workgroup per token.
 

@@ -1,6 +1,7 @@
 // mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)
 //
-// x: [tokens, vocab] f32, what the token was drawn from.  ids: [tokens].  One workgroup per token.
+// x: [tokens, vocab] f32, the logits that the token was sampled from.  ids: [tokens].  One
+// workgroup per token.
 
 #import state
 #import sampler
@@ -18,9 +19,9 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Where the row begins.
+// Index of the first element of the row.
 var<private> base: u32;
-// Whether the sequence is picked this way: the same for all lanes.
+// Whether the sequence uses Mirostat: uniform over lanes.
 var<workgroup> wanted: bool;
 
 fn logit(i: u32) -> f32 {

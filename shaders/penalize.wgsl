@@ -1,8 +1,9 @@
-// y[t, i] = repeated(x[t, i]) - count(i) frequency - presence, where i is among the last tokens of the history
+// y[t, i] = repeated(x[t, i]) - count(i) frequency - presence, if i is among the last n tokens of
+// the history
 //
-// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  The last are
-// min(repeat_last, 1024, position + 1), repeated(x) = x / repeat over 0 and x repeat below.
-// One lane per element; the lanes of a workgroup count its penalised elements together.
+// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  n =
+// min(repeat_last, 1024, position + 1); repeated(x) = x / repeat if x > 0, otherwise x repeat.  One
+// lane per element; the lanes of a workgroup count its penalized elements together.
 
 #import grid
 #import state

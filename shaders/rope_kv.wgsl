@@ -1,10 +1,10 @@
 // q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
-// freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim], a position
-// of a sequence in the row that its pages say; head_dim is even and at most 512.  One workgroup per
-// token and head, those of k and v after those of q.
-// A row whose position is outside the context is left alone.
+// freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim]; page tables
+// map positions to rows; head_dim is even and at most 512.  One workgroup per token and head, those
+// of k and v after those of q.
+// A row whose position is outside the context is unchanged.
 
 #import grid
 #import state
@@ -24,13 +24,13 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim:
 @group(0) @binding(7) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Pairs of a head at most.
+// Maximum number of pairs of a head.
 const PAIRS = 256u;
 
-// The head that is stored: its keys, turned, then from PAIRS on its values.
+// The head to store: rotated keys, then, from PAIRS, values.
 var<workgroup> stored: array<vec2<f32>, 2u * PAIRS>;
 
-// Element i of the head of k that begins at base, turned.
+// Rotated element i of the head of k at base.
 fn turned_k(base: u32, i: u32, position: u32) -> f32 {
     if (i >= params.rope_dim) {
         return k[base + i];

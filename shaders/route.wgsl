@@ -1,7 +1,7 @@
 // ids[t, :] = the k largest of softmax(x[t, :]), y[t, s] = softmax(x[t, :])[ids[t, s]]
 //
-// x: [tokens, experts] f32.  ids: [tokens, k], the largest first, the lowest of equals first.
-// y: [tokens, k] f32; where `normalise` is 1, over their sum.  One workgroup per token.
+// x: [tokens, experts] f32.  ids: [tokens, k], in descending order, ties by lowest id.
+// y: [tokens, k] f32; divided by their sum if `normalize` is 1.  One workgroup per token.
 
 #import state
 #import keys
@@ -10,7 +10,7 @@
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, experts: u32, k: u32, normalise: u32 }
+struct Params { tokens: u32, experts: u32, k: u32, normalize: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> ids: array<u32>;
@@ -21,7 +21,7 @@ var<immediate> params: Params;
 var<workgroup> largest: atomic<u32>;
 var<workgroup> lowest: atomic<u32>;
 
-// Whether an expert comes after the last one taken.
+// Whether an expert sorts after the last selected one.
 fn after(key: u32, id: u32, last: vec2<u32>) -> bool {
     return key < last.x || (key == last.x && id > last.y);
 }
@@ -37,7 +37,7 @@ fn main(
     }
     let row = t * params.experts;
     let out = t * params.k;
-    // Key and id; no key is as large.
+    // Key and id; larger than any key.
     var last = vec2(0xffffffffu, 0u);
     var best = 0.0;
     var chosen = 0.0;
@@ -81,7 +81,7 @@ fn main(
     let all = reduce_sum(lane, own);
     if (lane.index == 0u) {
         for (var s = 0u; s < params.k; s++) {
-            y[out + s] /= select(all, chosen, params.normalise != 0u);
+            y[out + s] /= select(all, chosen, params.normalize != 0u);
         }
     }
 }

@@ -1,9 +1,9 @@
 // y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// k, v: [tokens, kv_heads, head_dim] f32.  Sequences lie one behind the other; positions count
-// from the first row of their own. `seen` are the rows of a sequence from `reach` before a row
-// to `reach` behind it.  One workgroup per token and head.
+// k, v: [tokens, kv_heads, head_dim] f32.  Sequences are concatenated; positions count from the
+// first row of each. `seen` are the rows of the same sequence at a distance of at most `reach`.
+// One workgroup per token and head.
 
 #import grid
 #import state
@@ -21,7 +21,7 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Rows that are looked at: count of them from first on.
+// Range of visible rows: `count` rows starting at `first`.
 struct Span { first: u32, count: u32 }
 
 fn row_of(span: Span, i: u32) -> u32 {
@@ -40,8 +40,9 @@ fn value(start: u32, i: u32) -> vec2<f32> {
     return vec2(v[start + 2u * i], v[start + 2u * i + 1u]);
 }
 
-// The end of the rows up to `limit` that lie in the sequence of `token`: in it the distance of
-// row and position is one, and it grows from sequence to sequence.
+// End of the rows up to `limit` that belong to the sequence of `token`, by binary search: the
+// difference of row and position is constant within a sequence and increases from sequence to
+// sequence.
 fn end_of(token: u32, limit: u32) -> u32 {
     let begin = token - state.row[token].position;
     var low = token + 1u;

@@ -1,7 +1,7 @@
 // y[t, i] /= temperature
 //
-// y: [tokens, vocab] f32.  Where the temperature is 0 nothing changes: the largest stays the largest.
-// Where it depends on the row, that is left to dynamic_temper.
+// y: [tokens, vocab] f32.  No change if the temperature is 0 (greedy) or dynamic (see
+// dynamic_temper).
 // One lane per element.
 
 #import grid

@@ -1,6 +1,6 @@
 // y[t, i] = -inf below the k-th largest
 //
-// y: [tokens, vocab] f32.  Equals of the k-th stay.  One workgroup per token.
+// y: [tokens, vocab] f32.  Ties with the k-th are kept.  One workgroup per token.
 
 #import state
 #import sampler

@@ -1,6 +1,7 @@
 // y[t, i] = -inf below max(y[t, :]) - n sigma(y[t, :])
 //
-// y: [tokens, vocab] f32.  sigma: the standard deviation of the numbers over -inf.  One workgroup per token.
+// y: [tokens, vocab] f32.  sigma: the standard deviation of the values above -inf.  One workgroup
+// per token.
 
 #import state
 #import sampler

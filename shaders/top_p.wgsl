@@ -1,7 +1,8 @@
-// y[t, i] = -inf outside the smallest set of the largest whose softmax sums to top_p
+// y[t, i] = -inf outside the smallest set of the largest values whose softmax sums to top_p
 //
-// y: [tokens, vocab] f32.  Equals of the last stay, and the largest always.  One workgroup per token.
-// Mass is counted in units of 2^-31, whose sums are the same in any order.
+// y: [tokens, vocab] f32.  Ties with the last are kept, and the largest always.  One workgroup per
+// token.
+// Probability mass is summed as integers in units of 2^-31, so that the order does not matter.
 
 #import state
 #import sampler

@@ -1,7 +1,8 @@
-// y[t, i] = -inf outside the smallest set of the most typical whose softmax sums to typical_p
+// y[t, i] = -inf outside the smallest set of the tokens with the lowest |-ln p - entropy| whose
+// softmax sums to typical_p
 //
-// y: [tokens, vocab] f32.  The more typical, the smaller |-ln p - entropy|.  Equals of the last stay.
-// One workgroup per token.  Mass is counted in units of 2^-31, whose sums are the same in any order.
+// y: [tokens, vocab] f32.  Ties with the last are kept.  One workgroup per token.  Probability mass
+// is summed as integers in units of 2^-31, so that the order does not matter.
 
 #import state
 #import sampler
@@ -22,7 +23,7 @@ var<immediate> params: Params;
 
 var<private> peak: f32;
 var<private> units: f32;
-// How far below the peak a token of typical probability lies.
+// Distance below the peak of a token of typical probability.
 var<private> typical: f32;
 
 fn rank_of(v: f32) -> f32 {

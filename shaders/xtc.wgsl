@@ -1,7 +1,9 @@
-// y[t, i] = -inf above the smallest number whose softmax is at least xtc_threshold, with probability xtc_probability
+// y[t, i] = -inf above the smallest value whose softmax is at least xtc_threshold, with probability
+// xtc_probability
 //
-// y: [tokens, vocab] f32.  Equals of that number stay.  One workgroup per token.  The random number is of
-// the first word of Philox4x32-10 with key seed, counter (0, position + 1, 1, 0).
+// y: [tokens, vocab] f32.  Ties with that value are kept.  One workgroup per token.  The random
+// number is drawn from the first word of Philox4x32-10 with key seed and counter (0, position + 1,
+// 1, 0).
 
 #import state
 #import sampler
@@ -34,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
     base = group.y * params.vocab;
     let peak = peak_of(lane);
     let least_weight = samplers[row.sequence].xtc_threshold * sum_of(lane, peak);
-    // Below 0 the smallest is the largest.
+    // The maximum of negated values is the negated minimum.
     var top = minus_inf();
     for (var i = lane.index; i < params.vocab; i += WG) {
         if (weight(logit(i), peak) >= least_weight && logit(i) <= peak) {

@@ -1,5 +1,5 @@
-// The activations by their number in the builder's `Activation`, to about 5e-7 relative.
-// Arguments of exp are kept where it is finite.
+// Activations by their number in `Activation` of the builder, with a relative error of about 5e-7.
+// Arguments of exp are clamped to its finite range.
 
 fn activate(activation: u32, x: f32) -> f32 {
     switch activation {
@@ -15,8 +15,8 @@ fn silu(x: f32) -> f32 {
     return x / (1.0 + exp(clamp(-x, -80.0, 80.0)));
 }
 
-// x (1 + erf(x / sqrt(2))) / 2. The part of the normal distribution beyond |x| is exp(-x^2 / 2)
-// times a smooth function, of which this is the minimax polynomial in t on [0, 7], to 4e-8.
+// x (1 + erf(x / sqrt(2))) / 2. The tail of the normal distribution beyond |x| is exp(-x^2 / 2)
+// times a smooth function; this is its minimax polynomial in t on [0, 7], with an error of 4e-8.
 fn gelu(x: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.3 * abs(x));
     var p = 0.03701011;

@@ -1,12 +1,12 @@
-// Behind codes q an f32 scale and an f32 bias for each stretch; x = scale q + bias. Codes of 8 bits
-// are stored less 128.
+// Codes q, followed by an f32 scale and an f32 bias per block; x = scale q + bias. 8-bit codes are
+// stored minus 128.
 
 #import coded
 
 const MINIMA = true;
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    let at = behind() + 2u * stretch_at(row, i);
+fn block(row: u32, i: u32) -> Block {
+    let at = codes_end() + 2u * block_index(row, i);
     let scale = f32_at(at);
     let offset = select(0.0, 128.0, BITS == 8u);
     return unsigned(codes(row, i), vec2(scale), vec2(f32_at(at + 1u) + offset * scale));

@@ -1,12 +1,12 @@
 // y[t, h, :] = softmax(scale q[t, h, :] . k[rows, g, :]) v[rows, g, :], by a workgroup of WG lanes.
 //
-// The shader has q and y, [tokens, heads, head_dim] f32; row_start(row), from which key and value
-// find pair i of a row of what is [rows, kv_heads, head_dim]; a Span of `count` rows with
-// row_of(span, i); and these numbers in its Params. head_dim is even and at most 4 WG.
+// The kernel defines q and y, [tokens, heads, head_dim] f32; row_start(row), from which key and
+// value find pair i of a row of [rows, kv_heads, head_dim]; Span with `count` rows and row_of(span,
+// i); and these dimensions in its Params. head_dim is even and at most 4 WG.
 //
-// Online softmax over tiles of WG rows: in a tile a lane first scores one row, then sums four
-// elements over every parts-th row. Tiles begin at the first row of the span, so the order of
-// the sums depends on nothing but the span.
+// Online softmax over tiles of WG rows: in each tile a lane scores one row, then sums four elements
+// over every parts-th row. Tiles begin at the first row of the span, so that the order of summation
+// depends only on the span.
 
 #import reduce
 #import tanh
@@ -14,13 +14,13 @@
 const LOWEST = -3.0e38;
 
 var<workgroup> query: array<vec2<f32>, 2u * WG>;
-// Of each row of a tile its weight and where it begins.
+// Weight and start of each row of a tile.
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
-// A score, bent towards softcap at most; 0 leaves it.
-fn bent(score: f32, softcap: f32) -> f32 {
+// Softcapped score; a softcap of 0 disables it.
+fn softcapped(score: f32, softcap: f32) -> f32 {
     if (softcap == 0.0) {
         return score;
     }
@@ -36,7 +36,8 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     }
     workgroupBarrier();
 
-    // A lane.index sums two pairs; the last of an odd number it takes twice and writes once.
+    // Each lane sums two pairs; with an odd number of pairs, the last lane sums the last pair twice
+    // and writes it once.
     let quads = (pairs + 1u) / 2u;
     let parts = WG / quads;
     let part = lane.index / quads;
@@ -55,7 +56,7 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
             for (var p = 0u; p < pairs; p++) {
                 dots += dot(query[p], key(start, column + p));
             }
-            score = bent(dots, softcap);
+            score = softcapped(dots, softcap);
         }
         let top = max(peak, reduce_max(lane, score));
         let decay = exp(peak - top);

@@ -1,4 +1,4 @@
-// Attention, a workgroup per token and head.
+// Attention, one workgroup per token and head.
 
 #import cache
 #import span

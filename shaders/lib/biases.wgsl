@@ -1,4 +1,4 @@
-// What is added to the logit of a token.
+// Logit bias of a token.
 
 struct Bias {
     token: u32,

@@ -1,5 +1,6 @@
-// Digits of four rows of W, from `first` on, times signed bytes of up to eight tokens, by a workgroup
-// of WG lanes: exact sums in `totals`, which all lanes may read then.
+// Products of the digits of four rows of W, starting at `first`, and the signed bytes of up to
+// eight tokens, by a workgroup of WG lanes. The exact sums are in `totals`, which all lanes may
+// read afterwards.
 
 #import codes2
 #import total4
@@ -15,7 +16,7 @@ fn dot32(c: Codes, lo: vec4<u32>, hi: vec4<u32>) -> i32 {
     return dot16(c.lo, lo) + dot16(c.hi, hi);
 }
 
-// A stretch of four rows, digits one more than they stand for.
+// One block of four rows; digits are stored as digit + 1.
 struct Four {
     a: Codes,
     b: Codes,
@@ -23,7 +24,7 @@ struct Four {
     d: Codes,
 }
 
-// Four rows times stretch `i` of a token.
+// Products of four rows and block `i` of a token.
 fn product(w: Four, t: u32, i: u32) -> vec4<i32> {
     let at = t * ((params.cols + 63u) / 64u * 4u) + 2u * i;
     let lo = q[at];
@@ -38,7 +39,7 @@ fn bit_mat(first: u32, token: u32, count: u32, lane: Lane) {
         atomicStore(&totals[lane.index], 0);
     }
     workgroupBarrier();
-    // Rows past the last are computed as the last and not written.
+    // Rows beyond the last repeat the last row; their results are not written.
     let r = min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(params.rows - 1u));
     var own0 = vec4(0);
     var own1 = vec4(0);
@@ -48,7 +49,7 @@ fn bit_mat(first: u32, token: u32, count: u32, lane: Lane) {
     var own5 = vec4(0);
     var own6 = vec4(0);
     var own7 = vec4(0);
-    for (var i = lane.index; i < stretches(); i += WG) {
+    for (var i = lane.index; i < blocks(); i += WG) {
         let w = Four(codes(r.x, i), codes(r.y, i), codes(r.z, i), codes(r.w, i));
         own0 += product(w, token, i);
         if (count > 1u) {

@@ -1,16 +1,16 @@
-// Rows of a KV cache in q8_0: the signed bytes of all heads, then an f16 scale for each 32 of them.
+// Rows of a q8_0 KV cache: the signed bytes of all heads, then an f16 scale per 32 bytes.
 
-// Words of codes.
+// Number of words of codes per row.
 fn row_codes() -> u32 {
     return params.kv_heads * params.head_dim / 4u;
 }
 
-// Where a row begins.
+// First word of a row.
 fn row_start(row: u32) -> u32 {
     return row * (row_codes() + row_codes() / 16u);
 }
 
-// The word of scales that has that of word i of codes, and which half of it.
+// Word of scales for word i of codes, and the half of it.
 fn scale_word(start: u32, i: u32) -> u32 {
     return start + row_codes() + i / 16u;
 }

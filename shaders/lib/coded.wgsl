@@ -1,14 +1,14 @@
-// Stretches of codes of planes.
+// Blocks from codes in planes.
 
-#import stretch
+#import block
 
-// Codes in two's complement: moved up to where the sign of a byte is, which the scale makes up for.
-fn signed(c: Codes, scale: vec2<f32>) -> Stretch {
+// Two's complement codes: shifted up to the sign bit of the byte; the scale compensates.
+fn signed(c: Codes, scale: vec2<f32>) -> Block {
     let up = vec4(8u - BITS);
-    return Stretch(c.lo << up, c.hi << up, scale / f32(1u << (8u - BITS)), vec2(0.0));
+    return Block(c.lo << up, c.hi << up, scale / f32(1u << (8u - BITS)), vec2(0.0));
 }
 
-// Codes from 0 on.
-fn unsigned(c: Codes, scale: vec2<f32>, min: vec2<f32>) -> Stretch {
-    return Stretch(c.lo, c.hi, scale, min);
+// Unsigned codes.
+fn unsigned(c: Codes, scale: vec2<f32>, min: vec2<f32>) -> Block {
+    return Block(c.lo, c.hi, scale, min);
 }

@@ -1,7 +1,7 @@
-// Behind ternary digits q an f16 d for 256 numbers; x = d (q - 1).
+// Ternary digits q, followed by an f16 scale d per 256 elements; x = d (q - 1).
 
 #import digits
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    return ternary(row, i, f16_at(2u * behind() + stretch_at(row, i) / 8u));
+fn block(row: u32, i: u32) -> Block {
+    return ternary(row, i, f16_at(2u * codes_end() + block_index(row, i) / 8u));
 }

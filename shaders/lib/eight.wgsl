@@ -1,4 +1,4 @@
-// Eight numbers in a row.
+// Eight consecutive elements.
 
 struct Eight {
     lo: vec4<f32>,

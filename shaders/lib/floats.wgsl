@@ -1,15 +1,15 @@
-// Products of weights that are floats.
+// Products of float weights.
 
 #import numbers
 
-// A stretch of x as products take it.
+// A block of x.
 alias X = Numbers;
 
 fn x_of(v: Numbers) -> X {
     return v;
 }
 
-// Stretch `i` of a row times x.
+// Product of block `i` of a row and x.
 fn product(row: u32, i: u32, x: X) -> f32 {
     let v = numbers(row, i);
     var lo = dot_add(0.0, v[0], x[0]);

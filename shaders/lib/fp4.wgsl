@@ -1,14 +1,14 @@
-// Floats of 4 bits (e2m1).
+// 4-bit floats (e2m1).
 
 #import codes4
-#import stretch
+#import block
 
 const MINIMA = false;
 
-// Twice the numbers 0 1/2 1 3/2 2 3 4 6, the same negated behind the fourth bit.
+// Doubled values of 0 1/2 1 3/2 2 3 4 6, negated if the fourth bit is set.
 fn doubled(c: vec4<u32>) -> vec4<u32> {
     let ones = vec4(0x01010101u);
-    // From 4 on steps are of two, the last of four.
+    // The step is 2 from doubled value 4, and 4 for the last.
     let from_4 = (c >> vec4(2u)) & ones;
     let last = from_4 & (c >> vec4(1u)) & c;
     let size = (c & vec4(0x07070707u)) + (c & (from_4 * 3u)) + (last << vec4(1u));
@@ -16,8 +16,8 @@ fn doubled(c: vec4<u32>) -> vec4<u32> {
     return ((size | vec4(0x80808080u)) - (negative << vec4(1u))) ^ vec4(0x80808080u);
 }
 
-// The scale of doubled numbers is `half`.
-fn fp4(row: u32, i: u32, half: vec2<f32>) -> Stretch {
+// `half` is the scale of doubled values.
+fn fp4(row: u32, i: u32, half: vec2<f32>) -> Block {
     let c = codes(row, i);
-    return Stretch(doubled(c.lo), doubled(c.hi), half, vec2(0.0));
+    return Block(doubled(c.lo), doubled(c.hi), half, vec2(0.0));
 }

@@ -1,17 +1,17 @@
-// Rows of a grid of eight times -1, 0 or 1, and 128 more; 1 is added or taken away.
+// Rows of eight values -1, 0 or 1 of the grid, stored plus 128; 1 is added or subtracted.
 
 #import iq_grid
 
 const GRID = 4096u;
 
-// Where `minus` is 1 it is taken away.
+// Subtracts 1 where `minus` is 1, otherwise adds 1.
 fn shifted(rows: vec4<u32>, minus: vec4<u32>) -> vec4<u32> {
     return (rows + 0x01010101u - minus * 0x02020202u) ^ vec4(0x80808080u);
 }
 
-// `minus` of each row.
-fn with_shifts(rows: Rows, minus: vec4<u32>, scale: vec2<f32>) -> Stretch {
-    return Stretch(
+// `minus` for each row.
+fn with_shifts(rows: Rows, minus: vec4<u32>, scale: vec2<f32>) -> Block {
+    return Block(
         shifted(rows.lo, minus.xxyy),
         shifted(rows.hi, minus.zzww),
         0.125 * scale,

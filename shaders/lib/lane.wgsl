@@ -1,4 +1,4 @@
-// A lane of a workgroup.
+// Lane of a workgroup.
 
 struct Lane {
     @builtin(local_invocation_index) index: u32,

@@ -1,11 +1,11 @@
-// What a token was picked from: logarithms of probabilities, before any sampler.
+// Log-probabilities of a sampled token and of the most likely tokens, before any sampler.
 
 const LARGEST = 20u;
 
 struct LogProbs {
-    token: u32,           // the one that was picked
+    token: u32,           // the sampled token
     log_prob: f32,
-    count: u32,           // of the largest, those that are there
+    count: u32,           // number of valid entries below
     tokens: array<u32, LARGEST>,
     log_probs: array<f32, LARGEST>,
 }

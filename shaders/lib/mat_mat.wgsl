@@ -1,21 +1,21 @@
-// Tiles of W x: 64 rows by TOKENS tokens a workgroup of WG lanes, two for each token, a stretch of
-// columns at a time.
+// Tile of W x: 64 rows by TOKENS tokens per workgroup of WG = 2 TOKENS lanes, one block of columns
+// at a time.
 //
-// The first 64 lanes decode W into workgroup memory, the last 64 fetch x; then a lane multiplies 8
-// rows by 4 tokens. A result is one running sum over the columns in their order, so it does not
-// depend on which tokens share its tile.
+// The first 64 lanes decode W into workgroup memory, the last 64 load x; then each lane multiplies
+// 8 rows by 4 tokens. Each result is one running sum over the columns in order, so it does not
+// depend on the other tokens of the tile.
 
 #import lane
 #import quant
 #import x_tokens
 
-// A stretch of 64 rows of W.
+// One block of 64 rows of W.
 var<workgroup> w_tile: array<vec4<f32>, 512>;
 
-// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+// Element i: row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4).
 alias Sums = array<vec4<f32>, 8>;
 
-// Stretch `i` of a row becomes row `at` of the tile.
+// Decodes block `i` of a row into row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
     var v = Numbers();
     if (row < params.rows) {
@@ -38,7 +38,7 @@ struct Tokens {
     d: vec4<f32>,
 }
 
-// Four columns of row `at` of the tile times those of four tokens.
+// Adds the products of four columns of row `at` of the tile and four tokens.
 fn add(sums: vec4<f32>, at: u32, part: u32, x: Tokens) -> vec4<f32> {
     let w = w_tile[tile_at(at, part)];
     return vec4(
@@ -61,7 +61,7 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
     var s5 = vec4(0.0);
     var s6 = vec4(0.0);
     var s7 = vec4(0.0);
-    for (var i = 0u; i < stretches(); i++) {
+    for (var i = 0u; i < blocks(); i++) {
         workgroupBarrier();
         if (lane.index < 64u) {
             fetch_w(row + lane.index, i, lane.index);

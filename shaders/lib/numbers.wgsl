@@ -1,16 +1,16 @@
-// Stretches: 32 neighbouring columns of a row, the piece in which matrices are read.
+// Blocks: 32 consecutive columns of a row, the unit in which matrices are read.
 
-// The numbers of a stretch in their order.
+// Elements of a block in order.
 alias Numbers = array<vec4<f32>, 8>;
 
-// Stretches of a row of `params.cols` numbers; the last may be part empty.
-fn stretches() -> u32 {
+// Number of blocks per row of `params.cols` elements; the last may be partial.
+fn blocks() -> u32 {
     return (params.cols + 31u) / 32u;
 }
 
-// Stretches of the matrix before stretch `i` of a row.
-fn stretch_at(row: u32, i: u32) -> u32 {
-    return row * stretches() + i;
+// Index of block `i` of a row in the matrix.
+fn block_index(row: u32, i: u32) -> u32 {
+    return row * blocks() + i;
 }
 
 // `sum + a . b`

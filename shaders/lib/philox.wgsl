@@ -1,6 +1,6 @@
-// Philox4x32-10: random words from a counter and a key (Salmon and others, SC 2011).
+// Philox4x32-10: random words from a counter and a key (Salmon et al., SC 2011).
 
-// Upper and lower word of a product, by 16-bit halves.
+// Upper and lower word of a product, computed from 16-bit halves.
 fn wide_mul(a: u32, b: u32) -> vec2<u32> {
     let al = a & 0xffffu;
     let ah = a >> 16u;

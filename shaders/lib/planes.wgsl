@@ -1,14 +1,14 @@
-// Planes: sections of w with the same bits of each code of a matrix, one stretch after another.
+// Bit planes: sections of w with the same bits of all codes of a matrix, block by block.
 //
-// A word of a plane holds some neighbouring words of codes, four columns in the bytes of each:
-// two words in fields of 4 bits, four in fields of 2 bits, eight in fields of 1 bit. Planes of 8
-// bits have their codes as they are: of a row first the words of columns 0 to 16 of all
-// stretches, then those of columns 16 to 32.
+// A word of a plane packs consecutive words of codes, each with four columns in its bytes: two
+// words in 4-bit fields, four in 2-bit fields, eight in 1-bit fields. 8-bit planes store codes
+// unpacked: per row, first the words of columns 0 to 16 of all blocks, then those of columns 16 to
+// 32.
 
 #import numbers
 #import words
 
-// The codes of a stretch, a byte each, as `lo` and `hi` of it.
+// Codes of a block, one per byte; columns as in Block.
 struct Codes {
     lo: vec4<u32>,
     hi: vec4<u32>,
@@ -29,12 +29,12 @@ fn fields1(v: u32) -> Codes {
     return Codes((vec4(v) >> shift) & vec4(0x01010101u), (vec4(v >> 4u) >> shift) & vec4(0x01010101u));
 }
 
-// Codes under further bits, which begin at bit `shift`.
+// Adds upper bits to codes, starting at bit `shift`.
 fn topped(low: Codes, high: Codes, shift: u32) -> Codes {
     return Codes(low.lo | (high.lo << vec4(shift)), low.hi | (high.hi << vec4(shift)));
 }
 
-// The word behind all codes.
-fn behind() -> u32 {
-    return BITS * params.rows * stretches();
+// Index of the first word after all codes.
+fn codes_end() -> u32 {
+    return BITS * params.rows * blocks();
 }

@@ -1,7 +1,6 @@
-// Stretches of W times x in f32.
+// Products of blocks of W and x in f32.
 
-// A stretch of x as products take it: its numbers, and where the type has minima the sums of its
-// halves.
+// A block of x: its elements and, for types with minima, the sums of its halves.
 struct X {
     v: Numbers,
     sums: vec2<f32>,
@@ -27,9 +26,9 @@ fn bytes_add(sum: f32, bytes: u32, x: vec4<f32>) -> f32 {
     return dot_add(sum, vec4<f32>(unpack4xI8(bytes)), x);
 }
 
-// Stretch `i` of a row times x.
+// Product of block `i` of a row and x.
 fn product(row: u32, i: u32, x: X) -> f32 {
-    let s = stretch(row, i);
+    let s = block(row, i);
     var lo = bytes_add(0.0, s.lo.x, x.v[0]);
     lo = bytes_add(lo, s.lo.y, x.v[1]);
     lo = bytes_add(lo, s.lo.z, x.v[2]);

@@ -17,7 +17,7 @@ fn reduce_sum(lane: Lane, value: f32) -> f32 {
     return reduce_shared[0];
 }
 
-// NaN counts only where lane 0 has it.
+// Ignores NaN except in lane 0.
 fn reduce_max(lane: Lane, value: f32) -> f32 {
     workgroupBarrier();
     reduce_shared[lane.index] = value;

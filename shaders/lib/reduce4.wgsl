@@ -17,7 +17,7 @@ fn reduce_sum4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     return reduce4_shared[0];
 }
 
-// NaN counts as the lowest number.
+// Treats NaN as the lowest number.
 fn reduce_max4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     workgroupBarrier();
     reduce4_shared[lane.index] = select(vec4(-3.4028234e38), value, value == value);

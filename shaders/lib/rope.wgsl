@@ -1,10 +1,10 @@
-// The pairs of a head that a position turns.
+// Rotary position embedding (RoPE) of the pairs of a head.
 //
-// The shader has freqs, [rope_dim / 2], and rope_dim, half_split and magnitude in its Params.
+// The kernel defines freqs, [rope_dim / 2], and rope_dim, half_split and magnitude in its Params.
 
 #import trig
 
-// The elements that frequency i turns.
+// Indices of the pair that frequency i rotates.
 fn pair_of(i: u32) -> vec2<u32> {
     if (params.half_split != 0u) {
         return vec2(i, i + params.rope_dim / 2u);

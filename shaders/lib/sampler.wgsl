@@ -1,4 +1,4 @@
-// How the tokens of a sequence are picked. Parameters, their off values and ranges are listed in
+// Sampler parameters of a sequence. Their off values and ranges are listed in
 // crates/core/src/op/sampling.rs; the compiler compares this struct with the list.
 
 const STOPS = 32u;
@@ -6,8 +6,8 @@ const STOPS = 32u;
 struct Sampler {
     seed_lo: u32,
     seed_hi: u32,
-    temperature: f32,        // 0: the largest logit, always
-    dynatemp_range: f32,     // 0: the temperature is the same for all rows
+    temperature: f32,        // 0: greedy
+    dynatemp_range: f32,     // 0: no dynamic temperature
     dynatemp_exponent: f32,
     top_n_sigma: f32,
     top_k: u32,
@@ -19,18 +19,18 @@ struct Sampler {
     repeat_penalty: f32,
     frequency_penalty: f32,
     presence_penalty: f32,
-    repeat_last: u32,        // tokens of the history that are penalised
+    repeat_last: u32,        // number of recent tokens that are penalized
     dry_multiplier: f32,
     dry_base: f32,
-    dry_allowed: u32,        // tokens that may be repeated
-    dry_last: u32,           // tokens of the history that DRY looks at
+    dry_allowed: u32,        // longest repetition without a penalty
+    dry_last: u32,           // number of recent tokens that DRY searches
     mirostat_tau: f32,
     mirostat_eta: f32,
-    mirostat_mu: f32,        // the device moves it from token to token
-    log_probs: u32,          // whether they are wanted
-    masked: u32,             // whether its mask counts
+    mirostat_mu: f32,        // updated by the device for each token
+    log_probs: u32,          // 1: write log-probabilities
+    masked: u32,             // 1: apply the mask
     bias_count: u32,
-    stop_from: u32,          // no stop token is picked for a position in front of this one
+    stop_from: u32,          // first position at which a stop token is allowed
     stop_count: u32,
     stops: array<u32, STOPS>,
 }

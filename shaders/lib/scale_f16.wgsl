@@ -1,9 +1,9 @@
-// Behind signed codes q an f16 scale d for each stretch; x = d q.
+// Signed codes q, followed by an f16 scale d per block; x = d q.
 
 #import coded
 
 const MINIMA = false;
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    return signed(codes(row, i), vec2(f16_at(2u * behind() + stretch_at(row, i))));
+fn block(row: u32, i: u32) -> Block {
+    return signed(codes(row, i), vec2(f16_at(2u * codes_end() + block_index(row, i))));
 }

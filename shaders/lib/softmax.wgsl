@@ -1,6 +1,6 @@
-// The softmax of a row, by a workgroup. The kernel gives `logit` and `params.vocab`.
+// Softmax of a row, by a workgroup. The kernel defines `logit` and `params.vocab`.
 //
-// Weights are e^(v - peak); what is far below the peak or no number weighs next to nothing.
+// Weights are e^(v - peak); for NaN and values below peak - 87 the weight is e^-87.
 
 #import reduce
 #import keys

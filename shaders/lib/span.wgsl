@@ -1,4 +1,4 @@
-// Positions of a sequence that are looked at: count of them from first on.
+// Range of visible positions of a sequence: `count` positions starting at `first`.
 
 #import pages
 

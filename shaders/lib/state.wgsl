@@ -1,15 +1,15 @@
-// The step state: what changes from token to token, on the device.
+// Step state, updated on the device for each token.
 
 struct Row {
     token: u32,
     position: u32,
-    sequence: u32,        // whose part of the KV cache and of the history it reads and writes
-    done: u32,            // 0 running, 1 a stop token was picked, 2 the context is full
+    sequence: u32,        // index into the KV cache and the history
+    done: u32,            // 0: active, 1: a stop token was sampled, 2: the context is full
 }
 
 struct State {
-    live: u32,            // rows that count in this pass; 0 once generation has ended
-    step: u32,            // passes that picked tokens since generation began
-    context: u32,         // positions that the KV cache holds of a sequence
+    live: u32,            // number of active rows; 0 after generation has ended
+    step: u32,            // number of sampling passes since generation began
+    context: u32,         // context length: positions per sequence in the KV cache
     row: array<Row>,
 }

@@ -1,5 +1,5 @@
-// Totals of four whole numbers per lane over a workgroup, which are exact in any order. The kernel
-// has `totals`, zeros at first.
+// Sums of four integers per lane over a workgroup, exact in any order. The kernel defines `totals`,
+// initially zero.
 
 #import lane
 

@@ -1,9 +1,9 @@
-// (cos, sin) of an angle of up to a million radians, to about 1e-7.
+// (cos, sin) of an angle of up to a million radians, with an error of about 1e-7.
 //
-// WGSL's own are good to 2^-11 at best, and to nothing for large angles. Here the angle loses
-// k quarter turns (Cody and Waite): pi / 2 is cut in four pieces of at most 12 bits and k in two
-// numbers of at most 11, so that every product is exact, with and without fma. On
-// the rest, of at most pi / 4, stand the polynomials of Cephes' sinf and cosf.
+// The WGSL functions have an error of 2^-11 at best, and no bound for large angles. Here the angle
+// is reduced by k quarter turns (Cody and Waite): pi / 2 is split into four parts of at most 12
+// bits and k into two parts of at most 11 bits, so that every product is exact, with and without
+// fma. The remainder, at most pi / 4, goes through the polynomials of sinf and cosf of Cephes.
 
 const QUARTER = array<f32, 4>(1.5703125, 4.837512969970703e-4, 7.549533620476723e-8, 2.5633440682571e-12);
 

@@ -1,5 +1,5 @@
-// w as words, and what is narrower by its number from the beginning. Sections of w are in an
-// order in which each begins where its numbers may be read.
+// Access to w by word, half word or byte index. Sections of w are ordered so that each is aligned
+// for its elements.
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
 
@@ -7,7 +7,7 @@ fn word_at(i: u32) -> u32 {
     return w[i / 4u][i % 4u];
 }
 
-// Words i and i + 1, of which i is even.
+// Words i and i + 1; i is even.
 fn pair_at(i: u32) -> vec2<u32> {
     let four = w[i / 4u];
     return select(four.xy, four.zw, (i & 2u) != 0u);

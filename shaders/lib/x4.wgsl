@@ -1,7 +1,7 @@
-// Rows of `params.cols` numbers one after the other in x: array<vec4<f32>>.
+// Rows of `params.cols` elements, stored contiguously in x: array<vec4<f32>>.
 
-// Columns 4 i to 4 i + 4 of the row that begins at number `first`, zeros beyond its end, where
-// another row or what another operation left may stand.
+// Columns 4 i to 4 i + 4 of the row whose first element has index `first`; zeros beyond its end,
+// where x may hold another row or stale data.
 fn x4(first: u32, i: u32) -> vec4<f32> {
     let col = 4u * i;
     if (params.cols % 4u == 0u) {

@@ -1,8 +1,8 @@
-// One row of gated activations, in place of x.
+// One row of gated activations, used as x.
 
 #import activation
 
-// Columns 4 i to 4 i + 4, zeros beyond the end of the row.
+// Columns 4 i to 4 i + 4; zeros beyond the end of the row.
 fn x4(first: u32, i: u32) -> vec4<f32> {
     if (4u * i < params.cols) {
         let g = gate[i];

@@ -1,8 +1,8 @@
-// X_STRETCHES stretches of x in workgroup memory.
+// X_BLOCKS blocks of x in workgroup memory.
 
 #import tile
 
-var<workgroup> x_tile: array<vec4<f32>, 8u * X_STRETCHES>;
+var<workgroup> x_tile: array<vec4<f32>, 8u * X_BLOCKS>;
 
 fn x_numbers(at: u32) -> Numbers {
     return Numbers(

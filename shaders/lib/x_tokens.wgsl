@@ -1,12 +1,12 @@
-// A stretch of TOKENS tokens of x in workgroup memory; the kernel says by `x_first` where the row of
-// a token begins.
+// One block of TOKENS tokens of x in workgroup memory. The kernel defines `x_first`: the index of
+// the first element of the row of a token.
 
 #import x4
 #import x_tile
 
-const X_STRETCHES = TOKENS;
+const X_BLOCKS = TOKENS;
 
-// By 64 lanes, of which eight fetch the stretch of a token.
+// Loads x with 64 lanes, eight per token.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
     for (var at = lane; at < 8u * TOKENS; at += 64u) {
         let t = token + at / 8u;

@@ -1,10 +1,10 @@
-//! Shader text: imports and variants. Also a module of the build script, so it imports nothing.
+//! Expansion of shader imports, and the lists of kernels.
 
 use std::collections::BTreeMap;
 
-/// Reads the file `shaders/variants`: a line per kernel that exists in several storage types. A
-/// word that is the name of an earlier line stands for its list.
-pub fn variants(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
+/// Parses the file `shaders/variants`: one line per kernel that exists for several storage types. A
+/// word that names an earlier line expands to its list.
+pub fn dtypes(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     let mut lists: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     let lines = text
         .lines()
@@ -20,18 +20,18 @@ pub fn variants(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     lists
 }
 
-/// A form beside the plain one.
+/// A kernel variant other than the default.
 #[derive(Debug)]
 pub struct Form {
-    /// Its folders of `lib`, joined by `+`.
+    /// Names of its folders in `lib`, joined by `+`.
     pub name: String,
-    /// The list of storage types that have it, if these are not all.
+    /// Name of the list of storage types that have the variant; `None`: all.
     pub list: Option<String>,
-    /// The kernels that have it.
+    /// Kernels that have the variant.
     pub stems: Vec<String>,
 }
 
-/// Reads the file `shaders/forms`: a line per form, with the kernels that have it.
+/// Parses the file `shaders/forms`: one line per kernel variant, with its kernels.
 pub fn forms(text: &str) -> Vec<Form> {
     let lines = text
         .lines()
@@ -50,22 +50,22 @@ pub fn forms(text: &str) -> Vec<Form> {
     lines.filter_map(|l| l.split_once(':')).map(form).collect()
 }
 
-/// Which of the kernels of a stem: for this storage type, in this form.
+/// A kernel to expand: operation, storage type and kernel variant.
 #[derive(Clone, Copy, Debug)]
-pub struct Which<'a> {
-    /// Its operation, and its file.
+pub struct KernelSource<'a> {
+    /// Name of the operation and of its file.
     pub stem: &'a str,
-    /// The storage type, where the operation has several.
-    pub variant: Option<&'a str>,
-    /// The form, if it is not the plain one.
+    /// Storage type, if the operation has kernels for several.
+    pub dtype: Option<&'a str>,
+    /// Kernel variant; `None`: the default.
     pub form: Option<&'a str>,
 }
 
-impl Which<'_> {
-    /// The name of the kernel: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
+impl KernelSource<'_> {
+    /// Returns the kernel name: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(&self) -> String {
         let mut name = self.stem.to_string();
-        for (mark, part) in [('_', self.variant), ('.', self.form)] {
+        for (mark, part) in [('_', self.dtype), ('.', self.form)] {
             if let Some(part) = part {
                 name.push(mark);
                 name.push_str(part);
@@ -74,50 +74,54 @@ impl Which<'_> {
         name
     }
 
-    /// The files that `#import a` may stand for, the first that there is.
+    /// Returns the candidate files of `#import a` in order of precedence.
     fn targets<'a>(&'a self, import: &'a str) -> impl Iterator<Item = String> + 'a {
         let folders = self.form.into_iter().flat_map(|form| form.rsplit('+'));
         let of_form = folders.map(move |folder| format!("lib/{folder}/{import}.wgsl"));
-        let variant = self.variant.map(|v| format!("lib/{import}/{v}.wgsl"));
+        let dtype = self.dtype.map(|v| format!("lib/{import}/{v}.wgsl"));
         let plain = format!("lib/{import}.wgsl");
-        of_form.chain([plain]).chain(variant)
+        of_form.chain([plain]).chain(dtype)
     }
 }
 
-/// The whole text of a kernel: `#import a` stands for `lib/<folder of the form>/a.wgsl`,
-/// `lib/a.wgsl` or `lib/a/<variant>.wgsl`, the first that there is, once.
+/// Returns the text of a kernel. `#import a` includes the first existing file of `lib/<folder of
+/// the kernel variant>/a.wgsl`, `lib/a.wgsl` and `lib/a/<storage type>.wgsl`; each file is included
+/// once.
 ///
 /// # Errors
 ///
-/// Names the file that `read` does not have.
-pub fn expand(which: Which<'_>, read: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+/// The message names the missing file.
+pub fn expand(
+    kernel: KernelSource<'_>,
+    read: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, String> {
     let mut text = Text::default();
-    paste(format!("{}.wgsl", which.stem), which, read, &mut text)?;
+    paste(format!("{}.wgsl", kernel.stem), kernel, read, &mut text)?;
     Ok(text.enables + &text.lines)
 }
 
-/// A text that grows.
+/// Expanded text.
 #[derive(Default)]
 struct Text {
-    /// Directives, which stand in front of everything else.
+    /// Directives, which must precede all declarations.
     enables: String,
     lines: String,
-    /// The files that are in it.
+    /// Files included so far.
     files: Vec<String>,
 }
 
 fn paste(
     file: String,
-    which: Which<'_>,
+    kernel: KernelSource<'_>,
     read: &dyn Fn(&str) -> Option<String>,
     text: &mut Text,
 ) -> Result<(), String> {
     if text.files.contains(&file) {
         return Ok(());
     }
-    let own = read(&file).ok_or_else(|| format!("no file {file}"))?;
+    let file_text = read(&file).ok_or_else(|| format!("file {file} not found"))?;
     text.files.push(file);
-    for line in own.lines() {
+    for line in file_text.lines() {
         let Some(import) = line.strip_prefix("#import ") else {
             let directive = line.starts_with("enable ");
             let part = if directive {
@@ -130,10 +134,10 @@ fn paste(
             continue;
         };
         let import = import.trim();
-        let mut targets = which.targets(import);
+        let mut targets = kernel.targets(import);
         let target = targets.find(|target| read(target).is_some());
-        let target = target.ok_or_else(|| format!("no file lib/{import}.wgsl"))?;
-        paste(target, which, read, text)?;
+        let target = target.ok_or_else(|| format!("file lib/{import}.wgsl not found"))?;
+        paste(target, kernel, read, text)?;
     }
     Ok(())
 }

@@ -216,7 +216,7 @@ impl AnswerState {
 
     /// Hands the sequence to the model.
     fn hand_over(&mut self, session: &mut Session) -> Result<()> {
-        let longest = session.profile().chain_tokens.min(PICKS_MAX);
+        let longest = session.profile().burst_tokens.min(PICKS_MAX);
         self.taken = session.tokens().len();
         let so_far = (self.taken, self.picked);
         let sampler = self.options.sampler(&self.steering, &self.stops, so_far);
@@ -409,7 +409,7 @@ impl AnswerState {
             } else {
                 self.begun.elapsed()
             },
-            submitting: session.profile().runs_ahead.then_some(self.submitting),
+            submitting: session.profile().asynchronous.then_some(self.submitting),
             guesses: self.guesses,
             finish: self.finish.unwrap_or(Finish::Callback),
         }

@@ -316,7 +316,7 @@ impl Engine {
 
     /// Tokens of a chain at most.
     pub(super) fn longest_chain(&self) -> u32 {
-        self.linked.executor.profile().chain_tokens.min(PICKS_MAX)
+        self.linked.executor.profile().burst_tokens.min(PICKS_MAX)
     }
 
     /// PendingTokens the token behind the logits that feeding a request has left.
@@ -327,7 +327,7 @@ impl Engine {
         let row = row_of(request, request.fed - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
-        let cmds = self.linked.tables[table].tails[tail as usize].clone();
+        let cmds = self.linked.tables[table].stages[tail as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         let from = [(request.seat, request.sequence.len())].into_iter();
         let times = 1;
@@ -383,7 +383,7 @@ impl Engine {
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
         let table = self.step_for(rows).table;
-        let tail = self.linked.tables[table].tails[steps.tail as usize].clone();
+        let tail = self.linked.tables[table].stages[steps.tail as usize].clone();
         self.linked.executor.run(table, tail.into(), 1)?;
         PendingTokens::ask(&mut self.linked, sequences, steps)
     }

@@ -9,7 +9,7 @@ use std::fmt::Display;
 macro_rules! sampling {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
         off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, tail: $tail:ident, option: $option:literal, sampler: $sampler:ident
+        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
     })+) => {
         /// How the next token is picked. Fields are in the default order of the samplers;
         /// `docs/sampling.md` defines each.
@@ -61,7 +61,7 @@ macro_rules! sampling {
 
         /// The smallest tail that applies all parameters of a sampler that are not off.
         fn tail_of_parameters(s: &Sampler) -> SamplingStage {
-            let tails = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$tail },)+];
+            let tails = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$stage },)+];
             tails.into_iter().max().unwrap_or(SamplingStage::Greedy)
         }
     };

@@ -127,7 +127,7 @@ impl Source for Draft {
         let mut drafted = self.session.prefill(part, &mut |_, _| {});
         let read = drafted.is_err() || part.len() == unread.len();
         if drafted.is_ok() && read {
-            let longest = self.session.profile().chain_tokens.min(PICKS_MAX);
+            let longest = self.session.profile().burst_tokens.min(PICKS_MAX);
             let limit = u32::try_from(count).expect("no more than rows of a table");
             let picking = SamplingRequest::plain(&self.sampling, limit, longest);
             drafted = self.session.pick(picking);

@@ -58,7 +58,7 @@ impl Build {
             LogitRows::All
         };
         self.table(TableId::Step, rows, logits, |b, vocab| {
-            b.pick(vocab, &self.samplers);
+            b.sampling_stages(vocab, &self.samplers);
         })
     }
 

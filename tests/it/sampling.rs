@@ -361,9 +361,9 @@ fn samplers_that_are_left_out_have_no_say() {
 
     let twice = options(vec![SamplerKind::TopK; 2]);
     let source = Source::Path(golden("quant_f16.gguf"));
-    let error = tabla::load(&source, &twice, &mut |_| {}).expect_err("one comes twice");
+    let error = tabla::load(&source, &twice, &mut |_| {}).expect_err("a sampler is listed twice");
     assert!(
-        error.message().contains("sampler top_k comes twice"),
+        error.message().contains("duplicate sampler top_k"),
         "{error}"
     );
 }

@@ -495,7 +495,7 @@ fn every_command_is_timed() {
             assert_eq!(laps.len(), table.cmds.len(), "{}", table.name);
             for (at, lap) in laps.iter().enumerate() {
                 // The first pick needs no pass: prefilling left its logits.
-                let passes = match (table.name, table.tail_of(at)) {
+                let passes = match (table.name, table.stage_of(at)) {
                     ("step", None) if table.tokens == 1 => stats.tokens - 1,
                     ("step", Some(SamplingStage::Sampled)) if table.tokens == 1 => stats.tokens,
                     _ => 0,

@@ -75,7 +75,7 @@ fn followed(tables: &[Table], choices: &[TunedKernel]) -> usize {
     for table in tables.iter().filter(|t| t.tokens == 1 || t.tokens > 16) {
         for cmd in &table.cmds {
             let extent = table.extent(cmd.slots());
-            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.variant, &[]).next();
+            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.dtype, &[]).next();
             let plain = plain.expect("every operation has one").name();
             let of = |kernel: &str| kernel.split('.').next() == Some(&plain);
             let mut choices = choices.iter();
@@ -165,7 +165,7 @@ fn exact_choices(path: &Path) {
     };
     let (usual, _) = logits(&exact);
     // Kernels that only int8 would make different are asked for, in vain, and plain ones.
-    let int8 = [(".subgroup+int8", Fusion::Apart)];
+    let int8 = [(".subgroup+int8", Fusion::None)];
     for (form, fusion) in int8.into_iter().chain(Fusion::ALL.map(|f| ("", f))) {
         found.tuning.fusion = fusion;
         found.tuning.choices = choices(&found.groups, plain);

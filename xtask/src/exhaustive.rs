@@ -1,13 +1,13 @@
-//! `cargo xtask exhaustive`: the tests with their matrices whole, which take too long for every change.
+//! `cargo xtask exhaustive`: runs the full test matrices, which are too slow for every change.
 
 use crate::tree::{Result, root};
 use std::process::Command;
 
-/// Runs the tests of the workspace with every kernel variant, storage type and way of replay.
+/// Runs the tests of the workspace with all kernel variants, storage types and replay modes.
 ///
 /// # Errors
 ///
-/// A test fails.
+/// If a test fails.
 pub fn exhaustive() -> Result<String> {
     let tested = Command::new(env!("CARGO"))
         .args(["test", "--release", "--no-fail-fast"])
@@ -15,7 +15,7 @@ pub fn exhaustive() -> Result<String> {
         .current_dir(root())
         .status()?;
     match tested.success() {
-        true => Ok("every matrix of the tests holds\n".to_string()),
+        true => Ok("all tests passed\n".to_string()),
         false => Err("a test failed".into()),
     }
 }

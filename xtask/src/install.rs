@@ -1,57 +1,57 @@
-//! `cargo xtask install`: header, libraries and what build systems find them by, below a prefix.
+//! `cargo xtask install`: installs header, libraries and build system files below a prefix.
 //!
-//! On Linux the shared library is linked anew out of the static one: so its symbols carry a version
-//! (`TABLA_1`), which the linker script that rustc writes of its own leaves no room for, and it has a
-//! soname, `libtabla.so.1`. Both are of the ABI, not of the release.
+//! On Linux the shared library is relinked from the static one, to give it symbol versions
+//! (`TABLA_1`), which conflict with the linker script that rustc generates, and a soname,
+//! `libtabla.so.1`. Both have the ABI version, not the release version.
 
 use crate::tree::{Result, root};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What build systems read, where it goes, and `@VERSION@` in it.
+/// Templates of build system files, in which `@VERSION@` is replaced, and their target folders.
 const TEMPLATES: [(&str, &str); 3] = [
     ("bindings/c/tabla.pc", "lib/pkgconfig"),
     ("bindings/c/tabla-config.cmake", "lib/cmake/tabla"),
     ("bindings/c/tabla-config-version.cmake", "lib/cmake/tabla"),
 ];
 
-/// What the shared library needs of the system.
+/// System libraries of the shared library.
 const NATIVE: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
 /// Builds the library and installs it.
 ///
 /// # Errors
 ///
-/// Cargo or the linker fails, or a file cannot be written.
+/// If Cargo or the linker fails, or a file cannot be written.
 pub fn install(prefix: &Path) -> Result<String> {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--profile", "dist", "--package", "tabla-capi"])
         .current_dir(root())
         .status()?;
     if !built.success() {
-        return Err("the library does not build".into());
+        return Err("building tabla-capi failed".into());
     }
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root().join("target"), Into::into);
     install_from(&target.join("dist/libtabla.a"), prefix)
 }
 
-/// Installs what a build has left.
+/// Installs a built static library.
 ///
 /// # Errors
 ///
-/// The linker fails, or a file cannot be written.
+/// If the linker fails or a file cannot be written.
 pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
     if !cfg!(target_os = "linux") {
-        return Err("this installs on Linux; elsewhere take target/release as it is".into());
+        return Err("install is only supported on Linux; use the files in target/release".into());
     }
     let root = root();
     let abi = tabla_abi(&fs::read_to_string(root.join("include/tabla.h"))?)?;
     let lib = prefix.join("lib");
     fs::create_dir_all(prefix.join("include"))?;
     fs::create_dir_all(&lib)?;
-    // What may fail comes first: without it nothing is installed.
+    // Linking may fail, so it comes first.
     let soname = format!("libtabla.so.{abi}");
     link(archive, &lib.join(&soname), &abi)?;
     fs::copy(root.join("include/tabla.h"), prefix.join("include/tabla.h"))?;
@@ -69,16 +69,16 @@ pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
     Ok(format!("installed below {}\n", prefix.display()))
 }
 
-/// The number of `TABLA_ABI_VERSION`.
+/// Returns the value of `TABLA_ABI_VERSION`.
 fn tabla_abi(header: &str) -> Result<String> {
-    let found = header.lines().find_map(|line| {
+    let version = header.lines().find_map(|line| {
         let rest = line.strip_prefix("#define TABLA_ABI_VERSION ")?;
         Some(rest.trim().to_string())
     });
-    found.ok_or_else(|| "the header has no TABLA_ABI_VERSION".into())
+    version.ok_or_else(|| "TABLA_ABI_VERSION not version in include/tabla.h".into())
 }
 
-/// Links the shared library out of the static one.
+/// Links the shared library from the static one.
 fn link(archive: &Path, library: &Path, abi: &str) -> Result<()> {
     let exports = fs::read_to_string(root().join("include/exports.txt"))?;
     let names = || exports.lines();
@@ -104,6 +104,6 @@ fn link(archive: &Path, library: &Path, abi: &str) -> Result<()> {
     fs::remove_file(&script)?;
     match linked.success() {
         true => Ok(()),
-        false => Err("the shared library cannot be linked".into()),
+        false => Err("linking the shared library failed".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What `cargo xtask` writes, and what a test compares with the files in the tree.
+//! Generated files and developer tools of `cargo xtask`.
 
 mod exhaustive;
 mod header;
@@ -14,16 +14,16 @@ pub use tree::{Result, root};
 
 use std::fmt::Write as _;
 
-/// A file of the tree that is written and not edited.
+/// Generated file.
 #[derive(Clone, Copy, Debug)]
 pub struct Generated {
-    /// Where it lies, below the root.
+    /// Path relative to the repository root.
     pub path: &'static str,
-    /// Its text, as it should be.
+    /// Generates the text.
     pub text: fn() -> Result<String>,
 }
 
-/// Every generated file.
+/// All generated files.
 pub const GENERATED: &[Generated] = &[
     Generated {
         path: "include/tabla.h",
@@ -35,21 +35,21 @@ pub const GENERATED: &[Generated] = &[
     },
 ];
 
-/// Writes every generated file that is not as it should be, and says which.
+/// Writes all generated files that are out of date. Returns a report.
 ///
 /// # Errors
 ///
-/// The source of a file cannot be read, or the file cannot be written.
+/// If the source of a file cannot be read or the file cannot be written.
 pub fn bless() -> Result<String> {
-    let mut said = String::new();
+    let mut report = String::new();
     for Generated { path, text } in GENERATED {
         let (file, text) = (root().join(path), text()?);
         let same = std::fs::read_to_string(&file).is_ok_and(|old| old == text);
         if !same {
             std::fs::write(&file, text).map_err(|e| format!("{path}: {e}"))?;
         }
-        let verb = if same { "is fresh" } else { "is written" };
-        writeln!(said, "{path} {verb}")?;
+        let verb = if same { "is up to date" } else { "written" };
+        writeln!(report, "{path} {verb}")?;
     }
-    Ok(said)
+    Ok(report)
 }

@@ -1,21 +1,21 @@
-//! The developer's tools: `cargo xtask bless`, `cargo xtask exhaustive`,
-//! `cargo xtask install`, `cargo xtask size`.
+//! Developer tools: `cargo xtask bless`, `cargo xtask exhaustive`, `cargo xtask install`, `cargo
+//! xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::{bless, exhaustive, install, size};
 
 const USAGE: &str = "\
-cargo xtask bless            writes the generated files: include/tabla.h, docs/OPS.md
-cargo xtask exhaustive       runs the tests with their matrices whole
-cargo xtask install PREFIX   builds the library and installs it for C: header, shared and static
-                             library, pkg-config and CMake files
-cargo xtask size             counts lines by folder";
+cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md
+cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes
+cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
+                            pkg-config and CMake files
+cargo xtask size             Count lines by folder";
 
 #[expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program talks to its user"
+    reason = "command-line output"
 )]
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,8 +28,8 @@ fn main() -> ExitCode {
         _ => Err(USAGE.into()),
     };
     match done {
-        Ok(said) => {
-            print!("{said}");
+        Ok(report) => {
+            print!("{report}");
             ExitCode::SUCCESS
         }
         Err(error) => {

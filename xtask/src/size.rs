@@ -1,21 +1,21 @@
-//! `cargo xtask size`: how much there is to read.
+//! `cargo xtask size`: counts files and lines.
 
 use crate::tree::{Result, root};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What is counted: the folders of the tree that people write.
+/// Folders with hand-written files.
 const FOLDERS: &[&str] = &[
     "src", "shaders", "cli", "xtask", "tests", "benches", "models", "docs",
 ];
 const KINDS: &[&str] = &["rs", "wgsl", "c", "h", "md", "py"];
 
-/// Lines and files by folder: `src` by its rooms, the others whole.
+/// Returns files and lines per folder, and per module of `src`.
 ///
 /// # Errors
 ///
-/// A folder cannot be read.
+/// If a folder cannot be read.
 pub fn size() -> Result<String> {
     let mut rows: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for folder in FOLDERS {
@@ -24,18 +24,18 @@ pub fn size() -> Result<String> {
             count(&path, folder, &mut rows)?;
         }
     }
-    let mut said = String::new();
+    let mut report = String::new();
     let (mut files_all, mut lines_all) = (0, 0);
     for (folder, (files, lines)) in &rows {
-        writeln!(said, "{folder:<24} {files:>5} files {lines:>7} lines")?;
+        writeln!(report, "{folder:<24} {files:>5} files {lines:>7} lines")?;
         (files_all, lines_all) = (files_all + files, lines_all + lines);
     }
     writeln!(
-        said,
+        report,
         "{:<24} {files_all:>5} files {lines_all:>7} lines",
-        "together"
+        "total"
     )?;
-    Ok(said)
+    Ok(report)
 }
 
 fn count(folder: &Path, name: &str, rows: &mut BTreeMap<String, (usize, usize)>) -> Result<()> {

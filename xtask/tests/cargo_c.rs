@@ -1,8 +1,8 @@
-//! What `cargo cinstall` leaves, of cargo-c: the files that build systems look for, by which an
-//! example is compiled and runs.
+//! `cargo cinstall` (cargo-c): build systems find the installed library, and an example compiles
+//! and runs.
 //!
-//! Where cargo-c is not there it says so, and only holds `[package.metadata.capi]` to the header:
-//! cargo-c takes minutes to install.
+//! Without cargo-c, which takes minutes to install, only `[package.metadata.capi]` is compared with
+//! the header.
 #![cfg(target_os = "linux")]
 
 mod tools;
@@ -19,9 +19,9 @@ target_link_libraries(shared tabla::tabla m)
 ";
 
 #[test]
-fn the_metadata_are_those_of_the_header() {
+fn metadata_matches_the_header() {
     let root = xtask::root().join("crates/capi");
-    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("it is there");
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("the manifest exists");
     let (_, capi) = manifest
         .split_once("\n[package.metadata.capi]\n")
         .expect("the manifest has a section for cargo-c");
@@ -35,17 +35,17 @@ fn the_metadata_are_those_of_the_header() {
         rest.split('"').next().unwrap_or_default()
     };
     let header = value("install.include", "from");
-    let header = std::fs::read_to_string(root.join(header)).expect("the header is there");
+    let header = std::fs::read_to_string(root.join(header)).expect("the header exists");
     let abi = header
         .lines()
         .find_map(|line| line.strip_prefix("#define TABLA_ABI_VERSION "))
-        .expect("the header has its version");
+        .expect("the header has TABLA_ABI_VERSION");
     let soname = value("library", "version");
     assert_eq!(soname, format!("{abi}.0.0"), "the version of the library");
     let (folder, pattern) = value("install.data", "from")
         .rsplit_once("/*")
-        .expect("all files with an ending");
-    let files = std::fs::read_dir(root.join(folder)).expect("the folder is there");
+        .expect("a pattern of files");
+    let files = std::fs::read_dir(root.join(folder)).expect("the folder exists");
     let found = files.filter_map(Result::ok).filter(|file| {
         let name = file.file_name();
         name.to_string_lossy().ends_with(pattern)
@@ -54,7 +54,7 @@ fn the_metadata_are_those_of_the_header() {
 }
 
 #[test]
-fn cargo_c_installs_what_is_found_and_used() {
+fn library_installed_by_cargo_c_is_found_and_used() {
     for tool in ["cargo-cinstall", "cc", "readelf", "pkg-config", "cmake"] {
         if !has(tool) {
             return skip(tool);
@@ -98,9 +98,9 @@ fn cargo_c_installs_what_is_found_and_used() {
 
     let (source, build) = (scratch.join("source"), scratch.join("build"));
     let _ = std::fs::remove_dir_all(&build);
-    std::fs::create_dir_all(&source).expect("the target folder takes folders");
-    std::fs::copy(&example, source.join("embed.c")).expect("it can be copied");
-    std::fs::write(source.join("CMakeLists.txt"), LISTS).expect("it can be written");
+    std::fs::create_dir_all(&source).expect("the target folder is writable");
+    std::fs::copy(&example, source.join("embed.c")).expect("the file is copied");
+    std::fs::write(source.join("CMakeLists.txt"), LISTS).expect("the file is written");
     run(Command::new("cmake")
         .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
         .arg("-S")
@@ -111,15 +111,15 @@ fn cargo_c_installs_what_is_found_and_used() {
     check(&build.join("shared"), &prefix);
 }
 
-/// It runs, and its first text is as near to itself as can be.
+/// Checks that the program runs and that the first text has a similarity of 1 to itself.
 fn check(program: &Path, prefix: &Path) {
-    let said = run(Command::new(program)
+    let output = run(Command::new(program)
         .env("LD_LIBRARY_PATH", prefix.join("lib"))
         .env("VK_ICD_FILENAMES", "/dev/null"));
-    assert!(said.starts_with(" 1.000  "), "{program:?}: {said}");
+    assert!(output.starts_with(" 1.000  "), "{program:?}: {output}");
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 fn skip(tool: &str) {
-    eprintln!("SKIPPED: no {tool}: what cargo-c installs is not tried");
+    eprintln!("SKIPPED: {tool} not found, cargo-c not tested");
 }

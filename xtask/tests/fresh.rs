@@ -1,38 +1,38 @@
-//! Generated files are what their sources make of them.
+//! Generated files are up to date and complete.
 
 use std::collections::BTreeSet;
 use xtask::{GENERATED, Generated, root};
 
 #[test]
-fn generated_files_are_fresh() {
+fn generated_files_are_up_to_date() {
     for Generated { path, text } in GENERATED {
-        let wanted = text().unwrap_or_else(|e| panic!("{path}: {e}"));
-        let found = std::fs::read_to_string(root().join(path)).unwrap_or_default();
-        let line = wanted
+        let expected = text().unwrap_or_else(|e| panic!("{path}: {e}"));
+        let actual = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+        let line = expected
             .lines()
-            .zip(found.lines())
-            .position(|(wanted, found)| wanted != found)
-            .unwrap_or_else(|| wanted.lines().count().min(found.lines().count()));
+            .zip(actual.lines())
+            .position(|(expected, actual)| expected != actual)
+            .unwrap_or_else(|| expected.lines().count().min(actual.lines().count()));
         assert!(
-            wanted == found,
-            "{path}:{}: the file is not what its sources say; run `cargo xtask bless`",
+            expected == actual,
+            "{path}:{}: out of date; run `cargo xtask bless`",
             line + 1
         );
     }
 }
 
 #[test]
-fn the_header_speaks_c() {
+fn header_has_no_rust_syntax() {
     let header = GENERATED[0];
-    let text = (header.text)().expect("the header can be written");
+    let text = (header.text)().expect("the header is generated");
     for rust in ["# Safety", "# Errors", "Option<", "&str", "crate::", "[`"] {
-        assert!(!text.contains(rust), "{} says {rust:?}", header.path);
+        assert!(!text.contains(rust), "{} contains {rust:?}", header.path);
     }
 }
 
-/// The words of the header that begin with this, each once.
+/// Returns the distinct words of the header with a prefix.
 fn words(prefix: &str) -> BTreeSet<String> {
-    let header = (GENERATED[0].text)().expect("the header can be written");
+    let header = (GENERATED[0].text)().expect("the header is generated");
     let words = header.split(|c: char| !c.is_alphanumeric() && c != '_');
     words
         .filter(|word| word.starts_with(prefix) && *word != prefix)
@@ -41,25 +41,29 @@ fn words(prefix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_register_has_every_code() {
-    let page = std::fs::read_to_string(root().join("docs/ABI.md")).expect("docs/ABI.md is there");
+fn error_table_has_all_codes() {
+    let page = std::fs::read_to_string(root().join("docs/ABI.md")).expect("docs/ABI.md exists");
     let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
     let names: BTreeSet<_> = rows
         .filter_map(|row| row.split('`').nth(1))
         .filter(|name| *name != "TABLA_OK")
         .map(str::to_string)
         .collect();
-    assert_eq!(names, words("TABLA_ERROR_"), "docs/ABI.md, and the header");
+    assert_eq!(
+        names,
+        words("TABLA_ERROR_"),
+        "docs/ABI.md (left) and the header (right)"
+    );
 }
 
 #[test]
-fn the_list_of_exports_has_every_function() {
+fn export_list_has_all_functions() {
     let list = root().join("include/exports.txt");
-    let list = std::fs::read_to_string(list).expect("include/exports.txt is there");
+    let list = std::fs::read_to_string(list).expect("include/exports.txt exists");
     let names: BTreeSet<_> = list.lines().map(str::to_string).collect();
     assert_eq!(
         names,
         words("tabla_"),
-        "include/exports.txt, and the header"
+        "include/exports.txt (left) and the header (right)"
     );
 }

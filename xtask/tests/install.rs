@@ -1,8 +1,8 @@
-//! What `cargo xtask install` leaves: programs find it by pkg-config and by `CMake`, and its symbols have
-//! the version of the ABI.
+//! `cargo xtask install`: pkg-config and `CMake` find the installed library, and its symbols have
+//! the ABI version.
 //!
-//! Needs a C compiler, readelf, pkg-config and `CMake`, and says so where it skips; with
-//! `TABLA_REQUIRE_PACKAGING=1` it fails there.
+//! Requires a C compiler, readelf, pkg-config and `CMake`; skipped without them, unless
+//! `TABLA_REQUIRE_PACKAGING=1`.
 #![cfg(target_os = "linux")]
 
 mod archive;
@@ -23,7 +23,7 @@ target_link_libraries(whole tabla::static m)
 ";
 
 #[test]
-fn an_installed_library_is_found_and_used() {
+fn installed_library_is_found_and_used() {
     for tool in ["cc", "readelf", "pkg-config", "cmake"] {
         if !has(tool) {
             return skip(tool);
@@ -32,25 +32,29 @@ fn an_installed_library_is_found_and_used() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("install");
     let _ = std::fs::remove_dir_all(&scratch);
     let prefix = scratch.join("prefix");
-    xtask::install_from(&archive(), &prefix).expect("it installs");
+    xtask::install_from(&archive(), &prefix).expect("installation succeeds");
     let library = prefix.join("lib/libtabla.so.1");
 
     let symbols = run(Command::new("readelf")
         .args(["-W", "--dyn-syms"])
         .arg(&library));
     let list = std::fs::read_to_string(xtask::root().join("include/exports.txt"));
-    let list = list.expect("include/exports.txt is there");
-    let mut found: Vec<&str> = symbols
+    let list = list.expect("include/exports.txt exists");
+    let mut exported: Vec<&str> = symbols
         .lines()
         .filter_map(|line| line.split_whitespace().nth(7)?.strip_suffix("@@TABLA_1"))
         .collect();
-    found.sort_unstable();
-    assert_eq!(found, list.lines().collect::<Vec<_>>());
+    exported.sort_unstable();
+    assert_eq!(exported, list.lines().collect::<Vec<_>>());
     let defined = symbols.lines().filter(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.len() > 7 && words[4] == "GLOBAL" && words[6] != "UND" && words[6] != "ABS"
     });
-    assert_eq!(defined.count(), found.len(), "nothing else is exported");
+    assert_eq!(
+        defined.count(),
+        exported.len(),
+        "no other symbols are exported"
+    );
 
     let example = xtask::root().join("bindings/c/examples/embed.c");
     let flags = run(Command::new("pkg-config")
@@ -66,9 +70,9 @@ fn an_installed_library_is_found_and_used() {
     check(&program);
 
     let (source, build) = (scratch.join("source"), scratch.join("build"));
-    std::fs::create_dir_all(&source).expect("the target folder takes folders");
-    std::fs::copy(&example, source.join("embed.c")).expect("it can be copied");
-    std::fs::write(source.join("CMakeLists.txt"), LISTS).expect("it can be written");
+    std::fs::create_dir_all(&source).expect("the target folder is writable");
+    std::fs::copy(&example, source.join("embed.c")).expect("the file is copied");
+    std::fs::write(source.join("CMakeLists.txt"), LISTS).expect("the file is written");
     run(Command::new("cmake")
         .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
         .arg("-S")
@@ -80,15 +84,15 @@ fn an_installed_library_is_found_and_used() {
     check(&build.join("whole"));
 }
 
-/// It runs, and its first text is as near to itself as can be.
+/// Checks that the program runs and that the first text has a similarity of 1 to itself.
 fn check(program: &Path) {
-    let said = run(Command::new(program).env("VK_ICD_FILENAMES", "/dev/null"));
-    assert!(said.starts_with(" 1.000  "), "{program:?}: {said}");
+    let output = run(Command::new(program).env("VK_ICD_FILENAMES", "/dev/null"));
+    assert!(output.starts_with(" 1.000  "), "{program:?}: {output}");
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 fn skip(tool: &str) {
     let required = std::env::var_os("TABLA_REQUIRE_PACKAGING").is_some_and(|v| v == "1");
-    assert!(!required, "{tool} is required and not there");
-    eprintln!("SKIPPED: no {tool}: the installed library is not tried");
+    assert!(!required, "{tool} is required but not installed");
+    eprintln!("SKIPPED: {tool} not exported, installed library not tested");
 }

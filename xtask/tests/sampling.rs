@@ -1,4 +1,4 @@
-//! Hand-written interfaces have every sampling parameter of the list in crates/core/src/op/sampling.rs.
+//! Hand-written interfaces have all sampling parameters of crates/core/src/op/sampling.rs.
 
 use tabla_core::op::sampling::{Number, Parameter, parameters};
 use xtask::root;
@@ -7,7 +7,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// The type of a parameter in each language.
+/// Selects the type name of a parameter.
 fn type_of<'a>(row: &Parameter, float: &'a str, integer: &'a str) -> &'a str {
     match row.default {
         Number::F32(_) => float,
@@ -15,7 +15,8 @@ fn type_of<'a>(row: &Parameter, float: &'a str, integer: &'a str) -> &'a str {
     }
 }
 
-/// Whether a description states the default: `Default 0.8`, `Default 0: off`, `Default: all`.
+/// Returns whether a description states the default: `Default 0.8`, `Default 0: off`, `Default:
+/// all`.
 fn states_default(description: &str, row: &Parameter) -> bool {
     let default = match row.default {
         Number::U32(u32::MAX) => ": all".to_string(),
@@ -29,7 +30,7 @@ fn states_default(description: &str, row: &Parameter) -> bool {
 }
 
 #[test]
-fn the_c_options_have_every_sampling_parameter() {
+fn c_options_have_all_sampling_parameters() {
     let path = "include/tabla.h";
     let header = text(path);
     for row in parameters() {
@@ -47,7 +48,7 @@ fn the_c_options_have_every_sampling_parameter() {
 }
 
 #[test]
-fn the_python_options_have_every_sampling_parameter() {
+fn python_options_have_all_sampling_parameters() {
     let path = "bindings/python/tabla/_options.py";
     let options = text(path);
     for row in parameters() {
@@ -72,7 +73,7 @@ fn the_python_options_have_every_sampling_parameter() {
 }
 
 #[test]
-fn the_swift_options_have_every_sampling_parameter() {
+fn swift_options_have_all_sampling_parameters() {
     let path = "bindings/swift/Sources/Tabla/GenerateOptions.swift";
     let options = text(path);
     for row in parameters() {
@@ -87,7 +88,7 @@ fn the_swift_options_have_every_sampling_parameter() {
 }
 
 #[test]
-fn the_documentation_names_every_sampling_parameter() {
+fn documentation_has_all_sampling_parameters() {
     let path = "docs/sampling.md";
     let page = text(path);
     for Parameter { name, .. } in parameters() {

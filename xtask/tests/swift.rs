@@ -1,7 +1,7 @@
-//! `bindings/swift` as far as it can be held without a Swift compiler: clang reads its module maps, its
-//! sources call what the header declares, its bundle is one, and its page shows what its tests run.
+//! Checks of `bindings/swift` without a Swift compiler: module maps, calls of C functions, the
+//! artifact bundle, and the examples of its documentation.
 //!
-//! Needs clang, and says so where it skips; with `TABLA_REQUIRE_PACKAGING=1` it fails there.
+//! Requires clang; skipped without it, unless `TABLA_REQUIRE_PACKAGING=1`.
 #![cfg(unix)]
 
 #[cfg(target_os = "linux")]
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tools::{has, outcome, run};
 
-/// Functions that the package does not call, and why no program misses them.
-const LEFT_OUT: &[(&[&str], &str)] = &[
+/// Functions that the package does not wrap, and the reason.
+const NOT_WRAPPED: &[(&[&str], &str)] = &[
     (
         &[
             "tabla_cancel",
@@ -28,11 +28,11 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
             "tabla_reset",
             "tabla_step",
         ],
-        "the sequence that a model has of its own is that of a Session",
+        "a Session replaces the sequence of a model",
     ),
     (
         &["tabla_session_chat", "tabla_session_generate"],
-        "answers are taken piece by piece, so that a task can be cancelled between two",
+        "answers are streamed, so that a task can be cancelled between two pieces",
     ),
     (
         &[
@@ -44,18 +44,18 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
             "tabla_batch_pending",
             "tabla_batch_stats",
         ],
-        "many prompts are many sessions, each with a task",
+        "concurrent prompts use one Session per task",
     ),
-    (&["tabla_load_model"], "tabla_load_model_with does it, too"),
+    (&["tabla_load_model"], "replaced by tabla_load_model_with"),
 ];
 
 #[test]
-fn clang_reads_the_module_map() {
+fn clang_accepts_the_module_map() {
     if !has("clang") {
         return skip("clang");
     }
     let include = xtask::root().join("include");
-    read_by_clang(
+    compile_with_clang(
         "system",
         &package().join("Sources/CTabla/module.modulemap"),
         &include,
@@ -63,7 +63,7 @@ fn clang_reads_the_module_map() {
 }
 
 #[test]
-fn sources_call_what_the_header_declares() {
+fn sources_match_the_header() {
     let header = text(&xtask::root().join("include/tabla.h"));
     let known = words(&header);
     let declared = calls(&without_comments(&header));
@@ -78,25 +78,28 @@ fn sources_call_what_the_header_declares() {
         };
         for word in words(&source).iter().filter(of_the_library) {
             let is_known = known.contains(word) || word == "Tabla";
-            assert!(is_known, "{path:?}: the header has no {word}");
+            assert!(is_known, "{path:?}: {word} is not declared in the header");
         }
         for (name, counts) in calls(&source) {
             assert_eq!(counts, declared[&name], "{path:?}: arguments of {name}");
             called.insert(name);
         }
     }
-    let left_out: BTreeSet<String> = LEFT_OUT
+    let not_wrapped: BTreeSet<String> = NOT_WRAPPED
         .iter()
         .flat_map(|(names, _)| names.iter().map(ToString::to_string))
         .collect();
-    let twice: Vec<_> = called.intersection(&left_out).collect();
-    assert!(twice.is_empty(), "called and left out: {twice:?}");
-    let both: Vec<_> = called.union(&left_out).map(String::as_str).collect();
+    let twice: Vec<_> = called.intersection(&not_wrapped).collect();
+    assert!(
+        twice.is_empty(),
+        "called but listed in NOT_WRAPPED: {twice:?}"
+    );
+    let both: Vec<_> = called.union(&not_wrapped).map(String::as_str).collect();
     assert_eq!(both, exported.lines().collect::<Vec<_>>());
 }
 
 #[test]
-fn the_page_shows_what_tests_and_examples_have() {
+fn documented_examples_are_tested() {
     let page = text(&xtask::root().join("docs/swift.md"));
     let lines = |text: &str| {
         text.lines()
@@ -110,21 +113,24 @@ fn the_page_shows_what_tests_and_examples_have() {
         .map(|path| lines(&text(&path)))
         .collect();
     let blocks: Vec<_> = page.split("```swift\n").skip(1).collect();
-    assert!(blocks.len() > 4, "the page has examples");
+    assert!(blocks.len() > 4, "docs/swift.md has examples");
     for block in blocks {
-        let (block, _) = block.split_once("```").expect("a block ends");
+        let (block, _) = block.split_once("```").expect("the code block is closed");
         let found = sources.iter().any(|source| source.contains(&lines(block)));
-        assert!(found, "no file has this example of docs/swift.md:\n{block}");
+        assert!(
+            found,
+            "example of docs/swift.md not found in tests or examples:\n{block}"
+        );
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_bundle_has_what_a_program_links() {
+fn artifact_bundle_can_be_linked() {
     let out = scratch("bundle").join("CTabla.artifactbundle");
     let triple = "x86_64-unknown-linux-gnu,x86_64-unknown-linux";
-    let said = run(bundle(&out).arg(format!("{triple}={}", archive().display())));
-    assert_eq!(said, format!("{}\n", out.display()));
+    let output = run(bundle(&out).arg(format!("{triple}={}", archive().display())));
+    assert_eq!(output, format!("{}\n", out.display()));
     assert_eq!(
         text(&out.join("info.json")),
         INFO.replace("VERSION", env!("CARGO_PKG_VERSION"))
@@ -134,7 +140,7 @@ fn a_bundle_has_what_a_program_links() {
     if !has("clang") {
         return skip("clang");
     }
-    read_by_clang(
+    compile_with_clang(
         "bundle",
         &out.join("include/module.modulemap"),
         &out.join("include"),
@@ -174,7 +180,7 @@ const INFO: &str = r#"{
 "#;
 
 #[test]
-fn a_bundle_that_cannot_be_made_is_not_there() {
+fn failed_bundles_leave_no_files() {
     let folder = scratch("no-bundle");
     let out = folder.join("CTabla.artifactbundle");
     for (argument, words) in [
@@ -188,26 +194,28 @@ fn a_bundle_that_cannot_be_made_is_not_there() {
     ] {
         let why = fails(bundle(&out).arg(argument));
         assert!(why.contains(words), "{argument}: {why}");
-        let left: Vec<_> = std::fs::read_dir(&folder).expect("it is there").collect();
-        assert!(left.is_empty(), "{argument} leaves {left:?}");
+        let left: Vec<_> = std::fs::read_dir(&folder)
+            .expect("the folder exists")
+            .collect();
+        assert!(left.is_empty(), "{argument}: remaining files: {left:?}");
     }
     let other = folder.join("other");
     let why = fails(bundle(&other).arg("a=b"));
     assert!(why.contains(".artifactbundle"), "{why}");
-    std::fs::create_dir_all(&out).expect("it can be made");
+    std::fs::create_dir_all(&out).expect("the folder is created");
     let why = fails(bundle(&out).arg("a=b"));
     assert!(why.contains("is no bundle"), "{why}");
 }
 
 #[test]
 #[cfg(not(target_os = "macos"))]
-fn a_framework_wants_a_mac() {
+fn framework_requires_macos() {
     let why = fails(&mut Command::new(package().join("scripts/xcframework.sh")));
     assert!(why.contains("on a Mac"), "{why}");
 }
 
-/// Has clang read a program that imports the module, in both of its languages that have modules.
-fn read_by_clang(name: &str, map: &Path, include: &Path) {
+/// Compiles a program that imports the module with clang, as C and as Objective-C.
+fn compile_with_clang(name: &str, map: &Path, include: &Path) {
     let cache = scratch(&format!("{name}-cache"));
     let import = source(&format!("{name}-import"));
     std::fs::write(
@@ -215,7 +223,7 @@ fn read_by_clang(name: &str, map: &Path, include: &Path) {
         "@import CTabla;\nTablaStatus (*f)(TablaSession *) = tabla_session_end;\n\
          const char *name(void) { return tabla_status_name(TABLA_ERROR_BUSY); }\n",
     )
-    .expect("it can be written");
+    .expect("the file is written");
     for (language, file) in [("objective-c", &import), ("c", &source(name))] {
         run(Command::new("clang")
             .args([
@@ -235,14 +243,14 @@ fn read_by_clang(name: &str, map: &Path, include: &Path) {
     }
 }
 
-/// A program in C that needs the library.
+/// Writes a C program that uses the library.
 fn source(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("swift-{name}.c"));
     std::fs::write(
         &path,
         "#include <tabla.h>\n#include <stdio.h>\nint main(void) { fputs(tabla_version(), stdout); return 0; }\n",
     )
-    .expect("the target folder takes files");
+    .expect("the target folder is writable");
     path
 }
 
@@ -256,19 +264,19 @@ fn package() -> PathBuf {
     xtask::root().join("bindings/swift")
 }
 
-/// An empty folder.
+/// Creates an empty folder.
 fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("swift-{name}"));
     let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("the target folder takes folders");
+    std::fs::create_dir_all(&path).expect("the target folder is writable");
     path
 }
 
-/// The Swift files below a folder, but for what was built there.
+/// Returns the Swift files below a folder, without build output.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder:?}: {e}")) {
-        let path = entry.expect("it can be listed").path();
+        let path = entry.expect("the folder is readable").path();
         if path.is_dir() && !path.ends_with(".build") {
             found.extend(files(&path));
         } else if path.extension().is_some_and(|kind| kind == "swift") {
@@ -294,11 +302,11 @@ fn without_comments(header: &str) -> String {
     let mut parts = header.split("/*");
     let first = parts.next().unwrap_or_default().to_string();
     parts.fold(first, |all, part| {
-        all + part.split_once("*/").expect("a comment ends").1
+        all + part.split_once("*/").expect("the comment is closed").1
     })
 }
 
-/// Functions of the library with how many arguments they are called with, or declared with.
+/// Returns the called or declared functions of the library with their numbers of arguments.
 fn calls(text: &str) -> BTreeMap<String, BTreeSet<usize>> {
     let mut found = BTreeMap::<String, BTreeSet<usize>>::new();
     for (at, _) in text.match_indices("tabla_") {
@@ -315,7 +323,7 @@ fn calls(text: &str) -> BTreeMap<String, BTreeSet<usize>> {
     found
 }
 
-/// Arguments up to the bracket that closes them.
+/// Counts arguments up to the closing parenthesis.
 fn arguments(text: &str) -> usize {
     let (mut depth, mut commas) = (0, 0);
     for (at, c) in text.char_indices() {
@@ -334,19 +342,19 @@ fn arguments(text: &str) -> usize {
             _ => {}
         }
     }
-    panic!("a bracket is open: {text}");
+    panic!("missing closing parenthesis: {text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 fn skip(tool: &str) {
     let required = std::env::var_os("TABLA_REQUIRE_PACKAGING").is_some_and(|v| v == "1");
-    assert!(!required, "{tool} is required and not there");
-    eprintln!("SKIPPED: no {tool}: the module maps for Swift are not read");
+    assert!(!required, "{tool} is required but not installed");
+    eprintln!("SKIPPED: {tool} not found, Swift module maps not tested");
 }
 
-/// What a command complains of that fails.
+/// Returns stderr of a command that must fail.
 fn fails(command: &mut Command) -> String {
     let (succeeded, out, err) = outcome(command);
-    assert!(!succeeded, "{command:?} succeeds\n{out}{err}");
+    assert!(!succeeded, "{command:?} succeeded\n{out}{err}");
     err
 }

@@ -124,7 +124,7 @@ pub struct TablaGenerateOptions {
 macro_rules! sampling_options {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
         off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, tail: $tail:ident, option: $option:literal, sampler: $sampler:ident
+        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
     })+) => {
         impl TablaGenerateOptions {
             pub(super) fn sampling(&self) -> Sampling {

@@ -1,60 +1,60 @@
-//! Plain facts about a device: everything that tunes a dispatch is a field here.
+//! Device profiles: properties and limits of a device that planning and dispatch depend on.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::fmt;
 
-/// Which kind of device replays the table.
+/// Kind of the device that replays a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The processor's cores and their SIMD units.
+    /// CPU with SIMD kernels.
     Cpu,
     /// A GPU through wgpu.
     Gpu,
 }
 
-/// How exactly the device computes.
+/// Numerical precision of computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Activations may go to int8 in blocks before a quantized product, on a CPU to bf16 before one
-    /// of BF16 weights, on a GPU with matrix units both to f16 before products of many tokens, and
-    /// the KV cache is f16.
+    /// Activations may be rounded: to int8 blocks for quantized products, on a CPU to bf16 for BF16
+    /// weights; GPUs with cooperative matrices round activations and weights to f16 for products of
+    /// many tokens. The KV cache is f16.
     #[default]
     Fast,
-    /// Every product in f32 on decoded weights, KV cache in f32. Only ternary digits with one scale
-    /// meet activations in int8 here too, for which they were trained.
+    /// Products in f32 on dequantized weights, KV cache in f32. Ternary weights with a single scale
+    /// still use int8 activations, as they were trained with.
     Exact,
 }
 
-/// What is asked of a GPU beside what kernels cannot do without.
+/// Optional GPU features to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuFeatures {
-    /// All that it has.
+    /// All supported features.
     #[default]
     All,
-    /// No more than every device of WebGPU has: its default limits, and no optional feature.
+    /// WebGPU default limits and no optional feature.
     Baseline,
 }
 
-/// How a kernel is made beside the plain way, which runs everywhere: folders of `shaders/lib`. The
-/// better ones come last.
+/// Variant of a kernel that needs a device feature, built from folders of `shaders/lib`; the
+/// default kernel runs on every device. Ordered by preference, the preferred variants last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KernelVariant {
-    /// Lanes of a subgroup sum without workgroup memory.
+    /// Reductions use subgroup operations instead of workgroup memory.
     Subgroup,
-    /// Attention of many tokens by tiles of them, for heads of 512 elements at most in whole octets.
+    /// Tiled attention for many tokens; the head dimension is a multiple of 8 and at most 512.
     Tile,
-    /// Activations go to int8 in blocks before a quantized product; sums as above.
+    /// Quantized products with activations in int8 blocks; subgroup reductions.
     Int8,
-    /// Products of many tokens by cooperative matrices of 8 by 8, in f16 with sums in f32.
+    /// Products of many tokens on 8x8 cooperative matrices, f16 with f32 accumulation.
     Matrix8,
-    /// The same, of 16 by 16.
+    /// Products of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
     Matrix16,
 }
 
 impl KernelVariant {
-    /// Every form.
+    /// All variants.
     pub const ALL: &'static [Self] = &[
         Self::Subgroup,
         Self::Tile,
@@ -63,12 +63,12 @@ impl KernelVariant {
         Self::Matrix16,
     ];
 
-    /// Whether every product is of f32 on decoded weights.
+    /// Returns whether all products are in f32 on dequantized weights.
     pub fn exact(self) -> bool {
         matches!(self, Self::Subgroup | Self::Tile)
     }
 
-    /// Its name in the names of kernels, which is its folders.
+    /// Returns the suffix in kernel names: the folder names joined by `+`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Subgroup => "subgroup",
@@ -80,121 +80,123 @@ impl KernelVariant {
     }
 }
 
-/// What a command works on.
+/// Problem size of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemSize {
-    /// Rows and columns of its weight; one row of its activations, where it has none.
+    /// Rows and columns of the weight; without a weight, 1 and the columns of the activations.
     pub shape: [u32; 2],
-    /// Whether it takes many tokens at once, and not one.
+    /// Whether the command processes more than one token.
     pub many: bool,
 }
 
-/// The kernel that was measured to be the best for commands of one operation, storage type and
-/// extent.
+/// Fastest measured kernel for commands of one operation, storage type and problem size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunedKernel {
-    /// Its name in listings, which has operation, storage type and form.
+    /// Kernel name: operation, storage type and variant.
     pub kernel: String,
-    /// What the commands work on.
+    /// Problem size of the commands.
     pub extent: ProblemSize,
 }
 
-/// How a GPU replays a table.
+/// Method by which a GPU replays a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replay {
-    /// Recorded where the back end can, else encoded.
+    /// Recorded if the backend supports it, otherwise encoded.
     #[default]
     Auto,
-    /// Encoded anew for every submission, through wgpu.
+    /// Encoded through wgpu for every submission.
     Encoded,
-    /// Recorded once as command buffers of Vulkan, which are submitted again and again.
+    /// Recorded once into Vulkan command buffers that are resubmitted.
     Recorded,
 }
 
-/// Which small commands of one token the products that read them do themselves: each workgroup does
-/// the work again, and none waits for a command of its own.
+/// Small single-token commands that are fused into the products that read their results. Each
+/// workgroup repeats their work, which saves a dispatch and a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// None.
-    Apart,
-    /// Norms.
+    /// No fusion.
+    #[serde(rename = "apart")]
+    None,
+    /// Norms only.
     Norms,
-    /// Gated activations.
+    /// Gated activations only.
     Gates,
-    /// Both.
+    /// Norms and gated activations.
     Fused,
 }
 
 impl Fusion {
-    /// Every one, the least first.
-    pub const ALL: [Self; 4] = [Self::Apart, Self::Norms, Self::Gates, Self::Fused];
+    /// All settings, in order of increasing fusion.
+    pub const ALL: [Self; 4] = [Self::None, Self::Norms, Self::Gates, Self::Fused];
 
-    /// Its name in listings and files.
+    /// Returns the name in listings and files.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Apart => "apart",
+            Self::None => "apart",
             Self::Norms => "norms",
             Self::Gates => "gates",
             Self::Fused => "fused",
         }
     }
 
-    /// Whether norms are fused.
+    /// Returns whether norms are fused.
     pub fn norms(self) -> bool {
         matches!(self, Self::Norms | Self::Fused)
     }
 
-    /// Whether gated activations are.
+    /// Returns whether gated activations are fused.
     pub fn gates(self) -> bool {
         matches!(self, Self::Gates | Self::Fused)
     }
 }
 
-/// What planning and linking may know of a device.
+/// Device properties that planning and linking depend on.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// CPU or GPU.
     pub kind: DeviceKind,
-    /// The maker's name for it.
+    /// Product name of the device.
     pub name: String,
-    /// `amx`, `avx512`, `avx2`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12` on a GPU.
+    /// `amx`, `avx512`, `avx2`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12`
+    /// on a GPU.
     pub backend: String,
-    /// Name and version of a GPU's driver; empty on a CPU.
+    /// Name and version of the GPU driver; empty on a CPU.
     pub driver: String,
-    /// Threads that replay the table; 0 on a GPU.
+    /// Number of threads that replay the table; 0 on a GPU.
     pub threads: u32,
-    /// Last-level data cache of a core in bytes; 0 where unknown.
+    /// Last-level data cache per core in bytes; 0 if unknown.
     pub cache_bytes: u64,
-    /// Workgroups in one dimension at most.
+    /// Maximum number of workgroups per grid dimension.
     pub grid_max: u32,
-    /// Bytes that one binding may span at most.
+    /// Maximum size of a buffer binding in bytes.
     pub binding_bytes_max: u64,
-    /// Bytes that a weight of this type, of so many rows and columns, takes on the device.
+    /// Returns the size in bytes on the device of a weight of this type, number of rows and number
+    /// of columns.
     pub weight_bytes: fn(DType, u32, u32) -> u64,
-    /// Storage buffers that one kernel may bind at most.
+    /// Maximum number of storage buffers per kernel.
     pub bindings_max: u32,
-    /// The forms of kernels that it can run; none on a CPU.
+    /// Kernel variants that the device supports; empty on a CPU.
     pub forms: Vec<KernelVariant>,
-    /// Which kernels commands take instead of those of the best form.
+    /// Tuned kernels, which override the preferred variant.
     pub choices: Vec<TunedKernel>,
-    /// Which small commands of one token products do themselves.
+    /// Fusion of small single-token commands.
     pub fusion: Fusion,
-    /// Positions that attention of few tokens takes at a time; 0: all.
+    /// Number of positions per part of split attention for few tokens; 0 disables splitting.
     pub attention_part: u32,
-    /// Tokens of a prefill chunk.
+    /// Number of tokens per prefill chunk.
     pub chunk_tokens: u32,
-    /// Tokens of the longest chain in one submission.
-    pub chain_tokens: u32,
-    /// Whether the device is still at work when a run returns: a chain is submitted then before the
-    /// one in front of it was read.
-    pub runs_ahead: bool,
+    /// Maximum number of tokens per burst (N-step submission).
+    pub burst_tokens: u32,
+    /// Whether `run` returns before the device has finished; the next burst is then submitted
+    /// before the previous one is read.
+    pub asynchronous: bool,
 }
 
 impl Profile {
-    /// A device without forms or bounds, for tests of planning.
+    /// Returns a device without kernel variants or tight limits, for planning tests.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self {
@@ -214,10 +216,10 @@ impl Profile {
             forms: Vec::new(),
             choices: Vec::new(),
             chunk_tokens: 8,
-            fusion: Fusion::Apart,
+            fusion: Fusion::None,
             attention_part: 0,
-            chain_tokens: 8,
-            runs_ahead: false,
+            burst_tokens: 8,
+            asynchronous: false,
         }
     }
 }
@@ -235,10 +237,10 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What there is to know of a GPU before it is opened.
+/// Properties of a GPU adapter before it is opened.
 #[derive(Clone, Debug)]
 pub struct AdapterFacts {
-    /// The maker's name.
+    /// Product name.
     pub name: String,
     /// `discrete`, `integrated`, `virtual`, `other` or `software`.
     pub kind: &'static str,
@@ -248,34 +250,34 @@ pub struct AdapterFacts {
     pub driver: String,
     /// PCI vendor.
     pub vendor: u32,
-    /// Bytes of the largest buffer.
+    /// Maximum buffer size in bytes.
     pub buffer_bytes_max: u64,
-    /// Bytes that one binding may span at most.
+    /// Maximum size of a buffer binding in bytes.
     pub binding_bytes_max: u64,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory in bytes.
     pub workgroup_bytes_max: u32,
-    /// Lanes that run in step, least and most.
+    /// Minimum and maximum subgroup size.
     pub subgroup_sizes: [u32; 2],
-    /// Optional features that it has, of those that are used: `subgroups` and `cooperative_matrix` by
-    /// kernels, `timestamps` to time commands.
+    /// Supported optional features: `subgroups` and `cooperative_matrix` for kernels, `timestamps`
+    /// to time commands.
     pub features: Vec<&'static str>,
-    /// Those that it has not: plain kernels stand in, commands are not timed.
+    /// Unsupported optional features; default kernels replace them, and commands are not timed.
     pub without: Vec<&'static str>,
-    /// What the shaders need and it has not; empty for an adapter that can be opened.
+    /// Required features and limits that the adapter lacks; empty if it can be opened.
     pub lacks: Vec<String>,
 }
 
-/// What a table could be linked to on this machine.
+/// Devices of this machine.
 #[derive(Clone, Debug)]
 pub struct Devices {
     /// The CPU.
     pub cpu: Profile,
-    /// The adapters that wgpu finds, software ones too.
+    /// GPU adapters that wgpu reports, including software adapters.
     pub gpus: Vec<AdapterFacts>,
 }
 
 impl Devices {
-    /// A JSON object: `cpu`, and `gpus` in the order of their numbers.
+    /// Returns a JSON object: `cpu`, and `gpus` in the order of their indices.
     pub fn json(&self) -> Json {
         let cpu = json!({
             "name": self.cpu.name,

@@ -1,17 +1,17 @@
-//! Storage types: one row for each way in which numbers lie in memory.
+//! Storage types of tensors: one row per format.
 
-/// The facts of a storage type.
+/// Properties of a storage type.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Name in listings, kernel variants and messages: ggml's where ggml has one.
+    /// Name in listings, kernel names and messages: the ggml name if there is one.
     pub name: &'static str,
-    /// Elements of a block.
+    /// Number of elements per block.
     pub block: usize,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub bytes: usize,
-    /// Bytes behind the last block of a tensor.
+    /// Number of bytes after the last block of a tensor.
     pub tail: usize,
-    /// Number in GGUF files (`enum ggml_type` of ggml.h), for types that files hold.
+    /// Type number in GGUF files (`enum ggml_type` in ggml.h), if the type is stored in files.
     pub gguf: Option<u32>,
 }
 
@@ -20,7 +20,7 @@ macro_rules! dtypes {
         $(#[$doc:meta])+
         $dtype:ident = $name:literal, $block:literal, $bytes:literal $(+ $tail:literal)?, $gguf:expr;
     )+) => {
-        /// How numbers are stored; [`DType::facts`] has the row of each.
+        /// Storage type of a tensor; [`DType::facts`] returns its properties.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum DType {
             $($(#[$doc])+ $dtype,)+
@@ -33,15 +33,15 @@ macro_rules! dtypes {
     };
 }
 
-// Name, elements of a block, its bytes (and those of the tail), number in GGUF.
+// Name, elements per block, bytes per block (+ bytes after the last block), GGUF type number.
 dtypes! {
-    /// IEEE single.
+    /// IEEE single precision.
     F32 = "f32", 1, 4, Some(0);
-    /// IEEE half.
+    /// IEEE half precision.
     F16 = "f16", 1, 2, Some(1);
-    /// bfloat16: the upper half of an F32.
+    /// bfloat16: the upper 16 bits of an F32.
     Bf16 = "bf16", 1, 2, Some(30);
-    /// IEEE double.
+    /// IEEE double precision.
     F64 = "f64", 1, 8, Some(28);
     /// Signed byte.
     I8 = "i8", 1, 1, Some(24);
@@ -51,103 +51,103 @@ dtypes! {
     I32 = "i32", 1, 4, Some(26);
     /// Signed 64-bit integer.
     I64 = "i64", 1, 8, Some(27);
-    /// Unsigned 32-bit integer: ids, step state.
+    /// Unsigned 32-bit integer: token ids, step state.
     U32 = "u32", 1, 4, None;
-    /// 32 nibbles, offset 8, and an f16 scale.
+    /// 32 4-bit codes with offset 8, an f16 scale.
     Q4_0 = "q4_0", 32, 18, Some(2);
-    /// 32 nibbles with an f16 scale and an f16 minimum.
+    /// 32 4-bit codes, an f16 scale, an f16 minimum.
     Q4_1 = "q4_1", 32, 20, Some(3);
-    /// 32 times 5 bits, offset 16, and an f16 scale.
+    /// 32 5-bit codes with offset 16, an f16 scale.
     Q5_0 = "q5_0", 32, 22, Some(6);
-    /// 32 times 5 bits with an f16 scale and an f16 minimum.
+    /// 32 5-bit codes, an f16 scale, an f16 minimum.
     Q5_1 = "q5_1", 32, 24, Some(7);
-    /// 32 signed bytes and an f16 scale.
+    /// 32 signed bytes, an f16 scale.
     Q8_0 = "q8_0", 32, 34, Some(8);
-    /// 256 times 2 bits; scales and minima of 4 bits for 16.
+    /// 256 2-bit codes; 4-bit scales and minima per 16.
     Q2K = "q2_k", 256, 84, Some(10);
-    /// 256 times 3 bits; scales of 6 bits for 16.
+    /// 256 3-bit codes; 6-bit scales per 16.
     Q3K = "q3_k", 256, 110, Some(11);
-    /// 256 nibbles; scales and minima of 6 bits for 32.
+    /// 256 4-bit codes; 6-bit scales and minima per 32.
     Q4K = "q4_k", 256, 144, Some(12);
-    /// 256 times 5 bits; scales and minima of 6 bits for 32.
+    /// 256 5-bit codes; 6-bit scales and minima per 32.
     Q5K = "q5_k", 256, 176, Some(13);
-    /// 256 times 6 bits; scales of 8 bits for 16.
+    /// 256 6-bit codes; 8-bit scales per 16.
     Q6K = "q6_k", 256, 210, Some(14);
-    /// 256 signed bytes, an f32 scale, and sums.
+    /// 256 signed bytes, an f32 scale, sums of the bytes.
     Q8K = "q8_k", 256, 292, Some(15);
-    /// Eights of a grid of 256, signs; scales of 4 bits for 32.
+    /// 256 elements in groups of 8 from a grid of 256, with signs; 4-bit scales per 32.
     Iq2Xxs = "iq2_xxs", 256, 66, Some(16);
-    /// Eights of a grid of 512, signs; scales of 4 bits for 16.
+    /// 256 elements in groups of 8 from a grid of 512, with signs; 4-bit scales per 16.
     Iq2Xs = "iq2_xs", 256, 74, Some(17);
-    /// Eights of a grid of 1024, signs; scales of 4 bits for 16.
+    /// 256 elements in groups of 8 from a grid of 1024, with signs; 4-bit scales per 16.
     Iq2S = "iq2_s", 256, 82, Some(22);
-    /// Fours of a grid of 256, signs; scales of 4 bits for 32.
+    /// 256 elements in groups of 4 from a grid of 256, with signs; 4-bit scales per 32.
     Iq3Xxs = "iq3_xxs", 256, 98, Some(18);
-    /// Fours of a grid of 512, signs; scales of 4 bits for 32.
+    /// 256 elements in groups of 4 from a grid of 512, with signs; 4-bit scales per 32.
     Iq3S = "iq3_s", 256, 110, Some(21);
-    /// Eights of a ternary grid of 2048; scales of 3 bits for 32.
+    /// 256 elements in groups of 8 from a ternary grid of 2048; 3-bit scales per 32.
     Iq1S = "iq1_s", 256, 50, Some(19);
-    /// Eights of a ternary grid of 2048; scales of 3 bits for 16.
+    /// 256 elements in groups of 8 from a ternary grid of 2048; 3-bit scales per 16.
     Iq1M = "iq1_m", 256, 56, Some(29);
-    /// 32 nibbles that point into a table, and an f16 scale.
+    /// 32 4-bit indices into a value table, an f16 scale.
     Iq4Nl = "iq4_nl", 32, 18, Some(20);
-    /// 256 nibbles that point into a table; scales of 6 bits for 32.
+    /// 256 4-bit indices into a value table; 6-bit scales per 32.
     Iq4Xs = "iq4_xs", 256, 136, Some(23);
-    /// 32 floats of 4 bits, and a power of two as the scale.
+    /// 32 4-bit floats (E2M1), a power-of-two scale (E8M0).
     Mxfp4 = "mxfp4", 32, 17, Some(39);
-    /// 256 ternary digits, five to a byte, and an f16 scale.
+    /// 256 ternary digits, five per byte, an f16 scale.
     Tq1_0 = "tq1_0", 256, 54, Some(34);
-    /// 256 ternary digits, four to a byte, and an f16 scale.
+    /// 256 ternary digits, four per byte, an f16 scale.
     Tq2_0 = "tq2_0", 256, 66, Some(35);
-    /// `BitNet`'s ternary digits, four to a byte over the whole tensor; its tail has the scale.
+    /// `BitNet` ternary digits, four per byte; the scale follows the last block of the tensor.
     I2S = "i2_s", 128, 32 + 32, Some(36);
-    /// MLX's 2 bits; scales and biases lie in tensors of their own.
+    /// MLX 2-bit codes; scales and biases are separate tensors.
     Affine2 = "affine2", 32, 8, None;
-    /// MLX's 3 bits; scales and biases lie in tensors of their own.
+    /// MLX 3-bit codes; scales and biases are separate tensors.
     Affine3 = "affine3", 32, 12, None;
-    /// MLX's 4 bits; scales and biases lie in tensors of their own.
+    /// MLX 4-bit codes; scales and biases are separate tensors.
     Affine4 = "affine4", 32, 16, None;
-    /// MLX's 5 bits; scales and biases lie in tensors of their own.
+    /// MLX 5-bit codes; scales and biases are separate tensors.
     Affine5 = "affine5", 32, 20, None;
-    /// MLX's 6 bits; scales and biases lie in tensors of their own.
+    /// MLX 6-bit codes; scales and biases are separate tensors.
     Affine6 = "affine6", 32, 24, None;
-    /// MLX's 8 bits; scales and biases lie in tensors of their own.
+    /// MLX 8-bit codes; scales and biases are separate tensors.
     Affine8 = "affine8", 32, 32, None;
-    /// Floats of 4 bits, the low nibble first; scales lie in a tensor of their own.
+    /// 4-bit floats, low nibble first; scales are a separate tensor.
     E2m1 = "e2m1", 32, 16, None;
-    /// Floats of 8 bits: sign, 4 bits of exponent, 3 of mantissa.
+    /// 8-bit floats: sign, 4 exponent bits, 3 mantissa bits.
     E4m3 = "e4m3", 1, 1, None;
-    /// Powers of two: the exponent of an F32.
+    /// Powers of two, stored as the exponent byte of an F32.
     E8m0 = "e8m0", 1, 1, None;
-    /// Hugging Face's `BitNet`: ternary digits of four rows to a byte.
+    /// Hugging Face `BitNet`: ternary digits of four rows per byte.
     Ternary = "ternary", 4, 1, None;
 }
 
 impl DType {
-    /// The row of this type.
+    /// Returns the properties of this type.
     pub fn facts(self) -> Facts {
         ROWS[self as usize].1
     }
 
-    /// Name in listings, kernel variants and messages.
+    /// Returns the name in listings, kernel names and messages.
     pub fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// The type with this number in GGUF files.
+    /// Finds the type with this number in GGUF files.
     pub fn from_gguf(id: u32) -> Option<Self> {
         ROWS.iter()
             .find(|(_, f)| f.gguf == Some(id))
             .map(|(d, _)| *d)
     }
 
-    /// The type of this name.
+    /// Finds the type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         ROWS.iter().find(|(_, f)| f.name == name).map(|(d, _)| *d)
     }
 
-    /// Bytes of a tensor of `elements` numbers; `None` when they are no whole number of blocks or
-    /// the size wraps.
+    /// Returns the size in bytes of a tensor of `elements` elements; `None` if `elements` is not a
+    /// multiple of the block size or the size overflows.
     pub fn bytes(self, elements: u64) -> Option<u64> {
         let f = self.facts();
         if !elements.is_multiple_of(f.block as u64) {
@@ -170,9 +170,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_of_one_type_each() {
+    fn names_and_gguf_numbers_are_unique() {
         for (d, f) in ROWS {
-            assert_eq!(d.name(), f.name, "rows stand in the order of the enum");
+            assert_eq!(d.name(), f.name, "rows are in the order of the enum");
             assert_eq!(DType::from_name(f.name), Some(*d));
             if let Some(id) = f.gguf {
                 assert_eq!(DType::from_gguf(id), Some(*d), "{}", f.name);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_refuses_parts_of_blocks_and_wrapping() {
+    fn bytes_rejects_partial_blocks_and_overflow() {
         assert_eq!(DType::Q4_0.bytes(64), Some(36));
         assert_eq!(DType::Q4_0.bytes(33), None);
         assert_eq!(DType::I2S.bytes(256), Some(96));

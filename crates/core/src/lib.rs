@@ -1,5 +1,5 @@
-//! What every other crate of Tabla builds on: errors, storage types, device facts, the list of
-//! operations, tables and how they are planned, and the interface of an executor.
+//! Types that all other crates of Tabla share: errors, storage types, device profiles, the list of
+//! operations, tables and their planning, and the executor interface.
 
 pub mod device;
 pub mod dtype;

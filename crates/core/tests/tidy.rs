@@ -1,7 +1,7 @@
-//! The house rules, read off the text of the tree: `ARCHITECTURE.md` says why each is there.
+//! Checks of the source text against the rules in `ARCHITECTURE.md`.
 //!
-//! Every rule is a function from files to findings, `path:line: what is wrong`, and has a small
-//! bad example below that it must find.
+//! Each rule is a function from files to findings, `path:line: message`, and is tested with small
+//! examples in `tidy/examples.rs`.
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
@@ -12,19 +12,19 @@ mod layers;
 #[path = "tidy/source.rs"]
 mod source;
 
-use layers::{crates, floor_plan};
+use layers::{crate_dependencies, module_imports};
 use source::{Keep, blank, find};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Lines of a file at most; a list may be as long as what it lists.
+/// Maximum number of lines of a file, except for lists.
 const LINES_MAX: usize = 600;
 const LISTS: &[&str] = &["crates/core/src/op/list.rs", "crates/core/src/op/params.rs"];
 
-/// What may stand only in certain places: the words, the places, and whose job it is.
-const PLACES: &[(&[&str], &[&str], &str)] = &[
+/// Words that are allowed in certain paths only: the words, the paths, and the message.
+const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
     (
         &["unsafe"],
         &[
@@ -39,7 +39,7 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "crates/format/src/map.rs",
             "tests/alloc.rs",
         ],
-        "unsafe code has its few places",
+        "unsafe code is not allowed in this file",
     ),
     (
         &["println!", "print!", "eprintln!", "eprint!", "dbg!"],
@@ -52,12 +52,12 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "tests/",
             "benches/",
         ],
-        "the library prints nothing",
+        "the library must not print",
     ),
     (
         &["process::exit", "process::abort"],
         &["cli/", "xtask/"],
-        "the library ends nobody's process",
+        "the library must not end the process",
     ),
     (
         &["env::var", "env::var_os"],
@@ -71,27 +71,27 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "tests/",
             "benches/",
         ],
-        "the environment changes nothing but TABLA_CPU",
+        "the library must not read environment variables other than TABLA_CPU",
     ),
     (
         &["wgpu::", "ash::"],
         &["crates/gpu/src/", "tests/"],
-        "graphics stay in src/exec/gpu",
+        "GPU APIs are allowed in crates/gpu only",
     ),
     (
         &["fancy_regex::"],
         &["crates/text/src/pattern.rs"],
-        "expressions are run where their failures are errors",
+        "regular expressions are run in crates/text/src/pattern.rs only, which handles their errors",
     ),
     (
         &["minijinja::", "minijinja_contrib::"],
         &["crates/text/src/chat/"],
-        "templates run in crates/text/src/chat",
+        "chat templates are rendered in crates/text/src/chat only",
     ),
     (
         &["llguidance::"],
         &["crates/text/src/grammar/"],
-        "grammars are followed in crates/text/src/grammar",
+        "grammars are compiled in crates/text/src/grammar only",
     ),
     (
         &["memmap2::"],
@@ -100,33 +100,33 @@ const PLACES: &[(&[&str], &[&str], &str)] = &[
             "crates/cpu/src/memory.rs",
             "cli/",
         ],
-        "the library maps memory in two places",
+        "the library maps memory in crates/format/src/map.rs and crates/cpu/src/memory.rs only",
     ),
     (
         &["libc::"],
         &["crates/capi/src/guard.rs", "crates/cpu/src/simd/amx/mod.rs"],
-        "the operating system's C library has its two places",
+        "libc is called in crates/capi/src/guard.rs and crates/cpu/src/simd/amx only",
     ),
 ];
 
-/// Words that promise instead of doing.
-const PROMISES: &[&str] = &[
+/// Markers of unfinished work.
+const MARKERS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
     concat!("HA", "CK"),
 ];
 
-/// Folders of somebody's machine.
-const MACHINES: &[&str] = &[
+/// Paths of a developer's machine.
+const LOCAL_PATHS: &[&str] = &[
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),
     concat!("/wo", "rk/"),
     concat!("/Us", "ers/"),
 ];
 
-/// Functions of the C ABI that cannot fail, or that hand all of their work to one that is guarded.
-const GETTERS: &[&str] = &[
+/// Functions of the C ABI that cannot panic, or that only call a guarded function.
+const UNGUARDED: &[&str] = &[
     "tabla_last_error",
     "tabla_last_error_code",
     "tabla_version",
@@ -136,58 +136,58 @@ const GETTERS: &[&str] = &[
 ];
 
 #[test]
-fn imports_follow_the_floor_plan() {
-    hold(floor_plan);
+fn module_imports_follow_architecture() {
+    check(module_imports);
 }
 
 #[test]
-fn crates_depend_on_those_that_they_may() {
-    hold(crates);
+fn crate_dependencies_follow_architecture() {
+    check(crate_dependencies);
 }
 
 #[test]
-fn list_shaders_and_kernels_are_the_same_operations() {
-    hold(operations);
+fn operations_have_a_shader_and_a_kernel() {
+    check(operations);
 }
 
 #[test]
-fn what_has_its_place_stays_there() {
-    hold(places);
+fn restricted_words_are_in_allowed_paths() {
+    check(restricted_words);
 }
 
 #[test]
-fn exported_functions_begin_with_their_guard() {
-    hold(guards);
+fn exported_functions_are_guarded() {
+    check(guards);
 }
 
 #[test]
-fn architectures_are_named_in_their_room_only() {
-    hold(names);
+fn architecture_names_are_in_src_arch_only() {
+    check(architecture_names);
 }
 
 #[test]
-fn files_say_what_they_are() {
-    hold(first_lines);
+fn files_begin_with_a_description() {
+    check(first_lines);
 }
 
 #[test]
-fn files_are_short_and_promise_nothing() {
-    hold(manners);
+fn files_are_short_and_finished() {
+    check(length_and_markers);
 }
 
 #[test]
 fn files_have_no_import_cycles() {
-    hold(cycles::cycles);
+    check(cycles::cycles);
 }
 
-/// A text file of the tree.
+/// A text file of the repository.
 struct File {
-    /// Its path below the root, with `/`.
+    /// Path relative to the repository root, with `/`.
     path: String,
     text: String,
-    /// The text with blanks for comments.
+    /// Text with comments replaced by blanks.
     words: String,
-    /// The text with blanks for comments and literals.
+    /// Text with comments and literals replaced by blanks.
     code: String,
 }
 
@@ -201,7 +201,7 @@ impl File {
         }
     }
 
-    /// Whether it is part of the library, and no test.
+    /// Returns whether the file is library code and not a test.
     fn is_product(&self) -> bool {
         let library = self.path.starts_with("src/") || self.path.starts_with("crates/");
         library && !self.path.contains("/tests/")
@@ -211,7 +211,7 @@ impl File {
         self.path.ends_with(kind)
     }
 
-    /// The part of a module in front of its tests; nothing of a file of tests.
+    /// Returns the part of a module before its tests; nothing for a test file.
     fn without_tests<'a>(&self, text: &'a str) -> &'a str {
         if self.is("/tests.rs") {
             return "";
@@ -226,7 +226,7 @@ impl File {
     }
 }
 
-/// Every file of the tree that people write, read once for all rules.
+/// Returns all checked files, read once.
 fn tree() -> &'static [File] {
     static TREE: OnceLock<Vec<File>> = OnceLock::new();
     TREE.get_or_init(read_tree)
@@ -258,10 +258,10 @@ fn read_tree() -> Vec<File> {
     .collect();
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
-            let inside = std::fs::read_dir(&path).expect("the tree can be listed");
-            waiting.extend(inside.map(|entry| entry.expect("the tree can be listed").path()));
+            let inside = std::fs::read_dir(&path).expect("the directory is readable");
+            waiting.extend(inside.map(|entry| entry.expect("the directory is readable").path()));
         } else if let Ok(text) = std::fs::read_to_string(&path) {
-            let below = path.strip_prefix(root).expect("the walk began at the root");
+            let below = path.strip_prefix(root).expect("the path is below the root");
             files.push(File::new(
                 &below.to_string_lossy().replace('\\', "/"),
                 &text,
@@ -272,12 +272,12 @@ fn read_tree() -> Vec<File> {
     files
 }
 
-fn hold(rule: fn(&[File]) -> Vec<String>) {
+fn check(rule: fn(&[File]) -> Vec<String>) {
     let findings = rule(tree());
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
-/// Operations, shaders and CPU kernels that are not one to one to one.
+/// Finds operations without a shader or CPU kernel, and shaders and kernels without an operation.
 fn operations(files: &[File]) -> Vec<String> {
     let (shaders, kernels) = ("shaders/", "crates/cpu/src/kernel/");
     let stems = |folder: &str, kind: &str| -> BTreeSet<String> {
@@ -291,7 +291,7 @@ fn operations(files: &[File]) -> Vec<String> {
     let page = |path: &str| files.iter().find(|f| f.path == path);
     let mut findings = Vec::new();
     let Some(list) = page("crates/core/src/op/list.rs") else {
-        return vec!["crates/core/src/op/list.rs:1: the list is not there".to_string()];
+        return vec!["crates/core/src/op/list.rs:1: file not found".to_string()];
     };
     let rows = list
         .without_tests(&list.code)
@@ -309,7 +309,7 @@ fn operations(files: &[File]) -> Vec<String> {
     let there = stems(shaders, ".wgsl");
     for stem in listed.difference(&there) {
         findings.push(format!(
-            "crates/core/src/op/list.rs:1: {stem} has no {shaders}{stem}.wgsl"
+            "crates/core/src/op/list.rs:1: {shaders}{stem}.wgsl not found"
         ));
     }
     for stem in there.difference(&listed) {
@@ -317,12 +317,12 @@ fn operations(files: &[File]) -> Vec<String> {
             "{shaders}{stem}.wgsl:1: {stem} is not in crates/core/src/op/list.rs"
         ));
     }
-    // Operations may share a file of kernels, so `link` names the kernel of each.
+    // Operations may share a file of kernels, so check that `link` matches each.
     let links = page("crates/cpu/src/kernel/mod.rs").map_or("", |f| f.code.as_str());
     let has = |words: &str| find(links, words).next().is_some();
     for op in ops {
         if !has(&format!("Op::{op} =>")) {
-            findings.push(format!("{kernels}mod.rs:1: link has no kernel of Op::{op}"));
+            findings.push(format!("{kernels}mod.rs:1: no kernel for Op::{op} in link"));
         }
     }
     for stem in stems(kernels, ".rs") {
@@ -333,17 +333,17 @@ fn operations(files: &[File]) -> Vec<String> {
         }
     }
     if listed.is_empty() {
-        findings.push(list.finding(0, "no row of the list can be read"));
+        findings.push(list.finding(0, "cannot parse any row of the list"));
     }
     findings
 }
 
-/// Words outside the places that they have.
-fn places(files: &[File]) -> Vec<String> {
+/// Finds restricted words outside of their allowed paths.
+fn restricted_words(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|f| f.is(".rs")) {
-        for (words, places, why) in PLACES {
-            if places.iter().any(|place| file.path.starts_with(place)) {
+        for (words, paths, why) in RESTRICTED {
+            if paths.iter().any(|path| file.path.starts_with(path)) {
                 continue;
             }
             for word in *words {
@@ -355,7 +355,7 @@ fn places(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Functions of the C ABI that a panic could leave, or that the linker would not see.
+/// Finds functions of the C ABI that a panic could unwind out of, or that are not exported.
 fn guards(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in files
@@ -363,7 +363,7 @@ fn guards(files: &[File]) -> Vec<String> {
         .filter(|f| f.is(".rs") && f.path.starts_with("crates/capi/src/"))
     {
         for at in find(&file.code, "extern") {
-            // A literal is blank here, so that `extern "C" fn` is `extern     fn`.
+            // Literals are blanks here: `extern "C" fn` is `extern     fn`.
             let Some(rest) = file.code[at + 6..].trim_start().strip_prefix("fn ") else {
                 continue;
             };
@@ -378,26 +378,27 @@ fn guards(files: &[File]) -> Vec<String> {
             let public = file.code[line..at].trim_start().starts_with("pub");
             if public != exported {
                 let what =
-                    format!("{name} is either public and `#[unsafe(no_mangle)]`, or neither");
+                    format!("{name} must be both public and `#[unsafe(no_mangle)]`, or neither");
                 findings.push(file.finding(at, what));
             }
             let body = rest.find('{').map_or("", |n| rest[n + 1..].trim_start());
             let guarded = ["guard(", "guard_value("]
                 .iter()
                 .any(|g| body.starts_with(g));
-            if exported && !guarded && !GETTERS.contains(&name) {
-                findings.push(file.finding(at, format!("{name} does not begin with `guard(`")));
+            if exported && !guarded && !UNGUARDED.contains(&name) {
+                findings.push(file.finding(at, format!("{name} must begin with `guard(`")));
             }
         }
     }
     findings
 }
 
-/// What begins like the name of an architecture and is a program, a file, or a way to quantize.
+/// Text that begins with an architecture name but is a program, a file or a quantization format.
 const OTHER_NAMES: [&str; 3] = ["llama.cpp", "bert config.json", "bitnet\"];"];
 
-/// Names of architectures in code outside their room. Those in `src/text` name tokenizers.
-fn names(files: &[File]) -> Vec<String> {
+/// Finds architecture names in code outside of `src/arch`. In `crates/text/src` they name
+/// tokenizers.
+fn architecture_names(files: &[File]) -> Vec<String> {
     let registry = files.iter().find(|f| f.path == "src/arch/mod.rs");
     let registry = registry.map_or("", |f| f.words.as_str());
     let rows = registry.split("name: \"").skip(1);
@@ -421,50 +422,51 @@ fn names(files: &[File]) -> Vec<String> {
                 names.any(|name| words[*at..].starts_with(name))
             };
             let found = find(&words, name).filter(|at| !other(at));
-            let what = format!("architectures are named in src/arch only, and {name} is one");
+            let what = format!("architecture name {name} is allowed in src/arch only");
             findings.extend(found.map(|at| file.finding(at, &what)));
         }
     }
     if known.is_empty() {
-        findings.push("src/arch/mod.rs:1: no row of the registry can be read".to_string());
+        findings.push("src/arch/mod.rs:1: cannot parse any row of the registry".to_string());
     }
     findings
 }
 
-/// Files that do not begin with a sentence about themselves, kernels without their formula.
+/// Finds files that do not begin with a description, and kernels without a formula.
 fn first_lines(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in files {
         let first = file.text.lines().next().unwrap_or_default();
         let kernel = file.is(".wgsl") && !file.path.starts_with("shaders/lib/");
         if file.is(".rs") && !first.starts_with("//! ") {
-            findings.push(file.finding(0, "a file begins with `//! what it is`"));
+            findings.push(file.finding(0, "file must begin with `//! <description>`"));
         } else if file.is(".wgsl") && !first.starts_with("// ") {
-            findings.push(file.finding(0, "a shader begins with `// what it does`"));
+            findings.push(file.finding(0, "shader must begin with `// <description>`"));
         } else if kernel && !first.contains('=') {
-            findings.push(file.finding(0, "a kernel begins with its formula"));
+            findings.push(file.finding(0, "kernel must begin with its formula"));
         }
     }
     findings
 }
 
-/// Files that are too long, that promise something, or that know somebody's machine.
-fn manners(files: &[File]) -> Vec<String> {
+/// Finds files that are too long, unfinished, or refer to a developer's machine.
+fn length_and_markers(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in files {
         let lines = file.text.lines().count();
         let code = [".rs", ".wgsl", ".c"].iter().any(|kind| file.is(kind));
         if code && lines > LINES_MAX && !LISTS.contains(&file.path.as_str()) {
-            let what = format!("{lines} lines are over {LINES_MAX}: it is two files");
+            let what = format!("{lines} lines exceed the limit of {LINES_MAX}; split the file");
             findings.push(format!("{}:{}: {what}", file.path, LINES_MAX + 1));
         }
-        for word in PROMISES {
+        for word in MARKERS {
             let found = find(&file.text, word);
-            findings.extend(found.map(|at| file.finding(at, format!("{word} promises: do it"))));
+            findings
+                .extend(found.map(|at| file.finding(at, format!("{word} marks unfinished work"))));
         }
-        for folder in MACHINES {
+        for folder in LOCAL_PATHS {
             let found = file.text.match_indices(folder);
-            let what = format!("{folder} is a folder of somebody's machine");
+            let what = format!("{folder} is a path of a developer's machine");
             findings.extend(found.map(|(at, _)| file.finding(at, &what)));
         }
     }

@@ -53,7 +53,7 @@ use tabla_core::device::{DeviceKind, Fusion, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
-    check_apart,
+    check_disjoint,
 };
 use tabla_core::op::table::{BufferId, Cmds};
 
@@ -95,11 +95,11 @@ pub fn profile(options: &Options) -> Result<Profile> {
         bindings_max: 8,
         forms: Vec::new(),
         choices: Vec::new(),
-        fusion: Fusion::Apart,
+        fusion: Fusion::None,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
-        chain_tokens: CHAIN_TOKENS,
-        runs_ahead: false,
+        burst_tokens: CHAIN_TOKENS,
+        asynchronous: false,
     })
 }
 
@@ -210,7 +210,7 @@ impl Executor for Cpu {
                 tables.len()
             );
         };
-        let Cmds { body, tail } = &cmds;
+        let Cmds { body, stage: tail } = &cmds;
         if body.start > body.end
             || body.end > tail.start
             || tail.start > tail.end
@@ -239,7 +239,7 @@ impl Executor for Cpu {
     }
 
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
-        check_apart(from, to, bytes)?;
+        check_disjoint(from, to, bytes)?;
         let (first, last) = (from.min(to), from.max(to));
         let span = Span::new(place, first, (last - first).saturating_add(bytes));
         let both = span_of(&self.places, &mut self.pool, span)?;

@@ -122,7 +122,7 @@ fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Laun
             isa: target.isa,
             precision: target.precision,
             packed: target.packed,
-            variant: cmd.kernel.variant,
+            variant: cmd.kernel.dtype,
             params: table.params(cmd),
             scales: scales(program, table, cmd),
             threads: target.threads,

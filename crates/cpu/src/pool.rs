@@ -125,7 +125,9 @@ impl Pool {
             bail!(State, "an earlier run on this executor panicked");
         }
         shared.job.table.store(table, Ordering::Relaxed);
-        let ranges = [&cmds.body, &cmds.tail].into_iter().zip(&shared.job.ranges);
+        let ranges = [&cmds.body, &cmds.stage]
+            .into_iter()
+            .zip(&shared.job.ranges);
         for (range, [start, end]) in ranges {
             start.store(range.start, Ordering::Relaxed);
             end.store(range.end, Ordering::Relaxed);

@@ -295,10 +295,10 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<KernelVar
         forms,
         choices: Vec::new(),
         // A norm that every workgroup computes again has to be measured to pay.
-        fusion: Fusion::Apart,
+        fusion: Fusion::None,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
-        chain_tokens: CHAIN_TOKENS,
-        runs_ahead: true,
+        burst_tokens: CHAIN_TOKENS,
+        asynchronous: true,
     }
 }

@@ -296,7 +296,7 @@ mod tests {
 
     /// Every type that there are kernels for.
     fn dtypes() -> impl Iterator<Item = DType> {
-        KernelId::variants(Op::Embed)
+        KernelId::dtypes(Op::Embed)
     }
 
     /// Bytes of every kind for a matrix.

@@ -8,7 +8,7 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::params;
 use tabla_core::op::table::{KernelId, Table};
-use tabla_shaders::{Which, expand, source};
+use tabla_shaders::{KernelSource, expand, source};
 
 /// Lines that a shader may not change: grids and parameters follow the built-in ones.
 const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
@@ -38,8 +38,8 @@ pub fn shaders(device: &Device) -> Result<()> {
         return Ok(());
     };
     for &op in Op::ALL {
-        let variants = KernelId::variants(op).map(Some);
-        let one = KernelId::variants(op).next().is_none().then_some(None);
+        let variants = KernelId::dtypes(op).map(Some);
+        let one = KernelId::dtypes(op).next().is_none().then_some(None);
         for variant in variants.chain(one) {
             KernelId::all(op, variant, KernelVariant::ALL)
                 .try_for_each(|kernel| own_text(device, folder, kernel).map(drop))?;
@@ -93,16 +93,16 @@ fn embedded(file: &str) -> Option<String> {
     source(file).map(str::to_string)
 }
 
-fn which(kernel: KernelId) -> Which<'static> {
-    Which {
+fn kernel_source(kernel: KernelId) -> KernelSource<'static> {
+    KernelSource {
         stem: kernel.op.name(),
-        variant: kernel.variant.map(DType::name),
+        dtype: kernel.dtype.map(DType::name),
         form: kernel.form.map(KernelVariant::name),
     }
 }
 
 fn built_in(kernel: KernelId) -> Text {
-    let wgsl = expand(which(kernel), &embedded);
+    let wgsl = expand(kernel_source(kernel), &embedded);
     Text {
         wgsl: wgsl.expect("the build expanded it"),
         built_in: true,
@@ -124,7 +124,7 @@ fn own_text(device: &Device, folder: &Path, kernel: KernelId) -> Result<Text> {
             .display(),
         kernel.name()
     );
-    let wgsl = expand(which(kernel), &read)
+    let wgsl = expand(kernel_source(kernel), &read)
         .map_err(|e| Error::new(ErrorKind::Format, format_args!("{at}: {e}")))?;
     if wgsl == built_in.wgsl {
         return Ok(built_in);

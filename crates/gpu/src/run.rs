@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_apart};
+use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
 use tabla_core::op::table::{BufferId, Cmds, Table};
 
 /// A device with tables linked to it. Indices go into the vectors beside them.
@@ -137,7 +137,7 @@ impl Executor for LinkedTable {
 
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         self.device.check()?;
-        check_apart(from, to, bytes)?;
+        check_disjoint(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
         let entry = self.arena.writable(place, from, bytes)?;
         // WebGPU copies from one buffer to another one only.

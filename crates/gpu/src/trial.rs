@@ -132,7 +132,7 @@ fn table(form: KernelVariant) -> Table {
         labels: vec!["trial".to_string()],
         layers: Vec::new(),
         head: 1,
-        tails: [const { 1..1 }; SamplingStage::COUNT],
+        stages: [const { 1..1 }; SamplingStage::COUNT],
     }
 }
 

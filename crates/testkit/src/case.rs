@@ -1,8 +1,8 @@
 //! Test cases of operations.
 //!
-//! A case emits one operation through the builder and is compiled like any table, so that grids
-//! are tested too. [`crate::rig`] fills the operands with pseudo-random numbers, runs the
-//! operation on a device and compares the results.
+//! A case emits one operation through the builder and is compiled like any table, so that grids are
+//! tested too. [`crate::rig`] fills the operands with pseudo-random numbers, runs the operation on
+//! a device and compares the results.
 
 use tabla_core::dtype::DType;
 use tabla_core::exec::state::Sampler;
@@ -11,33 +11,33 @@ use tabla_core::op::builder::{Builder, LogitRows, WeightInfo, Weights};
 /// One operation on one set of shapes.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What is odd about it.
+    /// Name, for messages.
     pub name: &'static str,
-    /// Tokens that the table is built for.
+    /// Number of rows of the table.
     pub tokens: u32,
-    /// Tokens that live; rows beyond must stay untouched.
+    /// Number of active rows; the others must not change.
     pub live: u32,
-    /// Position of the first row; the others follow.
+    /// Position of the first row; positions of the others are consecutive.
     pub position: u32,
-    /// Rows of a sequence; behind them the next sequence begins at the same position.
+    /// Number of rows per sequence; each sequence begins at the same position.
     pub sequence: u32,
-    /// Positions of the KV cache.
+    /// Context length in positions.
     pub context: u32,
-    /// Positions that a query sees, its own among them; 0: all.
+    /// Sliding window in positions, including that of the query; 0: all.
     pub window: u32,
-    /// Storage of the KV cache.
+    /// Storage type of the KV cache.
     pub cache: DType,
-    /// Which rows have logits.
+    /// Rows with logits.
     pub logits: LogitRows,
-    /// The weights by name, `[rows, cols]`.
+    /// Name, storage type, rows and columns of the weights.
     pub weights: &'static [(&'static str, DType, u32, u32)],
-    /// The one scale of its weights, where they are multiplied as ternary digits.
+    /// Scale of the weights, if they are multiplied as ternary digits.
     pub scale: Option<f32>,
-    /// Emits the operation; its inputs come from [`Builder::input`].
+    /// Emits the operation, with inputs from [`Builder::input`].
     pub emit: fn(&mut Builder<'_>),
-    /// Sets how tokens are picked.
+    /// Sets the sampler parameters.
     pub sampler: fn(&mut Sampler),
-    /// Greatest difference from the reference, relative to the largest number of the result.
+    /// Maximum difference from the reference, relative to the largest magnitude of the result.
     pub tolerance: f32,
 }
 
@@ -45,7 +45,7 @@ impl Weights for Case {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let index = self.weights.iter().position(|w| w.0 == name)?;
         let (_, dtype, rows, cols) = self.weights[index];
-        let index = u32::try_from(index).expect("a handful of weights");
+        let index = u32::try_from(index).expect("few weights");
         Some(WeightInfo {
             index,
             dtype,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Case {
     }
 }
 
-/// Defaults of a case.
+/// Default case.
 pub(crate) const PLAIN: Case = Case {
     name: "",
     tokens: 1,

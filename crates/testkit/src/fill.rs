@@ -1,4 +1,4 @@
-//! Matrices of random numbers in every storage type.
+//! Random matrices in all storage types.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "random numbers are rounded to f32"
@@ -10,12 +10,12 @@ use tabla_core::op::pages::Pages;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SlotInfo};
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
-/// Pseudo-random numbers: a multiplicative generator, good enough to fill buffers.
+/// Pseudo-random number generator (64-bit LCG) for test data.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for this name.
+    /// Creates a generator seeded by a name.
     pub fn of(name: &str) -> Self {
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -23,7 +23,7 @@ impl Random {
         Self(seed | 1)
     }
 
-    /// A word.
+    /// Returns 31 random bits.
     pub fn word(&mut self) -> u32 {
         self.0 = self
             .0
@@ -32,13 +32,13 @@ impl Random {
         u32::try_from(self.0 >> 33).expect("31 bits")
     }
 
-    /// A number in (-2, 2).
+    /// Returns a number in (-2, 2).
     pub fn number(&mut self) -> f32 {
         (f64::from(self.word()) / f64::from(1u32 << 29) - 2.0) as f32
     }
 }
 
-/// The row of a cache in `q8_0` that holds these blocks: first the codes of all, then their scales.
+/// Converts `q8_0` blocks to a row of a `q8_0` KV cache: first all codes, then all scales.
 pub fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
     let (blocks, _) = blocks.as_chunks::<{ q8_0::BYTES }>();
     let codes = blocks.iter().flat_map(|block| &block[2..]);
@@ -46,7 +46,7 @@ pub fn row_of_codes(blocks: &[u8]) -> Vec<u8> {
     codes.chain(scales).copied().collect()
 }
 
-/// The blocks of such a row.
+/// Converts a row of a `q8_0` KV cache to blocks.
 pub fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
     let (codes, scales) = row.split_at(row.len() / q8_0::BYTES * q8_0::ELEMENTS);
     let codes = codes.chunks_exact(q8_0::ELEMENTS);
@@ -54,7 +54,7 @@ pub fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
     blocks.flat_map(|(d, q)| [d, q].concat()).collect()
 }
 
-/// A table of pages that gives sequences theirs in no order: nothing can rely on one.
+/// Returns a page table in random order.
 pub fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
     let mut random = Random::of(name);
     let [whole, ringed] = [pages.whole_pool, pages.ringed_pool].map(|pool| {
@@ -81,12 +81,12 @@ pub fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
 pub struct Filling {
     dtype: DType,
     shape: [usize; 2],
-    /// Its numbers, or their codes.
+    /// Stored elements or codes.
     pub bytes: Vec<u8>,
     scales: Option<OwnScales>,
 }
 
-/// Scales in a tensor of their own.
+/// Scales in a separate tensor.
 #[derive(Debug)]
 struct OwnScales {
     float: DType,
@@ -95,7 +95,8 @@ struct OwnScales {
     biases: Vec<u8>,
 }
 
-/// Where the blocks of a type have their f16 numbers: random bits there would be of any size.
+/// Offsets of f16 values in the blocks of a type; random bits there would have arbitrary
+/// magnitudes.
 const F16S: &[(DType, &[usize])] = &[
     (DType::Q5_0, &[0]),
     (DType::Q5_1, &[0, 2]),
@@ -116,7 +117,7 @@ const F16S: &[(DType, &[usize])] = &[
     (DType::Tq2_0, &[64]),
 ];
 
-/// Scales of the types that keep them apart: their type, their group (0 for a whole side), and
+/// Storage types with separate scales: type of the scales, group (0: the whole dimension), and
 /// whether there are biases.
 const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
     (DType::Affine2, DType::F16, [1, 32], true),
@@ -132,14 +133,14 @@ const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
 ];
 
 impl Filling {
-    /// Random numbers for a tensor of this name, `[rows, cols]`.
+    /// Creates a random tensor `[rows, cols]`, seeded by its name.
     pub fn random(name: &str, dtype: DType, shape: [u32; 2]) -> Self {
         let row = SCALES.iter().find(|row| row.0 == dtype);
         let scales = row.map(|(_, float, group, biased)| (*float, *group, *biased));
         Self::scaled(name, dtype, shape, scales)
     }
 
-    /// The same with such scales.
+    /// Creates a random tensor with these separate scales.
     pub fn scaled(
         name: &str,
         dtype: DType,
@@ -179,7 +180,7 @@ impl Filling {
         }
     }
 
-    /// The scales of its codes.
+    /// Returns the separate scales.
     pub fn scales(&self) -> Option<Scales<'_>> {
         let own = self.scales.as_ref()?;
         Some(Scales {
@@ -190,7 +191,7 @@ impl Filling {
         })
     }
 
-    /// What its numbers are, row after row.
+    /// Returns the decoded elements, row-major.
     pub fn numbers(&self) -> Vec<f32> {
         let [rows, cols] = self.shape;
         let matrix = Matrix {
@@ -207,7 +208,7 @@ impl Filling {
     }
 }
 
-/// Random codes, with scales of a sane size among them.
+/// Returns random blocks with scales of a reasonable magnitude.
 fn codes(random: &mut Random, dtype: DType, elements: usize) -> Vec<u8> {
     let bytes = dtype.bytes(elements as u64).expect("whole blocks") as usize;
     let mut codes: Vec<u8> = (0..bytes).map(|_| random.word() as u8).collect();
@@ -220,7 +221,7 @@ fn codes(random: &mut Random, dtype: DType, elements: usize) -> Vec<u8> {
         }
     }
     match dtype {
-        // The scale's nibbles are the upper ones of four words; the highest comes last.
+        // The f16 scale is in the upper nibbles of four words, the highest nibble last.
         DType::Iq1M => {
             let blocks = codes.chunks_exact_mut(facts.bytes);
             blocks.for_each(|block| block[55] = block[55] & 15 | 0x20);
@@ -237,7 +238,7 @@ fn codes(random: &mut Random, dtype: DType, elements: usize) -> Vec<u8> {
             let at = bytes - facts.tail;
             codes[at..at + 4].copy_from_slice(&0.37f32.to_le_bytes());
         }
-        // Neither of the two codes that are no number.
+        // Excludes both NaN codes.
         DType::E4m3 => codes.iter_mut().for_each(|code| *code &= 0xbf),
         _ => {}
     }
@@ -256,12 +257,12 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether a slot is a cache in `q8_0`.
+/// Returns whether a slot is a `q8_0` KV cache.
 pub fn of_codes(slot: &SlotInfo) -> bool {
     slot.dtype == DType::Q8_0 && matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_))
 }
 
-/// What the bytes of a slot stand for.
+/// Decodes the bytes of a slot.
 pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     let dtype = slot.dtype;
     if of_codes(slot) {
@@ -273,7 +274,7 @@ pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     }
     if dtype == DType::U32 {
         let words = bytemuck::pod_collect_to_vec::<u8, u32>(bytes).into_iter();
-        let small = words.map(|word| u16::try_from(word).expect("ids of cases are small"));
+        let small = words.map(|word| u16::try_from(word).expect("ids in cases are small"));
         return small.map(f32::from).collect();
     }
     let facts = dtype.facts();
@@ -282,7 +283,7 @@ pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     row
 }
 
-/// The digits of a ternary matrix, row after row.
+/// Returns the digits of a ternary matrix, row-major.
 pub fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
     struct Digits<'a>(Matrix<'a>);
     impl Visit for Digits<'_> {
@@ -299,7 +300,7 @@ pub fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
             digits
         }
         fn floats<T: Floats>(self) -> Vec<i8> {
-            panic!("no digits")
+            panic!("not a ternary type")
         }
     }
     let matrix = Matrix {
@@ -308,10 +309,10 @@ pub fn digits(slot: &SlotInfo, bytes: &[u8]) -> Vec<i8> {
         rows: slot.rows as usize,
         cols: slot.cols as usize,
     };
-    tabla_quant::visit(slot.dtype, Digits(matrix)).expect("a type of numbers")
+    tabla_quant::visit(slot.dtype, Digits(matrix)).expect("the type is supported")
 }
 
-/// Biases of the first tokens for every sequence, some of which are bans.
+/// Returns random logit biases for all sequences, some of them -inf.
 pub fn biases(sequences: u32) -> Vec<u8> {
     let mut random = Random::of("biases");
     let mut bias = |token: u32| Bias {

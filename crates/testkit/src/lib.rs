@@ -1,7 +1,7 @@
-//! Test support: cases of every operation, their formulas in f64, random operands, and the code that
-//! runs a case on a device.
+//! Test support: test cases of all operations, reference formulas in f64, random operands, and a
+//! runner for devices.
 //!
-//! A development dependency of crates with devices; no product crate depends on it.
+//! Only a development dependency.
 
 pub mod case;
 pub mod cases;

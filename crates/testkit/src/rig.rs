@@ -17,34 +17,34 @@ use tabla_core::op::table::{BufferId, SlotInfo, Table};
 use tabla_core::plan;
 use tabla_quant::Scales;
 
-/// Something that links tables.
-#[expect(missing_debug_implementations, reason = "it holds a closure")]
+/// Device to test.
+#[expect(missing_debug_implementations, reason = "it contains a closure")]
 pub struct Device {
-    /// For messages.
+    /// Name, for messages.
     pub name: String,
-    /// What tables are planned for.
+    /// Profile for planning.
     pub profile: Profile,
-    /// Links them.
+    /// Links a program.
     pub link: Box<dyn Fn(Program) -> Result<Box<dyn Executor>>>,
 }
 
-/// What a command found and left in its operands, by their names in the list.
+/// Operands of a command before and after its run, by name.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What each operand is.
+    /// Slot of each operand.
     pub slots: BTreeMap<&'static str, SlotInfo>,
-    /// The bytes of its parameters.
+    /// Bytes of the parameters.
     params: Vec<u8>,
-    /// The numbers of each weight.
+    /// Decoded weights.
     weights: BTreeMap<&'static str, Vec<f32>>,
-    /// The bytes before.
+    /// Bytes of each operand before the run.
     pub before: BTreeMap<&'static str, Vec<u8>>,
-    /// The bytes after, of what the operation writes.
+    /// Bytes of each written operand after the run.
     pub after: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl Outcome {
-    /// The numbers of an operand before the command.
+    /// Returns the decoded elements of an operand before the run.
     pub fn numbers(&self, name: &str) -> Vec<f32> {
         if let Some(weight) = self.weights.get(name) {
             return weight.clone();
@@ -52,33 +52,33 @@ impl Outcome {
         numbers(&self.slots[name], &self.before[name])
     }
 
-    /// The digits of a ternary weight, row after row.
+    /// Returns the digits of a ternary weight, row-major.
     pub fn digits(&self, name: &str) -> Vec<i8> {
         digits(&self.slots[name], &self.before[name])
     }
 
-    /// The numbers of an operand after it.
+    /// Returns the decoded elements of an operand after the run.
     pub fn results(&self, name: &str) -> Vec<f32> {
         numbers(&self.slots[name], &self.after[name])
     }
 
-    /// The command's parameters.
+    /// Returns the parameters of the command.
     pub fn params<P: Pod>(&self) -> P {
         bytemuck::pod_read_unaligned(&self.params)
     }
 
-    /// Token and position of the rows before.
+    /// Returns the rows of the step state before the run.
     pub fn rows(&self) -> Vec<Row> {
         bytemuck::pod_collect_to_vec(&self.before["state"][ROWS_OFFSET..])
     }
 
-    /// The state before.
+    /// Returns the step state before the run.
     pub fn state(&self) -> State {
         bytemuck::pod_read_unaligned(&self.before["state"][..ROWS_OFFSET])
     }
 }
 
-/// The tensors of a case.
+/// Tensors of a case.
 #[derive(Debug)]
 pub struct Filled {
     weights: Vec<Filling>,
@@ -106,12 +106,10 @@ fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
                 let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
                 bytes.extend_from_slice(bytemuck::cast_slice(&row));
             }
-            // Activations, which are over -128.
+            // Quantized activations, which exclude -128.
             DType::I8 => bytes.extend((0..slot.cols).map(|_| {
                 let q = i64::from(random.word() % 255) - 127;
-                i8::try_from(q)
-                    .expect("seven bits and a sign")
-                    .cast_unsigned()
+                i8::try_from(q).expect("in the range of i8").cast_unsigned()
             })),
             _ => {
                 let row: Vec<f32> = (0..slot.cols).map(|_| random.number()).collect();
@@ -162,7 +160,7 @@ pub fn state(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// How every sequence of a case picks its tokens: as it says.
+/// Returns the sampler parameters of all sequences of a case.
 fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
     let mut sampler = Sampler {
         temperature: 1.0,
@@ -172,14 +170,14 @@ fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
     bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)
 }
 
-/// How the cache of a case lies, and for how many sequences.
+/// Returns the page layout and the number of sequences of a case.
 pub fn pages(case: &Case) -> (Pages, u32) {
     let sequences = case.tokens.div_ceil(case.sequence);
     let pages = Pages::new(sequences, case.context, &[case.window], case.tokens);
     (pages, sequences)
 }
 
-/// The table of a case, planned for a device.
+/// Compiles the table of a case for a device.
 pub fn table(case: &Case, device: &Device) -> Table {
     let (pages, sequences) = pages(case);
     let shape = Shape {
@@ -202,12 +200,12 @@ pub fn table(case: &Case, device: &Device) -> Table {
     plan::compile(draft, &profile).expect("cases have kernels")
 }
 
-/// Runs the command of `op` in a case, after `set` changed what its operands hold.
+/// Runs the command of `op` in a case; `set` may change the operands before.
 pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Vec<u8>)) -> Outcome {
     let table = table(case, device);
     let at = table.cmds.iter().position(|c| c.kernel.op == op);
     let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
-    // Tiles are not any numbers: what makes them of ids goes along.
+    // Tiles cannot be random: also run the preceding GroupByExpert.
     let first = at - usize::from(op == Op::GroupedGemm);
     let cmds = table.cmds[first..=at].iter();
     let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.kernel.op.operands()));
@@ -248,7 +246,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
                     _ => random_bytes(slot),
                 };
                 if slot.dtype == DType::I8 {
-                    // Zeros stand behind the columns that a matrix has.
+                    // Clear the padding after the columns of the weight.
                     let cols = operands
                         .iter()
                         .find(|o| o.0 == "w")
@@ -257,49 +255,58 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
                     rows.for_each(|row| row[cols.unwrap_or(0)..].fill(0));
                 }
                 set(name, &mut bytes);
-                executor.write(slot.place, 0, &bytes).expect("it fits");
+                executor
+                    .write(slot.place, 0, &bytes)
+                    .expect("the range is in bounds");
                 bytes
             }
         };
         outcome.slots.insert(name, slot.clone());
         outcome.before.insert(name, bytes);
     }
-    executor.run(0, (first..at + 1).into(), 1).expect("it runs");
+    executor
+        .run(0, (first..at + 1).into(), 1)
+        .expect("the table runs");
     for (name, access, slot) in operands {
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];
-            executor.read(slot.place, 0, &mut bytes).expect("it fits");
+            executor
+                .read(slot.place, 0, &mut bytes)
+                .expect("the range is in bounds");
             outcome.after.insert(name, bytes);
         }
     }
     outcome
 }
 
-/// Panics unless two outcomes agree within a tolerance relative to the largest number.
-pub fn compare(what: &str, reference: &Outcome, found: &Outcome, tolerance: f32) {
+/// Panics unless two outcomes agree within a tolerance relative to the largest magnitude.
+pub fn compare(what: &str, reference: &Outcome, actual: &Outcome, tolerance: f32) {
     for (name, bytes) in &reference.after {
         let slot = &reference.slots[name];
         if slot.dtype == DType::U32 || tolerance == 0.0 {
-            assert!(bytes == &found.after[name], "{what}: {name} differs");
+            assert!(bytes == &actual.after[name], "{what}: {name} differs");
             continue;
         }
-        let [x, y] = [bytes, &found.after[name]].map(|b| numbers(slot, b));
+        let [x, y] = [bytes, &actual.after[name]].map(|b| numbers(slot, b));
         near(&format!("{what}: {name}"), &x, &y, tolerance);
     }
 }
 
-/// Panics unless numbers agree within a tolerance relative to the largest of them.
+/// Panics unless all elements agree within a tolerance relative to the largest magnitude.
 pub fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) {
     assert_eq!(x.len(), y.len(), "{what}");
     let finite = x.iter().filter(|x| x.is_finite());
     let largest = finite.fold(0.0f32, |m, x| m.max(x.abs()));
     for (i, (x, y)) in x.iter().zip(y).enumerate() {
         let agree = x == y || (x - y).abs() <= tolerance * largest;
-        assert!(agree, "{what}[{i}]: {x} and {y}, the largest is {largest}");
+        assert!(
+            agree,
+            "{what}[{i}]: expected {x}, got {y}; largest magnitude {largest}"
+        );
     }
 }
 
-/// Puts a token of a batch where the first one is, alone.
+/// Returns a change of operands that runs token `t` of a batch alone, as the first row.
 pub fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8>) {
     move |name, bytes| match name {
         "state" => {

@@ -1,5 +1,5 @@
-//! The samplers over odd rows of logits, what the device learns and tells, and the tails of tables: what one
-//! picks, the larger ones pick too, alone and in company.
+//! Tests of samplers over odd rows of logits, of Mirostat state and log-probabilities, and of
+//! sampling stages: all stages that support a request sample the same token, alone and in a batch.
 
 use crate::case::Case;
 use crate::fill::Random;
@@ -15,10 +15,10 @@ use tabla_core::op::pages::Pages;
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Table};
 
-/// Changes of a sampler.
+/// Change of sampler parameters.
 type Set = fn(&mut Sampler);
 
-/// The largest tail over a row of this many logits.
+/// Returns a case of the full stage.
 const fn over(emit: fn(&mut Builder<'_>)) -> Case {
     Case {
         name: "odd logits",
@@ -38,15 +38,15 @@ const fn over(emit: fn(&mut Builder<'_>)) -> Case {
     }
 }
 
-/// Rows of one logit, of few, of a prime number, and as a large vocabulary has them.
+/// Rows of one logit, of few, of a prime number, and of a large vocabulary.
 const CASES: [Case; 4] = [
-    over(|b| b.pick_full(1, SamplerKind::DEFAULT)),
-    over(|b| b.pick_full(5, SamplerKind::DEFAULT)),
-    over(|b| b.pick_full(1009, SamplerKind::DEFAULT)),
-    over(|b| b.pick_full(150_001, SamplerKind::DEFAULT)),
+    over(|b| b.full_stage(1, SamplerKind::DEFAULT)),
+    over(|b| b.full_stage(5, SamplerKind::DEFAULT)),
+    over(|b| b.full_stage(1009, SamplerKind::DEFAULT)),
+    over(|b| b.full_stage(150_001, SamplerKind::DEFAULT)),
 ];
 
-/// Logits with a few large ones, some equal, some -inf, some no number.
+/// Returns logits with few large values, some equal, some -inf, some NaN.
 fn logits(vocab: usize) -> Vec<f32> {
     let mut random = Random::of("logits");
     let mut x: Vec<f32> = (0..vocab).map(|_| random.number().powi(5) / 3.0).collect();
@@ -59,8 +59,8 @@ fn logits(vocab: usize) -> Vec<f32> {
     x
 }
 
-/// What each filter is asked for.
-const ASKED: &[(Op, &[Set])] = &[
+/// Parameters to test for each filter.
+const PARAMETERS: &[(Op, &[Set])] = &[
     (
         Op::TopNSigma,
         &[
@@ -128,11 +128,12 @@ const ASKED: &[(Op, &[Set])] = &[
     ),
 ];
 
-/// Every filter over odd rows of logits leaves the sets of its definition, and every bit of what stays.
+/// Checks that each filter keeps the set of its definition over odd rows of logits, with unchanged
+/// bits.
 pub fn odd_logits(device: &Device) {
     for case in &CASES {
-        for (op, asked) in ASKED {
-            for (i, set) in asked.iter().enumerate() {
+        for (op, parameters) in PARAMETERS {
+            for (i, set) in parameters.iter().enumerate() {
                 let mut sampler = SAMPLER_OFF;
                 set(&mut sampler);
                 let outcome = run_case(*op, case, device, &|name, bytes| match name {
@@ -144,28 +145,28 @@ pub fn odd_logits(device: &Device) {
                     _ => {}
                 });
                 let (x, y) = (outcome.numbers("y"), outcome.results("y"));
-                let stays = keeps(*op, &x, &outcome.rows()[0], &sampler);
+                let kept = keeps(*op, &x, &outcome.rows()[0], &sampler);
                 let what = format!("{op:?} {i} of {} on {}", x.len(), device.name);
                 for (at, (x, y)) in x.iter().zip(&y).enumerate() {
                     let agree = match x.is_nan() {
-                        // Nothing ever picks it, whatever becomes of it.
+                        // NaN is never sampled, so its result does not matter.
                         true => y.is_nan() || *y == f32::NEG_INFINITY,
-                        false if stays[at] => x.to_bits() == y.to_bits(),
+                        false if kept[at] => x.to_bits() == y.to_bits(),
                         false => *y == f32::NEG_INFINITY,
                     };
-                    assert!(agree, "{what}: [{at}] {x} became {y}");
+                    assert!(agree, "{what}: [{at}]: {x} changed to {y}");
                 }
             }
         }
     }
 }
 
-/// What the command leaves in a place of whole numbers, read as what it is.
-fn left<T: bytemuck::Pod>(outcome: &Outcome, name: &str) -> Vec<T> {
+/// Returns an operand after the run as an array of `T`.
+fn results_as<T: bytemuck::Pod>(outcome: &Outcome, name: &str) -> Vec<T> {
     bytemuck::pod_collect_to_vec(&outcome.after[name])
 }
 
-/// Mirostat's mu moves by how surprising the token was.
+/// Checks the update of Mirostat's mu by the surprise of the token.
 pub fn mirostat_mu(device: &Device) {
     let outcome = run_case(
         Op::MirostatMu,
@@ -187,21 +188,25 @@ pub fn mirostat_mu(device: &Device) {
         },
     );
     let (p, _) = probabilities(&outcome.numbers("x"));
-    let wanted = 6.0 - 0.25 * (-p[17].log2() - 3.0);
-    let found = left::<Sampler>(&outcome, "samplers")[0];
-    let error = f64::from(found.mirostat_mu) - wanted;
-    assert!(error.abs() < 1e-5, "{} and {wanted}", found.mirostat_mu);
+    let expected = 6.0 - 0.25 * (-p[17].log2() - 3.0);
+    let actual = results_as::<Sampler>(&outcome, "samplers")[0];
+    let error = f64::from(actual.mirostat_mu) - expected;
+    assert!(
+        error.abs() < 1e-5,
+        "expected {expected}, got {}",
+        actual.mirostat_mu
+    );
     let before: Sampler = bytemuck::pod_read_unaligned(&outcome.before["samplers"]);
     let others = Sampler {
         mirostat_mu: before.mirostat_mu,
-        ..found
+        ..actual
     };
     assert_eq!(others, before);
 }
 
-/// The logarithms of the picked token's probability and of the largest ones, in their order.
+/// Checks the log-probabilities of the sampled token and of the most likely tokens, in order.
 pub fn log_probs(device: &Device) {
-    let few = over(|b| b.pick_full(7, SamplerKind::DEFAULT));
+    let few = over(|b| b.full_stage(7, SamplerKind::DEFAULT));
     for (case, id) in [
         (&CASES[0], 0u32),
         (&few, 6),
@@ -227,31 +232,31 @@ pub fn log_probs(device: &Device) {
         let (p, _) = probabilities(&x);
         let mut order: Vec<usize> = (0..x.len()).filter(|i| !x[*i].is_nan()).collect();
         order.sort_by(|a, b| x[*b].total_cmp(&x[*a]).then(a.cmp(b)));
-        let found = left::<LogProbs>(&outcome, "log_probs")[0];
+        let actual = results_as::<LogProbs>(&outcome, "log_probs")[0];
         let what = format!("{} logits on {}", x.len(), device.name);
-        let close = |found: f32, i: usize| {
-            let wanted = p[i].ln();
-            let error = (f64::from(found) - wanted).abs();
+        let close = |actual: f32, i: usize| {
+            let expected = p[i].ln();
+            let error = (f64::from(actual) - expected).abs();
             assert!(
-                f64::from(found) == wanted || error < 1e-5,
-                "{what}: {found} and {wanted}"
+                f64::from(actual) == expected || error < 1e-5,
+                "{what}: expected {expected}, got {actual}"
             );
         };
-        assert_eq!(found.token, id, "{what}");
-        close(found.log_prob, id as usize);
-        let count = order.len().min(found.tokens.len());
-        assert_eq!(found.count as usize, count, "{what}");
+        assert_eq!(actual.token, id, "{what}");
+        close(actual.log_prob, id as usize);
+        let count = order.len().min(actual.tokens.len());
+        assert_eq!(actual.count as usize, count, "{what}");
         for (at, i) in order.into_iter().enumerate().take(count) {
-            assert_eq!(found.tokens[at] as usize, i, "{what}: {at}");
-            close(found.log_probs[at], i);
+            assert_eq!(actual.tokens[at] as usize, i, "{what}: {at}");
+            close(actual.log_probs[at], i);
         }
     }
 }
 
 /// No tensors.
-struct Nothing;
+struct NoTensors;
 
-impl Tensors for Nothing {
+impl Tensors for NoTensors {
     fn weight(&self, _: u32) -> &[u8] {
         &[]
     }
@@ -267,16 +272,16 @@ const VOCAB: u32 = 1009;
 const SEQUENCES: u32 = 7;
 const CONTEXT: u32 = 64;
 
-/// A table of nothing but tails, on a device.
-struct Tails {
+/// A table with only sampling stages, on a device.
+struct Stages {
     table: Table,
     executor: Box<dyn Executor>,
 }
 
-impl Tails {
+impl Stages {
     fn new(device: &Device, tokens: u32, samplers: &[SamplerKind]) -> Self {
         let shape = Shape {
-            name: "tails",
+            name: "stages",
             tokens,
             logits: LogitRows::All,
             sequences: SEQUENCES,
@@ -286,15 +291,15 @@ impl Tails {
             part: 0,
         };
         let mut b = Builder::new(&CASES[0], shape);
-        b.pick(VOCAB, samplers);
-        let draft = b.finish().expect("it needs no tensor");
-        let table = tabla_core::plan::compile(draft, &device.profile).expect("it has kernels");
-        tabla_core::op::verify::check(&table, &device.profile).expect("it is sound");
+        b.sampling_stages(VOCAB, samplers);
+        let draft = b.finish().expect("the draft needs no tensors");
+        let table = tabla_core::plan::compile(draft, &device.profile).expect("the kernels exist");
+        tabla_core::op::verify::check(&table, &device.profile).expect("the table is valid");
         let program = Program {
             tables: Arc::from([table.clone()]),
-            tensors: Arc::new(Nothing),
+            tensors: Arc::new(NoTensors),
         };
-        let mut executor = (device.link)(program).expect("it links");
+        let mut executor = (device.link)(program).expect("the table links");
         let mut random = Random::of("history");
         let words = SEQUENCES * CONTEXT;
         let history: Vec<u32> = (0..words).map(|_| random.word() % 9).collect();
@@ -315,22 +320,24 @@ impl Tails {
             (BufferId::Breakers, bytemuck::cast_slice(&breakers)),
         ] {
             if table.slots.iter().any(|slot| slot.place == place) {
-                executor.write(place, 0, bytes).expect("it fits");
+                executor
+                    .write(place, 0, bytes)
+                    .expect("the range is in bounds");
             }
         }
         Self { table, executor }
     }
 
-    /// What a tail picks for these rows, a row of logits for each.
-    fn pick(
+    /// Returns the tokens that a stage samples for these rows, with one row of logits each.
+    fn sample(
         &mut self,
-        tail: SamplingStage,
+        stage: SamplingStage,
         rows: &[Row],
         samplers: &[Sampler],
         logits: &[f32],
     ) -> Vec<u32> {
         let state = State {
-            live: u32::try_from(rows.len()).expect("a few"),
+            live: u32::try_from(rows.len()).expect("few rows"),
             context: CONTEXT,
             ..State::default()
         };
@@ -341,26 +348,30 @@ impl Tails {
             (BufferId::Samplers, bytemuck::cast_slice(samplers)),
             (BufferId::Scores, bytemuck::cast_slice(logits)),
         ] {
-            self.executor.write(place, 0, bytes).expect("it fits");
+            self.executor
+                .write(place, 0, bytes)
+                .expect("the range is in bounds");
         }
-        let tail = self.table.tails[tail as usize].clone();
-        self.executor.run(0, tail.into(), 1).expect("it runs");
+        let stage = self.table.stages[stage as usize].clone();
+        self.executor
+            .run(0, stage.into(), 1)
+            .expect("the stage runs");
         self.executor
             .read(BufferId::State, 0, &mut bytes)
-            .expect("it fits");
+            .expect("the range is in bounds");
         let after: Vec<Row> = bytemuck::pod_collect_to_vec(&bytes[ROWS_OFFSET..]);
         let token = |row: &Row| {
             after
                 .iter()
                 .find(|r| r.sequence == row.sequence)
-                .expect("it is there")
+                .expect("the row exists")
                 .token
         };
         rows.iter().map(token).collect()
     }
 }
 
-/// Samplers that need the second tail at most, and those that need the third.
+/// Returns a sampler and the first stage that supports it.
 fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
     let plain = Sampler {
         seed_lo: 5 * sequence,
@@ -371,14 +382,14 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
         0 => (SAMPLER_OFF, SamplingStage::Greedy),
         1 => (plain, SamplingStage::Sampled),
         2 => {
-            let penalised = Sampler {
+            let penalized = Sampler {
                 repeat_penalty: 1.3,
                 frequency_penalty: 0.2,
                 presence_penalty: -0.1,
                 repeat_last: 20,
                 ..plain
             };
-            (penalised, SamplingStage::Sampled)
+            (penalized, SamplingStage::Sampled)
         }
         3 => {
             let filtered = Sampler {
@@ -390,14 +401,14 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
             (filtered, SamplingStage::Sampled)
         }
         4 => {
-            let held = Sampler {
+            let mirostat = Sampler {
                 mirostat_tau: 3.0,
                 mirostat_mu: 6.0,
                 bias_count: 30,
                 log_probs: 1,
                 ..plain
             };
-            (held, SamplingStage::Full)
+            (mirostat, SamplingStage::Full)
         }
         5 => {
             let dry = Sampler {
@@ -422,11 +433,12 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
     }
 }
 
-/// Every tail from the smallest that does on picks the same, alone and in company, at many positions.
-pub fn tails(device: &Device) {
+/// Checks that all stages that support a sampler sample the same tokens, alone and in a batch, at
+/// several positions.
+pub fn stages(device: &Device) {
     let samplers: Vec<Sampler> = (0..SEQUENCES).map(|s| sampler(s).0).collect();
-    let mut all = Tails::new(device, SEQUENCES, SamplerKind::DEFAULT);
-    let mut one = Tails::new(device, 1, SamplerKind::DEFAULT);
+    let mut all = Stages::new(device, SEQUENCES, SamplerKind::DEFAULT);
+    let mut one = Stages::new(device, 1, SamplerKind::DEFAULT);
     let mut distinct = std::collections::BTreeSet::new();
     for position in [0, 1, 7, 20, 40, 62] {
         let row = |t: u32| Row {
@@ -437,19 +449,22 @@ pub fn tails(device: &Device) {
         };
         let rows: Vec<Row> = (0..SEQUENCES).map(row).collect();
         let mut random = Random::of("scores");
-        let numbers = rows.len() * VOCAB as usize;
-        let logits: Vec<f32> = (0..numbers).map(|_| 3.0 * random.number()).collect();
-        let together = all.pick(SamplingStage::Full, &rows, &samplers, &logits);
+        let count = rows.len() * VOCAB as usize;
+        let logits: Vec<f32> = (0..count).map(|_| 3.0 * random.number()).collect();
+        let together = all.sample(SamplingStage::Full, &rows, &samplers, &logits);
         for (t, row) in rows.iter().enumerate() {
             let (_, least) = sampler(row.sequence);
             let own = &logits[t * VOCAB as usize..][..VOCAB as usize];
-            for tail in SamplingStage::ALL.into_iter().filter(|tail| *tail >= least) {
-                let found = one.pick(tail, std::slice::from_ref(row), &samplers, own);
+            for stage in SamplingStage::ALL
+                .into_iter()
+                .filter(|stage| *stage >= least)
+            {
+                let actual = one.sample(stage, std::slice::from_ref(row), &samplers, own);
                 let what = format!("{}: sequence {} at {position}", device.name, row.sequence);
-                assert_eq!(found, together[t..=t], "{what}, {} alone", tail.name());
+                assert_eq!(actual, together[t..=t], "{what}, {} alone", stage.name());
             }
         }
-        // What none of its own rows needs more of.
+        // The sampled stage for the rows that it supports.
         let few: Vec<usize> = (0..rows.len())
             .filter(|t| sampler(rows[*t].sequence).1 < SamplingStage::Full)
             .collect();
@@ -458,16 +473,16 @@ pub fn tails(device: &Device) {
             .iter()
             .flat_map(|t| &logits[t * VOCAB as usize..][..VOCAB as usize]);
         let theirs: Vec<f32> = theirs.copied().collect();
-        let found = all.pick(SamplingStage::Sampled, &some, &samplers, &theirs);
-        let wanted: Vec<u32> = few.iter().map(|t| together[*t]).collect();
-        assert_eq!(found, wanted, "{}: at {position}", device.name);
+        let actual = all.sample(SamplingStage::Sampled, &some, &samplers, &theirs);
+        let expected: Vec<u32> = few.iter().map(|t| together[*t]).collect();
+        assert_eq!(actual, expected, "{}: at {position}", device.name);
         distinct.extend(together);
     }
     assert!(distinct.len() > 20, "{distinct:?}");
 }
 
-/// The order is that of the list: what is left of the likeliest depends on it, and what is not in the
-/// list has no say.
+/// Checks that samplers run in the order of the chain, and that samplers outside of the chain have
+/// no effect.
 pub fn orders(device: &Device) {
     use SamplerKind::{MinP, TopK, Xtc};
     let set = Sampler {
@@ -478,18 +493,18 @@ pub fn orders(device: &Device) {
         ..SAMPLER_OFF
     };
     let samplers = [set; SEQUENCES as usize];
-    // Two tokens that share nearly everything.
+    // Two tokens with nearly all of the probability.
     let mut logits = vec![0.0; VOCAB as usize];
     (logits[300], logits[700]) = (30.0, 29.5);
     let row = [Row {
         position: 3,
         ..Row::default()
     }];
-    let picked = |chain: &[SamplerKind]| {
-        Tails::new(device, 1, chain).pick(SamplingStage::Full, &row, &samplers, &logits)[0]
+    let sample = |chain: &[SamplerKind]| {
+        Stages::new(device, 1, chain).sample(SamplingStage::Full, &row, &samplers, &logits)[0]
     };
-    assert_eq!(picked(&[TopK, Xtc]), 300);
-    assert_eq!(picked(&[Xtc, TopK]), 700);
-    assert_eq!(picked(&[Xtc]), 700);
-    assert_eq!(picked(&[MinP, TopK]), 300);
+    assert_eq!(sample(&[TopK, Xtc]), 300);
+    assert_eq!(sample(&[Xtc, TopK]), 700);
+    assert_eq!(sample(&[Xtc]), 700);
+    assert_eq!(sample(&[MinP, TopK]), 300);
 }

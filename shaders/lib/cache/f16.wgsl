@@ -1,4 +1,4 @@
-// The KV cache by pairs of neighbours: two f16 in a word.
+// Access to an f16 KV cache by pairs of elements: two f16 per word.
 
 @group(0) @binding(1) var<storage, read> k_cache: array<u32>;
 @group(0) @binding(2) var<storage, read> v_cache: array<u32>;

@@ -1,4 +1,4 @@
-// The KV cache by pairs of neighbours: two f32.
+// Access to an f32 KV cache by pairs of elements.
 
 @group(0) @binding(1) var<storage, read> k_cache: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, read> v_cache: array<vec2<f32>>;

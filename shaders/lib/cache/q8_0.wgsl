@@ -1,4 +1,4 @@
-// The KV cache by pairs of neighbours: two signed bytes with a scale.
+// Access to a q8_0 KV cache by pairs of elements: two signed bytes and a scale.
 
 #import cache_q8_0
 

@@ -1,15 +1,15 @@
-// Tiles of W x, 64 rows by TOKENS tokens a workgroup of WG lanes, two for each token, a stretch of
-// columns at a time, in whole numbers.
+// Tile of W x with int8 products: 64 rows by TOKENS tokens per workgroup of WG = 2 TOKENS lanes,
+// one block of columns at a time.
 //
-// The first 64 lanes read W into workgroup memory, the last 64 fetch x and round it; then a lane
-// multiplies 8 rows by 4 tokens. A result is one running sum over the stretches in their order, so
-// it does not depend on which tokens share its tile.
+// The first 64 lanes load W into workgroup memory, the last 64 load and round x; then each lane
+// multiplies 8 rows by 4 tokens. Each result is one running sum over the blocks in order, so it
+// does not depend on the other tokens of the tile.
 
 #import lane
 #import quant
 #import x_tokens
 
-// A stretch of 64 rows of W, and of TOKENS tokens of x.
+// One block of 64 rows of W, and of TOKENS tokens of x.
 var<workgroup> w_lo: array<vec4<u32>, 64>;
 var<workgroup> w_hi: array<vec4<u32>, 64>;
 var<workgroup> w_line: array<vec4<f32>, 64>; // scale and min
@@ -17,21 +17,21 @@ var<workgroup> x_lo: array<vec4<u32>, TOKENS>;
 var<workgroup> x_hi: array<vec4<u32>, TOKENS>;
 var<workgroup> x_line: array<vec4<f32>, TOKENS>; // scale and sums
 
-// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+// Element i: row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4).
 alias Sums = array<vec4<f32>, 8>;
 
-// Stretch `i` of a row becomes row `at` of the tile.
+// Loads block `i` of a row into row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
-    var w = Stretch();
+    var w = Block();
     if (row < params.rows) {
-        w = stretch(row, i);
+        w = block(row, i);
     }
     w_lo[at] = w.lo;
     w_hi[at] = w.hi;
     w_line[at] = vec4(w.scale, w.min);
 }
 
-// Rounds token `at` of the tile.
+// Rounds token `at` of the tile to int8.
 fn round_x(at: u32) {
     let x = x_of(x_numbers(at));
     x_lo[at] = x.lo;
@@ -51,15 +51,15 @@ struct Tokens {
     d: X,
 }
 
-// Row `at` of the tile times four tokens.
+// Products of row `at` of the tile and four tokens.
 fn row_product(at: u32, x: Tokens) -> vec4<f32> {
     let line = w_line[at];
-    let w = Stretch(w_lo[at], w_hi[at], line.xy, line.zw);
+    let w = Block(w_lo[at], w_hi[at], line.xy, line.zw);
     return vec4(
-        stretch_product(w, x.a),
-        stretch_product(w, x.b),
-        stretch_product(w, x.c),
-        stretch_product(w, x.d),
+        block_product(w, x.a),
+        block_product(w, x.b),
+        block_product(w, x.c),
+        block_product(w, x.d),
     );
 }
 
@@ -75,7 +75,7 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
     var s5 = vec4(0.0);
     var s6 = vec4(0.0);
     var s7 = vec4(0.0);
-    for (var i = 0u; i < stretches(); i++) {
+    for (var i = 0u; i < blocks(); i++) {
         workgroupBarrier();
         if (lane.index < 64u) {
             fetch_w(row + lane.index, i, lane.index);
@@ -84,7 +84,7 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
             fetch_x(token, live, i, lane.index - (WG - 64u));
         }
         workgroupBarrier();
-        // Of lanes before the last 64 this wraps around.
+        // Wraps around for lanes before the last 64.
         let at = lane.index - (WG - 64u);
         if (at < TOKENS) {
             round_x(at);

@@ -1,7 +1,6 @@
-// Stretches of W times x in whole numbers: x is rounded to signed bytes, 32 numbers at a time.
+// Products of blocks of W and x in int8; x is rounded to signed bytes per block.
 
-// A stretch of x as products take it: bytes, what they are multiplied by, and where the type has
-// minima the sums of both halves times that.
+// A block of x: bytes, their scale and, for types with minima, the scaled sums of both halves.
 struct X {
     lo: vec4<u32>,
     hi: vec4<u32>,
@@ -14,12 +13,12 @@ fn dot16(a: vec4<u32>, b: vec4<u32>) -> f32 {
         + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w));
 }
 
-// Adding 1.5 2^23 leaves the nearest whole number in the lower bits.
+// Adding 1.5 2^23 leaves the nearest integer in the lower bits.
 fn rounded(v: vec4<f32>, inverse: f32) -> u32 {
     return pack4xU8(bitcast<vec4<u32>>(fma(v, vec4(inverse), vec4(12582912.0))));
 }
 
-// Magnitudes order as these do, and what is no number comes last.
+// Bits of the magnitudes, which have the same order; NaN is the largest.
 fn magnitudes(v: vec4<f32>) -> vec4<u32> {
     return bitcast<vec4<u32>>(v) & vec4(0x7fffffffu);
 }
@@ -33,7 +32,7 @@ fn x_of(v: Numbers) -> X {
     let lower = max(larger(v[0], v[1]), larger(v[2], v[3]));
     let m = max(lower, max(larger(v[4], v[5]), larger(v[6], v[7])));
     let largest = bitcast<f32>(max(max(m.x, m.y), max(m.z, m.w)));
-    // Zeros, and numbers so small that their inverse is none.
+    // 0 for zeros and for values so small that the inverse overflows.
     let inverse = select(0.0, 127.0 / largest, largest > 4e-37);
     let lo = vec4(
         rounded(v[0], inverse),
@@ -56,7 +55,7 @@ fn x_of(v: Numbers) -> X {
     return X(lo, hi, scale, sums);
 }
 
-fn stretch_product(w: Stretch, x: X) -> f32 {
+fn block_product(w: Block, x: X) -> f32 {
     let scaled = x.scale * fma(w.scale.y, dot16(w.hi, x.hi), w.scale.x * dot16(w.lo, x.lo));
     if (MINIMA) {
         return fma(w.min.y, x.sums.y, fma(w.min.x, x.sums.x, scaled));
@@ -64,7 +63,7 @@ fn stretch_product(w: Stretch, x: X) -> f32 {
     return scaled;
 }
 
-// Stretch `i` of a row times x.
+// Product of block `i` of a row and x.
 fn product(row: u32, i: u32, x: X) -> f32 {
-    return stretch_product(stretch(row, i), x);
+    return block_product(block(row, i), x);
 }

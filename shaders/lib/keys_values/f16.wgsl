@@ -1,4 +1,4 @@
-// The KV cache by octets: eight f16 in 16 bytes.
+// Access to an f16 KV cache by groups of eight elements: 16 bytes.
 
 #import eight
 

@@ -1,4 +1,4 @@
-// The KV cache by octets: eight f32.
+// Access to an f32 KV cache by groups of eight elements.
 
 #import eight
 

@@ -1,4 +1,4 @@
-// The KV cache by octets: eight signed bytes in two words, with a scale.
+// Access to a q8_0 KV cache by groups of eight elements: two words and a scale.
 
 #import cache_q8_0
 #import eight

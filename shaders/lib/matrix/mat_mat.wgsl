@@ -1,35 +1,34 @@
-// Tiles of W x by cooperative matrices, in f16 with sums in f32: 64 rows by TOKENS tokens a workgroup
-// of WG lanes, two for each token, a stretch of columns at a time.
+// Tile of W x on cooperative matrices, f16 with f32 accumulation: 64 rows by TOKENS tokens per
+// workgroup of WG = 2 TOKENS lanes, one block of columns at a time.
 //
-// The first 64 lanes decode W into workgroup memory, the last 64 fetch x; then a subgroup multiplies
-// blocks of two by two fragments. A result is one running sum over the columns, so it does not depend
-// on which tokens share its tile.
+// The first 64 lanes decode W into workgroup memory, the last 64 load x; then each subgroup
+// multiplies groups of two by two fragments. Each result is one running sum over the columns, so it
+// does not depend on the other tokens of the tile.
 
 #import fragment
 #import lane
 #import quant
 #import x4
 
-// Vectors from a row of a tile to the next: a stretch, and as much more as keeps neighbouring rows
-// apart in the banks.
+// Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
 const PITCH = 10u;
 const Y_PITCH = TOKENS / 4u + 1u;
-// Blocks of a tile, and those along its rows of W.
+// Number of fragment groups of a tile, and of those along its rows of W.
 const ACROSS = 32u / SIDE;
-const BLOCKS = ACROSS * (TOKENS / (2u * SIDE));
-// f16 ends at 65504, which activations may pass, and has all its digits from 6e-5 on.
+const FRAGMENT_BLOCKS = ACROSS * (TOKENS / (2u * SIDE));
+// The f16 maximum is 65504, which activations may exceed; f16 has full precision from 6e-5.
 const X_SCALE = 0.125;
 
-// A stretch of 64 rows of W, and of TOKENS tokens of x.
+// One block of 64 rows of W, and of TOKENS tokens of x.
 var<workgroup> w_tile: array<vec4<f16>, PITCH * 64u>;
 var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
-// Four tokens to a vector.
+// Four tokens per vector.
 var<workgroup> y_tile: array<vec4<f32>, Y_PITCH * 64u>;
 
-// Row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4) of it is number i.
+// Element i: row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4).
 alias Sums = array<vec4<f32>, 8>;
 
-// Stretch `i` of a row becomes row `at` of the tile.
+// Decodes block `i` of a row into row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
     var v = Numbers();
     if (row < params.rows) {
@@ -45,7 +44,7 @@ fn fetch_w(row: u32, i: u32, at: u32) {
     w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
 }
 
-// By 64 lanes, of which eight fetch the stretch of a token.
+// Loads x with 64 lanes, eight per token.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
     for (var at = lane; at < 8u * TOKENS; at += 64u) {
         let t = token + at / 8u;
@@ -57,14 +56,14 @@ fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
     }
 }
 
-// Two by two fragments from row `r` and token `t` of the tile on, over all columns. Every subgroup is
-// at one of its own, and all lanes fetch.
-fn block(at: vec2<u32>, r: u32, t: u32, live: u32, lane: u32) {
+// Multiplies two by two fragments at row `r` and token `t` of the tile over all columns. Each
+// subgroup has its own fragments; all lanes take part in loading.
+fn multiply_fragments(at: vec2<u32>, r: u32, t: u32, live: u32, lane: u32) {
     var c00 = FragmentY();
     var c01 = FragmentY();
     var c10 = FragmentY();
     var c11 = FragmentY();
-    for (var i = 0u; i < stretches(); i++) {
+    for (var i = 0u; i < blocks(); i++) {
         workgroupBarrier();
         if (lane < 64u) {
             fetch_w(at.x + lane, i, lane);
@@ -92,10 +91,11 @@ fn block(at: vec2<u32>, r: u32, t: u32, live: u32, lane: u32) {
 }
 
 fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
-    // There is a block for each subgroup: devices where there is not have not this form.
-    for (var first = 0u; first < BLOCKS; first += lane.subgroups) {
+    // Each subgroup has at least one group of fragments; devices that violate this do not get this
+    // variant.
+    for (var first = 0u; first < FRAGMENT_BLOCKS; first += lane.subgroups) {
         let b = first + lane.subgroup;
-        block(vec2(row, token), 2u * SIDE * (b % ACROSS), 2u * SIDE * (b / ACROSS), live, lane.index);
+        multiply_fragments(vec2(row, token), 2u * SIDE * (b % ACROSS), 2u * SIDE * (b / ACROSS), live, lane.index);
     }
     workgroupBarrier();
     let y = Y_PITCH * (lane.index % 8u) + lane.index / 8u;

@@ -1,4 +1,4 @@
-// Cooperative matrices of 8 by 8: W in f16 times x in f16 makes y in f32.
+// 8x8 cooperative matrices: W and x in f16, y in f32.
 
 enable f16;
 enable wgpu_cooperative_matrix;

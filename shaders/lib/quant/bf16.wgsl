@@ -1,5 +1,5 @@
-// w as bf16, the upper halves of f32: of a row first eight columns of all stretches, then the next
-// eight of all.
+// w as bf16, the upper halves of f32: per row, first the first eight columns of all blocks, then
+// the next eight of all blocks, and so on.
 
 #import floats
 #import words
@@ -11,11 +11,11 @@ fn widened(v: vec2<u32>) -> vec4<f32> {
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let at = 4u * row * stretches() + i;
+    let at = 4u * row * blocks() + i;
     let a = w[at];
-    let b = w[at + stretches()];
-    let c = w[at + 2u * stretches()];
-    let d = w[at + 3u * stretches()];
+    let b = w[at + blocks()];
+    let c = w[at + 2u * blocks()];
+    let d = w[at + 3u * blocks()];
     return Numbers(
         widened(a.xy),
         widened(a.zw),

@@ -1,8 +1,8 @@
-// w as e2m1: codes of fp4, then an f32 scale d for 16 numbers; x = d value.
+// w as e2m1: fp4 codes, then an f32 scale d per 16 elements; x = d value.
 
 #import fp4
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    let at = behind() + 2u * stretch_at(row, i);
+fn block(row: u32, i: u32) -> Block {
+    let at = codes_end() + 2u * block_index(row, i);
     return fp4(row, i, 0.5 * vec2(f32_at(at), f32_at(at + 1u)));
 }

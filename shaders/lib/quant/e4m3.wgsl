@@ -1,6 +1,6 @@
-// w as e4m3: fp8 of a sign, 4 bits of exponent (bias 7) and 3 of mantissa, all ones but the sign
-// NaN: of a row first 16 columns of all stretches, then the other 16 of all. Behind all codes an
-// f32 scale d for each stretch; x = d value.
+// w as e4m3: fp8 with a sign, 4 exponent bits (bias 7) and 3 mantissa bits; all ones except the
+// sign is NaN. Per row, first the first 16 columns of all blocks, then the other 16 of all blocks.
+// After all codes, an f32 scale d per block; x = d value.
 
 #import floats
 #import words
@@ -16,10 +16,10 @@ fn four(codes: u32, scale: f32) -> vec4<f32> {
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let scale = f32_at(8u * params.rows * stretches() + stretch_at(row, i));
-    let at = 2u * row * stretches() + i;
+    let scale = f32_at(8u * params.rows * blocks() + block_index(row, i));
+    let at = 2u * row * blocks() + i;
     let a = w[at];
-    let b = w[at + stretches()];
+    let b = w[at + blocks()];
     return Numbers(
         four(a.x, scale),
         four(a.y, scale),

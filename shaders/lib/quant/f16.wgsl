@@ -1,4 +1,5 @@
-// w as f16: of a row first eight columns of all stretches, then the next eight of all.
+// w as f16: per row, first the first eight columns of all blocks, then the next eight of all
+// blocks, and so on.
 
 #import floats
 #import words
@@ -12,10 +13,10 @@ fn high(v: vec4<u32>) -> vec4<f32> {
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let at = 4u * row * stretches() + i;
+    let at = 4u * row * blocks() + i;
     let a = w[at];
-    let b = w[at + stretches()];
-    let c = w[at + 2u * stretches()];
-    let d = w[at + 3u * stretches()];
+    let b = w[at + blocks()];
+    let c = w[at + 2u * blocks()];
+    let d = w[at + 3u * blocks()];
     return Numbers(low(a), high(a), low(b), high(b), low(c), high(c), low(d), high(d));
 }

@@ -1,11 +1,11 @@
-// w as f32: rows padded with zeros to whole stretches.
+// w as f32: rows are padded with zeros to whole blocks.
 
 #import floats
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<f32>>;
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let at = 8u * stretch_at(row, i);
+    let at = 8u * block_index(row, i);
     return Numbers(
         w[at],
         w[at + 1u],

@@ -1,7 +1,7 @@
-// w as i2_s: ternary digits q, and behind all of them one f32 scale d; x = d (q - 1).
+// w as i2_s: ternary digits q, followed by one f32 scale d; x = d (q - 1).
 
 #import digits
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    return ternary(row, i, f32_at(behind()));
+fn block(row: u32, i: u32) -> Block {
+    return ternary(row, i, f32_at(codes_end()));
 }

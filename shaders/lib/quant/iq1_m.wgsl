@@ -1,14 +1,14 @@
-// w as iq1_m: for 8 numbers a byte of the row of the grid, then a nibble of its upper 3 bits and a
-// sign; for 256 numbers 16 scales s of 3 bits in four u16, whose upper nibbles are the f16 d, the
-// lowest first; x = d (2 s + 1) (row +- 1/8).
+// w as iq1_m: per 8 elements a byte with the lower bits of the grid row, then a nibble with its
+// upper 3 bits and a sign; per 256 elements 16 3-bit scales s in four u16, whose upper nibbles form
+// the f16 d, lowest first; x = d (2 s + 1) (row +- 1/8).
 
 #import iq1_grid
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    let at = stretch_at(row, i);
+fn block(row: u32, i: u32) -> Block {
+    let at = block_index(row, i);
     let high = vec4(half_at(2u * section(1u) + at)) >> vec4(0u, 4u, 8u, 12u);
     let rows = eights(bytes_of(word_at(section(0u) + at)) | ((high & vec4(7u)) << vec4(8u)));
-    let words = pair_at(section(1u) + params.rows * stretches() / 2u + at / 8u * 2u);
+    let words = pair_at(section(1u) + params.rows * blocks() / 2u + at / 8u * 2u);
     let nibbles = (words.xxyy >> vec4(12u, 28u, 12u, 28u)) & vec4(15u);
     let d = unpack2x16float(
         nibbles.x | (nibbles.y << 4u) | (nibbles.z << 8u) | (nibbles.w << 12u),

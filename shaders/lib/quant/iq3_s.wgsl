@@ -1,14 +1,14 @@
-// w as iq3_s: for 4 numbers a byte of the row of the grid; for 32 numbers a word of signs, then a
-// byte with the upper bits of the rows, then a scale s of 4 bits; an f16 d for 256;
-// x = d (2 s + 1) (+-row).
+// w as iq3_s: per 4 elements a byte with the lower bits of the grid row; per 32 elements a word of
+// signs, then a byte with the upper bits of the rows, then a 4-bit scale s; an f16 d per 256; x = d
+// (2 s + 1) (+-row).
 
 #import iq_grid
 
 const GRID = 512u;
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    let at = stretch_at(row, i);
-    let all = params.rows * stretches();
+fn block(row: u32, i: u32) -> Block {
+    let at = block_index(row, i);
+    let all = params.rows * blocks();
     let names = pair_at(section(0u) + 2u * at);
     let upper = byte_at(4u * section(3u) + at);
     let s = (byte_at(4u * section(3u) + all + at / 2u) >> (4u * (i % 2u))) & 15u;

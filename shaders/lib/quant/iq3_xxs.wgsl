@@ -1,12 +1,12 @@
-// w as iq3_xxs: for 4 numbers a byte, the row of the grid; for 32 numbers a word of 4 times 7
-// signs and a scale s of 4 bits; an f16 d for 256; x = d (s + 1/2) / 2 (+-row).
+// w as iq3_xxs: per 4 elements a byte, the grid row; per 32 elements a word with 4 groups of 7
+// signs and a 4-bit scale s; an f16 d per 256; x = d (s + 1/2) / 2 (+-row).
 
 #import iq_grid
 
 const GRID = 256u;
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    let at = stretch_at(row, i);
+fn block(row: u32, i: u32) -> Block {
+    let at = block_index(row, i);
     let names = pair_at(section(0u) + 2u * at);
     let bits = word_at(section(2u) + at);
     let rows = Rows(fours(bytes_of(names.x)), fours(bytes_of(names.y)));

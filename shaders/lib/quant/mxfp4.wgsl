@@ -1,4 +1,4 @@
-// w as mxfp4: codes of fp4, then an exponent e for each stretch; x = 2^(e - 127) value.
+// w as mxfp4: fp4 codes, then an exponent e per block; x = 2^(e - 127) value.
 
 #import fp4
 
@@ -7,6 +7,6 @@ fn half_power(e: u32) -> f32 {
     return bitcast<f32>(select((e - 1u) << 23u, 0x200000u << e, e < 2u));
 }
 
-fn stretch(row: u32, i: u32) -> Stretch {
-    return fp4(row, i, vec2(half_power(byte_at(4u * behind() + stretch_at(row, i)))));
+fn block(row: u32, i: u32) -> Block {
+    return fp4(row, i, vec2(half_power(byte_at(4u * codes_end() + block_index(row, i)))));
 }

@@ -1,4 +1,4 @@
-// A head of keys and values goes to a row of the KV cache as f16.
+// Stores a head of keys and values in a row of an f16 KV cache.
 
 @group(0) @binding(5) var<storage, read_write> k_cache: array<u32>;
 @group(0) @binding(6) var<storage, read_write> v_cache: array<u32>;

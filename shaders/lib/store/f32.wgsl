@@ -1,4 +1,4 @@
-// A head of keys and values goes to a row of the KV cache as f32.
+// Stores a head of keys and values in a row of an f32 KV cache.
 
 @group(0) @binding(5) var<storage, read_write> k_cache: array<vec2<f32>>;
 @group(0) @binding(6) var<storage, read_write> v_cache: array<vec2<f32>>;

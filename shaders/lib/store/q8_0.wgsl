@@ -1,13 +1,13 @@
-// A head of keys and values goes to a row of the KV cache in q8_0; head_dim is a multiple of 64.
+// Stores a head of keys and values in a row of a q8_0 KV cache; head_dim is a multiple of 64.
 //
-// Of 32 numbers d = max |x| / 127, and each is round(x / d), halves away from zero.
+// Per 32 elements d = max |x| / 127, and codes are round(x / d), ties away from zero.
 
 #import cache_q8_0
 
 @group(0) @binding(5) var<storage, read_write> k_cache: array<u32>;
 @group(0) @binding(6) var<storage, read_write> v_cache: array<u32>;
 
-// The scale of the 32 numbers from this pair on.
+// Scale of the 32 elements that start at this pair.
 fn scale_from(first: u32) -> f32 {
     var largest = 0.0;
     for (var p = first; p < first + 16u; p++) {
@@ -17,7 +17,7 @@ fn scale_from(first: u32) -> f32 {
     return largest / 127.0;
 }
 
-// Four numbers as codes, from this pair on.
+// Codes of the four elements that start at this pair.
 fn codes_from(first: u32) -> u32 {
     let scale = scale_from(first / 16u * 16u);
     let x = vec4(stored[first], stored[first + 1u]) * select(0.0, 1.0 / scale, scale > 0.0);
@@ -25,7 +25,7 @@ fn codes_from(first: u32) -> u32 {
     return pack4xI8(codes);
 }
 
-// The scales of 64 numbers from this pair on.
+// Scales of the 64 elements that start at this pair.
 fn scales_from(first: u32) -> u32 {
     return pack2x16float(vec2(scale_from(first), scale_from(first + 16u)));
 }

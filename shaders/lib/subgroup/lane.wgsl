@@ -1,4 +1,4 @@
-// A lane of a workgroup, and the subgroup that runs it in step with others.
+// Lane of a workgroup, and its subgroup.
 
 struct Lane {
     @builtin(local_invocation_index) index: u32,
@@ -7,5 +7,5 @@ struct Lane {
     @builtin(num_subgroups) subgroups: u32,
 }
 
-// Subgroups that a workgroup of WG lanes has at most: the smallest have four lanes.
+// Maximum number of subgroups of a workgroup of WG lanes: the smallest have four lanes.
 const SUBGROUPS_MAX = WG / 4u;

@@ -1,5 +1,5 @@
-// Sum or maximum of one value per lane over a workgroup of WG lanes: by subgroups, then over these
-// in their order.
+// Sum or maximum of one value per lane over a workgroup of WG lanes: within subgroups, then over
+// subgroups in order.
 
 #import lane
 
@@ -19,7 +19,7 @@ fn reduce_sum(lane: Lane, value: f32) -> f32 {
     return all;
 }
 
-// NaN counts as the lowest number.
+// Treats NaN as the lowest number.
 fn reduce_max(lane: Lane, value: f32) -> f32 {
     let top = subgroupMax(select(-3.4028234e38, value, value == value));
     workgroupBarrier();

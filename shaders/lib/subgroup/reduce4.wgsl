@@ -1,5 +1,5 @@
-// Sums and maxima of four values per lane over a workgroup of WG lanes: by subgroups, then over these in their
-// order.
+// Sums and maxima of four values per lane over a workgroup of WG lanes: within subgroups, then over
+// subgroups in order.
 
 #import lane
 
@@ -19,7 +19,7 @@ fn reduce_sum4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     return all;
 }
 
-// NaN counts as the lowest number.
+// Treats NaN as the lowest number.
 fn reduce_max4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     let top = subgroupMax(select(vec4(-3.4028234e38), value, value == value));
     workgroupBarrier();

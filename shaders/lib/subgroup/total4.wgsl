@@ -1,5 +1,5 @@
-// Totals of four whole numbers per lane over a workgroup, which are exact in any order: one lane of a
-// subgroup adds for all of it. The kernel has `totals`, zeros at first.
+// Sums of four integers per lane over a workgroup, exact in any order: one lane per subgroup adds
+// the sums of the subgroup. The kernel defines `totals`, initially zero.
 
 #import lane
 

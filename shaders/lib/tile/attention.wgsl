@@ -1,10 +1,11 @@
-// Attention, a workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most 512.
+// Tiled attention, one workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most
+// 512.
 //
-// Keys and values come to workgroup memory a tile of positions at a time, for all tokens that lie
-// side by side in one sequence. Four lanes have a token, or of longer heads 8 or 16, and fewer tokens
-// go at a time: each lane scores every fourth position of a tile, and sums every fourth vector of
-// columns. Tiles begin at multiples of their size and a token's sums run along the positions, so that
-// they do not depend on its company.
+// Keys and values are loaded into workgroup memory one tile of positions at a time, shared by all
+// tokens at consecutive positions of a sequence. 4, 8 or 16 lanes, depending on head_dim, process a
+// token: each scores every 4th (8th, 16th) position of a tile and sums every 4th (8th, 16th) vector
+// of columns. Tiles begin at multiples of their size and sums are in order of positions, so that
+// results do not depend on the other tokens of the batch.
 
 #import keys_values
 #import pages
@@ -14,8 +15,8 @@ const WG = 128u;
 const UNITS = 1u;
 const TOKENS = 32u;
 const LOWEST = -3.0e38;
-// Positions of a tile at most, and vectors of four columns; rows of vectors have one more than they
-// need, so that neighbouring rows lie in different banks.
+// Maximum number of positions of a tile, and of vectors of four columns. Rows are padded by one
+// vector to avoid bank conflicts.
 const POSITIONS = 32u;
 const VECTORS = 512u;
 
@@ -25,7 +26,7 @@ var<workgroup> tile: array<vec4<f32>, VECTORS + POSITIONS>;
 // [token][position]: scores, then weights.
 var<workgroup> scores: array<f32, TOKENS * POSITIONS>;
 
-// Positions, from the first one seen to behind the last.
+// Range of visible positions, end exclusive.
 struct Seen { first: u32, end: u32 }
 
 fn seen_by(token: u32) -> Seen {
@@ -33,7 +34,7 @@ fn seen_by(token: u32) -> Seen {
     return Seen(end - min(end, params.window), end);
 }
 
-// The end of the tokens behind `first` that follow it in its sequence, one position behind the other.
+// End of the run of tokens after `first` at consecutive positions of the same sequence.
 fn run_end(first: u32, limit: u32) -> u32 {
     var end = first + 1u;
     while (end < limit) {
@@ -47,12 +48,12 @@ fn run_end(first: u32, limit: u32) -> u32 {
     return end;
 }
 
-// The row of a position of the tile at `at`, which lies in two pages at most.
+// Cache row of a position of the tile at `at`, which spans at most two pages.
 fn row_in(tile_pages: vec2<u32>, at: u32, position: u32) -> u32 {
     return select(tile_pages.y, tile_pages.x, position / PAGE == at / PAGE) + position % PAGE;
 }
 
-fn bent(score: f32) -> f32 {
+fn softcapped(score: f32) -> f32 {
     if (params.softcap == 0.0) {
         return score;
     }
@@ -78,7 +79,7 @@ fn main(
     }
 }
 
-// Some tokens, with so many lanes for each.
+// Attention of the tokens from `begin` to `limit` with `lanes` lanes per token.
 fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
     let quads = params.head_dim / 4u;
     let octets = params.head_dim / 8u;
@@ -94,11 +95,11 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
 
     var first = begin;
     while (first < limit) {
-        let behind = run_end(first, limit);
+        let end = run_end(first, limit);
         let lowest = seen_by(first).first;
-        let highest = seen_by(behind - 1u).end;
+        let highest = seen_by(end - 1u).end;
         let table = pages_of(state.row[first].sequence);
-        let alive = token >= first && token < behind;
+        let alive = token >= first && token < end;
         var own = Seen(0u, 0u);
         if (alive) {
             own = seen_by(token);
@@ -136,7 +137,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                         for (var v = 0u; v < quads; v++) {
                             dots += dot(q[query + v], tile[j * pitch + v]);
                         }
-                        score = bent(params.scale * dots);
+                        score = softcapped(params.scale * dots);
                     }
                     scores[mine + j] = score;
                 }
@@ -158,7 +159,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                 tile[to] = v.lo;
                 tile[to + 1u] = v.hi;
             }
-            // Everybody has seen the scores.
+            // All lanes have read the scores.
             workgroupBarrier();
             if (alive) {
                 for (var j = part; j < size; j += lanes) {
@@ -208,11 +209,11 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             put(query, part + 6u * lanes, g / total);
             put(query, part + 7u * lanes, h / total);
         }
-        first = behind;
+        first = end;
     }
 }
 
-// Writes vector v of a row, where it has so many.
+// Writes vector v of a row, if it exists.
 fn put(row: u32, v: u32, value: vec4<f32>) {
     if (v < params.head_dim / 4u) {
         let at = 4u * (row + v);

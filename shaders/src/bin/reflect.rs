@@ -1,4 +1,4 @@
-//! Writes crates/core/src/op/params.rs from the shaders: `cargo reflect`.
+//! `cargo reflect`: generates crates/core/src/op/params.rs from the shaders.
 
 use std::path::Path;
 

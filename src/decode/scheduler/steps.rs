@@ -36,7 +36,7 @@ impl Scheduler {
             return Ok(true);
         }
         let widest = self.engine.widest();
-        let ahead = self.engine.linked.executor.profile().runs_ahead;
+        let ahead = self.engine.linked.executor.profile().asynchronous;
         let groups = self.ready.len().div_ceil(widest);
         for group in 0..groups {
             self.members.clear();

@@ -53,7 +53,7 @@ pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
         let table = &tables[trial.table];
         let mut alike: BTreeMap<(Key, KernelId), Vec<usize>> = BTreeMap::new();
         for (at, cmd) in table.cmds.iter().enumerate() {
-            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.variant, &[]).next();
+            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.dtype, &[]).next();
             let plain = plain.unwrap_or(cmd.kernel);
             let key = (plain, table.extent(cmd.slots()));
             alike.entry((key, cmd.kernel)).or_default().push(at);

@@ -90,7 +90,7 @@ fn forms(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Trial>> {
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
         build.profile.forms = some.to_vec();
         let usual = build.profile.fusion;
-        let ones = ones(build, &[Fusion::Apart, Fusion::Fused])?;
+        let ones = ones(build, &[Fusion::None, Fusion::Fused])?;
         let many = (usual, build.chunk_table()?);
         for (fusion, table) in ones.into_iter().chain([many]) {
             let passes = last(build, &table);

@@ -20,7 +20,7 @@ fn weights_in_parts_give_the_same_bits() {
     let Some(device) = super::device(1) else {
         return;
     };
-    let dtypes = KernelId::variants(Op::Embed);
+    let dtypes = KernelId::dtypes(Op::Embed);
     for dtype in dtypes {
         for tokens in [1, 70] {
             let weights = ["w", "experts"].map(|name| matrix(name, dtype, ROWS, COLS).weight);

@@ -14,7 +14,7 @@ pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
 /// The sampled tail; `logits` and `s` hold `x`.
 pub(super) fn sampler(device: &Device, vocab: u32, x: &[f32]) -> Rig {
     let mut rig = Rig::new(device, shape(1), vec![], |b| {
-        b.pick_sampled(vocab, SamplerKind::DEFAULT);
+        b.sampled_stage(vocab, SamplerKind::DEFAULT);
     });
     rig.put("logits", x);
     rig.put("s", x);
@@ -166,7 +166,7 @@ pub(super) fn rows(device: &Device) -> f64 {
             ..shape(tokens)
         };
         let mut rig = Rig::new(device, shape, vec![], |b| {
-            b.pick_sampled(VOCAB, SamplerKind::DEFAULT);
+            b.sampled_stage(VOCAB, SamplerKind::DEFAULT);
         });
         rig.put("scores", logits);
         let bytes = bytemuck::cast_slice(&history);
@@ -260,7 +260,7 @@ pub(super) fn penalize(device: &Device) -> f64 {
 
 pub(super) fn greedy(device: &Device, x: &[f32]) -> Rig {
     let vocab = u32::try_from(x.len()).unwrap();
-    let mut rig = Rig::new(device, shape(1), vec![], |b| b.pick_greedy(vocab));
+    let mut rig = Rig::new(device, shape(1), vec![], |b| b.greedy_stage(vocab));
     rig.put("logits", x);
     rig
 }
@@ -343,7 +343,7 @@ pub(super) fn advance(device: &Device) -> f64 {
     };
     let vocab = u32::try_from(VOCAB).unwrap();
     let wanted: Vec<u32> = (0..tokens).map(|t| t * 7 % vocab).collect();
-    let mut rig = Rig::new(device, shape, vec![], |b| b.pick_greedy(vocab));
+    let mut rig = Rig::new(device, shape, vec![], |b| b.greedy_stage(vocab));
     let mut logits = floats(20, ROWS * VOCAB);
     for (row, id) in logits.chunks_mut(VOCAB).zip(&wanted) {
         row[*id as usize] = 9.0;

@@ -61,7 +61,7 @@ pub(super) fn log_probs(device: &Device) -> f64 {
 }
 
 pub(super) fn tails(device: &Device) -> f64 {
-    hold(device, samplers::tails)
+    hold(device, samplers::stages)
 }
 
 pub(super) fn orders(device: &Device) -> f64 {

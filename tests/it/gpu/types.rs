@@ -37,7 +37,7 @@ pub(super) fn types_shortly(device: &Device) -> f64 {
 }
 
 fn types_with(device: &Device, tokens: u32) -> f64 {
-    let dtypes = KernelId::variants(Op::Embed);
+    let dtypes = KernelId::dtypes(Op::Embed);
     dtypes
         .map(|d| of_type(device, d, tokens))
         .fold(0.0, f64::max)

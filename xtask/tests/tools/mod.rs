@@ -1,21 +1,21 @@
-//! How tests call the tools of the machine.
+//! Helpers to run external tools.
 
 use std::process::{Command, Output};
 
-/// Whether a tool is there.
+/// Returns whether a tool is installed.
 pub(crate) fn has(tool: &str) -> bool {
     let out = Command::new(tool).arg("--version").output();
     out.is_ok_and(|out| out.status.success())
 }
 
-/// What a command says that succeeds.
+/// Returns the output of a command that must succeed.
 pub(crate) fn run(command: &mut Command) -> String {
     let (succeeded, out, err) = outcome(command);
     assert!(succeeded, "{command:?}\n{out}{err}");
     out
 }
 
-/// Whether a command succeeds, what it says, and what it complains of.
+/// Returns success, stdout and stderr of a command.
 pub(crate) fn outcome(command: &mut Command) -> (bool, String, String) {
     let Output {
         status,

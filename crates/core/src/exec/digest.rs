@@ -1,13 +1,13 @@
-//! A digest of bytes, the same in every build: FNV-1a of 64 bits. It finds files again and tells
-//! damage; against malice it is none.
+//! 64-bit FNV-1a digest, stable across builds. For cache keys and corruption checks; not
+//! cryptographic.
 
-/// What was added so far.
+/// Incremental FNV-1a digest.
 #[derive(Debug)]
 pub struct Digest(u64);
 
 impl Digest {
-    /// Nothing added.
-    #[expect(clippy::new_without_default, reason = "nothing asks for a default")]
+    /// Creates the digest of no bytes.
+    #[expect(clippy::new_without_default, reason = "no caller needs Default")]
     pub fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
@@ -19,13 +19,13 @@ impl Digest {
         });
     }
 
-    /// Adds a text and its end.
+    /// Adds a string and a terminator.
     pub fn add_text(&mut self, text: &str) {
         self.add(text.as_bytes());
         self.add(&[0xff]);
     }
 
-    /// The digest of what was added.
+    /// Returns the digest of all added bytes.
     pub fn value(&self) -> u64 {
         self.0
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_fnv_1a() {
+    fn matches_fnv_1a() {
         let mut digest = Digest::new();
         digest.add(b"foo");
         digest.add(b"bar");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_where_texts_end() {
+    fn separates_strings() {
         let of = |texts: &[&str]| {
             let mut digest = Digest::new();
             texts.iter().for_each(|text| digest.add_text(text));

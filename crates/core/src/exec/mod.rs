@@ -1,4 +1,4 @@
-//! Executors: link tables to a device once, then replay them.
+//! Executor interface: tables are linked to a device once, then replayed.
 
 mod digest;
 pub mod philox;
@@ -14,65 +14,65 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes that tables read and never write. They outlive every executor linked to them.
+/// Read-only tensors of a program. They outlive all executors linked to them.
 pub trait Tensors: Send + Sync {
-    /// The bytes of a [`BufferId::Weight`] by its index, as the file has them.
+    /// Returns the bytes of [`BufferId::Weight`] `index`, as stored in the file.
     fn weight(&self, index: u32) -> &[u8];
-    /// The scales of a [`BufferId::Weight`], where they lie in tensors of their own.
+    /// Returns the scales of [`BufferId::Weight`] `index`, if they are separate tensors.
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
         None
     }
-    /// Says that these bytes of a weight were copied and will hardly be read again: the system may
-    /// have their memory back for as long as nobody reads them.
+    /// Hints that these bytes of a weight were copied, so that the operating system may reclaim
+    /// their pages. They remain readable.
     fn release(&self, _index: u32, _range: Range<usize>) {}
-    /// The bytes of [`BufferId::Constant`]`(index)`.
+    /// Returns the bytes of [`BufferId::Constant`] `index`.
     fn constant(&self, index: u32) -> &[u8];
 }
 
-/// What is linked: tables that share places, and the tensors they read.
+/// Input of linking: tables that share buffers, and the tensors they read.
 #[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "it holds a trait object")]
+#[expect(missing_debug_implementations, reason = "it contains a trait object")]
 pub struct Program {
-    /// The tables; an executor knows them by their index.
+    /// Tables; executor methods take their index.
     pub tables: Arc<[Table]>,
     /// Weights and constants.
     pub tensors: Arc<dyn Tensors>,
 }
 
-/// How often a command ran, and how long that took in all.
+/// Number of runs and total time of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandTiming {
-    /// Replays of the command.
+    /// Number of replays of the command.
     pub runs: u32,
-    /// Their time together. Where threads wait for each other, that counts for the command which
-    /// they wait for.
+    /// Total time of all replays. Time that threads wait at a barrier counts for the command they
+    /// wait for.
     pub took: Duration,
-    /// When its last replay began, from when timing began.
+    /// Start of the last replay, relative to the start of timing.
     pub begun: Duration,
 }
 
-/// What linking sent to a device with memory of its own.
+/// Upload to a device with its own memory at link time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Upload {
-    /// Bytes of weights and constants, as the device has them.
+    /// Size of weights and constants in bytes, in the device layout.
     pub bytes: u64,
-    /// From the first of them until all had arrived.
+    /// Time from the first byte until the upload was complete.
     pub took: Duration,
 }
 
-/// Bytes of a place.
+/// Byte range of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The place.
+    /// Buffer.
     pub place: BufferId,
-    /// Where they begin.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// How many they are.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
 impl Span {
-    /// Bytes of a place from an offset on.
+    /// Creates the range of `bytes` bytes at `offset`.
     pub fn new(place: BufferId, offset: usize, bytes: usize) -> Self {
         Self {
             place,
@@ -82,151 +82,159 @@ impl Span {
     }
 }
 
-/// Copies that may be on their way to the host at a time.
+/// Maximum number of copies to the host in flight.
 pub const COPIES_MAX: usize = 4;
-/// Bytes of one at most: what a chain picks for as many sequences as go together.
+/// Maximum size of a copy in bytes: the tokens of a burst for the largest batch.
 pub const COPY_BYTES_MAX: usize = 8192;
 
-/// A copy on its way to the host: its number among all.
+/// Handle of a copy to the host: its sequence number.
 #[derive(Debug)]
 pub struct Copying(u64);
 
-/// Refuses stretches of so many bytes that share one.
-pub fn check_apart(from: usize, to: usize, bytes: usize) -> Result<()> {
+/// Rejects overlapping ranges of `bytes` bytes at `from` and `to`.
+pub fn check_disjoint(from: usize, to: usize, bytes: usize) -> Result<()> {
     if from.abs_diff(to) < bytes {
-        bail!(Argument, "{bytes} bytes from {from} and from {to} meet");
+        bail!(
+            Argument,
+            "ranges of {bytes} bytes at offsets {from} and {to} overlap"
+        );
     }
     Ok(())
 }
 
-/// Numbers copies; each has one of [`COPIES_MAX`] rooms until so many others were begun.
+/// Ring of [`COPIES_MAX`] staging slots for copies; a slot is reused after [`COPIES_MAX`] further
+/// copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Copies {
+    /// Number of copies started.
     begun: u64,
-    /// Of the copy that has each room.
+    /// Size of the copy in each slot.
     bytes: [usize; COPIES_MAX],
 }
 
 impl Copies {
-    /// The next copy, of these spans, and its room.
+    /// Starts a copy of these spans; returns its handle and its slot.
     ///
     /// # Errors
     ///
-    /// `Argument` for none, and for more than [`COPY_BYTES_MAX`].
+    /// `Argument` for 0 bytes and for more than [`COPY_BYTES_MAX`].
     pub fn begin(&mut self, spans: &[Span]) -> Result<(Copying, usize)> {
         let bytes: usize = spans.iter().map(|span| span.bytes).sum();
         if !(1..=COPY_BYTES_MAX).contains(&bytes) {
             bail!(
                 Argument,
-                "a copy has 1 to {COPY_BYTES_MAX} bytes, not {bytes}"
+                "copy size must be 1 to {COPY_BYTES_MAX} bytes, got {bytes}"
             );
         }
         let copying = Copying(self.begun);
         self.begun += 1;
-        let room = Self::room(&copying);
-        self.bytes[room] = bytes;
-        Ok((copying, room))
+        let slot = Self::slot(&copying);
+        self.bytes[slot] = bytes;
+        Ok((copying, slot))
     }
 
-    /// The room of a copy that has it still, and so many bytes.
+    /// Returns the slot of a copy of at least `expected` bytes.
     ///
     /// # Errors
     ///
-    /// `State` where it has its room no more, `Argument` where it has fewer bytes.
-    pub fn find(&self, copying: &Copying, wanted: usize) -> Result<usize> {
+    /// `State` if the slot was reused, `Argument` if the copy is smaller.
+    pub fn find(&self, copying: &Copying, expected: usize) -> Result<usize> {
         let ago = self.begun.saturating_sub(copying.0);
         if !(1..=COPIES_MAX as u64).contains(&ago) {
             bail!(
                 State,
-                "a copy is forgotten once {COPIES_MAX} others were begun"
+                "copy expired: {COPIES_MAX} or more copies were started after it"
             );
         }
-        let room = Self::room(copying);
-        let has = self.bytes[room];
-        if wanted > has {
-            bail!(Argument, "{wanted} bytes are wanted of a copy of {has}");
+        let slot = Self::slot(copying);
+        let size = self.bytes[slot];
+        if expected > size {
+            bail!(
+                Argument,
+                "copy of {size} bytes is too small: expected at least {expected}"
+            );
         }
-        Ok(room)
+        Ok(slot)
     }
 
-    fn room(copying: &Copying) -> usize {
+    fn slot(copying: &Copying) -> usize {
         usize::try_from(copying.0 % COPIES_MAX as u64).expect("a small number")
     }
 }
 
-/// A device with tables linked to it: their places have memory, their kernels are chosen.
+/// A device with linked tables: buffers are allocated, kernels are selected.
 ///
-/// Places begin as zeros. Nothing that is done between two tokens allocates.
+/// Buffers are zero-initialized. No method allocates memory between two tokens.
 pub trait Executor: Send {
-    /// The facts that the tables were planned with.
+    /// Returns the profile that the tables were planned with.
     fn profile(&self) -> &Profile;
 
-    /// What linking sent there; `None` where tensors stay in the host's memory.
+    /// Returns the upload at link time; `None` if tensors stay in host memory.
     fn upload(&self) -> Option<Upload> {
         None
     }
 
-    /// The device of another crate that it runs on: for tests that lose a GPU.
+    /// Returns the underlying device object, for tests of device loss.
     #[doc(hidden)]
     fn device(&self) -> Option<&dyn Any> {
         None
     }
 
-    /// Replays `cmds` of a table `times` times; the host does not wait for the device.
+    /// Replays `cmds` of a table `times` times, without waiting for the device.
     ///
     /// # Errors
     ///
-    /// `Argument` for commands that the table lacks, `Device` or `DeviceLost`.
+    /// `Argument` for commands out of range; `Device` or `DeviceLost`.
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()>;
 
-    /// Writes bytes into a place, before whatever runs next.
+    /// Writes bytes into a buffer, ordered before the next run.
     ///
     /// # Errors
     ///
-    /// `Argument` for a place that no table names or a range that leaves it.
+    /// `Argument` for a buffer that no table uses or a range out of bounds.
     fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()>;
 
-    /// Reads bytes of a place, after whatever ran last.
+    /// Reads bytes of a buffer, ordered after the last run.
     ///
     /// # Errors
     ///
-    /// As `write`, and `Device` or `DeviceLost`.
+    /// Those of `write`, and `Device` or `DeviceLost`.
     fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// Makes bytes of a place a copy of others of it, after whatever ran last and before whatever runs
-    /// next. The two do not meet.
+    /// Copies bytes within a buffer, ordered after the last run and before the next one. The ranges
+    /// must not overlap.
     ///
     /// # Errors
     ///
-    /// As `write`, and `Argument` where they meet.
+    /// Those of `write`, and `Argument` for overlapping ranges.
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()>;
 
-    /// Has spans copied as they are after whatever ran last, one behind the other; the host does not
-    /// wait for them.
+    /// Starts a copy of the concatenated spans to the host, ordered after the last run, without
+    /// waiting for it.
     ///
     /// # Errors
     ///
-    /// As `write`, and `Argument` for no bytes and for more than [`COPY_BYTES_MAX`].
+    /// Those of `write`, and `Argument` for 0 bytes and for more than [`COPY_BYTES_MAX`].
     fn copy(&mut self, spans: &[Span]) -> Result<Copying>;
 
-    /// Waits for a copy, and for nothing behind it, and takes its first bytes.
+    /// Waits for a copy, but not for later work, and reads its first bytes.
     ///
     /// # Errors
     ///
-    /// `State` for a copy behind which [`COPIES_MAX`] others were begun, `Argument` for more bytes than
-    /// it has; `Device` or `DeviceLost`.
+    /// `State` if [`COPIES_MAX`] or more copies were started after it, `Argument` for more bytes
+    /// than it has; `Device` or `DeviceLost`.
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()>;
 
-    /// Begins to time every command that runs, from nothing.
+    /// Resets and starts timing of commands.
     ///
     /// # Errors
     ///
-    /// `Unsupported` on a device that cannot tell the times of commands.
+    /// `Unsupported` on a device without timestamps.
     fn time_commands(&mut self) -> Result<()>;
 
-    /// Ends timing; what was timed stays.
+    /// Stops timing and keeps the results.
     fn end_timing(&mut self);
 
-    /// The commands of a table, as timed; empty where timing never began.
+    /// Returns the timings of the commands of a table; empty if timing was never started.
     fn laps(&self, table: usize) -> &[CommandTiming];
 }

@@ -1,16 +1,16 @@
-//! Philox4x32-10: random numbers that are a function of a key and a counter.
+//! Philox4x32-10: a counter-based random number generator.
 //!
-//! Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). Any device
-//! draws the number of any token at any position without the ones before it.
+//! Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). The number of
+//! any token at any position is computed without the previous ones.
 
-/// Words of a draw.
+/// Number of 32-bit words per draw.
 pub const LANES: usize = 4;
 
 const ROUNDS: u32 = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
-/// The four words of this counter under this key.
+/// Returns the four words of a counter under a key.
 #[inline(always)]
 pub fn philox(key: [u32; 2], counter: [u32; LANES]) -> [u32; LANES] {
     let [mut k0, mut k1] = key;
@@ -25,16 +25,19 @@ pub fn philox(key: [u32; 2], counter: [u32; LANES]) -> [u32; LANES] {
     [a, b, c, d]
 }
 
-/// The number in (0, 1) of a word: the middle of one of 2^23 equal parts.
+/// Maps a word to a number in (0, 1): the midpoint of one of 2^23 equal intervals.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "23 bits are exact in f32")]
 pub fn chance(word: u32) -> f32 {
     ((word >> 9) as f32 + 0.5) * (1.0 / 8_388_608.0)
 }
 
-/// Low and high word of a product.
+/// Returns the low and high word of a product.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "splits 64 bits into halves"
+)]
 fn product(x: u32, y: u32) -> (u32, u32) {
     let product = u64::from(x) * u64::from(y);
     (product as u32, (product >> 32) as u32)
@@ -44,9 +47,9 @@ fn product(x: u32, y: u32) -> (u32, u32) {
 mod tests {
     use super::philox;
 
-    /// The known answers of Random123's `kat_vectors`.
+    /// Test vectors from `kat_vectors` of Random123.
     #[test]
-    fn first_draws() {
+    fn matches_random123_vectors() {
         let known = [
             (
                 [0; 2],
@@ -69,17 +72,17 @@ mod tests {
         }
     }
 
-    /// The draws of tokens 0 to 15 at position 1 with seed 42, computed apart: they never change,
-    /// or a seed would not give the same answer again.
+    /// Draws of tokens 0 to 15 at position 1 with seed 42, computed independently. They must never
+    /// change, so that a seed reproduces its output.
     #[test]
-    fn the_first_sixteen_draws_of_a_seed() {
-        let wanted = [
+    fn draws_of_a_seed_are_stable() {
+        let expected = [
             [0x42e0_b8b3, 0x7dbf_5de8, 0x2fe7_39d4, 0x6aaf_03eb],
             [0x2203_83a8, 0x6880_ffbe, 0x93ef_3466, 0xda94_bb0d],
             [0x0db8_4388, 0x159e_f790, 0x9368_10ee, 0xf8e3_88ac],
             [0x8a10_0e2f, 0x7875_c62d, 0xc01c_0462, 0xa651_4afe],
         ];
-        for (group, words) in (0..).zip(wanted) {
+        for (group, words) in (0..).zip(expected) {
             assert_eq!(philox([42, 0], [group, 1, 0, 0]), words);
         }
     }

@@ -1,27 +1,27 @@
-//! The step state as the host sees it: the shaders' own `State`, and the rows behind it.
+//! Host view of the step state: `State` as the shaders declare it, followed by the rows.
 
 pub use crate::op::params::{Bias, LogProbs, Row, Sampler, State};
 use crate::op::sampling::for_each_sampling_parameter;
 
-/// [`Row::done`]: generation goes on.
+/// [`Row::done`]: the row is active.
 pub const RUNNING: u32 = 0;
-/// [`Row::done`]: a stop token was picked.
+/// [`Row::done`]: a stop token was sampled.
 pub const STOPPED: u32 = 1;
 /// [`Row::done`]: the next position is outside the context.
 pub const FULL: u32 = 2;
 
-/// Where the rows begin in the state's bytes.
+/// Byte offset of the rows in the state.
 pub const ROWS_OFFSET: usize = size_of::<State>();
 
-/// Stop tokens that a sampler has room for.
+/// Maximum number of stop tokens of a sampler.
 pub const STOPS_MAX: usize = SAMPLER_OFF.stops.len();
 
 macro_rules! sampler_off {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
         off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, tail: $tail:ident, option: $option:literal, sampler: $sampler:ident
+        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
     })+) => {
-        /// Everything off: the largest logit is picked.
+        /// All samplers off: greedy sampling.
         pub const SAMPLER_OFF: Sampler = Sampler {
             $($sampler: $off,)+
             seed_lo: 0,
@@ -38,7 +38,7 @@ macro_rules! sampler_off {
 }
 for_each_sampling_parameter!(sampler_off);
 
-/// Bytes of a state with this many rows.
+/// Returns the size in bytes of a state with this many rows.
 pub const fn state_bytes(rows: usize) -> usize {
     ROWS_OFFSET + rows * size_of::<Row>()
 }

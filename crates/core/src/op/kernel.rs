@@ -1,4 +1,4 @@
-//! Kernels: an operation for one storage type, in one form; and the tile that each works on.
+//! Kernel identifiers and tile sizes.
 
 pub use super::kernel_row::Kernels;
 use super::list::Op;
@@ -6,51 +6,47 @@ use super::params::KERNELS;
 use crate::device::KernelVariant;
 use crate::dtype::DType;
 
-/// A kernel: an operation, the storage type that it reads, and how it is made.
+/// Kernel: operation, storage type and kernel variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelId {
-    /// The operation.
+    /// Operation.
     pub op: Op,
-    /// The storage type, where the operation has a kernel for each.
-    pub variant: Option<DType>,
-    /// The form; `None` for the plain kernel.
+    /// Storage type, if the operation has one kernel per type.
+    pub dtype: Option<DType>,
+    /// Kernel variant; `None` for the default kernel.
     pub form: Option<KernelVariant>,
 }
 
 impl KernelId {
-    /// The kernels of an operation for a storage type: the plain one, then those of `forms`, the
-    /// better ones last.
+    /// Returns the kernels of an operation for a storage type: the default, then the variants in
+    /// `forms`, the preferred last.
     pub fn all(
         op: Op,
-        variant: Option<DType>,
+        dtype: Option<DType>,
         forms: &[KernelVariant],
     ) -> impl DoubleEndedIterator<Item = Self> {
-        let rows = KERNELS.iter().filter(move |row| row.has(op, variant));
+        let rows = KERNELS.iter().filter(move |row| row.has(op, dtype));
         let form = move |row: &Kernels| match row.form {
             None => Some(None),
             Some(name) => forms.iter().find(|f| f.name() == name).copied().map(Some),
         };
         rows.filter_map(form)
-            .map(move |form| Self { op, variant, form })
+            .map(move |form| Self { op, dtype, form })
     }
 
-    /// The storage types that an operation has kernels for; none where one serves all.
-    pub fn variants(op: Op) -> impl Iterator<Item = DType> {
+    /// Returns the storage types that an operation has kernels for; empty if one kernel serves all.
+    pub fn dtypes(op: Op) -> impl Iterator<Item = DType> {
         let plain = KERNELS
             .iter()
             .filter(move |row| row.op == op && row.form.is_none());
-        plain.flat_map(|row| {
-            row.variants
-                .iter()
-                .filter_map(|name| DType::from_name(name))
-        })
+        plain.flat_map(|row| row.dtypes.iter().filter_map(|name| DType::from_name(name)))
     }
 
-    /// Name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup`.
+    /// Returns the name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(self) -> String {
         let mut name = self.op.name().to_string();
         for (mark, part) in [
-            ('_', self.variant.map(DType::name)),
+            ('_', self.dtype.map(DType::name)),
             ('.', self.form.map(KernelVariant::name)),
         ] {
             if let Some(part) = part {
@@ -61,17 +57,17 @@ impl KernelId {
         name
     }
 
-    /// Units of work and tokens of one workgroup.
+    /// Returns the tile size: work units and tokens per workgroup.
     ///
     /// # Panics
     ///
-    /// For a kernel that [`all`](Self::all) does not yield.
+    /// If the kernel does not exist.
     pub fn tile(self) -> [u32; 2] {
         let form = self.form.map(KernelVariant::name);
         let row = KERNELS
             .iter()
-            .find(|row| row.has(self.op, self.variant) && row.form == form);
-        let row = row.unwrap_or_else(|| panic!("no kernel {}", self.name()));
+            .find(|row| row.has(self.op, self.dtype) && row.form == form);
+        let row = row.unwrap_or_else(|| panic!("kernel {} does not exist", self.name()));
         [row.units, row.tokens]
     }
 }
@@ -81,24 +77,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_has_plain_kernels_in_known_types() {
+    fn all_operations_have_default_kernels() {
         for op in Op::ALL {
             let plain = |row: &&Kernels| row.op == *op && row.form.is_none();
             let row = KERNELS.iter().find(plain);
             let row = row.unwrap_or_else(|| panic!("{} has no shader", op.name()));
-            for name in row.variants {
+            for name in row.dtypes {
                 assert!(DType::from_name(name).is_some(), "{}: {name}", op.name());
             }
         }
     }
 
     #[test]
-    fn forms_are_those_that_devices_have_the_better_ones_last() {
+    fn kernel_variants_are_known_and_in_order_of_preference() {
         let rank = |name: &str| {
             let known = KernelVariant::ALL
                 .iter()
                 .position(|form| form.name() == name);
-            known.unwrap_or_else(|| panic!("{name} is no form"))
+            known.unwrap_or_else(|| panic!("unknown kernel variant {name}"))
         };
         for pair in KERNELS.windows(2).filter(|pair| pair[0].op == pair[1].op) {
             let [a, b] = [&pair[0], &pair[1]].map(|row| row.form.map(rank));

@@ -1,4 +1,4 @@
-//! The listing: a table as text, the main window into the system, and what each command costs.
+//! Listings of tables as text and JSON, and the cost of commands.
 
 use super::list::{Access, Op};
 use super::operands::{
@@ -10,16 +10,17 @@ use super::table::{BufferId, DispatchCmd, SamplingStage, Slot, SlotInfo, Table};
 use serde_json::{Value as Json, json};
 use std::fmt;
 
-/// What one replay of a command moves and computes, with all its tokens live and the context full.
+/// Memory traffic and arithmetic of one replay of a command, with all rows active and a full
+/// context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes read and written, each operand once.
+    /// Number of bytes read and written, counting each operand once.
     pub bytes: u64,
-    /// Floating-point operations; a multiply-add counts as two.
+    /// Number of floating-point operations; a multiply-add counts as two.
     pub flops: u64,
 }
 
-/// Operations that multiply each row of W by each row of their second operand.
+/// Operations that multiply all rows of W by all rows of their second operand.
 const PRODUCTS: [Op; 9] = [
     Op::Gemv,
     Op::GemvAdd,
@@ -33,7 +34,7 @@ const PRODUCTS: [Op; 9] = [
 ];
 
 impl Table {
-    /// The cost of a command.
+    /// Returns the cost of a command.
     pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
         let size = |slot: Slot| self.slot(slot).bytes();
         let state = |slot: &Slot| self.slot(*slot).place == BufferId::State;
@@ -49,7 +50,7 @@ impl Table {
         };
         let tokens = u64::from(self.tokens);
         match cmd.kernel.op {
-            // A row per token, not the whole matrix.
+            // One row per token, not the whole matrix.
             Op::Embed | Op::EmbedAdd => Cost {
                 bytes: tokens * row(WEIGHT) + size(cmd.slots[embed::AT.y]),
                 flops: if cmd.kernel.op == Op::Embed {
@@ -77,7 +78,7 @@ impl Table {
                     flops: elements(mul::AT.y),
                 }
             }
-            // The experts that a token takes, each once at most.
+            // The selected experts, each read at most once.
             Op::Experts | Op::GroupedGemm => {
                 const { assert!(experts::AT.y == grouped_gemm::AT.y) };
                 let w = self.slot(cmd.slots[WEIGHT]);
@@ -94,7 +95,7 @@ impl Table {
                 flops: 3 * elements(rope::AT.x),
             },
             Op::Attention | Op::AttendPart => self.attention_cost(cmd),
-            // Every query element meets every position twice: once as a score, once as a sum.
+            // One multiply-add per query element and position for the score, one for the value.
             Op::SelfAttention => {
                 let positions = u64::from(self.slot(cmd.slots[self_attention::AT.k]).rows);
                 Cost {
@@ -102,7 +103,7 @@ impl Table {
                     flops: 4 * elements(self_attention::AT.q) * positions,
                 }
             }
-            // One for each element of the first operand.
+            // One operation per element of the first operand.
             _ => Cost {
                 bytes: all,
                 flops: elements(0),
@@ -110,7 +111,7 @@ impl Table {
         }
     }
 
-    /// A row of the cache per token is written, the rest untouched.
+    /// Returns the cost of [`Op::RopeKv`], which writes one cache row per token.
     fn rope_kv_cost(&self, cmd: &DispatchCmd) -> Cost {
         let rope_kv::Operands {
             k,
@@ -129,7 +130,7 @@ impl Table {
         }
     }
 
-    /// As of [`Op::SelfAttention`], over the caches of as many sequences as there are tokens.
+    /// Returns the cost of attention over a KV cache, assuming one sequence per token.
     fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
         let attention::Operands {
             q,
@@ -141,14 +142,14 @@ impl Table {
         let [q, keys, pages, y] = [q, k_cache, pages, y].map(|i| self.slot(cmd.slots[i]));
         let positions = u64::from(self.window(cmd));
         let row = keys.bytes() / u64::from(keys.rows.max(1));
-        let looked_at = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
+        let cache_bytes = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
         Cost {
-            bytes: q.bytes() + y.bytes() + looked_at,
+            bytes: q.bytes() + y.bytes() + cache_bytes,
             flops: 4 * u64::from(q.rows) * u64::from(q.cols) * positions,
         }
     }
 
-    /// The positions that a query of an attention command sees at most.
+    /// Returns the maximum number of positions that a query of an attention command sees.
     pub fn window(&self, cmd: &DispatchCmd) -> u32 {
         let bytes = self.params(cmd);
         match cmd.kernel.op {
@@ -159,7 +160,7 @@ impl Table {
         }
     }
 
-    /// The cost of the whole table.
+    /// Returns the cost of the whole table.
     pub fn total(&self) -> Cost {
         self.cmds
             .iter()
@@ -170,7 +171,7 @@ impl Table {
             })
     }
 
-    /// A command's line of the listing.
+    /// Returns the line of a command in the listing.
     pub fn line(&self, at: usize) -> String {
         let cmd = &self.cmds[at];
         let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
@@ -189,9 +190,9 @@ impl Table {
         line.trim_end().to_string()
     }
 
-    /// Every command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `label`, `slots` (`operand`,
-    /// `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in hexadecimal, `grid`, `bytes` and
-    /// `flops`.
+    /// Returns each command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `label`,
+    /// `slots` (`operand`, `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in
+    /// hexadecimal, `grid`, `bytes` and `flops`.
     pub fn commands_json(&self) -> impl Iterator<Item = Json> {
         let object = |(at, cmd)| self.command_json(at, cmd);
         self.cmds.iter().enumerate().map(object)
@@ -216,7 +217,7 @@ impl Table {
         json!({
             "table": self.name,
             "index": at,
-            "tail": self.tail_of(at).map(SamplingStage::name),
+            "tail": self.stage_of(at).map(SamplingStage::name),
             "op": cmd.kernel.op.name(),
             "kernel": cmd.kernel.name(),
             "label": self.labels.get(cmd.label as usize),
@@ -228,7 +229,7 @@ impl Table {
         })
     }
 
-    /// What a command reads and nothing else, by name. The step state goes without saying.
+    /// Returns the names of the read-only operands, without the step state.
     fn read(&self, cmd: &DispatchCmd) -> String {
         let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         let read = operands.filter(|(o, _)| o.access == Access::Read);
@@ -237,7 +238,7 @@ impl Table {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// What a command writes, by name; `+` marks what it updates in place.
+    /// Returns the names of the written operands; `+` marks in-place updates.
     fn written(&self, cmd: &DispatchCmd) -> String {
         let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         let written = operands.filter(|(o, _)| o.access != Access::Read);
@@ -249,7 +250,7 @@ impl Table {
     }
 }
 
-/// `scratch 2`: where the bytes of a slot live.
+/// Returns the name of a buffer: `scratch 2`.
 fn place(place: BufferId) -> String {
     match place {
         BufferId::Weight(n, 0) => format!("weight {n}"),
@@ -272,7 +273,7 @@ fn place(place: BufferId) -> String {
     }
 }
 
-/// The name of a slot; one of the arena with its place.
+/// Returns the name of a slot; for scratch slots with the buffer number.
 fn name(info: &SlotInfo) -> String {
     match info.place {
         BufferId::Scratch(n) => format!("{}@{n}", info.name),
@@ -280,9 +281,10 @@ fn name(info: &SlotInfo) -> String {
     }
 }
 
-/// One line per command: number, kernel, what it writes, what it reads, sizes and cost.
+/// Prints one line per command: number, kernel, written operands, read operands, weight shapes and
+/// cost.
 ///
-/// `n@2` is the scratch slot `n` in place 2 of the arena; `h@0+` is updated in place.
+/// `n@2` is the scratch slot `n` in scratch buffer 2; `h@0+` is updated in place.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -295,9 +297,9 @@ impl fmt::Display for Table {
             self.arena_bytes()
         )?;
         for at in 0..self.cmds.len() {
-            for (tail, range) in SamplingStage::ALL.iter().zip(&self.tails) {
+            for (stage, range) in SamplingStage::ALL.iter().zip(&self.stages) {
                 if range.start == at && !range.is_empty() {
-                    writeln!(f, "; {}", tail.name())?;
+                    writeln!(f, "; {}", stage.name())?;
                 }
             }
             writeln!(f, "{}", self.line(at))?;

@@ -1,4 +1,4 @@
-//! The table: the list of operations, the commands made of them, and their listing.
+//! Operations, tables of commands, and their listing.
 
 pub mod builder;
 pub mod kernel;
@@ -7,7 +7,7 @@ pub mod list;
 pub mod listing;
 pub mod operands;
 pub mod pages;
-#[expect(missing_docs, reason = "fields are named as in the shaders, which describe them")]
+#[expect(missing_docs, reason = "the shaders document the fields")]
 #[rustfmt::skip]
 pub mod params;
 pub mod sampler;

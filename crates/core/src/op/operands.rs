@@ -1,14 +1,14 @@
-//! The operands of each operation by name, from the list of operations.
+//! Named operand indices of each operation, generated from the list of operations.
 //!
-//! `rms_norm::AT.w` is the index of operand `w` among the operands of `rms_norm`; code that reads
-//! a command's slots or bindings uses it instead of a number.
+//! `rms_norm::AT.w` is the index of operand `w` of `rms_norm` in the slots and bindings of a
+//! command.
 
 use crate::for_each_op;
 
-/// Index of the weight in every operation that reads a matrix of the model.
+/// Index of the weight in operations that read a matrix of the model.
 pub const WEIGHT: usize = 0;
 
-/// Index of the activations in every product; of the first ones where it reads several.
+/// Index of the (first) activations in products.
 pub const ACTIVATIONS: usize = 1;
 
 macro_rules! operands {
@@ -16,7 +16,7 @@ macro_rules! operands {
         $(
             #[doc = concat!("Operands of `", stringify!($stem), "`.")]
             pub mod $stem {
-                /// A value for each operand, in the order of the list.
+                /// One value per operand, in the order of the list.
                 #[derive(Clone, Copy, Debug)]
                 pub struct Operands<T> {
                     $(
@@ -25,19 +25,19 @@ macro_rules! operands {
                     )+
                 }
 
-                /// Number of operands. Operands that a device adds come after them.
+                /// Number of operands. Additional operands of a device follow.
                 pub const COUNT: usize = [$(stringify!($operand)),+].len();
 
-                #[expect(non_camel_case_types, reason = "variants are named as the operands")]
+                #[expect(non_camel_case_types, reason = "variants have the names of operands")]
                 enum Index { $($operand,)+ }
 
-                /// The index of each operand.
+                /// Index of each operand.
                 pub const AT: Operands<usize> = Operands {
                     $($operand: Index::$operand as usize,)+
                 };
 
                 impl<T> Operands<T> {
-                    /// The values in the order of the list.
+                    /// Returns the values in the order of the list.
                     pub fn list(self) -> [T; COUNT] {
                         [$(self.$operand,)+]
                     }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_follow_the_list() {
+    fn indices_match_the_list() {
         let all = [0, 1, 2, 3, 4].map(|i| names(Op::GemvNorm)[i]);
         assert_eq!(all, ["w", "x", "n", "y", "state"]);
         assert_eq!(gemv_norm::AT.list(), [0, 1, 2, 3, 4]);
@@ -67,17 +67,17 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_the_first_operand_of_operations_with_kernels_by_storage_type() {
+    fn weight_is_first_operand_of_kernels_by_storage_type() {
         for &op in Op::ALL {
             let of_cache = matches!(op, Op::RopeKv | Op::Attention | Op::AttendPart);
-            if KernelId::variants(op).next().is_some() && !of_cache {
+            if KernelId::dtypes(op).next().is_some() && !of_cache {
                 assert_eq!(names(op)[WEIGHT], "w", "{}", op.name());
             }
         }
     }
 
     #[test]
-    fn operations_that_share_code_have_the_same_operands() {
+    fn operations_with_shared_code_have_equal_operands() {
         let shared: [&[Op]; 6] = [
             &[Op::Gemv, Op::GemvAdd, Op::Gemm, Op::GemmAdd],
             &[Op::GemvGlu, Op::GemvGluAdd],

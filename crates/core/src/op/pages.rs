@@ -1,45 +1,46 @@
-//! The KV cache in pages: how many a sequence has, and where a position lies.
+//! Layout of the paged KV cache.
 
 pub use super::params::PAGE;
 
-/// How the KV cache lies in pages of [`PAGE`] positions.
+/// Layout of the KV cache in pages of [`PAGE`] positions.
 ///
-/// A table, [`BufferId::Pages`](super::table::BufferId::Pages), has a row for each sequence: the pages
-/// of its positions in layers without a window, `whole` of them, then those in layers with one,
-/// `ringed` of them, where position `p` lies in the `p / PAGE % ringed`-th.
+/// The page table, [`BufferId::Pages`](super::table::BufferId::Pages), has one row per sequence:
+/// `whole` pages for layers with full attention, then `ringed` pages for sliding-window layers. In
+/// these, position `p` is in page `p / PAGE % ringed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// Pages of a sequence in a layer whose positions all stay.
+    /// Pages per sequence in a layer with full attention.
     pub whole: u32,
-    /// Pages of a sequence in a layer with a window, fewer than `whole`; 0: there is no such layer.
+    /// Pages per sequence in a sliding-window layer, less than `whole`; 0 if there is no such
+    /// layer.
     pub ringed: u32,
-    /// The widest window of those layers. Wider ones have whole pages.
+    /// Largest window of the sliding-window layers. Layers with a larger window use `whole` pages.
     pub window: u32,
-    /// Pages that a layer of the first kind has for all sequences.
+    /// Pages per full-attention layer for all sequences.
     pub whole_pool: u32,
-    /// The same of the second kind.
+    /// Pages per sliding-window layer for all sequences.
     pub ringed_pool: u32,
-    /// Pages that stay, at most, for whoever comes with the same tokens when their sequence has gone.
+    /// Maximum number of pages cached for prefix reuse after their sequence has ended.
     pub kept: u32,
 }
 
-/// The pages of a layer.
+/// Pages of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerPages {
-    /// Where they begin in a row of the table.
+    /// Index of the first page in a row of the page table.
     pub first: u32,
-    /// How many there are in it.
+    /// Number of pages per sequence.
     pub ring: u32,
-    /// How many the layer has for all sequences.
+    /// Number of pages of the layer for all sequences.
     pub pool: u32,
 }
 
 impl Pages {
-    /// Pages for sequences of so many positions in layers with these windows, 0 for none, where a
-    /// pass has `rows` tokens at most: pools have one for each that a sequence may have.
+    /// Computes the layout for `sequences` sequences of `context` positions and layers with these
+    /// windows (0: full attention). Pools hold the maximum number of pages of all sequences.
     ///
-    /// The rows of a pass are stored before the first of them looks at its window. A ring holds one
-    /// page more than both take: where a page begins anew, nothing of it is still seen.
+    /// A pass stores up to `rows` rows before the first of them reads its window. The ring has one
+    /// page more than both need, so that a page is not overwritten while its positions are visible.
     pub fn new(sequences: u32, context: u32, windows: &[u32], rows: u32) -> Self {
         let whole = context.div_ceil(PAGE);
         let ring = |window: u32| window.saturating_add(rows - 1).div_ceil(PAGE) + 1;
@@ -56,7 +57,7 @@ impl Pages {
         }
     }
 
-    /// The same with so many pages that stay, which no sequence takes away.
+    /// Returns the layout with `kept` additional pages for prefix reuse.
     #[must_use]
     pub fn keeping(self, kept: u32) -> Self {
         let ringed = if self.ringed > 0 { kept } else { 0 };
@@ -68,12 +69,12 @@ impl Pages {
         }
     }
 
-    /// Entries of a row of the table.
+    /// Returns the number of entries per row of the page table.
     pub fn stride(&self) -> u32 {
         self.whole + self.ringed
     }
 
-    /// The pages of a layer with this window; 0: none.
+    /// Returns the pages of a layer with this window; 0: full attention.
     pub fn of(&self, window: u32) -> LayerPages {
         if (1..=self.window).contains(&window) {
             LayerPages {
@@ -90,7 +91,7 @@ impl Pages {
         }
     }
 
-    /// The table that gives every sequence pages of its own, in their order.
+    /// Returns the page table in which each sequence owns consecutive pages.
     pub fn in_order(&self, sequences: u32) -> Vec<u32> {
         let row = |s: u32| {
             let whole = s * self.whole..(s + 1) * self.whole;
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_begins_anew_holds_nothing_that_a_pass_sees() {
+    fn overwritten_ring_pages_are_outside_all_windows() {
         for (window, rows) in [
             (1, 1),
             (1, 65),
@@ -121,7 +122,7 @@ mod tests {
             let ring = pages.of(window).ring;
             assert_eq!(ring, pages.ringed);
             for first in 0..1500u32 {
-                // What a pass stores, and what its first row sees before it.
+                // Pages that a pass writes, and earlier pages that its first row reads.
                 let stored = first / PAGE..=(first + rows - 1) / PAGE;
                 let seen = (first + 1).saturating_sub(window) / PAGE..first / PAGE;
                 for page in seen {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_shorter_than_the_context_or_there_are_none() {
+    fn rings_are_shorter_than_the_context() {
         let of = |context, windows: &[u32]| Pages::new(2, context, windows, 8);
         let none = of(100, &[0]);
         assert_eq!(
@@ -144,7 +145,11 @@ mod tests {
             [2, 0, 4, 0]
         );
         assert_eq!(none.stride(), 2);
-        assert_eq!(of(128, &[16]).ringed, 0, "two pages are all");
+        assert_eq!(
+            of(128, &[16]).ringed,
+            0,
+            "a ring of two pages is not shorter than the context"
+        );
         assert_eq!(of(129, &[16]).ringed, 2);
         assert_eq!(of(4096, &[u32::MAX]).ringed, 0);
         let both = of(640, &[0, 16, 300, 600]);

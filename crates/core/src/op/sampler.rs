@@ -1,35 +1,35 @@
-//! The samplers that a table may have, and their order.
+//! Sampler kinds and sampler chains.
 
 use super::list::Op;
 use super::table::SamplingStage;
 use crate::error::{Result, bail};
 
-/// What a table does to logits before a token is drawn from them. Each is off until a sequence asks
-/// for it.
+/// Sampler that transforms or filters logits before a token is drawn. Disabled unless its
+/// parameters enable it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplerKind {
     /// Repetition, frequency and presence penalties.
     Penalties,
-    /// A penalty for what would go on with a repetition (DRY).
+    /// Penalty for tokens that continue a repetition (DRY).
     Dry,
-    /// Only logits within some standard deviations of the largest.
+    /// Keeps logits within n standard deviations of the largest.
     TopNSigma,
-    /// Only the likeliest tokens, so many of them.
+    /// Keeps the k most likely tokens.
     TopK,
-    /// Only the most typical tokens, up to a share of the probability.
+    /// Keeps the most typical tokens, up to a cumulative probability.
     Typical,
-    /// Only the likeliest tokens, up to a share of the probability.
+    /// Keeps the most likely tokens, up to a cumulative probability.
     TopP,
-    /// Only tokens some part as likely as the likeliest.
+    /// Keeps tokens with a minimum probability relative to the most likely one.
     MinP,
-    /// Sometimes not the likeliest tokens (XTC).
+    /// Removes the most likely tokens with some probability (XTC).
     Xtc,
-    /// Logits are divided by the temperature, which may depend on their entropy.
+    /// Divides logits by the temperature, which may depend on their entropy.
     Temperature,
 }
 
 impl SamplerKind {
-    /// Every sampler, in the order of llama.cpp, which tables have unless they are told another one.
+    /// All samplers in the order of llama.cpp: the default chain.
     pub const DEFAULT: &[Self] = &[
         Self::Penalties,
         Self::Dry,
@@ -42,7 +42,7 @@ impl SamplerKind {
         Self::Temperature,
     ];
 
-    /// Its name, as llama.cpp has it.
+    /// Returns the name, as in llama.cpp.
     pub fn name(self) -> &'static str {
         match self {
             Self::Penalties => "penalties",
@@ -57,18 +57,21 @@ impl SamplerKind {
         }
     }
 
-    /// The samplers of these names, with `;` between them.
+    /// Parses a sampler chain: names separated by `;`.
     ///
     /// # Errors
     ///
-    /// `Argument` for a name that is none, or that stands there twice.
+    /// `Argument` for an unknown or duplicate name.
     pub fn chain(names: &str) -> Result<Vec<Self>> {
         let mut chain = Vec::new();
         for name in names.split(';').filter(|name| !name.is_empty()) {
             let Some(kind) = Self::DEFAULT.iter().find(|kind| kind.name() == name) else {
                 let known: Vec<_> = Self::DEFAULT.iter().map(|kind| kind.name()).collect();
                 let known = known.join(", ");
-                bail!(Argument, "{name:?} is no sampler; known are {known}");
+                bail!(
+                    Argument,
+                    "unknown sampler {name:?}; expected one of {known}"
+                );
             };
             chain.push(*kind);
         }
@@ -76,23 +79,23 @@ impl SamplerKind {
         Ok(chain)
     }
 
-    /// Holds a chain to having each sampler once.
+    /// Checks that a chain has no duplicates.
     ///
     /// # Errors
     ///
-    /// `Argument`, naming the one that comes again.
+    /// `Argument` for a duplicate sampler.
     pub fn check(chain: &[Self]) -> Result<()> {
         for (i, kind) in chain.iter().enumerate() {
             if chain[..i].contains(kind) {
-                bail!(Argument, "sampler {} comes twice", kind.name());
+                bail!(Argument, "duplicate sampler {}", kind.name());
             }
         }
         Ok(())
     }
 
-    /// What it becomes in a tail.
-    pub(super) fn ops(self, tail: SamplingStage) -> &'static [Op] {
-        match (self, tail) {
+    /// Returns the operations of the sampler in a stage.
+    pub(super) fn ops(self, stage: SamplingStage) -> &'static [Op] {
+        match (self, stage) {
             (_, SamplingStage::Greedy) => &[],
             (Self::Penalties, _) => &[Op::Penalize],
             (Self::TopK, _) => &[Op::TopK],
@@ -115,19 +118,19 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn chains_are_what_their_names_say() {
+    fn parses_chains() {
         let names: Vec<_> = SamplerKind::DEFAULT.iter().map(|k| k.name()).collect();
-        let all = SamplerKind::chain(&names.join(";")).expect("its own names");
+        let all = SamplerKind::chain(&names.join(";")).expect("the names are valid");
         assert_eq!(all, SamplerKind::DEFAULT);
-        let two = SamplerKind::chain("min_p;temperature").expect("two");
+        let two = SamplerKind::chain("min_p;temperature").expect("the names are valid");
         assert_eq!(two, [SamplerKind::MinP, SamplerKind::Temperature]);
-        assert_eq!(SamplerKind::chain("").expect("none"), []);
+        assert_eq!(SamplerKind::chain("").expect("an empty chain is valid"), []);
         for (names, words) in [
             (
                 "top_k;topk",
-                "\"topk\" is no sampler; known are penalties, dry",
+                "unknown sampler \"topk\"; expected one of penalties, dry",
             ),
-            ("top_k;min_p;top_k", "sampler top_k comes twice"),
+            ("top_k;min_p;top_k", "duplicate sampler top_k"),
         ] {
             let error = SamplerKind::chain(names).expect_err(names);
             assert_eq!(error.kind(), ErrorKind::Argument);

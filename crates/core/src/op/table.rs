@@ -1,4 +1,4 @@
-//! The table: a flat array of commands and what they refer to, plain data all through.
+//! Tables: flat arrays of commands with their parameters and slots, as plain data.
 
 pub use super::kernel::KernelId;
 use crate::device::ProblemSize;
@@ -6,31 +6,31 @@ use crate::dtype::DType;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// An index into [`Table::slots`].
+/// Index into [`Table::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u16);
 
-/// Operands of a command at most.
+/// Maximum number of operands of a command.
 pub const SLOTS_MAX: usize = 8;
 
-/// Bytes of a command's parameters at most.
+/// Maximum size of the parameters of a command in bytes.
 pub const PARAMS_BYTES_MAX: usize = 64;
 
-/// One launch: which kernel, on which slots, with which parameters, how wide.
+/// A kernel launch: kernel, operands, parameters and grid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchCmd {
-    /// The kernel.
+    /// Kernel to run.
     pub kernel: KernelId,
-    /// How many of `slots` count.
+    /// Number of operands in `slots`.
     pub n_slots: u8,
-    /// The operands, in the order of the list.
+    /// Operands, in the order of the list of operations.
     pub slots: [Slot; SLOTS_MAX],
-    /// Where its parameters begin in [`Table::params`].
+    /// Byte offset of the parameters in [`Table::params`].
     pub params: u32,
-    /// How many bytes they are.
+    /// Size of the parameters in bytes.
     pub params_bytes: u32,
-    /// Workgroups in x, y and z. The CPU splits work by its own threads instead.
+    /// Number of workgroups in x, y and z. Unused on the CPU, which distributes work over threads.
     pub grid: [u32; 3],
     /// Index into [`Table::labels`].
     pub label: u32,
@@ -39,129 +39,130 @@ pub struct DispatchCmd {
 const _: () = assert!(size_of::<DispatchCmd>() == 44);
 
 impl DispatchCmd {
-    /// The operands.
+    /// Returns the operands.
     pub fn slots(&self) -> &[Slot] {
         &self.slots[..usize::from(self.n_slots)]
     }
 }
 
-/// Tokens of a sequence whose logits something is added to, at most.
+/// Maximum number of tokens with a logit bias per sequence.
 pub const BIASES_MAX: u32 = 512;
 
-/// Where the bytes of a slot live. Two slots of one place share memory.
+/// Buffer that backs a slot. Slots with the same buffer share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BufferId {
-    /// A tensor of the model by its index, from this row on: 0, but where a device binds no more
-    /// than parts of it.
+    /// Model tensor by index, and its first row: 0 unless the tensor is split because of the
+    /// device's binding limit.
     Weight(u32, u32),
-    /// A tensor that loading computed: RoPE frequencies.
+    /// Tensor computed at load time, such as RoPE frequencies.
     Constant(u32),
-    /// The keys of a layer.
+    /// Key cache of a layer.
     Keys(u32),
-    /// The values of a layer.
+    /// Value cache of a layer.
     Values(u32),
-    /// The pages of each sequence in them.
+    /// Page tables of the KV cache, one row per sequence.
     Pages,
-    /// The step state.
+    /// Step state.
     State,
-    /// The tokens by position.
+    /// Tokens of each sequence by position.
     History,
-    /// How each sequence picks its tokens.
+    /// Sampler parameters of each sequence.
     Samplers,
-    /// What each sequence adds to logits, [`BIASES_MAX`] tokens of each.
+    /// Logit biases, up to [`BIASES_MAX`] per sequence.
     Biases,
-    /// A bit for each token and sequence: whether no repetition holds it (DRY).
+    /// DRY sequence breakers: one bit per token and sequence.
     Breakers,
-    /// Which tokens the grammar of each sequence lets through, a bit for each.
+    /// Tokens that the grammar of each sequence allows: one bit per token.
     Masks,
-    /// What each sequence was told of the probabilities of tokens.
+    /// Log-probabilities of tokens, per sequence.
     LogProbs,
-    /// The logits of the row that the next token is picked from.
+    /// Logits of the row that the next token is sampled from.
     Logits,
-    /// The logits of every row of a `step` table of several.
+    /// Logits of all rows of a table with several rows.
     Scores,
-    /// The rows that an `embed` table ends with.
+    /// Output rows of an `embed` table.
     Hidden,
-    /// Working memory, by its number in the arena.
+    /// Scratch buffer, by its number in the arena.
     Scratch(u32),
 }
 
-/// What a slot is.
+/// Description of a slot.
 #[derive(Clone, Debug)]
 pub struct SlotInfo {
     /// Name in listings.
     pub name: String,
-    /// How its numbers are stored.
+    /// Storage type.
     pub dtype: DType,
-    /// Rows: tokens, or rows of a matrix.
+    /// Number of rows: tokens, or rows of a matrix.
     pub rows: u32,
-    /// Elements of a row.
+    /// Number of elements per row.
     pub cols: u32,
-    /// Where it lives.
+    /// Buffer that backs the slot.
     pub place: BufferId,
 }
 
 impl SlotInfo {
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         let elements = u64::from(self.rows) * u64::from(self.cols);
         self.dtype
             .bytes(elements)
-            .expect("shapes are checked when a slot is made")
+            .expect("shapes are checked when a slot is created")
     }
 }
 
-/// Where a layer of the model ends.
+/// End of a model layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerEnd {
-    /// The first command behind it.
+    /// Index of the first command after the layer.
     pub cmd: usize,
-    /// Its result, `[tokens, dim]`.
+    /// Output of the layer, `[tokens, dim]`.
     pub slot: Slot,
 }
 
-/// A compiled sequence of commands.
+/// Compiled sequence of commands.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// `step`, `batch` or `embed`.
+    /// Name: `step`, `batch` or `embed`.
     pub name: &'static str,
-    /// Tokens that go through it at once, at most.
+    /// Maximum number of tokens per pass.
     pub tokens: u32,
-    /// The commands.
+    /// Commands in order of execution.
     pub cmds: Vec<DispatchCmd>,
-    /// The parameters of all commands.
+    /// Parameters of all commands.
     pub params: Vec<u8>,
-    /// The slots that commands refer to.
+    /// Slots that commands refer to.
     pub slots: Vec<SlotInfo>,
-    /// What each command is for: the weight it reads, or its operation.
+    /// Label of each command: the name of its weight, or of its operation.
     pub labels: Vec<String>,
-    /// Where each layer ends.
+    /// Ends of the layers.
     pub layers: Vec<LayerEnd>,
-    /// The first command of the head: with those before it, the cache is filled and nothing more.
+    /// Index of the first command of the output projection; the commands before it fill the KV
+    /// cache.
     pub head: usize,
-    /// The commands of each [`SamplingStage`], behind the body; none where it picks no tokens.
-    pub tails: [Range<usize>; SamplingStage::COUNT],
+    /// Commands of each [`SamplingStage`], after the body; empty if the table does not sample.
+    pub stages: [Range<usize>; SamplingStage::COUNT],
 }
 
-/// How tokens are picked from logits: commands behind the body of a table, of which one set is
-/// replayed. What one picks, those behind it pick too.
+/// Commands that sample tokens from logits, after the body of a table. A pass replays one stage.
+/// Each stage supports all parameters of the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SamplingStage {
-    /// The largest.
+    /// Largest logit.
     Greedy,
-    /// A draw from what the usual samplers leave.
+    /// Random sampling with the common samplers.
     Sampled,
-    /// A draw from what all samplers leave, and the probabilities of tokens.
+    /// Random sampling with all samplers, and log-probabilities.
     Full,
 }
 
 impl SamplingStage {
-    /// How many there are.
+    /// Number of stages.
     pub const COUNT: usize = Self::ALL.len();
-    /// Every tail, in the order of tables.
+    /// All stages, in the order of tables.
     pub const ALL: [Self; 3] = [Self::Greedy, Self::Sampled, Self::Full];
 
-    /// Its name in listings.
+    /// Returns the name in listings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Greedy => "greedy",
@@ -171,70 +172,70 @@ impl SamplingStage {
     }
 }
 
-/// What is replayed of a table: a range of its commands, and one behind it.
+/// Commands of a table to replay: two ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmds {
-    /// The first range.
+    /// First range.
     pub body: Range<usize>,
-    /// The second one; it may be empty.
-    pub tail: Range<usize>,
+    /// Second range; may be empty.
+    pub stage: Range<usize>,
 }
 
 impl From<Range<usize>> for Cmds {
     fn from(body: Range<usize>) -> Self {
-        let tail = body.end..body.end;
-        Self { body, tail }
+        let stage = body.end..body.end;
+        Self { body, stage }
     }
 }
 
 impl Cmds {
-    /// The ranges that have commands.
+    /// Returns the non-empty ranges.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + Clone + use<'_> {
-        let both = [&self.body, &self.tail].into_iter();
+        let both = [&self.body, &self.stage].into_iter();
         both.filter(|range| !range.is_empty()).cloned()
     }
 }
 
 impl Table {
-    /// The parameters of a command.
+    /// Returns the parameters of a command.
     pub fn params(&self, cmd: &DispatchCmd) -> &[u8] {
         let start = cmd.params as usize;
         &self.params[start..start + cmd.params_bytes as usize]
     }
 
-    /// The commands in front of its tails.
+    /// Returns the commands before the sampling stages.
     pub fn body(&self) -> Range<usize> {
-        let tails = self.tails.iter().filter(|tail| !tail.is_empty());
-        0..tails
-            .map(|tail| tail.start)
+        let stages = self.stages.iter().filter(|stage| !stage.is_empty());
+        0..stages
+            .map(|stage| stage.start)
             .min()
             .unwrap_or(self.cmds.len())
     }
 
-    /// The tail that a command belongs to.
-    pub fn tail_of(&self, at: usize) -> Option<SamplingStage> {
-        let tails = SamplingStage::ALL.into_iter().zip(&self.tails);
-        tails
+    /// Returns the sampling stage of a command.
+    pub fn stage_of(&self, at: usize) -> Option<SamplingStage> {
+        let stages = SamplingStage::ALL.into_iter().zip(&self.stages);
+        stages
             .into_iter()
             .find(|(_, range)| range.contains(&at))
-            .map(|(tail, _)| tail)
+            .map(|(stage, _)| stage)
     }
 
-    /// A whole pass that picks tokens, in one range where that can be.
-    pub fn pass(&self, tail: SamplingStage) -> Cmds {
-        let (body, tail) = (self.body(), self.tails[tail as usize].clone());
-        if tail.start == body.end {
-            return (body.start..tail.end).into();
+    /// Returns the commands of a pass with a sampling stage, as one range if they are contiguous.
+    pub fn pass(&self, stage: SamplingStage) -> Cmds {
+        let (body, stage) = (self.body(), self.stages[stage as usize].clone());
+        if stage.start == body.end {
+            return (body.start..stage.end).into();
         }
-        Cmds { body, tail }
+        Cmds { body, stage }
     }
 
-    /// What a slot is.
+    /// Description of a slot.
     pub fn slot(&self, slot: Slot) -> &SlotInfo {
         &self.slots[usize::from(slot.0)]
     }
 
-    /// What a command with these operands works on.
+    /// Returns the problem size of a command with these operands.
     pub fn extent(&self, slots: &[Slot]) -> ProblemSize {
         let is_weight = |info: &&SlotInfo| matches!(info.place, BufferId::Weight(..));
         let infos = || slots.iter().map(|slot| self.slot(*slot));
@@ -246,13 +247,13 @@ impl Table {
         }
     }
 
-    /// The layer that a command belongs to, with what comes before the first one; `None` behind the
-    /// last.
+    /// Returns the layer of a command; commands before the first layer belong to it. `None` after
+    /// the last layer.
     pub fn layer_of(&self, at: usize) -> Option<usize> {
         self.layers.iter().position(|layer| at < layer.cmd)
     }
 
-    /// Bytes of working memory that its scratch places need.
+    /// Returns the size of all scratch buffers in bytes.
     pub fn arena_bytes(&self) -> u64 {
         let places = places(std::slice::from_ref(self)).into_values();
         let scratch = places.filter(|slot| matches!(slot.place, BufferId::Scratch(_)));
@@ -260,7 +261,7 @@ impl Table {
     }
 }
 
-/// The places that commands of tables touch, which share them, each with the largest of its slots.
+/// Returns the buffers that the commands of these tables use, each with its largest slot.
 pub fn places(tables: &[Table]) -> BTreeMap<BufferId, &SlotInfo> {
     let mut places: BTreeMap<BufferId, &SlotInfo> = BTreeMap::new();
     for table in tables {

@@ -1,4 +1,4 @@
-//! The checks that every table passes before it is linked.
+//! Validation of tables before linking.
 
 use super::list::Access;
 use super::params;
@@ -7,13 +7,13 @@ use crate::device::Profile;
 use crate::error::{Context, Result, bail};
 use std::collections::HashSet;
 
-/// Checks a table: what is read was written, no command reads a place that it writes, and the
-/// limits of the device hold.
+/// Validates a table: scratch buffers are written before they are read, no command reads a buffer
+/// that it writes, and device limits hold.
 ///
 /// # Errors
 ///
-/// `Internal` where planning is wrong, `TooLarge` where the device is too small. The message
-/// names the table, the command and the slot.
+/// `Internal` for a planning error, `TooLarge` if a device limit is exceeded. The message names the
+/// table, the command and the slot.
 pub fn check(table: &Table, profile: &Profile) -> Result<()> {
     let mut written: HashSet<BufferId> = HashSet::new();
     for (at, cmd) in table.cmds.iter().enumerate() {
@@ -24,14 +24,23 @@ pub fn check(table: &Table, profile: &Profile) -> Result<()> {
         ))?;
     }
     let mut end = table.body().end;
-    for tail in &table.tails {
-        if tail.start != end || tail.end < tail.start {
-            bail!(Internal, "table {}: a tail is {tail:?}", table.name);
+    for stage in &table.stages {
+        if stage.start != end || stage.end < stage.start {
+            bail!(
+                Internal,
+                "table {}: invalid command range of a sampling stage: {stage:?}, expected to start at {end}",
+                table.name
+            );
         }
-        end = tail.end;
+        end = stage.end;
     }
     if end != table.cmds.len() {
-        bail!(Internal, "table {}: its tails end at {end}", table.name);
+        bail!(
+            Internal,
+            "table {}: sampling stages end at command {end}, expected {}",
+            table.name,
+            table.cmds.len()
+        );
     }
     Ok(())
 }
@@ -46,19 +55,23 @@ fn check_command(
     if operands.len() != cmd.slots().len() || operands.len() > SLOTS_MAX {
         bail!(
             Internal,
-            "{} operands, the list has {}",
-            cmd.slots().len(),
-            operands.len()
+            "expected {} operands, got {}",
+            operands.len(),
+            cmd.slots().len()
         );
     }
-    let wanted = params::bytes(cmd.kernel.op);
-    if cmd.params_bytes as usize != wanted || wanted > PARAMS_BYTES_MAX {
-        bail!(Internal, "{} bytes of parameters", cmd.params_bytes);
+    let expected = params::bytes(cmd.kernel.op);
+    if cmd.params_bytes as usize != expected || expected > PARAMS_BYTES_MAX {
+        bail!(
+            Internal,
+            "expected {expected} bytes of parameters, got {}",
+            cmd.params_bytes
+        );
     }
     if operands.len() > profile.bindings_max as usize {
         bail!(
             TooLarge,
-            "{} bindings, the device has {}",
+            "{} bindings exceed the device limit of {}",
             operands.len(),
             profile.bindings_max
         );
@@ -66,7 +79,7 @@ fn check_command(
     if cmd.grid.iter().any(|&n| n == 0 || n > profile.grid_max) {
         bail!(
             TooLarge,
-            "grid {:?}, the device has {} a side",
+            "grid {:?}: each dimension must be 1 to {}",
             cmd.grid,
             profile.grid_max
         );
@@ -76,7 +89,7 @@ fn check_command(
         if info.bytes() > profile.binding_bytes_max {
             bail!(
                 TooLarge,
-                "{} is {} bytes, the device binds {} at most",
+                "{}: {} bytes exceed the device's binding limit of {}",
                 info.name,
                 info.bytes(),
                 profile.binding_bytes_max
@@ -91,12 +104,20 @@ fn check_command(
                 && (other.access != Access::Read || operand.access != Access::Read)
         });
         if twice.count() > 1 {
-            bail!(Internal, "{} is bound twice and written", info.name);
+            bail!(
+                Internal,
+                "{} is bound twice and written by the same command",
+                info.name
+            );
         }
         if matches!(info.place, BufferId::Weight(..) | BufferId::Constant(_))
             && operand.access != Access::Read
         {
-            bail!(Internal, "{} is a tensor and written", info.name);
+            bail!(
+                Internal,
+                "{} is a read-only tensor but is written",
+                info.name
+            );
         }
     }
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
@@ -148,16 +169,17 @@ mod tests {
         let y = b.mat("y", w, h);
         b.mat_add(w, y, h);
         b.logits(w, h, LogitMap::default());
-        b.pick_sampled(8, SamplerKind::DEFAULT);
-        crate::plan::compile(b.finish().expect("fits"), &Profile::plain()).expect("compiles")
+        b.sampled_stage(8, SamplerKind::DEFAULT);
+        crate::plan::compile(b.finish().expect("the weights fit"), &Profile::plain())
+            .expect("compiles")
     }
 
     #[test]
-    fn a_sound_table_passes() {
-        check(&table(), &Profile::plain()).expect("sound");
+    fn accepts_a_valid_table() {
+        check(&table(), &Profile::plain()).expect("the table is valid");
     }
 
-    fn refused(change: impl FnOnce(&mut Table, &mut Profile), kind: ErrorKind, words: &str) {
+    fn check_rejected(change: impl FnOnce(&mut Table, &mut Profile), kind: ErrorKind, words: &str) {
         let (mut table, mut profile) = (table(), Profile::plain());
         change(&mut table, &mut profile);
         let error = check(&table, &profile).expect_err(words);
@@ -166,39 +188,39 @@ mod tests {
     }
 
     #[test]
-    fn bad_tables_are_refused() {
-        refused(
+    fn rejects_invalid_tables() {
+        check_rejected(
             |t, _| t.cmds.rotate_left(1),
             ErrorKind::Internal,
             "read before it is written",
         );
-        refused(
+        check_rejected(
             |t, _| t.cmds[1].slots[gemv::AT.y] = t.cmds[1].slots[gemv::AT.x],
             ErrorKind::Internal,
             "bound twice",
         );
-        refused(
+        check_rejected(
             |t, _| t.cmds[1].slots[gemv::AT.y] = Slot(1),
             ErrorKind::Internal,
             "bound twice",
         );
-        refused(
+        check_rejected(
             |t, _| t.cmds[1].params_bytes = 4,
             ErrorKind::Internal,
             "parameters",
         );
-        refused(
+        check_rejected(
             |t, _| t.cmds[0].n_slots = 2,
             ErrorKind::Internal,
             "operands",
         );
-        refused(|t, _| t.tails[0].end = 99, ErrorKind::Internal, "tail");
-        refused(|_, p| p.grid_max = 0, ErrorKind::TooLarge, "grid");
-        refused(
+        check_rejected(|t, _| t.stages[0].end = 99, ErrorKind::Internal, "stage");
+        check_rejected(|_, p| p.grid_max = 0, ErrorKind::TooLarge, "grid");
+        check_rejected(
             |_, p| p.binding_bytes_max = 16,
             ErrorKind::TooLarge,
-            "binds",
+            "binding limit",
         );
-        refused(|_, p| p.bindings_max = 2, ErrorKind::TooLarge, "bindings");
+        check_rejected(|_, p| p.bindings_max = 2, ErrorKind::TooLarge, "bindings");
     }
 }

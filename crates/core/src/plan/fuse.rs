@@ -1,7 +1,7 @@
-//! Norms and gated activations of one token, computed by the products that read them.
+//! Fusion of norms and gated activations of one token into the products that read them.
 //!
-//! Each workgroup of a product reads all of its activations, so it can as well make them of what
-//! another command would have made them of: that command falls away, and the wait for it.
+//! Each workgroup of a product reads all activations, so it can compute them from the inputs of the
+//! preceding command. This saves a dispatch and a barrier.
 
 use crate::device::Fusion;
 use crate::error::Result;
@@ -12,39 +12,38 @@ use crate::op::params;
 use crate::op::table::{BufferId, Slot};
 use bytemuck::Pod;
 
-/// What falls away, a product that reads it, and the product that does both.
+/// Small operation, product that reads its result, and the fused operation.
 const FUSED: [(Op, Op, Op); 3] = [
     (Op::RmsNorm, Op::Gemv, Op::GemvNorm),
     (Op::Glu, Op::Gemv, Op::GemvGlu),
     (Op::Glu, Op::GemvAdd, Op::GemvGluAdd),
 ];
 
-/// The products read rows in vectors of so many.
+/// Vector width of fused products in elements.
 const WIDTH: u32 = 4;
 
 pub(super) fn fuse(draft: &mut Draft, fusion: Fusion) -> Result<()> {
-    let mut stays = Vec::with_capacity(draft.nodes.len());
+    let mut kept = Vec::with_capacity(draft.nodes.len());
     for at in 0..draft.nodes.len() {
-        let wanted = match draft.nodes[at].op {
+        let enabled = match draft.nodes[at].op {
             Op::RmsNorm => fusion.norms(),
             _ => fusion.gates(),
         };
-        let readers = wanted.then(|| readers(draft, at)).flatten();
-        stays.push(readers.is_none());
+        let readers = enabled.then(|| readers(draft, at)).flatten();
+        kept.push(readers.is_none());
         for (reader, op) in readers.into_iter().flatten() {
-            draft.nodes[reader] = both(&draft.nodes[at], &draft.nodes[reader], op);
+            draft.nodes[reader] = fused_node(&draft.nodes[at], &draft.nodes[reader], op);
         }
     }
-    let mut stays = stays.into_iter();
+    let mut kept = kept.into_iter();
     draft.replace(|node, nodes| {
-        nodes.extend(stays.next().filter(|stays| *stays).map(|_| node));
+        nodes.extend(kept.next().filter(|kept| *kept).map(|_| node));
         Ok(())
     })
 }
 
-/// The products that read what a node writes, and what stands in for each; none unless these can
-/// do its work: nobody else reads it, and what the node reads is the same until the last of them
-/// has read it.
+/// Returns the products that read the result of a node, with their fused operations. `None` unless
+/// all readers can be fused and the inputs of the node do not change before the last of them.
 fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
     let node = &draft.nodes[at];
     if !is_one_row(node) {
@@ -72,7 +71,7 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
     (!readers.is_empty()).then_some(readers)
 }
 
-/// Whether a node makes one row, in whole vectors, of two things that it reads.
+/// Returns whether a node computes one row of a multiple of [`WIDTH`] elements from two inputs.
 fn is_one_row(node: &Node) -> bool {
     match node.op {
         Op::RmsNorm => {
@@ -98,8 +97,8 @@ fn writes(node: &Node, slot: Slot) -> bool {
     operands.any(|(s, operand)| *s == slot && operand.access != Access::Read)
 }
 
-/// The product that does the work of a small node too.
-fn both(small: &Node, product: &Node, op: Op) -> Node {
+/// Returns the product that also does the work of a small node.
+fn fused_node(small: &Node, product: &Node, op: Op) -> Node {
     let params::gemv::Params { rows, cols, first } = params(product);
     let (w, y) = (product.slots[gemv::AT.w], product.slots[gemv::AT.y]);
     let state = product.slots[gemv::AT.state];
@@ -159,7 +158,7 @@ mod tests {
     use crate::op::builder::{Activation, Builder, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::pages::Pages;
 
-    /// Square matrices; a vector `n`.
+    /// Square matrices, and a vector `n`.
     struct Square(u32);
     impl Weights for Square {
         fn find(&self, name: &str) -> Option<WeightInfo> {
@@ -175,7 +174,7 @@ mod tests {
 
     type Emit = fn(&mut Builder<'_>, u32);
 
-    /// The operations of a draft of rows of this width, before and after.
+    /// Returns the operations of a draft before and after fusion.
     fn ops(dim: u32, tokens: u32, emit: Emit) -> [Vec<&'static str>; 2] {
         ops_with(Fusion::Fused, [dim, tokens], emit)
     }
@@ -186,16 +185,16 @@ mod tests {
         emit(&mut b, dim);
         let mut draft = b.finish().expect("the weights fit");
         let before = names(&draft);
-        fuse(&mut draft, fusion).expect("nothing is refused");
+        fuse(&mut draft, fusion).expect("fusion succeeds");
         [before, names(&draft)]
     }
 
-    /// The operations of a draft of one token with all fused that can be.
+    /// Returns the operations of a draft for one token after full fusion.
     fn names_of(weights: &dyn Weights, emit: impl Fn(&mut Builder<'_>)) -> Vec<&'static str> {
         let mut b = Builder::new(weights, shape(1));
         emit(&mut b);
         let mut draft = b.finish().expect("the weights fit");
-        fuse(&mut draft, Fusion::Fused).expect("nothing is refused");
+        fuse(&mut draft, Fusion::Fused).expect("fusion succeeds");
         names(&draft)
     }
 
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A feed-forward layer.
+    /// Emits a feed-forward layer.
     fn layer(b: &mut Builder<'_>, dim: u32) {
         let (w, n, h) = (
             b.weight("w", dim, dim),
@@ -232,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_of_one_token_is_its_products() {
+    fn fuses_a_layer_of_one_token() {
         let [before, after] = ops(8, 1, layer);
         assert_eq!(before, ["rms_norm", "gemv", "gemv", "glu", "gemv_add"]);
         assert_eq!(after, ["gemv_norm", "gemv_norm", "gemv_glu_add"]);
         let some = |fusion| ops_with(fusion, [8, 1], layer)[1].clone();
-        assert_eq!(some(Fusion::Apart), before);
+        assert_eq!(some(Fusion::None), before);
         let norms = ["gemv_norm", "gemv_norm", "glu", "gemv_add"];
         assert_eq!(some(Fusion::Norms), norms);
         let gates = ["rms_norm", "gemv", "gemv", "gemv_glu_add"];
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_many_tokens_and_of_no_whole_vectors_stay() {
+    fn many_tokens_and_partial_vectors_are_not_fused() {
         for (dim, tokens) in [(8, 2), (7, 1)] {
             let [before, after] = ops(dim, tokens, layer);
             assert_eq!(before, after);
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_stays() {
+    fn results_with_other_readers_are_not_fused() {
         let [before, after] = ops(8, 1, |b, dim| {
             let (w, n, h) = (
                 b.weight("w", dim, dim),
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_between_norm_and_product_is_normed_before() {
+    fn inputs_changed_before_the_product_prevent_fusion() {
         let [before, after] = ops(8, 1, |b, dim| {
             let (w, n, h) = (
                 b.weight("w", dim, dim),
@@ -280,7 +279,7 @@ mod tests {
             b.mat("y", w, x);
         });
         assert_eq!(before, after);
-        // A product that adds to what the norm has read.
+        // The product updates an input of the activation.
         let [before, after] = ops(8, 1, |b, dim| {
             let (w, gate, up) = (
                 b.weight("w", dim, dim),
@@ -294,8 +293,8 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_normed_apart() {
-        // Two heads of half a row.
+    fn norms_per_head_are_not_fused() {
+        // Two heads per row.
         struct Heads;
         impl Weights for Heads {
             fn find(&self, name: &str) -> Option<WeightInfo> {
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_result_of_a_layer_or_of_the_table_stays() {
+    fn results_of_a_layer_or_table_are_not_fused() {
         let layer = |b: &mut Builder<'_>| {
             let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
             let x = b.rms_norm(h, n, 1e-5);
@@ -327,7 +326,7 @@ mod tests {
             b.mat("y", w, x);
         };
         assert_eq!(names_of(&Square(8), layer), ["rms_norm", "gemv"]);
-        // Nothing reads it.
+        // No reader.
         let last = |b: &mut Builder<'_>| {
             let (n, h) = (b.vector("n", 8), b.input("h", 8));
             b.rms_norm(h, n, 1e-5);
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_between_two_products_is_normed_before() {
+    fn inputs_changed_between_two_products_prevent_fusion() {
         let between = |b: &mut Builder<'_>| {
             let (w, n, h) = (b.weight("w", 8, 8), b.vector("n", 8), b.input("h", 8));
             let x = b.rms_norm(h, n, 1e-5);

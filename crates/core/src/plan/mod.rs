@@ -1,5 +1,6 @@
-//! From a draft to a table: small commands go into the products that read them, weights over what a
-//! device binds are split, slots share memory, operations become kernels, work becomes grids.
+//! Planning: compiles a draft into a table for a device. Fuses small commands into products, splits
+//! weights that exceed the binding limit, assigns scratch buffers, selects kernels and computes
+//! grids.
 
 mod fuse;
 mod select;
@@ -15,11 +16,11 @@ use crate::op::table::Table;
 ///
 /// # Errors
 ///
-/// `Unsupported` where an operation has no kernel for a storage type, `TooLarge` where a grid
-/// does not fit the device.
+/// `Unsupported` if an operation has no kernel for a storage type, `TooLarge` if a grid exceeds the
+/// device limit.
 pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
     fuse::fuse(&mut draft, profile.fusion)?;
     split::split(&mut draft, profile)?;
-    slots::share(&mut draft);
+    slots::assign_buffers(&mut draft);
     select::select(draft, profile)
 }

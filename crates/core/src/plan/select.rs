@@ -1,4 +1,4 @@
-//! Operation and storage type become a kernel; its tile and the work become a grid.
+//! Kernel selection and grid computation.
 
 use crate::device::{KernelVariant, Profile, TunedKernel};
 use crate::error::{Result, bail};
@@ -8,7 +8,7 @@ use crate::op::params::attention;
 use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, Table};
 use std::ops::Range;
 
-/// Parameters begin at multiples of this many bytes.
+/// Alignment of parameters in bytes.
 const PARAMS_ALIGN: usize = 16;
 
 pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
@@ -21,7 +21,7 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
         labels: Vec::with_capacity(draft.nodes.len()),
         layers: draft.layers,
         head: draft.head,
-        tails: tails(&draft.tails, draft.nodes.len()),
+        stages: stages(&draft.stages, draft.nodes.len()),
     };
     for node in draft.nodes {
         let cmd = command(&node, &mut table, profile)?;
@@ -31,22 +31,22 @@ pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
     Ok(table)
 }
 
-/// A tail ends where the next one begins.
-fn tails(
+/// Converts the starts of sampling stages to ranges; a stage ends where the next one begins.
+fn stages(
     starts: &[Option<usize>; SamplingStage::COUNT],
     end: usize,
 ) -> [Range<usize>; SamplingStage::COUNT] {
-    let mut tails = std::array::from_fn(|_| end..end);
+    let mut stages = std::array::from_fn(|_| end..end);
     let mut next = end;
-    for (tail, start) in tails.iter_mut().zip(starts).rev() {
+    for (stage, start) in stages.iter_mut().zip(starts).rev() {
         let start = start.unwrap_or(next);
-        *tail = start..next;
+        *stage = start..next;
         next = start;
     }
-    tails
+    stages
 }
 
-/// Whether a form is made for the shape of a command.
+/// Returns whether a kernel variant supports the shape of a command.
 fn suits(form: KernelVariant, node: &Node) -> bool {
     match (form, node.op) {
         (KernelVariant::Tile, Op::Attention) => {
@@ -58,14 +58,14 @@ fn suits(form: KernelVariant, node: &Node) -> bool {
     }
 }
 
-/// The kernel that was measured to be the best for commands of this extent, where the device has it
-/// and it is made for them, or else that of the best form.
+/// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
+/// the kernel of the preferred variant.
 fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
     let forms = profile.forms.iter().filter(|form| suits(**form, node));
     let forms: Vec<KernelVariant> = forms.copied().collect();
-    let all = || KernelId::all(node.op, node.variant, &forms);
+    let all = || KernelId::all(node.op, node.dtype, &forms);
     let extent = table.extent(&node.slots);
-    // Nothing is measured with few tokens, and they keep to what suits one.
+    // Tuning does not measure decode batches; they use the same variants as one token.
     let measured = table.tokens == 1 || table.tokens > FEW_TOKENS;
     let choices = profile
         .choices
@@ -78,10 +78,10 @@ fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
 
 fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<DispatchCmd> {
     let Some(kernel) = kernel(node, table, profile) else {
-        let variant = node.variant.map_or("", |v| v.name());
+        let dtype = node.dtype.map_or("", |v| v.name());
         bail!(
             Unsupported,
-            "{}: no kernel {} for {variant}",
+            "{}: no kernel {} for {dtype}",
             node.label,
             node.op.name()
         );
@@ -94,7 +94,7 @@ fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<Dispatch
     if grid.iter().any(|&n| n > profile.grid_max) {
         bail!(
             TooLarge,
-            "{}: a grid of {grid:?} is over {}",
+            "{}: grid {grid:?} exceeds the device limit of {}",
             node.label,
             profile.grid_max
         );
@@ -124,7 +124,7 @@ mod tests {
     use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
     use crate::op::pages::Pages;
 
-    /// A matrix of 64 rows and 32 columns.
+    /// Matrix of 64 rows and 32 columns.
     struct Matrix;
     impl Weights for Matrix {
         fn find(&self, _: &str) -> Option<WeightInfo> {
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The kernels of a product and of attention with heads of so many elements.
+    /// Returns the kernels of a product and of attention.
     fn kernels(tokens: u32, head_dim: u32, profile: &Profile) -> [String; 2] {
         let shape = Shape {
             name: "test",
@@ -163,11 +163,12 @@ mod tests {
             window: 0,
         };
         b.attention(heads, q, 1.0, 0.0);
-        let table = select(b.finish().expect("it fits"), profile).expect("there are kernels");
+        let table =
+            select(b.finish().expect("the weights fit"), profile).expect("the kernels exist");
         [0, 1].map(|at| table.cmds[at].kernel.name())
     }
 
-    /// A device of these forms, for which this was measured.
+    /// Returns a device with these kernel variants and tuned kernels.
     fn tuned(forms: &[KernelVariant], choices: &[(&str, [u32; 2], bool)]) -> Profile {
         let choice = |&(kernel, shape, many): &(&str, _, _)| TunedKernel {
             kernel: kernel.to_string(),
@@ -181,29 +182,32 @@ mod tests {
     }
 
     #[test]
-    fn commands_take_what_was_measured_where_the_device_has_it() {
-        let usual = ["gemv_q8_0.subgroup+int8", "attention_f16.subgroup"];
+    fn tuned_kernels_override_the_preferred_variant() {
+        let preferred = ["gemv_q8_0.subgroup+int8", "attention_f16.subgroup"];
         let all = KernelVariant::ALL;
-        assert_eq!(kernels(1, 16, &tuned(all, &[])), usual);
+        assert_eq!(kernels(1, 16, &tuned(all, &[])), preferred);
         let one = |kernel, shape| kernels(1, 16, &tuned(all, &[(kernel, shape, false)]));
         for (kernel, name) in [
             ("gemv_q8_0", "gemv_q8_0"),
             ("gemv_q8_0.subgroup", "gemv_q8_0.subgroup"),
         ] {
-            assert_eq!(one(kernel, [64, 32]), [name, usual[1]]);
-            assert_eq!(one(kernel, [32, 64]), usual, "another shape");
+            assert_eq!(one(kernel, [64, 32]), [name, preferred[1]]);
+            assert_eq!(one(kernel, [32, 64]), preferred, "another shape");
             let many = tuned(all, &[(kernel, [64, 32], true)]);
-            assert_eq!(kernels(1, 16, &many), usual, "for many tokens");
+            assert_eq!(kernels(1, 16, &many), preferred, "for many tokens");
         }
-        for foreign in ["gemv_q4_0", "gemm_q8_0", "gemv_q8_0.unheard", ""] {
-            assert_eq!(one(foreign, [64, 32]), usual, "{foreign}");
+        for foreign in ["gemv_q4_0", "gemm_q8_0", "gemv_q8_0.unknown", ""] {
+            assert_eq!(one(foreign, [64, 32]), preferred, "{foreign}");
         }
-        assert_eq!(one("attention_f16", [1, 32]), [usual[0], "attention_f16"]);
+        assert_eq!(
+            one("attention_f16", [1, 32]),
+            [preferred[0], "attention_f16"]
+        );
     }
 
     #[test]
-    fn what_the_device_lacks_or_does_not_suit_is_not_taken() {
-        // As with exact precision, where no form rounds activations.
+    fn tuned_kernels_that_do_not_apply_are_ignored() {
+        // As with exact precision: variants that do not round activations.
         let exact: Vec<KernelVariant> = KernelVariant::ALL
             .iter()
             .copied()
@@ -215,7 +219,7 @@ mod tests {
             "gemv_q8_0.subgroup"
         );
         assert_eq!(kernels(1, 16, &tuned(&[], &int8))[0], "gemv_q8_0");
-        // Tiles are made for many tokens, and heads of 512 elements at most.
+        // The tile variant needs several tokens and heads of at most 512 elements.
         let tile = |many| {
             [
                 ("attention_f16.tile", [1, 2 * 16], many),

@@ -1,60 +1,60 @@
-//! Working memory: slots whose lives do not touch share a place.
+//! Scratch buffer assignment: slots with disjoint live ranges share a buffer.
 
 use crate::op::builder::Draft;
 use crate::op::list::Access;
 use crate::op::table::BufferId;
 
-/// Gives scratch slots places by their lives, the smallest free place that is large enough first.
+/// Assigns buffers to scratch slots by live range; prefers the free buffer of the closest size.
 ///
-/// A slot lives from the first command that names it to the last. A command's own operands
-/// overlap by that rule, so no command reads a place that it writes.
-pub(super) fn share(draft: &mut Draft) {
-    let lives = lives(draft);
+/// A slot is live from the first to the last command that uses it. The live ranges of all operands
+/// of a command overlap, so no command reads a buffer that it writes.
+pub(super) fn assign_buffers(draft: &mut Draft) {
+    let ranges = live_ranges(draft);
     let mut order: Vec<usize> = (0..draft.slots.len())
-        .filter(|&i| lives[i].is_some())
+        .filter(|&i| ranges[i].is_some())
         .collect();
-    order.sort_by_key(|&i| lives[i]);
+    order.sort_by_key(|&i| ranges[i]);
 
-    // Per place: the last command that uses it, and its size.
-    let mut places: Vec<(usize, u64)> = Vec::new();
+    // Per buffer: the last command that uses it, and its size.
+    let mut buffers: Vec<(usize, u64)> = Vec::new();
     for i in order {
-        let (first, last) = lives[i].expect("filtered above");
+        let (first, last) = ranges[i].expect("filtered above");
         let bytes = draft.slots[i].bytes();
-        let free = (0..places.len()).filter(|&p| places[p].0 < first);
-        let fit = free.min_by_key(|&p| (places[p].1.abs_diff(bytes), p));
-        let place = fit.unwrap_or_else(|| {
-            places.push((0, 0));
-            places.len() - 1
+        let free = (0..buffers.len()).filter(|&b| buffers[b].0 < first);
+        let fit = free.min_by_key(|&b| (buffers[b].1.abs_diff(bytes), b));
+        let buffer = fit.unwrap_or_else(|| {
+            buffers.push((0, 0));
+            buffers.len() - 1
         });
-        places[place] = (last, places[place].1.max(bytes));
-        let number = u32::try_from(place).expect("fewer places than slots");
+        buffers[buffer] = (last, buffers[buffer].1.max(bytes));
+        let number = u32::try_from(buffer).expect("fewer buffers than slots");
         draft.slots[i].place = BufferId::Scratch(number);
     }
 }
 
-/// First and last command of every scratch slot; `None` for other slots.
-fn lives(draft: &Draft) -> Vec<Option<(usize, usize)>> {
-    let mut lives = vec![None; draft.slots.len()];
+/// Returns the first and last command of each scratch slot; `None` for other slots.
+fn live_ranges(draft: &Draft) -> Vec<Option<(usize, usize)>> {
+    let mut ranges = vec![None; draft.slots.len()];
     for (at, node) in draft.nodes.iter().enumerate() {
         for slot in &node.slots {
             let i = usize::from(slot.0);
             if matches!(draft.slots[i].place, BufferId::Scratch(_)) {
-                let life = lives[i].get_or_insert((at, at));
-                life.1 = at;
+                let range = ranges[i].get_or_insert((at, at));
+                range.1 = at;
             }
         }
     }
-    // What is read before it is written comes from outside and must not be overwritten before.
-    for (i, life) in lives.iter_mut().enumerate() {
-        let Some((first, _)) = life else { continue };
+    // Slots that are read before they are written are inputs of the table and live from the start.
+    for (i, range) in ranges.iter_mut().enumerate() {
+        let Some((first, _)) = range else { continue };
         let node = &draft.nodes[*first];
         let operand = node.slots.iter().position(|s| usize::from(s.0) == i);
-        let operand = operand.expect("the first command names the slot");
+        let operand = operand.expect("the first command uses the slot");
         if node.op.operands()[operand].access != Access::Write {
             *first = 0;
         }
     }
-    lives
+    ranges
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_needs_two_places() {
+    fn chain_of_products_needs_two_buffers() {
         let shape = Shape {
             name: "chain",
             tokens: 1,
@@ -96,12 +96,12 @@ mod tests {
             x = b.mat("x", w, x);
         }
         let mut draft = b.finish().expect("the weights fit");
-        share(&mut draft);
-        let mut places: Vec<_> = draft.slots.iter().map(|s| s.place).collect();
-        places.retain(|p| matches!(p, BufferId::Scratch(_)));
-        assert_eq!(places.len(), 6);
-        places.sort();
-        places.dedup();
-        assert_eq!(places, [BufferId::Scratch(0), BufferId::Scratch(1)]);
+        assign_buffers(&mut draft);
+        let mut buffers: Vec<_> = draft.slots.iter().map(|s| s.place).collect();
+        buffers.retain(|p| matches!(p, BufferId::Scratch(_)));
+        assert_eq!(buffers.len(), 6);
+        buffers.sort();
+        buffers.dedup();
+        assert_eq!(buffers, [BufferId::Scratch(0), BufferId::Scratch(1)]);
     }
 }

@@ -1,4 +1,5 @@
-//! Weights that a device does not bind whole: parts of their rows, and a command for each.
+//! Splits weights that exceed the binding limit of a device into parts of rows, with one command
+//! per part.
 
 use crate::device::Profile;
 use crate::error::{Result, bail};
@@ -9,10 +10,10 @@ use crate::op::table::{BufferId, Slot, SlotInfo};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 
-/// Parts are whole tiles of every kernel that multiplies them.
+/// Granularity of parts in rows: a multiple of the tile height of all kernels.
 const ROWS: u32 = 64;
 
-/// A slot with some of a weight's rows.
+/// Slot with a part of the rows of a weight.
 struct Part {
     slot: Slot,
     first: u32,
@@ -22,7 +23,7 @@ struct Part {
 pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
     let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
     for at in 0..draft.nodes.len() {
-        if let Some((slot, rows)) = over(draft, &draft.nodes[at], profile)
+        if let Some((slot, rows)) = oversized_weight(draft, &draft.nodes[at], profile)
             && !parts.contains_key(&slot.0)
         {
             parts.insert(slot.0, parts_of(draft, slot, rows)?);
@@ -42,9 +43,9 @@ pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
     })
 }
 
-/// The weight of a node that has to be split, and how many of its rows a part has.
-fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
-    // Tiles of rows, so that all operations have the same parts; experts whole.
+/// Returns the weight of a node if it must be split, and the number of rows per part.
+fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
+    // The same granularity for all operations, so that they can share parts; experts are not divided.
     let unit = match node.op {
         Op::Embed | Op::EmbedAdd | Op::Gemm | Op::GemmAdd => ROWS,
         Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd => ROWS,
@@ -66,7 +67,7 @@ fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
     if fits(w.rows) || unit == 0 {
         return None;
     }
-    // The largest number of units that fits; a weight takes the more bytes the more rows it has.
+    // Binary search for the largest number of units that fits; size increases with rows.
     let (mut least, mut most) = (0, w.rows / unit);
     while least < most {
         let middle = most - (most - least) / 2;
@@ -79,11 +80,15 @@ fn over(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
     (least > 0).then_some((slot, least * unit))
 }
 
-/// Cuts a slot into parts of so many rows; it is the first of them itself from then on.
+/// Splits a slot into parts of `rows` rows; the slot itself becomes the first part.
 fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
     let whole = draft.slots[usize::from(slot.0)].clone();
     let BufferId::Weight(index, _) = whole.place else {
-        bail!(Internal, "{}: no weight", whole.name);
+        bail!(
+            Internal,
+            "{}: cannot split a slot that is not a weight",
+            whole.name
+        );
     };
     let mut parts = Vec::new();
     for first in (0..whole.rows).step_by(rows as usize) {
@@ -99,7 +104,7 @@ fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
             slot
         } else {
             let Ok(last) = u16::try_from(draft.slots.len()) else {
-                bail!(TooLarge, "more than {} slots", u16::MAX);
+                bail!(TooLarge, "table exceeds the limit of {} slots", u16::MAX);
             };
             draft.slots.push(info);
             Slot(last)
@@ -109,7 +114,7 @@ fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// The node for a part of its operand `at`.
+/// Returns the node that processes a part of operand `at`.
 fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
     let mut node = node.clone();
     node.slots[at] = part.slot;
@@ -122,12 +127,12 @@ fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
             (p.first, p.rows) = (first, rows);
         }),
         Op::Experts => edit(&mut node, |p: &mut experts::Params| {
-            let each = p.rows / p.experts;
-            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+            let rows_per_expert = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / rows_per_expert, rows, rows / rows_per_expert);
         }),
         Op::GroupedGemm => edit(&mut node, |p: &mut grouped_gemm::Params| {
-            let each = p.rows / p.experts;
-            (p.first, p.rows, p.experts) = (first / each, rows, rows / each);
+            let rows_per_expert = p.rows / p.experts;
+            (p.first, p.rows, p.experts) = (first / rows_per_expert, rows, rows / rows_per_expert);
         }),
         Op::Gemm | Op::GemmAdd => {
             node.work[0] = rows;
@@ -155,7 +160,7 @@ fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
         }
         other => bail!(
             TooLarge,
-            "{}: {} does not take a weight in parts",
+            "{}: weight exceeds the device's binding limit and {} cannot be split",
             node.label,
             other.name()
         ),
@@ -177,7 +182,7 @@ mod tests {
     use crate::op::operands::WEIGHT;
     use crate::op::pages::Pages;
 
-    /// Three layers of a square matrix, and an embedding of 200 rows that is the head too.
+    /// Three layers with a square matrix, and a tied embedding of 200 rows.
     struct Tied;
     impl Weights for Tied {
         fn find(&self, name: &str) -> Option<WeightInfo> {
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_points_at_commands_points_at_the_same_ones_behind_a_split() {
+    fn splitting_preserves_command_indices() {
         let shape = Shape {
             name: "tied",
             tokens: 1,
@@ -215,10 +220,10 @@ mod tests {
         b.mat("logits", embd, h);
         let mut draft = b.finish().expect("the weights fit");
         draft.head = 4;
-        draft.tails = [Some(4), Some(5), None];
+        draft.stages = [Some(4), Some(5), None];
         let mut profile = Profile::plain();
         profile.binding_bytes_max = 100 * 8 * 4;
-        split(&mut draft, &profile).expect("it can be split");
+        split(&mut draft, &profile).expect("the weight can be split");
 
         let rows = |node: &Node| match node.op {
             Op::Embed => {
@@ -231,17 +236,21 @@ mod tests {
                 (node.slots[WEIGHT], p.first, p.rows)
             }
         };
-        let found: Vec<_> = draft.nodes.iter().map(rows).collect();
+        let actual: Vec<_> = draft.nodes.iter().map(rows).collect();
         let parts = |nodes: &[(Slot, u32, u32)]| {
             let parts = nodes.iter().map(|&(_, first, rows)| (first, rows));
             parts.collect::<Vec<_>>()
         };
-        let wanted = [(0, 64), (64, 64), (128, 64), (192, 8)];
-        assert_eq!(parts(&found[..4]), wanted);
-        assert_eq!(parts(&found[4..7]), [(0, 8); 3]);
-        assert_eq!(found[..4], found[7..], "the head has the same parts");
+        let expected = [(0, 64), (64, 64), (128, 64), (192, 8)];
+        assert_eq!(parts(&actual[..4]), expected);
+        assert_eq!(parts(&actual[4..7]), [(0, 8); 3]);
+        assert_eq!(
+            actual[..4],
+            actual[7..],
+            "the output projection has the same parts"
+        );
         let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
         assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
-        assert_eq!(draft.tails, [Some(7), Some(11), None]);
+        assert_eq!(draft.stages, [Some(7), Some(11), None]);
     }
 }

@@ -23,7 +23,7 @@ const REEXPORTS_MAX: usize = 16;
 /// Segments of a path: of a module from the root of its crate, or of a path as written.
 type Path = Vec<String>;
 
-/// What every file depends on, with the offset of the first path that needs it.
+/// Dependencies of each file, with the offset of the first path to each.
 type Dependencies = BTreeMap<Path, BTreeMap<Path, usize>>;
 
 /// Returns a finding for each group of files that depend on one another.
@@ -47,9 +47,9 @@ pub(super) fn cycles(files: &[File]) -> Vec<String> {
 /// Splits the path of a file into the source folder that matches `pattern` and the rest.
 pub(super) fn split_root<'a>(path: &'a str, pattern: &str) -> Option<(&'a str, &'a str)> {
     let mut rest = path;
-    for wanted in pattern.split('/') {
+    for expected in pattern.split('/') {
         let (folder, below) = rest.split_once('/')?;
-        if wanted != "*" && wanted != folder {
+        if expected != "*" && expected != folder {
             return None;
         }
         rest = below;
@@ -84,7 +84,7 @@ struct Import {
     /// Offset in the file.
     at: usize,
     path: Path,
-    /// The name it gets. `None` for a glob.
+    /// Name in scope. `None` for a glob.
     name: Option<String>,
     is_public: bool,
 }
@@ -130,7 +130,7 @@ impl Source<'_> {
     }
 }
 
-/// What a path names.
+/// Target of a path.
 struct Target {
     /// Module of the file.
     file: Path,
@@ -166,7 +166,7 @@ impl<'a> Crate<'a> {
             macros: BTreeMap::new(),
         };
         for (module, file) in files {
-            // Where a library has a program, lib.rs comes first and is the root.
+            // If a crate has lib.rs and main.rs, lib.rs comes first and is the root.
             if !this.sources.contains_key(&module) {
                 this.add(module, file);
             }
@@ -272,7 +272,7 @@ impl<'a> Crate<'a> {
         Some(base)
     }
 
-    /// What an absolute path names, through at most `hops` re-exports.
+    /// Resolves an absolute path through at most `hops` re-exports.
     fn target(&self, path: &[String], hops: usize) -> Target {
         let mut module = Vec::new();
         for (at, name) in path.iter().enumerate() {
@@ -345,7 +345,7 @@ impl<'a> Crate<'a> {
                 Some(name) => source.uses(name),
                 None => false,
             };
-            // Of a module only the items count that the code names by it.
+            // A module is a dependency only by the items that the code names.
             let is_needed = !target.is_module || import.name.is_none();
             if is_needed && !(import.is_public && is_child && !is_used) {
                 add(&import.file, target.file, import.at);
@@ -466,7 +466,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Adds every path of a use tree, with the name that it gets. Returns the text after the tree.
+/// Adds all paths of a use tree with their names in scope. Returns the text after the tree.
 fn use_tree<'a>(
     mut text: &'a str,
     prefix: &[String],
@@ -485,7 +485,7 @@ fn use_tree<'a>(
             text = rest.trim_start_matches([',', ' ', '\n']);
             while !text.is_empty() && !text.starts_with('}') {
                 let rest = use_tree(text, &path, found);
-                // Text that is no use tree is skipped.
+                // Skip text that is not a use tree.
                 let rest = if rest.len() == text.len() {
                     &text[1..]
                 } else {

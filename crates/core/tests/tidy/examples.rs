@@ -1,44 +1,44 @@
-//! Each rule finds its bad examples, at the right line, and nothing in the good ones.
+//! Examples for each rule: the expected findings with line numbers.
 
 use super::*;
 
-fn check(rule: fn(&[File]) -> Vec<String>, files: &[(&str, &str)], wanted: &[&str]) {
+fn check(rule: fn(&[File]) -> Vec<String>, files: &[(&str, &str)], expected: &[&str]) {
     let files: Vec<_> = files
         .iter()
         .map(|(path, text)| File::new(path, text))
         .collect();
     let found = rule(&files);
-    assert_eq!(found.len(), wanted.len(), "{found:#?}");
-    for (found, wanted) in found.iter().zip(wanted) {
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
         assert!(
-            found.starts_with(wanted),
-            "{found} does not begin with {wanted}"
+            found.starts_with(expected),
+            "{found} does not begin with {expected}"
         );
     }
 }
 
 #[test]
-fn comments_and_literals_become_blanks() {
+fn comments_and_literals_are_replaced_by_blanks() {
     let text = "a // b\n/* c */ \"d \\\" // e\" f r#\"g\"h\"# 'i' '\\'' '\"' &'static j";
     let code = blank(text, Keep::Code);
     assert_eq!(code.len(), text.len());
     assert_eq!(code.split_whitespace().collect::<String>(), "afr#&staticj");
     assert!(
         blank(text, Keep::Literals).contains("// e"),
-        "literals may stay"
+        "literals are kept"
     );
 }
 
 #[test]
-fn floor_plan_finds_imports() {
-    let page = "\n| room | may import | must not know |\n|---|---|---|\n| `op` | dtype | x |\n\
+fn finds_disallowed_module_imports() {
+    let page = "\n| module | may import | must not contain |\n|---|---|---|\n| `op` | dtype | x |\n\
                 | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n";
     let arch = "//! A.\nuse crate::{op::list, error::Result, format::{Metadata, Kind}};\n\
                 fn f() { crate::exec::run(); } // crate::load\n";
     let op = "use super::super::exec;\nuse super::list;\nuse super::super::super::x;\n\
               #[cfg(test)]\nmod tests { use crate::plan::x; }";
     check(
-        floor_plan,
+        module_imports,
         &[
             ("ARCHITECTURE.md", page),
             ("src/arch/llama.rs", arch),
@@ -53,22 +53,22 @@ fn floor_plan_finds_imports() {
         &[
             "src/arch/llama.rs:2: arch may not import format::Kind",
             "src/arch/llama.rs:3: arch may not import exec::run",
-            "src/dtype.rs:1: dtype may not import the root",
-            "crates/core/src/op/a.rs:1: op may not import the root",
-            "crates/core/src/op/a.rs:3: op may not import the root",
-            "src/extra.rs:1: extra is no room",
+            "src/dtype.rs:1: dtype may not import the crate root",
+            "crates/core/src/op/a.rs:1: op may not import the crate root",
+            "crates/core/src/op/a.rs:3: op may not import the crate root",
+            "src/extra.rs:1: extra is not a module",
         ],
     );
 }
 
 #[test]
-fn crates_finds_dependencies() {
-    let page = "\n| crate | depends on | must not know |\n|---|---|---|\n| `tabla-core` | nothing | x |\n\
+fn finds_disallowed_crate_dependencies() {
+    let page = "\n| crate | depends on | must not contain |\n|---|---|---|\n| `tabla-core` | nothing | x |\n\
                 | `tabla-cpu` | tabla-core | x |\n";
     let cpu = "[package]\nname = \"tabla-cpu\"\n\n[dependencies]\ntabla-core.workspace = true\n\
                tabla-text = \"1\"\n\n[dev-dependencies]\ntabla = \"1\"\n";
     check(
-        crates,
+        crate_dependencies,
         &[
             ("ARCHITECTURE.md", page),
             (
@@ -81,13 +81,13 @@ fn crates_finds_dependencies() {
         ],
         &[
             "crates/cpu/Cargo.toml:1: tabla-cpu may not depend on tabla-text",
-            "crates/new/Cargo.toml:1: tabla-new is no crate",
+            "crates/new/Cargo.toml:1: tabla-new is not a crate",
         ],
     );
 }
 
 #[test]
-fn operations_finds_missing_and_extra_files() {
+fn finds_missing_and_extra_operation_files() {
     let list = "Add = add(x: read, y: write);\n/// not = this(one);\nMul = mul(x: read);\nlet a = b.c(d);\n";
     check(
         operations,
@@ -104,19 +104,19 @@ fn operations_finds_missing_and_extra_files() {
             ("crates/cpu/src/kernel/stray.rs", ""),
         ],
         &[
-            "crates/core/src/op/list.rs:1: mul has no shaders/mul.wgsl",
+            "crates/core/src/op/list.rs:1: shaders/mul.wgsl not found",
             "shaders/old.wgsl:1: old is not in",
-            "crates/cpu/src/kernel/mod.rs:1: link has no kernel of Op::Mul",
+            "crates/cpu/src/kernel/mod.rs:1: no kernel for Op::Mul",
             "crates/cpu/src/kernel/stray.rs:1: stray is not declared in",
         ],
     );
 }
 
 #[test]
-fn places_finds_words() {
+fn finds_restricted_words() {
     let text = "#![expect(unsafe_code)]\n// unsafe\nlet a = \"println!\";\nunsafe {}\nprintln!();";
     check(
-        places,
+        restricted_words,
         &[
             ("src/a.rs", text),
             ("cli/src/a.rs", "println!()"),
@@ -125,7 +125,7 @@ fn places_finds_words() {
         &["src/a.rs:4: `unsafe`", "src/a.rs:5: `println!`"],
     );
     check(
-        places,
+        restricted_words,
         &[
             ("src/load/a.rs", "use wgpu::Device;"),
             ("crates/gpu/src/a.rs", "wgpu::x()"),
@@ -135,7 +135,7 @@ fn places_finds_words() {
 }
 
 #[test]
-fn guards_finds_bare_functions() {
+fn finds_unguarded_functions() {
     let text = "#[unsafe(no_mangle)]\npub extern \"C\" fn a() -> i32 {\n    guard(|| x)\n}\n\
                 #[unsafe(no_mangle)]\npub unsafe extern \"C\" fn b() {\n    let x = 1;\n}\n\
                 pub extern \"C\" fn c() {}\n\
@@ -145,18 +145,18 @@ fn guards_finds_bare_functions() {
         guards,
         &[("crates/capi/src/a.rs", text)],
         &[
-            "crates/capi/src/a.rs:6: b does not begin",
-            "crates/capi/src/a.rs:9: c is either public",
+            "crates/capi/src/a.rs:6: b must begin",
+            "crates/capi/src/a.rs:9: c must be both public",
         ],
     );
 }
 
 #[test]
-fn names_finds_architectures() {
+fn finds_architecture_names() {
     let text = "// llama\nlet a = \"llama.cpp\";\nlet b = \"llama.block_count\";\n\
                 #[cfg(test)]\nmod tests { \"llama\" }";
     check(
-        names,
+        architecture_names,
         &[
             ("src/arch/mod.rs", "name: \"llama\","),
             ("src/load/a.rs", text),
@@ -164,14 +164,14 @@ fn names_finds_architectures() {
             ("crates/text/src/a.rs", "\"llama\""),
         ],
         &[
-            "src/load/a.rs:3: architectures",
-            "src/load/b.rs:1: architectures",
+            "src/load/a.rs:3: architecture name",
+            "src/load/b.rs:1: architecture name",
         ],
     );
 }
 
 #[test]
-fn first_lines_finds_silent_files() {
+fn finds_files_without_description() {
     check(
         first_lines,
         &[
@@ -190,26 +190,26 @@ fn first_lines_finds_silent_files() {
 }
 
 #[test]
-fn manners_finds_length_promises_and_machines() {
+fn finds_long_and_unfinished_files() {
     let long = "\n".repeat(LINES_MAX + 1);
-    let promise = format!("a\n// {} b", PROMISES[0]);
-    let machine = format!("see {}x", MACHINES[0]);
+    let marker = format!("a\n// {} b", MARKERS[0]);
+    let local_path = format!("see {}x", LOCAL_PATHS[0]);
     check(
-        manners,
+        length_and_markers,
         &[
             ("src/a.rs", &long),
             ("crates/core/src/op/list.rs", &long),
-            ("docs/a.md", &promise),
-            ("README.md", &machine),
+            ("docs/a.md", &marker),
+            ("README.md", &local_path),
         ],
         &["src/a.rs:601: ", "docs/a.md:2: ", "README.md:1: "],
     );
 }
 
-/// The finding where `b.rs` depends on `a.rs`.
+/// Finding if `b.rs` depends on `a.rs`.
 const CYCLE: &[&str] = &["cli/src/a.rs:2: import cycle: a.rs -> b.rs -> a.rs"];
 
-/// Checks the findings for this `b.rs` among files whose `a.rs` depends on it.
+/// Checks the findings for this `b.rs`, on which `a.rs` depends.
 #[track_caller]
 fn check_cycle(b: &str, findings: &[&str]) {
     let files = [
@@ -232,7 +232,7 @@ fn check_cycle(b: &str, findings: &[&str]) {
 }
 
 #[test]
-fn cycles_finds_imports_of_every_form() {
+fn cycles_finds_all_forms_of_imports() {
     for b in [
         "use crate::a::run;",
         "use super::a::run;",
@@ -255,7 +255,7 @@ fn cycles_finds_imports_of_every_form() {
 }
 
 #[test]
-fn cycles_leaves_what_is_no_dependency() {
+fn cycles_ignores_text_that_is_no_dependency() {
     for b in [
         "",
         "// use crate::a::run;\nconst TEXT: &str = \"crate::a::run\";",
@@ -292,7 +292,7 @@ fn cycles_resolves_reexports() {
 }
 
 #[test]
-fn cycles_names_the_shortest_of_each_group() {
+fn cycles_reports_the_shortest_of_each_group() {
     check(
         cycles::cycles,
         &[

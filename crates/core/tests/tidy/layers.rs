@@ -1,22 +1,24 @@
-//! Layers: which crates and which modules may depend on which, by the tables of ARCHITECTURE.md.
+//! Dependency rules of crates and modules, from the tables of ARCHITECTURE.md.
 
 use super::File;
 use super::source::find;
 
-/// The module of a file of the crates `tabla` and `tabla-core`: `load` for `src/load/mod.rs`, `op`
-/// for `crates/core/src/op/list.rs`.
-fn room(path: &str) -> Option<&str> {
+/// Returns the module of a file of the crates `tabla` and `tabla-core`: `load` for
+/// `src/load/mod.rs`, `op` for `crates/core/src/op/list.rs`.
+fn module(path: &str) -> Option<&str> {
     let crates = ["src/", "crates/core/src/"];
     let below = crates.iter().find_map(|root| path.strip_prefix(root))?;
     let name = below.split('/').next()?;
     Some(name.strip_suffix(".rs").unwrap_or(name))
 }
 
-/// A table of ARCHITECTURE.md: names in the first column, and what each may use in the second.
-fn table(files: &[File], head: &str) -> Vec<(String, Vec<String>)> {
+/// Reads the table of ARCHITECTURE.md whose header begins with one of `heads`: names in the first
+/// column, and the allowed dependencies of each in the second.
+fn table(files: &[File], heads: &[&str]) -> Vec<(String, Vec<String>)> {
     let page = files.iter().find(|f| f.path == "ARCHITECTURE.md");
     let lines = page.map_or("", |f| f.text.as_str()).lines();
-    let table = lines.skip_while(|line| !line.starts_with(head)).skip(2);
+    let is_head = |line: &str| heads.iter().any(|head| line.starts_with(head));
+    let table = lines.skip_while(|line| !is_head(line)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|'));
     rows.flat_map(|row| {
         let cells: Vec<_> = row.split('|').map(|cell| cell.replace('`', "")).collect();
@@ -28,23 +30,23 @@ fn table(files: &[File], head: &str) -> Vec<(String, Vec<String>)> {
         let allowed = list(&cells[2]);
         list(&cells[1])
             .into_iter()
-            .map(move |room| (room, allowed.clone()))
+            .map(move |name| (name, allowed.clone()))
     })
     .collect()
 }
 
-/// Imports that the floor plan does not have.
-pub(super) fn floor_plan(files: &[File]) -> Vec<String> {
-    let plan = table(files, "| room");
+/// Finds imports of modules that ARCHITECTURE.md does not allow.
+pub(super) fn module_imports(files: &[File]) -> Vec<String> {
+    let rules = table(files, &["| module", "| room"]);
     let mut findings = Vec::new();
     for file in files.iter().filter(|f| f.is(".rs") && !f.is("src/lib.rs")) {
-        let Some(own) = room(&file.path) else {
+        let Some(own) = module(&file.path) else {
             continue;
         };
         let code = file.without_tests(&file.code);
-        let allowed = plan.iter().find(|(room, _)| room == own);
+        let allowed = rules.iter().find(|(module, _)| module == own);
         let Some((_, allowed)) = allowed else {
-            findings.push(file.finding(0, format!("{own} is no room of ARCHITECTURE.md")));
+            findings.push(file.finding(0, format!("{own} is not a module of ARCHITECTURE.md")));
             continue;
         };
         let below = file.path.trim_start_matches("crates/core/");
@@ -61,9 +63,9 @@ pub(super) fn floor_plan(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Dependencies between crates of the workspace that the table of ARCHITECTURE.md does not have.
-pub(super) fn crates(files: &[File]) -> Vec<String> {
-    let rows = table(files, "| crate");
+/// Finds dependencies between crates of the workspace that ARCHITECTURE.md does not allow.
+pub(super) fn crate_dependencies(files: &[File]) -> Vec<String> {
+    let rows = table(files, &["| crate"]);
     let mut findings = Vec::new();
     for file in files.iter().filter(|f| f.is("Cargo.toml")) {
         let Some((_, body)) = file.text.split_once("[package]\nname = \"") else {
@@ -71,10 +73,10 @@ pub(super) fn crates(files: &[File]) -> Vec<String> {
         };
         let own = body.split('"').next().unwrap_or_default();
         let Some((_, allowed)) = rows.iter().find(|(name, _)| name == own) else {
-            findings.push(file.finding(0, format!("{own} is no crate of ARCHITECTURE.md")));
+            findings.push(file.finding(0, format!("{own} is not a crate of ARCHITECTURE.md")));
             continue;
         };
-        // Tests may depend on any.
+        // Development dependencies are not restricted.
         let sections = file
             .text
             .split("\n[")
@@ -90,8 +92,8 @@ pub(super) fn crates(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Every path from the root of the crate, and where it stands. `depth` is how far below the root
-/// the module is: 1 for `src/a.rs` and `src/a/mod.rs`.
+/// Returns all paths from the crate root with their offsets. `depth` is the depth of the module: 1
+/// for `src/a.rs` and `src/a/mod.rs`.
 fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in find(code, "crate") {
@@ -101,10 +103,10 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
     }
     for at in find(code, "super").filter(|at| !code[..*at].ends_with("::")) {
         if code[at..].starts_with(&"super::".repeat(depth)) {
-            found.push((at, "the root by way of super".to_string()));
+            found.push((at, "the crate root via super".to_string()));
         }
     }
-    // The one macro that the crate exports belongs to the list.
+    // The exported macro belongs to the list of operations.
     for (_, path) in &mut found {
         if path == "for_each_op" {
             *path = "op::for_each_op".to_string();
@@ -113,20 +115,20 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
     found
 }
 
-/// Hands every path of a use tree to `each`. Returns what stands behind the tree.
+/// Passes all paths of a use tree to `each`. Returns the text after the tree.
 fn paths<'a>(tree: &'a str, before: &str, each: &mut dyn FnMut(String)) -> &'a str {
     let tree = tree.trim_start();
     if let Some(mut rest) = tree.strip_prefix('{') {
         loop {
             rest = rest.trim_start().trim_start_matches(',').trim_start();
-            if let Some(behind) = rest.strip_prefix('}') {
-                return behind;
+            if let Some(after) = rest.strip_prefix('}') {
+                return after;
             }
             if rest.is_empty() {
                 return rest;
             }
             let next = paths(rest, before, each);
-            // What is neither a name nor a group is stepped over.
+            // Skip anything that is neither a name nor a group.
             let step = rest.chars().next().map_or(0, char::len_utf8);
             rest = if next.len() == rest.len() {
                 &rest[step..]

@@ -1,15 +1,15 @@
-//! Rust as text: what is a comment, what is a literal, where a word stands alone.
+//! Lexical analysis of Rust source: comments, literals and whole words.
 
-/// What stays of a text besides code.
+/// Parts of a text to keep besides code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Strings and characters.
+    /// String and character literals.
     Literals,
-    /// Nothing.
+    /// Code only.
     Code,
 }
 
-/// Blanks for comments, and for literals as well if wanted. Every byte keeps its place.
+/// Replaces comments, and optionally literals, by blanks. Offsets do not change.
 pub(super) fn blank(text: &str, keep: Keep) -> String {
     let literals = keep == Keep::Code;
     let from = text.as_bytes();
@@ -36,10 +36,11 @@ pub(super) fn blank(text: &str, keep: Keep) -> String {
         }
         at += len;
     }
-    String::from_utf8(out).expect("whole characters become blanks")
+    String::from_utf8(out).expect("only whole characters are replaced")
 }
 
-/// Bytes of a string literal that begins here, raw if what stands before says so.
+/// Returns the length of a string literal at the start of `rest`; it is raw if `before` ends with
+/// `r` and `#`s.
 fn string(before: &str, rest: &str) -> usize {
     let bare = before.trim_end_matches('#');
     if bare.ends_with('r') {
@@ -58,12 +59,12 @@ fn string(before: &str, rest: &str) -> usize {
     rest.len()
 }
 
-/// Bytes of a character literal, or of the tick of a lifetime.
+/// Returns the length of a character literal, or of the quote of a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match chars.next() {
         Some((_, '\\')) => rest[2..].find('\'').map_or(1, |at| {
-            // The escaped character may itself be a tick.
+            // The escaped character may be a quote.
             if at == 0 { 4 } else { at + 3 }
         }),
         Some(_) if chars.next().is_some_and(|(_, c)| c == '\'') => {
@@ -73,7 +74,7 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// Where a word stands alone.
+/// Returns the offsets of a whole word.
 pub(super) fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word)
@@ -82,14 +83,14 @@ pub(super) fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usi
             let open = word.starts_with(|c: char| c.is_alphanumeric());
             let close = word.ends_with(|c: char| c.is_alphanumeric());
             let before = text[..*at].chars().next_back();
-            let behind = text[at + word.len()..].chars().next();
-            let joined = open && part(before) || close && part(behind);
+            let after = text[at + word.len()..].chars().next();
+            let joined = open && part(before) || close && part(after);
             !joined
         })
 }
 
-/// Blanks for the items that only tests have. `code` has no comments and no literals; every byte
-/// keeps its place.
+/// Replaces items for tests only by blanks. `code` has no comments and no literals; offsets do not
+/// change.
 pub(super) fn without_test_items(code: &str) -> String {
     let mut out = code.to_string();
     let mut at = 0;
@@ -109,9 +110,9 @@ pub(super) fn without_test_items(code: &str) -> String {
     out
 }
 
-/// Bytes of an item, its attributes included.
+/// Returns the length of an item, including its attributes.
 fn item(code: &str) -> usize {
-    // Open brackets, and open angles outside of them.
+    // Nesting of brackets, and of angle brackets outside of them.
     let (mut depth, mut angles) = (0, 0);
     let mut before = ' ';
     for (at, c) in code.char_indices() {

@@ -18,7 +18,7 @@ impl Kernel for Biases {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let [vocab, room] = [p.vocab, p.room].map(|n| n as usize);
+        let [vocab, capacity] = [p.vocab, p.capacity].map(|n| n as usize);
         let x = args.f32s(AT.x);
         let biases: &[Bias] = bytemuck::cast_slice(args.bytes(AT.biases));
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
@@ -36,8 +36,8 @@ impl Kernel for Biases {
                     *y += bias;
                 }
             };
-            let count = room.min(sampler.bias_count as usize);
-            for bias in &biases[row.sequence as usize * room..][..count] {
+            let count = capacity.min(sampler.bias_count as usize);
+            for bias in &biases[row.sequence as usize * capacity..][..count] {
                 add(bias.token, bias.bias);
             }
             if row.position.wrapping_add(1) < sampler.stop_from {

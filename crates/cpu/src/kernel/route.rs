@@ -1,5 +1,5 @@
 //! `ids[t, :]` = the k largest of `softmax(x[t, :])`, lowest id first on ties;
-//! `y[t, s] = softmax(x[t, :])[ids[t, s]]`, divided by their sum if `normalise`
+//! `y[t, s] = softmax(x[t, :])[ids[t, s]]`, divided by their sum if `normalize`
 
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -26,7 +26,7 @@ impl Kernel for Route {
             for (y, id) in y.iter_mut().zip(&*ids) {
                 *y = math::exp(x[*id as usize] - best);
             }
-            let sum = if p.normalise != 0 {
+            let sum = if p.normalize != 0 {
                 math::sum(y, |y| y)
             } else {
                 math::sum(x, |x| math::exp(x - best))

@@ -4,7 +4,7 @@ use crate::cpu;
 use tabla_core::device::Precision;
 use tabla_cpu::Level;
 use tabla_testkit::rig::Device;
-use tabla_testkit::samplers::{log_probs, mirostat_mu, odd_logits, orders, tails};
+use tabla_testkit::samplers::{log_probs, mirostat_mu, odd_logits, orders, stages};
 
 fn cpus() -> Vec<Device> {
     let levels = Level::available().into_iter();
@@ -26,7 +26,7 @@ fn device_updates_mirostat_and_log_probs() {
 
 #[test]
 fn larger_sampling_stage_picks_same_token() {
-    cpus().iter().for_each(tails);
+    cpus().iter().for_each(stages);
 }
 
 #[test]

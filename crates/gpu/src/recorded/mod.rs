@@ -29,7 +29,7 @@ use std::any::Any;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_apart};
+use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
 use tabla_core::op::table::{BufferId, Cmds, KernelId, Table};
 
 /// A device with tables linked to it.
@@ -148,7 +148,7 @@ impl Executor for Recorded {
 
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         let _turn = self.context.turn()?;
-        check_apart(from, to, bytes)?;
+        check_disjoint(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
         let entry = self.arena.writable(place, from, bytes)?;
         let (buffer, _) = self.buffers[&entry.place];

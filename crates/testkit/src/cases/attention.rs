@@ -36,7 +36,7 @@ macro_rules! rope_kv_case {
                 };
                 b.rope_kv(at, rope, q, k, v);
             },
-            // A rounding of the cache may fall the other way: of codes by 1 of 127.
+            // Rounding in the cache may differ: codes by 1 of 127.
             tolerance: match DType::$cache {
                 DType::Q8_0 => 8.5e-3,
                 _ => 1e-3,
@@ -46,20 +46,20 @@ macro_rules! rope_kv_case {
     };
 }
 
-/// Both pairings, parts of heads, the edge of the context, passes over the end of a page and of a
-/// ring of pages, sequences.
+/// Both pairings, partial rotation, the end of the context, passes that cross the end of a page and
+/// of a ring of pages, several sequences.
 pub(super) const ROPE_KV: &[Case] = &[
     rope_kv_case!("one pair", F32, 1/1 at 0 of 4, 1/1 x 2, 2, true),
     rope_kv_case!("half split", F32, 5/3 at 7 of 16, 6/2 x 8, 8, true),
     rope_kv_case!("interleaved", F16, 5/3 at 7 of 16, 6/3 x 10, 10, false),
-    rope_kv_case!("a part of the head", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
-    rope_kv_case!("a part, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
-    rope_kv_case!("nothing is turned", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
+    rope_kv_case!("partial rotation", F16, 3/3 at 2 of 16, 4/1 x 12, 4, true),
+    rope_kv_case!("partial rotation, interleaved", F32, 3/2 at 2 of 16, 4/4 x 6, 2, false),
+    rope_kv_case!("no rotation", F16, 3/2 at 2 of 16, 6/2 x 8, 0, true),
     rope_kv_case!("past the context", F16, 4/4 at 6 of 8, 2/2 x 4, 4, true),
     rope_kv_case!("many", F16, 67/61 at 3 of 100, 8/4 x 16, 16, true),
-    rope_kv_case!("over pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
-    rope_kv_case!("over the end of the ring", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
-    rope_kv_case!("a long way round", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
+    rope_kv_case!("across pages", F32, 140/133 at 60 of 200, 2/1 x 4, 4, false),
+    rope_kv_case!("ring wraps", F32, 9/8 at 124 of 200, 5/1 x 6, 6, true, window 8),
+    rope_kv_case!("far position in a ring", F32, 3/3 at 1022 of 1030, 2/1 x 6, 6, true, window 70),
     rope_kv_case!("past the context of a ring", F16, 4/4 at 198 of 200, 4/2 x 8, 4, false, window 3),
     rope_kv_case!("a window without a ring", F16, 4/4 at 98 of 100, 4/2 x 8, 4, false, window 3),
     rope_kv_case!("codes", Q8_0, 5/4 at 62 of 128, 4/2 x 64, 64, true),
@@ -92,13 +92,14 @@ macro_rules! rope_case {
     };
 }
 
-/// Both pairings, parts of heads, positions behind the context, which is not looked at.
+/// Both pairings, partial rotation, positions after the context, which this operation does not
+/// read.
 pub(super) const ROPE: &[Case] = &[
     rope_case!("one pair", 1/1 at 0, 1 x 2, 2, true),
     rope_case!("half split", 5/3 at 7, 6 x 8, 8, true),
     rope_case!("interleaved", 5/3 at 70, 3 x 10, 10, false),
-    rope_case!("a part of the head", 3/3 at 2, 5 x 12, 4, true),
-    rope_case!("a part, interleaved", 3/2 at 1000, 4 x 6, 2, false),
+    rope_case!("partial rotation", 3/3 at 2, 5 x 12, 4, true),
+    rope_case!("partial rotation, interleaved", 3/2 at 1000, 4 x 6, 2, false),
     rope_case!("many", 67/61 at 3, 8 x 16, 16, true),
 ];
 
@@ -136,8 +137,8 @@ macro_rules! attention_case {
     };
 }
 
-/// Groups of 1 to 7, heads that are no whole vectors, several panels and blocks, contexts that are
-/// no whole pages, windows whose pages begin anew within a batch, a panel and a block.
+/// Groups of 1 to 7, heads that are not a multiple of the vector width, several panels and blocks,
+/// contexts with a partial page, windows whose ring wraps within a batch, a panel and a block.
 pub(super) const ATTENTION: &[Case] = &[
     attention_case!("one", F32, 1/1 at 0 of 1, 1/1 x 1),
     attention_case!("first position", F16, 1/1 at 0 of 8, 4/2 x 16),
@@ -154,12 +155,12 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1, cap 0.0),
     attention_case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16, cap 0.0),
     attention_case!("window of panels", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
-    attention_case!("batch over the end of the ring", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
-    attention_case!("over the end of the ring", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
+    attention_case!("ring wraps within a batch", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
+    attention_case!("ring wraps", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
     attention_case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, window 0, cap 0.0, by 1),
     attention_case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
     attention_case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
-    attention_case!("blocks of heads that share", F16, 1/1 at 600 of 640, 8/8 x 64),
+    attention_case!("blocks of several heads", F16, 1/1 at 600 of 640, 8/8 x 64),
     attention_case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),
     attention_case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
     attention_case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
@@ -194,7 +195,7 @@ macro_rules! attend_part_case {
                     head_dim: $head_dim,
                     window: $window,
                 };
-                b.attention_in_parts(at, q, 0.3, $cap, $part);
+                b.split_attention(at, q, 0.3, $cap, $part);
             },
             tolerance: 1e-5,
             ..PLAIN
@@ -202,14 +203,14 @@ macro_rules! attend_part_case {
     };
 }
 
-/// Groups of 1 to 7, parts that are no whole tiles, one part and many, rings that begin anew within
-/// a part, contexts that are no whole pages.
+/// Groups of 1 to 7, parts with a partial tile, one part and many, rings that wrap within a part,
+/// contexts with a partial page.
 pub(super) const ATTEND_PART: &[Case] = &[
     attend_part_case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
     attend_part_case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
     attend_part_case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
     attend_part_case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
-    attend_part_case!("over the end of the ring", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
+    attend_part_case!("ring wraps", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
     attend_part_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
     attend_part_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
 ];
@@ -232,7 +233,7 @@ macro_rules! attend_join_case {
                     head_dim: $head_dim,
                     window: $window,
                 };
-                b.attention_in_parts(at, q, 0.3, 0.0, $part);
+                b.split_attention(at, q, 0.3, 0.0, $part);
             },
             tolerance: 1e-5,
             ..PLAIN
@@ -240,7 +241,7 @@ macro_rules! attend_join_case {
     };
 }
 
-/// One part and many, the last one full or not.
+/// One part and many, the last one full or partial.
 pub(super) const ATTEND_JOIN: &[Case] = &[
     attend_join_case!("one part", 1/1 at 5 of 16, 2 x 16, window 0, part 64),
     attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
@@ -268,7 +269,8 @@ macro_rules! self_attention_case {
     };
 }
 
-/// One sequence and several, the last cut short, single rows, reaches within and over them.
+/// One sequence and several, the last one partial, single rows, reaches smaller and larger than
+/// sequences.
 pub(super) const SELF_ATTENTION: &[Case] = &[
     self_attention_case!("one row", 1/1 by 9, 2/1 x 2, reach u32::MAX),
     self_attention_case!("one sequence", 67/61 by 100, 4/4 x 16, reach u32::MAX),
@@ -277,7 +279,7 @@ pub(super) const SELF_ATTENTION: &[Case] = &[
     self_attention_case!("blocks", 300/290 by 280, 2/2 x 16, reach u32::MAX),
     self_attention_case!("window over blocks", 300/300 by 290, 2/1 x 16, reach 40),
     self_attention_case!("single rows", 5/4 by 1, 3/3 x 16, reach u32::MAX),
-    self_attention_case!("near rows", 50/49 by 20, 6/3 x 16, reach 4),
-    self_attention_case!("itself alone", 5/5 by 3, 2/2 x 6, reach 0),
+    self_attention_case!("nearby rows", 50/49 by 20, 6/3 x 16, reach 4),
+    self_attention_case!("only itself", 5/5 by 3, 2/2 x 6, reach 0),
     self_attention_case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
 ];

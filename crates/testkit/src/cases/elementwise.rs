@@ -25,7 +25,7 @@ macro_rules! rms_norm_case {
 pub(super) const RMS_NORM: &[Case] = &[
     rms_norm_case!("one", 1, 1, 1, 1),
     rms_norm_case!("primes", 37, 37, 5, 3),
-    rms_norm_case!("past a vector", 129, 129, 2, 2),
+    rms_norm_case!("partial vector", 129, 129, 2, 2),
     rms_norm_case!("groups", 96, 24, 3, 2),
     rms_norm_case!("wide", 2048, 2048, 1, 1),
     rms_norm_case!("many", 512, 64, 67, 61),
@@ -51,7 +51,7 @@ macro_rules! unit_norm_case {
 pub(super) const UNIT_NORM: &[Case] = &[
     unit_norm_case!("one", 1, 1, 1, 1),
     unit_norm_case!("primes", 37, 37, 5, 3),
-    unit_norm_case!("past a vector", 129, 129, 2, 2),
+    unit_norm_case!("partial vector", 129, 129, 2, 2),
     unit_norm_case!("groups", 96, 24, 3, 2),
     unit_norm_case!("wide", 2048, 2048, 1, 1),
     unit_norm_case!("many", 512, 64, 67, 61),
@@ -79,7 +79,7 @@ macro_rules! layer_norm_case {
 pub(super) const LAYER_NORM: &[Case] = &[
     layer_norm_case!("one", 1, 1, 1),
     layer_norm_case!("primes", 37, 5, 3),
-    layer_norm_case!("past a vector", 129, 2, 2),
+    layer_norm_case!("partial vector", 129, 2, 2),
     layer_norm_case!("wide", 2048, 1, 1),
     layer_norm_case!("many", 131, 67, 61),
 ];
@@ -106,7 +106,7 @@ macro_rules! add_bias_case {
 pub(super) const ADD_BIAS: &[Case] = &[
     add_bias_case!("one", 1, 1, 1),
     add_bias_case!("primes", 37, 5, 3),
-    add_bias_case!("past a vector", 257, 2, 2),
+    add_bias_case!("partial vector", 257, 2, 2),
     add_bias_case!("many", 131, 67, 61),
 ];
 
@@ -131,7 +131,7 @@ macro_rules! glu_case {
 pub(super) const GLU: &[Case] = &[
     glu_case!("one", Silu, 1, 1, 1),
     glu_case!("primes", Silu, 37, 5, 3),
-    glu_case!("past a vector", Silu, 257, 2, 2),
+    glu_case!("partial vector", Silu, 257, 2, 2),
     glu_case!("wide", Silu, 8191, 1, 1),
     glu_case!("many", Silu, 131, 67, 61),
     glu_case!("primes", Gelu, 37, 5, 3),
@@ -164,7 +164,7 @@ macro_rules! activate_case {
 pub(super) const ACTIVATE: &[Case] = &[
     activate_case!("one", Silu, 1, 1, 1),
     activate_case!("primes", Silu, 37, 5, 3),
-    activate_case!("past a vector", Silu, 257, 2, 2),
+    activate_case!("partial vector", Silu, 257, 2, 2),
     activate_case!("wide", Silu, 8191, 1, 1),
     activate_case!("many", Silu, 131, 67, 61),
     activate_case!("primes", Gelu, 37, 5, 3),
@@ -198,7 +198,7 @@ macro_rules! add_case {
 pub(super) const ADD: &[Case] = &[
     add_case!("one", 1, 1, 1),
     add_case!("primes", 37, 5, 3),
-    add_case!("past a vector", 257, 2, 2),
+    add_case!("partial vector", 257, 2, 2),
     add_case!("wide", 8191, 1, 1),
     add_case!("many", 131, 67, 61),
 ];
@@ -223,7 +223,7 @@ macro_rules! scale_case {
 pub(super) const SCALE: &[Case] = &[
     scale_case!("one", 1, 1, 1),
     scale_case!("primes", 37, 5, 3),
-    scale_case!("past a vector", 257, 2, 2),
+    scale_case!("partial vector", 257, 2, 2),
     scale_case!("wide", 8191, 1, 1),
     scale_case!("many", 131, 67, 61),
 ];
@@ -246,13 +246,13 @@ macro_rules! mul_case {
     };
 }
 
-/// A number, a group, a row.
+/// One element, a group, a row.
 pub(super) const MUL: &[Case] = &[
     mul_case!("one", 1, 1, 1, 1),
     mul_case!("a number", 1, 37, 5, 3),
     mul_case!("primes", 37, 37, 5, 3),
     mul_case!("groups", 24, 96, 3, 2),
-    mul_case!("past a vector", 257, 257, 2, 2),
+    mul_case!("partial vector", 257, 257, 2, 2),
     mul_case!("many", 131, 131, 67, 61),
 ];
 
@@ -272,11 +272,11 @@ macro_rules! soft_cap_case {
     };
 }
 
-/// Caps from far below the numbers to far above.
+/// Caps from far below to far above the values.
 pub(super) const SOFT_CAP: &[Case] = &[
     soft_cap_case!("one", 1.0, 1, 1, 1),
     soft_cap_case!("primes", 0.1, 37, 5, 3),
-    soft_cap_case!("past a vector", 30.0, 257, 2, 2),
+    soft_cap_case!("partial vector", 30.0, 257, 2, 2),
     soft_cap_case!("wide", 1.5, 8191, 1, 1),
     soft_cap_case!("many", 50.0, 131, 67, 61),
 ];
@@ -297,11 +297,11 @@ macro_rules! columns_case {
     };
 }
 
-/// Where columns may lie.
+/// Offsets at the start, in the middle and at the end.
 pub(super) const COLUMNS: &[Case] = &[
     columns_case!("one", 1, 0, 1, 1, 1),
     columns_case!("the first", 37, 0, 5, 5, 3),
-    columns_case!("in the middle", 41, 3, 37, 5, 3),
+    columns_case!("middle", 41, 3, 37, 5, 3),
     columns_case!("the last", 514, 257, 257, 2, 2),
     columns_case!("many", 300, 131, 131, 67, 61),
 ];

@@ -1,4 +1,4 @@
-//! Cases of the first and the last operations of a table: embeddings, logits, picked tokens.
+//! Cases of the first and last operations of a table: embeddings, logits, sampled tokens.
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
@@ -21,12 +21,12 @@ macro_rules! embed_case {
     };
 }
 
-/// Tokens beyond the last row give zeros: runners draw ids up to twice the rows.
+/// Includes tokens out of range: random ids are below twice the number of rows.
 pub(super) const EMBED: &[Case] = &[
     embed_case!("one", F32, 1, 1, 1, 1),
     embed_case!("primes", F32, 5, 37, 3, 2),
     embed_case!("primes", F16, 11, 67, 5, 4),
-    embed_case!("past a block", Bf16, 7, 33, 2, 2),
+    embed_case!("partial block", Bf16, 7, 33, 2, 2),
     embed_case!("odd blocks", Q8_0, 9, 96, 4, 3),
     embed_case!("odd blocks", Q4_0, 9, 96, 4, 4),
     embed_case!("odd blocks", Q4_1, 9, 96, 4, 2),
@@ -52,12 +52,12 @@ macro_rules! embed_add_case {
     };
 }
 
-/// Strides and offsets; the first position is 2, and some end beyond the last row.
+/// Strides and offsets; the first position is 2, some rows are out of range.
 pub(super) const EMBED_ADD: &[Case] = &[
     embed_add_case!("one", F32, [3, 1], [1, 0], 1, 1),
     embed_add_case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
     embed_add_case!("primes", F16, [11, 67], [1, 0], 5, 4),
-    embed_add_case!("one for all", Bf16, [7, 33], [0, 1], 3, 2),
+    embed_add_case!("one row for all tokens", Bf16, [7, 33], [0, 1], 3, 2),
     embed_add_case!("with an offset", F32, [9, 40], [1, 2], 4, 3),
     embed_add_case!("odd blocks", Q8_0, [9, 96], [2, 1], 4, 3),
     embed_add_case!("many", Q4_0, [50, 256], [1, 0], 67, 61),
@@ -93,20 +93,20 @@ macro_rules! argmax_case {
             tokens: $tokens,
             live: $live,
             logits: LogitRows::All,
-            emit: |b| b.pick_greedy($vocab),
+            emit: |b| b.greedy_stage($vocab),
             tolerance: 0.0,
             ..PLAIN
         }
     };
 }
 
-/// One row and several, in one stretch and over it.
+/// One row and several, up to and above the work unit of a thread.
 pub(super) const ARGMAX: &[Case] = &[
     argmax_case!("one", 1, 1 / 1),
     argmax_case!("a row", 37, 1 / 1),
-    argmax_case!("past a stretch", 1025, 1 / 1),
+    argmax_case!("several work units", 1025, 1 / 1),
     argmax_case!("rows", 131, 5 / 3),
-    argmax_case!("rows for every thread", 2053, 7 / 6),
+    argmax_case!("several rows per thread", 2053, 7 / 6),
 ];
 
 macro_rules! advance_case {
@@ -119,7 +119,7 @@ macro_rules! advance_case {
             sequence: 1,
             context: $context,
             logits: LogitRows::All,
-            emit: |b| b.pick_greedy(50),
+            emit: |b| b.greedy_stage(50),
             sampler: $sampler,
             tolerance: 0.0,
             ..PLAIN
@@ -127,14 +127,14 @@ macro_rules! advance_case {
     };
 }
 
-/// Running on, stopping, filling the context; runners draw ids below 50.
+/// Continuing, stopping, filling the context; random ids are below 50.
 pub(super) const ADVANCE: &[Case] = &[
-    advance_case!("running on", 1/1 at 3 of 8, |_| {}),
+    advance_case!("continuing", 1/1 at 3 of 8, |_| {}),
     advance_case!("full", 1/1 at 7 of 8, |_| {}),
     advance_case!("rows", 5/3 at 3 of 8, |_| {}),
     advance_case!("full rows", 4/4 at 7 of 8, |_| {}),
     advance_case!("some rows stop", 16/15 at 2 of 8, |s| {
-        s.stops = std::array::from_fn(|i| u32::try_from(i).expect("a few"));
+        s.stops = std::array::from_fn(|i| u32::try_from(i).expect("few stop tokens"));
         s.stop_count = 25;
     }),
 ];

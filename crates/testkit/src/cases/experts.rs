@@ -1,4 +1,4 @@
-//! Cases of mixtures of experts: routing, grouping, products, weighted sums.
+//! Cases of mixture of experts: routing, grouping, products, weighted sums.
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
@@ -23,14 +23,14 @@ macro_rules! experts_case {
 }
 
 macro_rules! route_case {
-    ($name:literal, $experts:literal, $k:literal, $normalise:literal, $tokens:literal, $live:literal) => {
+    ($name:literal, $experts:literal, $k:literal, $normalize:literal, $tokens:literal, $live:literal) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
             emit: |b| {
                 let x = b.input("x", $experts);
-                b.route(x, $k, $normalise);
+                b.route(x, $k, $normalize);
             },
             ..PLAIN
         }
@@ -46,18 +46,18 @@ pub(super) const ROUTE: &[Case] = &[
     route_case!("many", 131, 8, false, 67, 61),
 ];
 
-/// One row for all experts of a token and one for each; ids that runners draw below 50 are outside
-/// where there are fewer experts.
+/// One row per token and one per expert. Random ids are below 50, so ids are out of range in cases
+/// with fewer experts.
 pub(super) const EXPERTS: &[Case] = &[
     experts_case!("one", F32, 1 x 1 x 1, 1, 1, 1, 1),
     experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 1, 1),
-    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 2, 2),
-    experts_case!("some outside", F16, 31 x 6 x 67, 4, 67, 5, 3),
-    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
+    experts_case!("a row per expert", F32, 50 x 5 x 13, 3, 39, 2, 2),
+    experts_case!("some out of range", F16, 31 x 6 x 67, 4, 67, 5, 3),
+    experts_case!("some out of range", Q8_0, 40 x 9 x 96, 2, 192, 7, 7),
     experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
-    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
-    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
-    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
+    experts_case!("partial chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
+    experts_case!("partial chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    experts_case!("many tokens per expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
 ];
 
 macro_rules! group_by_expert_case {
@@ -75,26 +75,27 @@ macro_rules! group_by_expert_case {
     };
 }
 
-/// All pairs to one expert, a few to each, and most to experts that are not there: ids are below 50.
+/// All pairs for one expert, a few per expert, and most with ids out of range: random ids are below
+/// 50.
 pub(super) const GROUP_BY_EXPERT: &[Case] = &[
     group_by_expert_case!("one expert", 1, 1, 33, 33),
-    group_by_expert_case!("some outside", 31, 3, 43, 42),
+    group_by_expert_case!("some out of range", 31, 3, 43, 42),
     group_by_expert_case!("full tiles", 50, 50, 67, 61),
     group_by_expert_case!("most without pairs", 2500, 8, 35, 34),
     group_by_expert_case!("one token of many", 64, 7, 34, 1),
 ];
 
-/// As of `experts`: one row for all experts of a token and one for each, and ids that are outside.
+/// As `EXPERTS`: one row per token and one per expert, and ids out of range.
 pub(super) const GROUPED_GEMM: &[Case] = &[
     experts_case!("one expert", F32, 1 x 1 x 1, 1, 1, 33, 33),
     experts_case!("primes", F32, 50 x 7 x 37, 3, 37, 35, 27),
-    experts_case!("a row each", F32, 50 x 5 x 13, 3, 39, 34, 34),
-    experts_case!("most outside", F16, 2 x 131 x 67, 2, 67, 41, 33),
-    experts_case!("some outside", Q8_0, 40 x 9 x 96, 2, 192, 33, 1),
+    experts_case!("a row per expert", F32, 50 x 5 x 13, 3, 39, 34, 34),
+    experts_case!("most out of range", F16, 2 x 131 x 67, 2, 67, 41, 33),
+    experts_case!("some out of range", Q8_0, 40 x 9 x 96, 2, 192, 33, 1),
     experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 39, 38),
-    experts_case!("past a chunk", Q4_0, 50 x 3 x 352, 2, 704, 33, 4),
-    experts_case!("past a chunk", Mxfp4, 50 x 2 x 288, 5, 288, 36, 36),
-    experts_case!("many to an expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
+    experts_case!("partial chunk", Q4_0, 50 x 3 x 352, 2, 704, 33, 4),
+    experts_case!("partial chunk", Mxfp4, 50 x 2 x 288, 5, 288, 36, 36),
+    experts_case!("many tokens per expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
 ];
 
 macro_rules! combine_case {
@@ -117,7 +118,7 @@ macro_rules! combine_case {
 pub(super) const COMBINE: &[Case] = &[
     combine_case!("one", 1 x 1, 1, 1),
     combine_case!("primes", 3 x 37, 5, 3),
-    combine_case!("past a vector", 8 x 257, 2, 2),
+    combine_case!("partial vector", 8 x 257, 2, 2),
     combine_case!("wide", 4 x 4099, 1, 1),
     combine_case!("many", 2 x 131, 67, 61),
 ];

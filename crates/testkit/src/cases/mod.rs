@@ -1,4 +1,4 @@
-//! Cases by operation.
+//! Test cases by operation.
 
 mod attention;
 mod elementwise;
@@ -11,7 +11,7 @@ mod ternary;
 use crate::case::Case;
 use tabla_core::op::list::Op;
 
-/// Returns the cases of an operation: at least one.
+/// Returns the cases of an operation, at least one.
 pub fn cases(op: Op) -> &'static [Case] {
     match op {
         Op::Embed => ends::EMBED,

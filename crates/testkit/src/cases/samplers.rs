@@ -5,7 +5,7 @@ use tabla_core::exec::state::Sampler;
 use tabla_core::op::builder::LogitRows;
 use tabla_core::op::sampler::SamplerKind;
 
-/// A case of a sampler over rows of `$vocab` numbers.
+/// Case of a sampler over rows of `$vocab` logits.
 macro_rules! filter_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $sampler:expr) => {
         Case {
@@ -14,7 +14,7 @@ macro_rules! filter_case {
             live: $live,
             sequence: 1,
             logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
             sampler: $sampler,
             tolerance: 0.0,
             ..PLAIN
@@ -23,7 +23,7 @@ macro_rules! filter_case {
     ($name:literal, $vocab:literal, $sampler:expr) => {
         Case {
             name: $name,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
             sampler: $sampler,
             tolerance: 0.0,
             ..PLAIN
@@ -40,7 +40,7 @@ macro_rules! bias_case {
             position: $position,
             sequence: 1,
             logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
             sampler: $sampler,
             tolerance: 0.0,
             ..PLAIN
@@ -48,16 +48,16 @@ macro_rules! bias_case {
     };
 }
 
-/// Off, some, as many as have room, stop tokens, rows; runners draw biases of the first tokens.
+/// Off, some, the maximum number, stop tokens, rows; random biases are of the first tokens.
 pub(super) const BIAS: &[Case] = &[
     bias_case!("one", 1, 1/1 at 0, |s| s.bias_count = 1),
     bias_case!("off", 37, 1/1 at 0, |_| {}),
     bias_case!("some", 131, 1/1 at 0, |s| s.bias_count = 17),
-    bias_case!("more than have room", 5003, 1/1 at 0, |s| s.bias_count = 1000),
-    bias_case!("too early to stop", 131, 1/1 at 8, |s| {
+    bias_case!("more than the capacity", 5003, 1/1 at 0, |s| s.bias_count = 1000),
+    bias_case!("before stop_from", 131, 1/1 at 8, |s| {
         (s.stop_from, s.stop_count, s.stops[0], s.stops[1]) = (10, 2, 7, 130);
     }),
-    bias_case!("late enough", 131, 1/1 at 9, |s| {
+    bias_case!("at stop_from", 131, 1/1 at 9, |s| {
         (s.stop_from, s.stop_count, s.stops[0]) = (10, 1, 7);
     }),
     bias_case!("rows", 131, 5/4 at 3, |s| {
@@ -69,7 +69,7 @@ pub(super) const BIAS: &[Case] = &[
 pub(super) const MASK: &[Case] = &[
     filter_case!("one", 1, |s| s.masked = 1),
     filter_case!("off", 37, |_| {}),
-    filter_case!("word", 64, |s| s.masked = 1),
+    filter_case!("whole words", 64, |s| s.masked = 1),
     filter_case!("large", 9003, |s| s.masked = 1),
     filter_case!("rows", 131, 5 / 4, |s| s.masked = 1),
 ];
@@ -85,7 +85,7 @@ macro_rules! penalize_case {
             position: $position,
             context: $context,
             logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.sampled_stage($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
                 s.repeat_last = $last;
                 let set: fn(&mut Sampler) = $sampler;
@@ -96,8 +96,8 @@ macro_rules! penalize_case {
     };
 }
 
-/// Off, short of the history, beyond it, beyond the limit, by count, all at once, rows; runners draw
-/// repeated tokens.
+/// Off, less than the history, more, more than the limit, by count, all at once, rows; histories
+/// have repeated tokens.
 pub(super) const PENALIZE: &[Case] = &[
     penalize_case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repeat_penalty = 1.5),
     penalize_case!("off", 37, 1/1 at 5 of 8, 0, |_| {}),
@@ -105,7 +105,7 @@ pub(super) const PENALIZE: &[Case] = &[
     penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repeat_penalty = 1.3),
     penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repeat_penalty = 1.1),
     penalize_case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
-    penalize_case!("for being there", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
+    penalize_case!("presence penalty", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
     penalize_case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
         (s.repeat_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
     }),
@@ -123,7 +123,7 @@ macro_rules! dry_case {
             position: $position,
             context: $context,
             logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
                 (s.dry_multiplier, s.dry_base) = ($multiplier, $base);
                 (s.dry_allowed, s.dry_last) = ($allowed, $last);
@@ -133,12 +133,13 @@ macro_rules! dry_case {
     };
 }
 
-/// Off, short of the history, the whole of it, rows; runners draw repeated tokens and few breakers.
+/// Off, less than the history, the whole history, rows; histories have repeated tokens and few
+/// breakers.
 pub(super) const DRY: &[Case] = &[
     dry_case!("one", 1, 1/1 at 0 of 1, [0.8, 1.75], 2, 8),
     dry_case!("off", 37, 1/1 at 5 of 8, [0.0, 1.75], 2, 8),
     dry_case!("single tokens", 37, 1/1 at 14 of 16, [0.8, 1.75], 1, 10),
-    dry_case!("all that was seen", 131, 1/1 at 14 of 16, [0.8, 1.75], 0, 100),
+    dry_case!("whole history", 131, 1/1 at 14 of 16, [0.8, 1.75], 0, 100),
     dry_case!("long", 5003, 1/1 at 1500 of 2048, [0.3, 2.5], 1, 2000),
     dry_case!("rows", 131, 5/4 at 120 of 128, [1.5, 1.2], 1, 90),
 ];
@@ -160,12 +161,12 @@ pub(super) const TOP_K: &[Case] = &[
     filter_case!("the largest", 37, |s| s.top_k = 1),
     filter_case!("all but one", 131, |s| s.top_k = 130),
     filter_case!("more than all", 131, |s| s.top_k = 500),
-    filter_case!("forty", 5003, |s| s.top_k = 40),
+    filter_case!("k = 40", 5003, |s| s.top_k = 40),
     filter_case!("half", 1009, |s| s.top_k = 500),
     filter_case!("rows", 131, 5 / 4, |s| s.top_k = 7),
 ];
 
-/// Off, the most typical one, some of the mass, rows.
+/// Off, the most typical token, part of the probability mass, rows.
 pub(super) const TYPICAL: &[Case] = &[
     filter_case!("one", 1, |s| s.typical_p = 0.5),
     filter_case!("off", 37, |s| s.typical_p = 1.0),
@@ -175,7 +176,7 @@ pub(super) const TYPICAL: &[Case] = &[
     filter_case!("rows", 131, 5 / 4, |s| s.typical_p = 0.7),
 ];
 
-/// Off, one that always stays, most of the mass, rows.
+/// Off, only the largest, most of the probability mass, rows.
 pub(super) const TOP_P: &[Case] = &[
     filter_case!("one", 1, |s| s.top_p = 0.5),
     filter_case!("off", 37, |s| s.top_p = 1.0),
@@ -194,7 +195,7 @@ pub(super) const MIN_P: &[Case] = &[
     filter_case!("rows", 131, 5 / 4, |s| s.min_p = 0.3),
 ];
 
-/// Off, always, by chance, more than any token has, rows.
+/// Off, always, randomly, threshold above all probabilities, rows.
 pub(super) const XTC: &[Case] = &[
     filter_case!("one", 1, |s| (s.xtc_probability, s.xtc_threshold) =
         (1.0, 0.1)),
@@ -202,13 +203,13 @@ pub(super) const XTC: &[Case] = &[
         (0.0, 0.1)),
     filter_case!("always", 37, |s| (s.xtc_probability, s.xtc_threshold) =
         (1.0, 0.03)),
-    filter_case!("by chance", 131, |s| (s.xtc_probability, s.xtc_threshold) =
+    filter_case!("random", 131, |s| (s.xtc_probability, s.xtc_threshold) =
         (0.5, 0.01)),
-    filter_case!("of the many", 5003, |s| (
+    filter_case!("large vocabulary", 5003, |s| (
         s.xtc_probability,
         s.xtc_threshold
     ) = (1.0, 3e-4)),
-    filter_case!("more than any has", 131, |s| (
+    filter_case!("threshold too high", 131, |s| (
         s.xtc_probability,
         s.xtc_threshold
     ) = (1.0, 0.5)),
@@ -218,12 +219,12 @@ pub(super) const XTC: &[Case] = &[
     ) = (0.5, 0.01)),
 ];
 
-/// Cold, off, hot, by the row, rows.
+/// Low, off, high, per row, rows.
 pub(super) const TEMPER: &[Case] = &[
     filter_case!("one", 1, |s| s.temperature = 0.5),
     filter_case!("off", 37, |s| s.temperature = 0.0),
-    filter_case!("hot", 5003, |s| s.temperature = 2.5),
-    filter_case!("by the row", 37, |s| (s.temperature, s.dynatemp_range) =
+    filter_case!("high", 5003, |s| s.temperature = 2.5),
+    filter_case!("dynamic", 37, |s| (s.temperature, s.dynatemp_range) =
         (0.7, 0.5)),
     filter_case!("rows", 131, 5 / 4, |s| s.temperature = 0.7),
 ];
@@ -240,15 +241,15 @@ macro_rules! dynamic_temper_case {
     };
 }
 
-/// Off, cold, hot, exponents, rows.
+/// Off, low, high, exponents, rows.
 pub(super) const DYNAMIC_TEMPER: &[Case] = &[
     dynamic_temper_case!("one", 1, [0.5, 0.2, 1.0]),
     dynamic_temper_case!("off", 37, [0.7, 0.0, 1.0]),
-    dynamic_temper_case!("the largest, always", 37, [0.0, 0.5, 1.0]),
-    dynamic_temper_case!("down to nothing", 131, [0.5, 2.0, 1.0]),
-    dynamic_temper_case!("hot", 5003, [1.5, 1.0, 1.0]),
-    dynamic_temper_case!("by the square", 1009, [0.8, 0.5, 2.0]),
-    dynamic_temper_case!("by the root", 131, [0.8, 0.5, 0.5]),
+    dynamic_temper_case!("only the largest", 37, [0.0, 0.5, 1.0]),
+    dynamic_temper_case!("down to 0", 131, [0.5, 2.0, 1.0]),
+    dynamic_temper_case!("high", 5003, [1.5, 1.0, 1.0]),
+    dynamic_temper_case!("exponent 2", 1009, [0.8, 0.5, 2.0]),
+    dynamic_temper_case!("exponent 0.5", 131, [0.8, 0.5, 0.5]),
     dynamic_temper_case!("rows", 131, 5 / 4, [1.0, 0.7, 1.0]),
 ];
 
@@ -275,7 +276,7 @@ macro_rules! gumbel_case {
             sequence: 1,
             position: $position,
             logits: LogitRows::All,
-            emit: |b| b.pick_sampled($vocab, SamplerKind::DEFAULT),
+            emit: |b| b.sampled_stage($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
                 s.seed_lo = $seed;
                 s.seed_hi = 7;
@@ -285,11 +286,11 @@ macro_rules! gumbel_case {
     };
 }
 
-/// Ids that end within a draw, a far position, rows.
+/// Ids that end within a draw, a large position, rows.
 pub(super) const GUMBEL: &[Case] = &[
     gumbel_case!("one", 1, 1/1 at 0, 0),
     gumbel_case!("a part of a draw", 37, 1/1 at 3, 0x1234_5678),
-    gumbel_case!("past a draw", 65, 1/1 at 15, 1),
+    gumbel_case!("partial draw", 65, 1/1 at 15, 1),
     gumbel_case!("many", 50_021, 1/1 at 4, 99),
     gumbel_case!("rows", 131, 5/4 at 9, 3),
 ];
@@ -302,7 +303,7 @@ macro_rules! mirostat_mu_case {
             live: $live,
             sequence: 1,
             logits: LogitRows::All,
-            emit: |b| b.pick_full(101, SamplerKind::DEFAULT),
+            emit: |b| b.full_stage(101, SamplerKind::DEFAULT),
             sampler: |s| {
                 (s.mirostat_tau, s.mirostat_eta) = ($tau, 0.1);
                 s.mirostat_mu = 2.0 * $tau;
@@ -312,7 +313,7 @@ macro_rules! mirostat_mu_case {
     };
 }
 
-/// Off, one row, rows; runners draw ids below 50.
+/// Off, one row, rows; random ids are below 50.
 pub(super) const MIROSTAT_MU: &[Case] = &[
     mirostat_mu_case!("off", 1 / 1, 0.0),
     mirostat_mu_case!("one", 1 / 1, 5.0),
@@ -320,24 +321,24 @@ pub(super) const MIROSTAT_MU: &[Case] = &[
 ];
 
 macro_rules! log_probs_case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $wanted:literal) => {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $log_probs:literal) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
             sequence: 1,
             logits: LogitRows::All,
-            emit: |b| b.pick_full($vocab, SamplerKind::DEFAULT),
-            sampler: |s| s.log_probs = $wanted,
+            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
+            sampler: |s| s.log_probs = $log_probs,
             ..PLAIN
         }
     };
 }
 
-/// Nobody asks, fewer than have room, many, rows; runners draw ids below 50.
+/// Off, fewer tokens than entries, many, rows; random ids are below 50.
 pub(super) const LOG_PROBS: &[Case] = &[
-    log_probs_case!("nobody asks", 101, 1 / 1, 0),
-    log_probs_case!("as many as tokens", 50, 1 / 1, 1),
+    log_probs_case!("off", 101, 1 / 1, 0),
+    log_probs_case!("vocabulary of 50", 50, 1 / 1, 1),
     log_probs_case!("many", 5003, 1 / 1, 1),
     log_probs_case!("rows", 131, 5 / 4, 1),
 ];

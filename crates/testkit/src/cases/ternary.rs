@@ -4,21 +4,20 @@ use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
 use tabla_core::op::builder::{Builder, W, X};
 
-/// The shapes that ternary products are tried on: rows that begin within blocks, that are no whole
-/// chunks or no whole octets; one token and many; panels that are no whole ones, and more than go
-/// together.
+/// Shapes for ternary products: rows that begin within blocks, rows with a partial chunk or octet;
+/// one token and many; partial panels, and more panels than one group.
 macro_rules! digit_cases {
     ($emit:ident) => {
         digit_cases!(@list $emit,
-            ("blocks over rows", I2S, 4, 32, 1, 1), ("blocks over rows", I2S, 12, 160, 3, 2),
-            ("blocks over rows", I2S, 8, 288, 67, 61), ("past a workgroup", I2S, 5, 1152, 1, 1),
+            ("blocks across rows", I2S, 4, 32, 1, 1), ("blocks across rows", I2S, 12, 160, 3, 2),
+            ("blocks across rows", I2S, 8, 288, 67, 61), ("wider than a workgroup", I2S, 5, 1152, 1, 1),
             ("chunks", Tq1_0, 5, 512, 1, 1), ("chunks", Tq1_0, 3, 768, 9, 9),
             ("chunks", Tq2_0, 7, 256, 1, 1), ("chunks", Tq2_0, 3, 512, 17, 8),
             ("quarters", Ternary, 4, 1, 1, 1), ("quarters", Ternary, 12, 333, 1, 1),
             ("quarters", Ternary, 8, 77, 13, 11), ("ragged panels", I2S, 52, 352, 17, 17),
             ("ragged panels", Ternary, 36, 333, 67, 33),
-            ("past a group of panels", Tq2_0, 150, 256, 67, 61),
-            ("past a group of panels", Ternary, 132, 130, 33, 20))
+            ("several groups of panels", Tq2_0, 150, 256, 67, 61),
+            ("several groups of panels", Ternary, 132, 130, 33, 20))
     };
     (@list $emit:ident,
      $(($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal)),+) => {
@@ -64,7 +63,7 @@ pub(super) const BIT_QUANTIZE: &[Case] = &[
     bit_quantize_case!("one", 1, 1, 1),
     bit_quantize_case!("primes", 37, 5, 3),
     bit_quantize_case!("whole vectors", 128, 2, 2),
-    bit_quantize_case!("past a workgroup", 1031, 3, 2),
+    bit_quantize_case!("wider than a workgroup", 1031, 3, 2),
     bit_quantize_case!("many", 131, 67, 61),
 ];
 

@@ -1,9 +1,9 @@
-//! What several formulas share: rows of results, activation functions.
+//! Helpers shared by formulas: rows of results, activation functions.
 
 use crate::rig::Outcome;
 use tabla_core::op::builder::Activation;
 
-/// `y` with the rows below `live` replaced by `row(t, i)`.
+/// Returns `y` with the first `live` rows replaced by `row(t, i)`.
 pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Vec<f32> {
     let mut y = o.numbers("y");
     let cols = o.slots["y"].cols as usize;
@@ -19,7 +19,7 @@ pub(super) fn wide(x: f32) -> f64 {
     f64::from(x)
 }
 
-/// The activation with this number.
+/// Applies the activation with this number.
 pub fn activation(number: u32, x: f64) -> f64 {
     match Activation::ALL[number as usize] {
         Activation::Silu => x / (1.0 + (-x).exp()),
@@ -33,7 +33,7 @@ pub fn activation(number: u32, x: f64) -> f64 {
     }
 }
 
-/// By the series `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ...)`.
+/// Error function by the series `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ...)`.
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return x.signum();

@@ -1,4 +1,4 @@
-//! The formulas of the list in f64, straight from their lines: what the scalar level is held to.
+//! Reference implementations of all operations in f64, for tests of the scalar kernels.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "references are rounded to f32"
@@ -22,7 +22,7 @@ use tabla_core::exec::state::Row;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
 
-/// What the operation should leave in its operands; empty for those with tests of their own.
+/// Returns the expected results of an operation; empty for operations with separate tests.
 pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
     let live = case.live.min(case.tokens) as usize;
     match op {
@@ -161,8 +161,8 @@ fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
-/// Each number of `y` for itself.
-fn each(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
+/// Applies `f` to all elements of the active rows of `y`.
+fn elementwise(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
     let y = o.numbers("y");
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| f(wide(y[t * cols + i])))
@@ -170,17 +170,17 @@ fn each(o: &Outcome, live: usize, f: impl Fn(f64) -> f64) -> Vec<f32> {
 
 fn activate(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::activate::Params = o.params();
-    each(o, live, |y| activation(p.activation, y))
+    elementwise(o, live, |y| activation(p.activation, y))
 }
 
 fn scale(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::scale::Params = o.params();
-    each(o, live, |y| y * wide(p.factor))
+    elementwise(o, live, |y| y * wide(p.factor))
 }
 
 fn soft_cap(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::soft_cap::Params = o.params();
-    each(o, live, |y| wide(p.cap) * (y / wide(p.cap)).tanh())
+    elementwise(o, live, |y| wide(p.cap) * (y / wide(p.cap)).tanh())
 }
 
 fn add(o: &Outcome, live: usize) -> Vec<f32> {
@@ -206,7 +206,7 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
-/// The row of the cache that has a position of a row's sequence.
+/// Returns the cache row of a position in the sequence of `row`.
 fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
     let page = tabla_core::op::pages::PAGE as usize;
     let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
@@ -244,7 +244,7 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
-/// What is behind the parts that are there stays.
+/// Does not change unused parts.
 fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::attend_part::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
@@ -348,8 +348,8 @@ fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
     scores.into_iter().map(move |s| (s - max).exp() / sum)
 }
 
-/// The heads of a row, turned by a position.
-fn turned(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
+/// Rotates the heads of a row by a position.
+fn rotated(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<f32> {
     let mut out = heads.to_vec();
     let half = p.rope_dim as usize / 2;
     for head in out.chunks_exact_mut(p.head_dim as usize) {
@@ -358,7 +358,7 @@ fn turned(p: &rope::Params, freqs: &[f32], position: u32, heads: &[f32]) -> Vec<
                 0 => (2 * i, 2 * i + 1),
                 _ => (i, i + half),
             };
-            // The angle is f32: at far positions its rounding is most of the error.
+            // The angle is f32: at large positions its rounding dominates the error.
             let (sin, cos) = wide(position as f32 * freq).sin_cos();
             let (x, y) = (wide(head[a]), wide(head[b]));
             let magnitude = wide(p.magnitude);
@@ -374,7 +374,7 @@ fn rope(o: &Outcome, live: usize) -> Vec<f32> {
     let (freqs, mut x) = (o.numbers("freqs"), o.numbers("x"));
     let width = (p.heads * p.head_dim) as usize;
     for (row, x) in o.rows()[..live].iter().zip(x.chunks_exact_mut(width)) {
-        let y = turned(&p, &freqs, row.position, x);
+        let y = rotated(&p, &freqs, row.position, x);
         x.copy_from_slice(&y);
     }
     x
@@ -400,14 +400,14 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         let position = row.position as usize;
         let at = row_of(o, row, [p.stride, p.first, p.ring], position) * kv_width;
         let of = |x: &[f32], width: usize| x[t * width..][..width].to_vec();
-        let turn = |x: Vec<f32>| turned(&turns, &freqs, row.position, &x);
+        let turn = |x: Vec<f32>| rotated(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));
         q[t * width..][..width].copy_from_slice(&turned_q);
         keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));
         values[at..][..kv_width].copy_from_slice(&of(&v, kv_width));
     }
     if of_codes(&o.slots["k_cache"]) {
-        // What is stored already comes out of its codes as it was.
+        // Existing rows are restored exactly from their codes.
         for cache in [&mut keys, &mut values] {
             let mut blocks = Vec::new();
             tabla_quant::encode_row(DType::Q8_0, cache, &mut blocks);
@@ -429,12 +429,12 @@ fn argmax(o: &Outcome, live: usize) -> Vec<f32> {
     for (id, x) in ids.iter_mut().zip(x.chunks(vocab)).take(live) {
         let largest = x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
         let first = x.iter().position(|x| *x == largest);
-        *id = first.expect("it is one of them") as f32;
+        *id = first.expect("the largest value is in the row") as f32;
     }
     ids
 }
 
-/// The history alone: the rows have a test of their own.
+/// Returns the history only; rows have a separate test.
 fn advance(o: &Outcome, live: usize) -> Vec<f32> {
     let (ids, mut history) = (o.numbers("ids"), o.numbers("history"));
     let context = o.slots["history"].cols as usize;

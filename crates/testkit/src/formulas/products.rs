@@ -1,4 +1,4 @@
-//! Products of matrices, ternary digits and experts, and what stands in front of them.
+//! Formulas of products of matrices, ternary digits and experts, with their preparation.
 
 use super::common::{activation, rows, wide};
 use crate::case::Case;
@@ -30,7 +30,7 @@ pub(super) fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Vec<f32> {
     product_of(o, live, &x, old)
 }
 
-/// `W x`, with `old` times what was there before.
+/// Returns `W x + old y`.
 pub(super) fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Vec<f32> {
     let (w, y) = (o.numbers("w"), o.numbers("y"));
     let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
@@ -41,7 +41,7 @@ pub(super) fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Vec<f
     })
 }
 
-/// In f32, as the rounding of halves depends on it.
+/// Computed in f32, since the rounding of ties depends on it.
 pub(super) fn bit_quantize(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     let (x, mut q, mut d) = (o.numbers("x"), o.numbers("q"), o.numbers("d"));
     let [cols, padded] = ["x", "q"].map(|name| o.slots[name].cols as usize);
@@ -71,7 +71,7 @@ pub(super) fn bit_mat(case: &Case, o: &Outcome, live: usize, old: f64) -> Vec<f3
     );
     let width = o.slots["w"].rows as usize;
     let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
-    let scale = wide(case.scale.expect("a ternary case has one"));
+    let scale = wide(case.scale.expect("ternary cases have a scale"));
     rows(o, live, |t, r| {
         let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
         let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
@@ -86,11 +86,11 @@ pub(super) fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     for t in 0..live {
         let x = &x[t * experts..][..experts];
         let mut order: Vec<usize> = (0..experts).collect();
-        // Stable: the lowest of equals stays first.
+        // Stable sort: ties by lowest id.
         order.sort_by(|&a, &b| x[b].total_cmp(&x[a]));
         let chosen = &order[..k];
         let mass = |ids: &[usize]| ids.iter().map(|&e| wide(x[e]).exp()).sum::<f64>();
-        let all = mass(if p.normalise == 1 { chosen } else { &order });
+        let all = mass(if p.normalize == 1 { chosen } else { &order });
         for (s, &e) in chosen.iter().enumerate() {
             ids[t * k + s] = e as f32;
             y[t * k + s] = (wide(x[e]).exp() / all) as f32;
@@ -103,14 +103,14 @@ pub(super) fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
     let (w, x, ids) = (o.numbers("w"), o.numbers("x"), o.numbers("ids"));
     let [experts, k, per_expert] = numbers.map(|n| n as usize);
     let [rows_of_all, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
-    let each = rows_of_all / experts;
+    let rows_per_expert = rows_of_all / experts;
     rows(o, live, |t, i| {
-        let (s, r) = (i / each, i % each);
+        let (s, r) = (i / rows_per_expert, i % rows_per_expert);
         let id = ids[t * k + s] as usize;
         let from = if per_expert == 1 { t * k + s } else { t };
         let pairs = x[from * cols..][..cols]
             .iter()
-            .zip(w.iter().skip((id * each + r) * cols));
+            .zip(w.iter().skip((id * rows_per_expert + r) * cols));
         pairs.map(|(x, w)| wide(*x) * wide(*w)).sum()
     })
 }

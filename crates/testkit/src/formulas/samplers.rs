@@ -1,4 +1,4 @@
-//! The formulas of samplers.
+//! Formulas of samplers.
 
 use super::common::{rows, wide};
 use crate::rig::Outcome;
@@ -8,8 +8,8 @@ use tabla_core::exec::state::{Bias, Row, Sampler};
 use tabla_core::op::list::Op;
 use tabla_core::op::table::BIASES_MAX;
 
-/// The row and the sampler of each row that lives.
-fn picking(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
+/// Returns the row and the sampler of each active row.
+fn rows_with_samplers(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
     let samplers: Vec<Sampler> = bytemuck::pod_collect_to_vec(&o.before["samplers"]);
     let rows = o.rows().into_iter().take(live);
     rows.map(|row| (row, samplers[row.sequence as usize]))
@@ -20,9 +20,9 @@ pub(super) fn penalize(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["history"]);
     let [context, vocab] = ["history", "x"].map(|name| o.slots[name].cols as usize);
-    let picking = picking(o, live);
+    let rows_and_samplers = rows_with_samplers(o, live);
     rows(o, live, |t, i| {
-        let (row, sampler) = picking[t];
+        let (row, sampler) = rows_and_samplers[t];
         let history = &history[row.sequence as usize * context..][..context];
         let known = context.min(row.position as usize + 1);
         let last = known.min(1024).min(sampler.repeat_last as usize);
@@ -40,14 +40,14 @@ pub(super) fn penalize(o: &Outcome, live: usize) -> Vec<f32> {
 
 pub(super) fn temper(o: &Outcome, live: usize) -> Vec<f32> {
     let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
-    let picking = picking(o, live);
-    rows(o, live, |t, i| match picking[t].1 {
+    let rows_and_samplers = rows_with_samplers(o, live);
+    rows(o, live, |t, i| match rows_and_samplers[t].1 {
         s if s.temperature == 0.0 || s.dynatemp_range > 0.0 => wide(y[t * vocab + i]),
         s => wide(y[t * vocab + i]) / wide(s.temperature),
     })
 }
 
-/// What a row's softmax is, and its entropy. What is no number weighs nothing.
+/// Returns the softmax of a row and its entropy; NaN has probability 0.
 pub fn probabilities(y: &[f32]) -> (Vec<f64>, f64) {
     let peak = y.iter().fold(f32::NEG_INFINITY, |m, y| m.max(*y));
     let weights = y.iter().map(|y| (wide(*y) - wide(peak)).exp());
@@ -61,9 +61,9 @@ pub fn probabilities(y: &[f32]) -> (Vec<f64>, f64) {
 
 pub(super) fn dynamic_temper(o: &Outcome, live: usize) -> Vec<f32> {
     let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
-    let picking = picking(o, live);
+    let rows_and_samplers = rows_with_samplers(o, live);
     let temperature = |t: usize| {
-        let sampler = picking[t].1;
+        let sampler = rows_and_samplers[t].1;
         let [middle, range] = [sampler.temperature, sampler.dynatemp_range].map(wide);
         if middle == 0.0 || range == 0.0 || vocab == 1 {
             return 1.0;
@@ -80,11 +80,11 @@ pub(super) fn dynamic_temper(o: &Outcome, live: usize) -> Vec<f32> {
 pub(super) fn bias(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, vocab) = (o.numbers("x"), o.slots["x"].cols as usize);
     let biases: Vec<Bias> = bytemuck::pod_collect_to_vec(&o.before["biases"]);
-    let picking = picking(o, live);
+    let rows_and_samplers = rows_with_samplers(o, live);
     rows(o, live, |t, i| {
-        let (row, sampler) = picking[t];
-        let room = BIASES_MAX as usize;
-        let own = &biases[row.sequence as usize * room..][..room];
+        let (row, sampler) = rows_and_samplers[t];
+        let capacity = BIASES_MAX as usize;
+        let own = &biases[row.sequence as usize * capacity..][..capacity];
         let own = own.iter().take(sampler.bias_count as usize);
         let own = own.filter(|bias| bias.token as usize == i);
         let stops = &sampler.stops[..sampler.stop_count as usize];
@@ -99,9 +99,9 @@ pub(super) fn mask(o: &Outcome, live: usize) -> Vec<f32> {
     let (y, vocab) = (o.numbers("y"), o.slots["y"].cols as usize);
     let masks: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["masks"]);
     let words = o.slots["masks"].cols as usize;
-    let picking = picking(o, live);
+    let rows_and_samplers = rows_with_samplers(o, live);
     rows(o, live, |t, i| {
-        let (row, sampler) = picking[t];
+        let (row, sampler) = rows_and_samplers[t];
         let word = masks[row.sequence as usize * words + i / 32];
         match sampler.masked == 1 && word & 1 << (i % 32) == 0 {
             true => f64::NEG_INFINITY,
@@ -110,7 +110,7 @@ pub(super) fn mask(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
-/// As it is told of: every earlier place in the text is held against its end.
+/// Compares each earlier position of the history with its end, as in the definition.
 pub(super) fn dry(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
     let history: Vec<u32> = bytemuck::pod_collect_to_vec(&o.before["history"]);
@@ -137,10 +137,13 @@ pub(super) fn dry(o: &Outcome, live: usize) -> Vec<f32> {
         }
         longest
     };
-    let picking = picking(o, live);
-    let longest: Vec<_> = picking.iter().map(|(r, s)| longest(r, s)).collect();
+    let rows_and_samplers = rows_with_samplers(o, live);
+    let longest: Vec<_> = rows_and_samplers
+        .iter()
+        .map(|(r, s)| longest(r, s))
+        .collect();
     rows(o, live, |t, i| {
-        let (_, sampler) = picking[t];
+        let (_, sampler) = rows_and_samplers[t];
         let n = longest[t].get(&i).copied();
         let over = n.and_then(|n| n.checked_sub(sampler.dry_allowed as usize));
         let penalty = over.map_or(0.0, |over| wide(sampler.dry_base).powf(over as f64));
@@ -150,8 +153,10 @@ pub(super) fn dry(o: &Outcome, live: usize) -> Vec<f32> {
 
 pub(super) fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
     let mut y = o.numbers("y");
-    let picking = picking(o, live);
-    let rows = y.chunks_exact_mut(o.slots["y"].cols as usize).zip(picking);
+    let rows_and_samplers = rows_with_samplers(o, live);
+    let rows = y
+        .chunks_exact_mut(o.slots["y"].cols as usize)
+        .zip(rows_and_samplers);
     for (y, (row, sampler)) in rows {
         let keeps = keeps(op, y, &row, &sampler);
         let gone = y.iter_mut().zip(keeps).filter(|(_, keep)| !keep);
@@ -160,7 +165,8 @@ pub(super) fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
     y
 }
 
-/// Which numbers of a row stay. Sorted, so that the filters' sets are beginnings; NaN has no place.
+/// Returns which elements of a row a filter keeps. Sorts the elements, so that kept sets are
+/// prefixes; excludes NaN.
 pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
     let mut sorted: Vec<f32> = y.iter().copied().filter(|y| !y.is_nan()).collect();
     sorted.sort_by(|a, b| b.total_cmp(a));
@@ -181,7 +187,7 @@ pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
                 mass += weight(y);
                 mass >= wide(sampler.top_p) * total
             });
-            from(*last.expect("the mass of all is all"))
+            from(*last.expect("the total probability is reached"))
         }
         Op::MinP => from(sorted[0] + sampler.min_p.ln()),
         Op::TopNSigma if sampler.top_n_sigma == 0.0 => all,
@@ -204,7 +210,7 @@ pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
                 mass += p[**i];
                 mass >= wide(sampler.typical_p)
             });
-            let last = far(last.expect("the mass of all is all"));
+            let last = far(last.expect("the total probability is reached"));
             (0..y.len()).map(|i| far(&i) <= last).collect()
         }
         Op::Xtc => {

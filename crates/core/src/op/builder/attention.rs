@@ -1,4 +1,4 @@
-//! Positions, the cache, attention.
+//! RoPE, KV cache and attention.
 
 use super::base::Builder;
 use super::operand::X;
@@ -9,51 +9,52 @@ use crate::op::pages::PAGE;
 use crate::op::params;
 use crate::op::table::{BufferId, Slot};
 
-/// The heads of an attention layer.
+/// Heads of an attention layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
-    /// Layer, for the cache.
+    /// Layer index, selects the KV cache.
     pub layer: u32,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads; divides `heads`.
+    /// Number of KV heads; divides `heads`.
     pub kv_heads: u32,
-    /// Elements of a head.
+    /// Number of elements per head.
     pub head_dim: u32,
-    /// Positions that a query sees, its own among them; 0: all.
+    /// Sliding window: number of positions that a query sees, including its own; 0: all.
     pub window: u32,
 }
 
-/// Parts that positions are cut into at most.
+/// Maximum number of parts of split attention.
 const PARTS_MAX: u32 = 64;
 
-/// Elements of a head at most, where positions are cut into parts.
+/// Maximum number of elements per head for split attention.
 const PARTS_HEAD_MAX: u32 = 512;
 
-/// How positions turn the elements of a head (`RoPE`).
+/// Rotary position embedding (`RoPE`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rope {
-    /// Which of the model's constants has the frequencies, `[dim / 2]`, in radians per position.
+    /// Index of the constant with the frequencies, `[dim / 2]`, in radians per position.
     pub index: u32,
-    /// Elements of a head that are turned; 0: none.
+    /// Number of rotated elements per head; 0: none.
     pub dim: u32,
-    /// Whether pairs are `(i, i + dim / 2)` rather than `(2 i, 2 i + 1)`.
+    /// Whether pairs are `(i, i + dim / 2)` (NeoX) or `(2 i, 2 i + 1)`.
     pub half_split: bool,
-    /// What cosine and sine are multiplied by.
+    /// Factor of cosine and sine.
     pub magnitude: f32,
 }
 
 impl Builder<'_> {
-    /// Turns `q` by its position, stores the turned `k` and `v` in the layer's cache.
+    /// Emits the rotation of `q` in place, and the store of the rotated `k` and of `v` in the KV
+    /// cache of the layer.
     #[expect(clippy::too_many_arguments, reason = "a layer's q, k and v")]
     pub fn rope_kv(&mut self, at: Heads, rope: Rope, q: X, k: X, v: X) {
-        // Where nothing is turned, no frequency is read: any numbers will do.
+        // Without rotation, frequencies are not read; bind any f32 slot.
         let freqs = match rope.dim {
             0 => k.slot,
             _ => self.freqs(rope),
         };
         let ([keys, values], pages) = self.cache(at);
-        let own = self.shape.pages.of(at.window);
+        let pages_of_layer = self.shape.pages.of(at.window);
         let params = params::rope_kv::Params {
             tokens: q.tokens,
             heads: at.heads,
@@ -63,8 +64,8 @@ impl Builder<'_> {
             half_split: u32::from(rope.half_split),
             magnitude: rope.magnitude,
             stride: self.shape.pages.stride(),
-            first: own.first,
-            ring: own.ring,
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
         };
         let slots = [
             k.slot, v.slot, freqs, pages, q.slot, keys, values, self.state,
@@ -73,7 +74,7 @@ impl Builder<'_> {
         self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
     }
 
-    /// Turns heads of `x` by its positions, in place: what goes to no cache of its own.
+    /// Emits the rotation of `x` in place, without a KV cache.
     pub fn rope(&mut self, heads: u32, head_dim: u32, rope: Rope, x: X) {
         if rope.dim == 0 {
             return;
@@ -91,17 +92,17 @@ impl Builder<'_> {
         self.emit((Op::Rope, None), &slots, &params, [heads, x.tokens]);
     }
 
-    /// Attention of `q` over the positions of its window, `[tokens, heads head_dim]`. Scores are
-    /// `scale q . k`, bent to `softcap tanh(score / softcap)` where that is not 0.
+    /// Emits attention of `q` over its window; returns `[tokens, heads head_dim]`. Scores are
+    /// `scale q . k`, softcapped to `softcap tanh(score / softcap)` unless `softcap` is 0.
     pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
         let head = at.head_dim;
         let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
         if self.shape.part > 0 && q.tokens <= FEW_TOKENS && octets {
-            return self.attention_in_parts(at, q, scale, softcap, self.shape.part);
+            return self.split_attention(at, q, scale, softcap, self.shape.part);
         }
         let y = self.scratch("a", q.tokens, q.cols);
         let ([keys, values], pages) = self.cache(at);
-        let own = self.shape.pages.of(at.window);
+        let pages_of_layer = self.shape.pages.of(at.window);
         let params = params::attention::Params {
             tokens: q.tokens,
             heads: at.heads,
@@ -111,8 +112,8 @@ impl Builder<'_> {
             softcap,
             window: self.window(at),
             stride: self.shape.pages.stride(),
-            first: own.first,
-            ring: own.ring,
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
         };
         let slots = [q.slot, keys, values, pages, y.slot, self.state];
         let work = [at.heads, q.tokens];
@@ -125,27 +126,20 @@ impl Builder<'_> {
         y
     }
 
-    /// The same, where each `part` of the positions is looked at on its own, but in no more than
-    /// [`PARTS_MAX`] parts: for few tokens that look at many positions.
+    /// Emits split attention, for few tokens and many positions: parts of `part` positions are
+    /// processed in parallel. `part` is increased if necessary to have at most [`PARTS_MAX`] parts.
     #[expect(
         clippy::too_many_arguments,
-        reason = "those of attention, and the part"
+        reason = "those of attention, and the part size"
     )]
-    pub fn attention_in_parts(
-        &mut self,
-        at: Heads,
-        q: X,
-        scale: f32,
-        softcap: f32,
-        part: u32,
-    ) -> X {
+    pub fn split_attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32, part: u32) -> X {
         let (tokens, window) = (q.tokens, self.window(at));
         let part = part.max(window.div_ceil(PARTS_MAX));
         let parts = window.div_ceil(part.max(1));
         let size = at.heads * parts * (at.head_dim + 2);
         let x = self.scratch("p", tokens, size);
         let ([keys, values], pages) = self.cache(at);
-        let own = self.shape.pages.of(at.window);
+        let pages_of_layer = self.shape.pages.of(at.window);
         let params = params::attend_part::Params {
             tokens,
             heads: at.heads,
@@ -155,8 +149,8 @@ impl Builder<'_> {
             softcap,
             window,
             stride: self.shape.pages.stride(),
-            first: own.first,
-            ring: own.ring,
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
             part,
             parts,
         };
@@ -180,9 +174,9 @@ impl Builder<'_> {
         y
     }
 
-    /// Attention of the rows of each sequence over one another, `[tokens, heads head_dim]`: those
-    /// farther than `reach` from a row do not count. Sequences lie one behind the other, and the
-    /// positions of each begin at 0.
+    /// Emits bidirectional attention within each sequence; returns `[tokens, heads head_dim]`. A
+    /// row attends to rows at a distance of at most `reach`. Sequences are concatenated; positions
+    /// of each begin at 0.
     pub fn self_attention(
         &mut self,
         [heads, kv_heads, head_dim]: [u32; 3],
@@ -205,14 +199,15 @@ impl Builder<'_> {
         y
     }
 
-    /// The frequencies of a `RoPE`.
+    /// Returns the slot of the `RoPE` frequencies.
     fn freqs(&mut self, rope: Rope) -> Slot {
         let name = format!("rope_freqs.{}", rope.index);
         let place = BufferId::Constant(rope.index);
         self.place(&name, DType::F32, [1, rope.dim / 2], place)
     }
 
-    /// The key and value cache of a layer, `[pages PAGE, kv_heads head_dim]`, and the table of pages.
+    /// Returns the key and value cache of a layer, `[pages PAGE, kv_heads head_dim]`, and the page
+    /// table.
     fn cache(&mut self, at: Heads) -> ([Slot; 2], Slot) {
         let Shape {
             sequences,
@@ -234,7 +229,7 @@ impl Builder<'_> {
         )
     }
 
-    /// The positions that a query sees at most.
+    /// Returns the maximum number of positions that a query sees.
     fn window(&self, at: Heads) -> u32 {
         match at.window {
             0 => self.shape.context,

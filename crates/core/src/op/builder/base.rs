@@ -1,4 +1,4 @@
-//! The builder: what it holds, and what every method for a line of a recipe uses.
+//! The builder, and the helpers that its other methods share.
 
 use super::draft::{Draft, Node};
 use super::operand::{Quantized, W, X};
@@ -9,7 +9,7 @@ use crate::op::list::{Access, Op};
 use crate::op::params;
 use crate::op::table::{BufferId, LayerEnd, SamplingStage, Slot, SlotInfo};
 
-/// Collects the lines of a recipe into a [`Draft`].
+/// Builds a [`Draft`] from the operations of a forward pass.
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]
 pub struct Builder<'a> {
     weights: &'a dyn Weights,
@@ -22,7 +22,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// A builder for this shape over these tensors.
+    /// Creates a builder for a table shape and the tensors of a model.
     pub fn new(weights: &'a dyn Weights, shape: Shape) -> Self {
         let draft = Draft {
             name: shape.name,
@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
             slots: Vec::new(),
             layers: Vec::new(),
             head: 0,
-            tails: [None; SamplingStage::COUNT],
+            stages: [None; SamplingStage::COUNT],
         };
         let mut b = Self {
             weights,
@@ -42,18 +42,19 @@ impl<'a> Builder<'a> {
             quantized: None,
             error: None,
         };
-        let words = |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("a small struct");
+        let words =
+            |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("the struct is small");
         let [head, row] = [size_of::<params::State>(), size_of::<params::Row>()].map(words);
         let words = head + row * shape.tokens;
         b.state = b.place("state", DType::U32, [1, words], BufferId::State);
         b
     }
 
-    /// The draft, or the first thing in the recipe that does not fit the tensors.
+    /// Returns the draft.
     ///
     /// # Errors
     ///
-    /// A tensor that is missing or has another shape.
+    /// The first error of any method: a missing tensor or a shape mismatch.
     pub fn finish(self) -> Result<Draft> {
         match self.error {
             Some(error) => Err(error),
@@ -61,23 +62,23 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The tensor `name`, which must be `[rows, cols]`.
+    /// Returns the tensor `name`; its shape must be `[rows, cols]`.
     pub fn weight(&mut self, name: &str, rows: u32, cols: u32) -> W {
-        let found = self.weights.find(name);
+        let info = self.weights.find(name);
         let weights = self.weights;
         let spelling = || weights.spelling(name);
-        match found {
+        match info {
             None => self.fail(format!("tensor {} is missing", spelling())),
             Some(w) if [w.rows, w.cols] != [rows, cols] => self.fail(format!(
-                "tensor {} is [{}, {}], this architecture wants [{rows}, {cols}]",
+                "tensor {}: expected shape [{rows}, {cols}], got [{}, {}]",
                 spelling(),
                 w.rows,
                 w.cols
             )),
             Some(_) => {}
         }
-        let (index, dtype) = found.map_or((0, DType::F32), |w| (w.index, w.dtype));
-        let scale = found.and_then(|w| w.scale);
+        let (index, dtype) = info.map_or((0, DType::F32), |w| (w.index, w.dtype));
+        let scale = info.and_then(|w| w.scale);
         let slot = self.place(name, dtype, [rows, cols], BufferId::Weight(index, 0));
         W {
             slot,
@@ -88,12 +89,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A vector of the model, which must be f32.
+    /// Returns the vector `name`; its type must be f32.
     pub fn vector(&mut self, name: &str, dim: u32) -> W {
         let w = self.weight(name, 1, dim);
         if w.dtype != DType::F32 {
             self.fail(format!(
-                "tensor {} is {}, a vector must be f32",
+                "tensor {}: expected an f32 vector, got {}",
                 self.weights.spelling(name),
                 w.dtype
             ));
@@ -101,17 +102,17 @@ impl<'a> Builder<'a> {
         w
     }
 
-    /// Whether the model has this tensor.
+    /// Returns whether the model has the tensor `name`.
     pub fn has(&self, name: &str) -> bool {
         self.weights.find(name).is_some()
     }
 
-    /// Rows of this tensor, where any number will do; 0 where the model lacks it.
+    /// Returns the number of rows of the tensor `name`; 0 if it is missing.
     pub fn rows_of(&self, name: &str) -> u32 {
         self.weights.find(name).map_or(0, |w| w.rows)
     }
 
-    /// Says that a layer ends here, with `h` as its result.
+    /// Marks the end of a layer with output `h`.
     pub fn end_of_layer(&mut self, h: X) {
         self.draft.layers.push(LayerEnd {
             cmd: self.draft.nodes.len(),
@@ -119,18 +120,18 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// An activation that comes from outside the table: for tests of one operation.
+    /// Creates an activation that the caller provides, for tests of single operations.
     pub fn input(&mut self, name: &str, cols: u32) -> X {
         self.scratch(name, self.shape.tokens, cols)
     }
 
-    /// A new slot of working memory.
+    /// Creates an f32 scratch slot.
     pub(super) fn scratch(&mut self, name: &str, tokens: u32, cols: u32) -> X {
         let slot = self.scratch_of(DType::F32, name, [tokens, cols]);
         X { slot, tokens, cols }
     }
 
-    /// A new slot of working memory for numbers of any type.
+    /// Creates a scratch slot of any type.
     pub(super) fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
         let place = BufferId::Scratch(self.scratch);
         self.scratch += 1;
@@ -143,7 +144,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The slot of a place that stands for itself.
+    /// Returns the slot of a buffer; creates it on first use.
     pub(super) fn place(
         &mut self,
         name: &str,
@@ -165,7 +166,7 @@ impl<'a> Builder<'a> {
 
     fn push(&mut self, info: SlotInfo) -> Slot {
         let Ok(index) = u16::try_from(self.draft.slots.len()) else {
-            self.fail(format!("more than {} slots", u16::MAX));
+            self.fail(format!("table exceeds the limit of {} slots", u16::MAX));
             return Slot(0);
         };
         self.draft.slots.push(info);
@@ -174,7 +175,7 @@ impl<'a> Builder<'a> {
 
     pub(super) fn emit<P: bytemuck::Pod>(
         &mut self,
-        (op, variant): (Op, Option<DType>),
+        (op, dtype): (Op, Option<DType>),
         slots: &[Slot],
         params: &P,
         work: [u32; 2],
@@ -191,7 +192,7 @@ impl<'a> Builder<'a> {
         }
         self.draft.nodes.push(Node {
             op,
-            variant,
+            dtype,
             slots: slots.to_vec(),
             params: bytemuck::bytes_of(params).to_vec(),
             work,

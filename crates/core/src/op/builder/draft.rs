@@ -1,53 +1,53 @@
-//! A table before planning: operations and slots, without kernels and shared memory.
+//! Tables before planning: operations and slots, without kernels and buffer reuse.
 
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::list::Op;
 use crate::op::table::{LayerEnd, SamplingStage, Slot, SlotInfo};
 
-/// A command before planning.
+/// Command before planning.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The operation.
+    /// Operation.
     pub op: Op,
-    /// The storage type that chooses among its kernels.
-    pub variant: Option<DType>,
+    /// Storage type that selects the kernel.
+    pub dtype: Option<DType>,
     /// Operands, in the order of the list.
     pub slots: Vec<Slot>,
-    /// The bytes of its `Params`.
+    /// Bytes of its `Params`.
     pub params: Vec<u8>,
-    /// Units of work and tokens; `plan` divides them by a kernel's tile.
+    /// Work units and tokens; `plan` divides them by the tile size of the kernel.
     pub work: [u32; 2],
-    /// What it is for.
+    /// Label: the name of its weight, or of its operation.
     pub label: String,
 }
 
-/// A table before planning.
+/// Table before planning.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// Name of the table.
     pub name: &'static str,
-    /// Tokens that go through at once.
+    /// Number of tokens per pass.
     pub tokens: u32,
-    /// The commands.
+    /// Commands in order of execution.
     pub nodes: Vec<Node>,
-    /// The slots, each scratch slot with a place of its own.
+    /// Slots; each scratch slot has its own buffer.
     pub slots: Vec<SlotInfo>,
-    /// Where each layer ends.
+    /// Ends of the layers.
     pub layers: Vec<LayerEnd>,
-    /// The first node of the head, which turns the last layer's output into logits.
+    /// Index of the first node of the output projection.
     pub head: usize,
-    /// The first node of each tail that picks tokens; a tail ends where the next one begins.
-    pub tails: [Option<usize>; SamplingStage::COUNT],
+    /// Index of the first node of each sampling stage; a stage ends where the next one begins.
+    pub stages: [Option<usize>; SamplingStage::COUNT],
 }
 
 impl Draft {
-    /// Puts what `by` pushes in the place of each node; what points at a node points at the first that
-    /// stands for it then, or behind it where none does.
+    /// Replaces each node by the nodes that `by` pushes. Indices of a node are updated to its first
+    /// replacement, or to the following node if there is none.
     ///
     /// # Errors
     ///
-    /// As of `by`.
+    /// Errors of `by`.
     pub fn replace(
         &mut self,
         mut by: impl FnMut(Node, &mut Vec<Node>) -> Result<()>,
@@ -63,8 +63,8 @@ impl Draft {
             layer.cmd = starts[layer.cmd];
         }
         self.head = starts[self.head];
-        for tail in self.tails.iter_mut().flatten() {
-            *tail = starts[*tail];
+        for stage in self.stages.iter_mut().flatten() {
+            *stage = starts[*stage];
         }
         Ok(())
     }

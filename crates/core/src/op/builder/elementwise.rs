@@ -1,4 +1,4 @@
-//! Lookups, norms, and what is done to each number.
+//! Embedding lookups, norms and elementwise operations.
 
 use super::base::Builder;
 use super::operand::{W, X};
@@ -6,7 +6,7 @@ use crate::op::list::Op;
 use crate::op::params;
 use bytemuck::Pod;
 
-/// The function between the two matrices of a feed-forward layer, by its number in the kernels.
+/// Activation function of a feed-forward layer; the discriminant is its number in the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Activation {
@@ -14,7 +14,7 @@ pub enum Activation {
     Silu = 0,
     /// `x (1 + erf(x / sqrt(2))) / 2`.
     Gelu = 1,
-    /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, which comes near GELU.
+    /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, an approximation of GELU.
     GeluTanh = 2,
     /// `max(x, 0)^2`.
     Relu2 = 3,
@@ -23,7 +23,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Every activation, in the order of their numbers.
+    /// All activations, in the order of their numbers.
     pub const ALL: &'static [Self] = &[
         Self::Silu,
         Self::Gelu,
@@ -34,7 +34,7 @@ impl Activation {
 }
 
 impl Builder<'_> {
-    /// `y[t, :] = W[token[t], :]`, `[tokens, dim]`.
+    /// Emits `y[t, :] = W[token[t], :]`; returns `[tokens, dim]`.
     pub fn embed(&mut self, w: W) -> X {
         let tokens = self.shape.tokens;
         let y = self.scratch("h", tokens, w.cols);
@@ -54,8 +54,8 @@ impl Builder<'_> {
         y
     }
 
-    /// `y[t, :] += W[stride * position[t] + offset, :]`: learned positions have a stride of 1, what
-    /// is the same for all tokens one of 0. A row that `W` lacks adds nothing.
+    /// Emits `y[t, :] += W[stride * position[t] + offset, :]`. The stride is 1 for learned
+    /// positions and 0 for a vector that is added to all tokens. Rows out of range add nothing.
     pub fn embed_add(&mut self, w: W, y: X, stride: u32, offset: u32) {
         let params = params::embed_add::Params {
             tokens: y.tokens,
@@ -70,8 +70,8 @@ impl Builder<'_> {
         self.emit((Op::EmbedAdd, Some(w.dtype)), &slots, &params, work);
     }
 
-    /// Each row of `x` over its root mean square, times `w`. Where `w` is shorter than a row,
-    /// the row is `cols / dim` groups (heads) that are normed apart.
+    /// Emits an RMS norm of `x` with weight `w`. If `w` is shorter than a row, each of the `cols /
+    /// dim` groups (heads) of a row is normalized separately.
     pub fn rms_norm(&mut self, x: X, w: W, eps: f32) -> X {
         let y = self.scratch("n", x.tokens, x.cols);
         let groups = x.cols / w.cols.max(1);
@@ -86,7 +86,7 @@ impl Builder<'_> {
         y
     }
 
-    /// Each group of `dim` numbers of `x` over its root mean square.
+    /// Emits an RMS norm without weight of each group of `dim` elements of `x`.
     pub fn unit_norm(&mut self, x: X, dim: u32, eps: f32) -> X {
         let y = self.scratch("n", x.tokens, x.cols);
         let groups = x.cols / dim.max(1);
@@ -101,7 +101,7 @@ impl Builder<'_> {
         y
     }
 
-    /// Each row of `x` less its mean, over its standard deviation, times `w`.
+    /// Emits a layer norm of `x` with weight `w`, without bias.
     pub fn layer_norm(&mut self, x: X, w: W, eps: f32) -> X {
         let y = self.scratch("n", x.tokens, x.cols);
         let params = params::layer_norm::Params {
@@ -114,7 +114,7 @@ impl Builder<'_> {
         y
     }
 
-    /// `y += b` for every token.
+    /// Emits `y += b` for all tokens.
     pub fn add_bias(&mut self, b: W, y: X) {
         let params = params::add_bias::Params {
             tokens: y.tokens,
@@ -124,9 +124,9 @@ impl Builder<'_> {
         self.emit((Op::AddBias, None), &slots, &params, [y.cols, y.tokens]);
     }
 
-    /// `act(gate) * up`, `[tokens, ffn]`.
+    /// Emits `act(gate) * up`; returns `[tokens, ffn]`.
     pub fn glu(&mut self, act: Activation, gate: X, up: X) -> X {
-        self.alike(gate, up);
+        self.check_same_shape(gate, up);
         let y = self.scratch("f", gate.tokens, gate.cols);
         let params = params::glu::Params {
             tokens: gate.tokens,
@@ -138,7 +138,7 @@ impl Builder<'_> {
         y
     }
 
-    /// `y = act(y)`.
+    /// Emits `y = act(y)`.
     pub fn activate(&mut self, act: Activation, y: X) {
         let params = params::activate::Params {
             tokens: y.tokens,
@@ -148,9 +148,9 @@ impl Builder<'_> {
         self.emit_in_place(Op::Activate, y, &params);
     }
 
-    /// `y += scale * x`.
+    /// Emits `y += scale * x`.
     pub fn add(&mut self, x: X, y: X, scale: f32) {
-        self.alike(x, y);
+        self.check_same_shape(x, y);
         let params = params::add::Params {
             tokens: y.tokens,
             dim: y.cols,
@@ -160,7 +160,7 @@ impl Builder<'_> {
         self.emit((Op::Add, None), &slots, &params, [y.cols, y.tokens]);
     }
 
-    /// `y *= factor`.
+    /// Emits `y *= factor`.
     pub fn scale(&mut self, y: X, factor: f32) {
         let params = params::scale::Params {
             tokens: y.tokens,
@@ -170,12 +170,12 @@ impl Builder<'_> {
         self.emit_in_place(Op::Scale, y, &params);
     }
 
-    /// `y *= w` for every token; a shorter `w` goes on from its beginning.
+    /// Emits `y *= w` for all tokens; a shorter `w` is repeated.
     pub fn mul(&mut self, w: W, y: X) {
         if !y.cols.is_multiple_of(w.cols) {
             self.fail(format!(
-                "a vector of {} numbers does not divide rows of {}",
-                w.cols, y.cols
+                "shape mismatch: row length {} is not a multiple of vector length {}",
+                y.cols, w.cols
             ));
         }
         let params = params::mul::Params {
@@ -187,7 +187,7 @@ impl Builder<'_> {
         self.emit((Op::Mul, None), &slots, &params, [y.cols, y.tokens]);
     }
 
-    /// `y = cap * tanh(y / cap)`: small numbers stay, none comes beyond `cap`.
+    /// Emits the softcap `y = cap * tanh(y / cap)`.
     pub fn soft_cap(&mut self, y: X, cap: f32) {
         let params = params::soft_cap::Params {
             tokens: y.tokens,
@@ -197,11 +197,11 @@ impl Builder<'_> {
         self.emit_in_place(Op::SoftCap, y, &params);
     }
 
-    /// Columns `offset..offset + dim` of `x`, `[tokens, dim]`.
+    /// Emits a copy of columns `offset..offset + dim` of `x`; returns `[tokens, dim]`.
     pub fn columns(&mut self, x: X, offset: u32, dim: u32) -> X {
         if u64::from(offset) + u64::from(dim) > u64::from(x.cols) {
             self.fail(format!(
-                "{dim} columns from {offset} on are more than rows of {} have",
+                "columns out of range: {dim} columns at offset {offset}, input has {}",
                 x.cols
             ));
         }
@@ -217,17 +217,17 @@ impl Builder<'_> {
         y
     }
 
-    /// An operation on each number of `y` alone.
+    /// Emits an in-place elementwise operation.
     fn emit_in_place<P: Pod>(&mut self, op: Op, y: X, params: &P) {
         let slots = [y.slot, self.state];
         self.emit((op, None), &slots, params, [y.cols, y.tokens]);
     }
 
-    /// Two activations that meet number by number must have one shape.
-    fn alike(&mut self, a: X, b: X) {
+    /// Checks that two activations have the same shape.
+    fn check_same_shape(&mut self, a: X, b: X) {
         if [a.tokens, a.cols] != [b.tokens, b.cols] {
             self.fail(format!(
-                "activations of [{}, {}] meet some of [{}, {}]",
+                "shape mismatch: activations [{}, {}] and [{}, {}]",
                 a.tokens, a.cols, b.tokens, b.cols
             ));
         }
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    fn refused(emit: impl Fn(&mut Builder<'_>), words: &str) {
+    fn check_rejected(emit: impl Fn(&mut Builder<'_>), words: &str) {
         let shape = Shape {
             name: "test",
             tokens: 2,
@@ -272,23 +272,23 @@ mod tests {
     }
 
     #[test]
-    fn activations_stand_at_their_numbers() {
+    fn activation_numbers_match_their_order() {
         for (number, act) in (0u32..).zip(Activation::ALL) {
             assert_eq!(*act as u32, number);
         }
     }
 
     #[test]
-    fn shapes_that_do_not_meet_are_refused() {
-        let words = "[2, 3] meet some of [2, 4]";
-        refused(
+    fn rejects_shape_mismatches() {
+        let words = "[2, 3] and [2, 4]";
+        check_rejected(
             |b| {
                 let (x, y) = (b.input("x", 3), b.input("y", 4));
                 b.add(x, y, 1.0);
             },
             words,
         );
-        refused(
+        check_rejected(
             |b| {
                 let (x, y) = (b.input("x", 3), b.input("y", 4));
                 b.glu(Activation::Silu, x, y);
@@ -299,11 +299,11 @@ mod tests {
             let (w, y) = (b.vector("w", 5), b.input("y", 12));
             b.mul(w, y);
         };
-        refused(mul, "5 numbers does not divide rows of 12");
+        check_rejected(mul, "row length 12 is not a multiple of vector length 5");
         let columns = |b: &mut Builder<'_>| {
             let x = b.input("x", 12);
             b.columns(x, u32::MAX, 10);
         };
-        refused(columns, "more than rows of 12 have");
+        check_rejected(columns, "input has 12");
     }
 }

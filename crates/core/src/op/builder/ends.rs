@@ -1,4 +1,4 @@
-//! The two ends of a table's head: which rows get logits, and how a token is picked.
+//! Logits and sampling stages.
 
 use super::base::Builder;
 use super::operand::{W, X};
@@ -10,7 +10,7 @@ use crate::op::sampler::SamplerKind;
 use crate::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 use bytemuck::{Pod, Zeroable};
 
-/// The parameters of what works on rows of logits.
+/// Parameters of operations on rows of logits.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Rows {
@@ -18,16 +18,16 @@ struct Rows {
     vocab: u32,
 }
 
-/// What becomes of logits before a token is picked: `cap tanh(scale x / cap)`.
+/// Transformation of logits before sampling: `cap tanh(scale x / cap)`.
 #[derive(Clone, Copy, Debug)]
 pub struct LogitMap {
-    /// The factor.
+    /// Factor.
     pub scale: f32,
-    /// What no logit comes beyond; 0: nothing bounds them.
+    /// Softcap; 0 disables it.
     pub cap: f32,
 }
 
-/// Logits as they are.
+/// Returns the identity.
 impl Default for LogitMap {
     fn default() -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Default for LogitMap {
 }
 
 impl Builder<'_> {
-    /// The rows of `h` that get logits: the last live one, or all of them.
+    /// Returns the rows of `h` that logits are computed for: the last active one, or all.
     pub fn logit_rows(&mut self, h: X) -> X {
         self.draft.head = self.draft.nodes.len();
         if h.tokens == 1 || self.shape.logits != LogitRows::Last {
@@ -58,7 +58,7 @@ impl Builder<'_> {
         y
     }
 
-    /// Whether the table ends with these rows, which it then leaves in [`BufferId::Hidden`].
+    /// Returns whether `x` is the output of the table; if so, stores it in [`BufferId::Hidden`].
     pub fn ends_with(&mut self, x: X) -> bool {
         let ends = self.shape.logits == LogitRows::None;
         if ends {
@@ -67,7 +67,8 @@ impl Builder<'_> {
         ends
     }
 
-    /// The logits `W x`, mapped, where the host and the picking operations find them.
+    /// Emits the logits `W x`, transformed by `map`, into the buffer that the host and the sampling
+    /// stages read.
     pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
         let logits = self.logits_slot(w.rows);
         self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
@@ -79,11 +80,11 @@ impl Builder<'_> {
         }
     }
 
-    /// Where the logits are: those of the last row, or of all.
+    /// Returns the slot of the logits of the last row, or of all rows.
     fn logits_slot(&mut self, vocab: u32) -> X {
         let (name, tokens, place) = match self.shape.logits {
             LogitRows::Last => ("logits", 1, BufferId::Logits),
-            // Tables without logits have ended before.
+            // Not reached by tables without logits.
             LogitRows::All | LogitRows::None => ("scores", self.shape.tokens, BufferId::Scores),
         };
         X {
@@ -93,74 +94,75 @@ impl Builder<'_> {
         }
     }
 
-    /// The tails of a table that picks tokens, for every row that has logits, with these samplers.
-    pub fn pick(&mut self, vocab: u32, samplers: &[SamplerKind]) {
-        self.pick_greedy(vocab);
-        self.pick_sampled(vocab, samplers);
-        self.pick_full(vocab, samplers);
+    /// Emits all sampling stages with this sampler chain, for all rows with logits.
+    pub fn sampling_stages(&mut self, vocab: u32, samplers: &[SamplerKind]) {
+        self.greedy_stage(vocab);
+        self.sampled_stage(vocab, samplers);
+        self.full_stage(vocab, samplers);
     }
 
-    /// The tail that takes the largest logit.
-    pub fn pick_greedy(&mut self, vocab: u32) {
-        self.begin_tail(SamplingStage::Greedy);
+    /// Emits the greedy stage: the largest logit.
+    pub fn greedy_stage(&mut self, vocab: u32) {
+        self.begin_stage(SamplingStage::Greedy);
         let logits = self.logits_slot(vocab);
-        let ids = self.largest(logits);
+        let ids = self.argmax(logits);
         self.advance(ids, logits.tokens);
     }
 
-    /// The tail that takes the largest of what the usual samplers leave, with Gumbel noise, which is a
-    /// draw from the softmax (Gumbel-max).
-    pub fn pick_sampled(&mut self, vocab: u32, samplers: &[SamplerKind]) {
-        self.begin_tail(SamplingStage::Sampled);
+    /// Emits the sampled stage: the common samplers, then a draw from the softmax by adding Gumbel
+    /// noise and taking the maximum (Gumbel-max).
+    pub fn sampled_stage(&mut self, vocab: u32, samplers: &[SamplerKind]) {
+        self.begin_stage(SamplingStage::Sampled);
         let logits = self.logits_slot(vocab);
-        let left = self.filtered(logits, samplers, SamplingStage::Sampled);
-        let left = self.own(left);
-        self.in_place(Op::Gumbel, left);
-        let ids = self.largest(left);
+        let filtered = self.apply_samplers(logits, samplers, SamplingStage::Sampled);
+        let filtered = self.scratch_copy(filtered);
+        self.in_place(Op::Gumbel, filtered);
+        let ids = self.argmax(filtered);
         self.advance(ids, logits.tokens);
     }
 
-    /// The same with all samplers, and what is told of a token.
-    pub fn pick_full(&mut self, vocab: u32, samplers: &[SamplerKind]) {
-        self.begin_tail(SamplingStage::Full);
+    /// Emits the full stage: all samplers, and log-probabilities.
+    pub fn full_stage(&mut self, vocab: u32, samplers: &[SamplerKind]) {
+        self.begin_stage(SamplingStage::Full);
         let logits = self.logits_slot(vocab);
-        let left = self.biased(logits);
-        self.masked(left);
-        let left = self.filtered(left, samplers, SamplingStage::Full);
-        self.in_place(Op::Mirostat, left);
-        // Without its noise it says how likely a token was.
-        let noisy = self.columns(left, 0, vocab);
+        let filtered = self.bias(logits);
+        self.mask(filtered);
+        let filtered = self.apply_samplers(filtered, samplers, SamplingStage::Full);
+        self.in_place(Op::Mirostat, filtered);
+        // Mirostat needs the logits without noise.
+        let noisy = self.columns(filtered, 0, vocab);
         self.in_place(Op::Gumbel, noisy);
-        let ids = self.largest(noisy);
+        let ids = self.argmax(noisy);
         let params = Rows {
             tokens: logits.tokens,
             vocab,
         };
         let (samplers, log_probs) = (self.samplers(), self.log_probs());
         let work = [1, logits.tokens];
-        let slots = [left.slot, ids, samplers, self.state];
+        let slots = [filtered.slot, ids, samplers, self.state];
         self.emit((Op::MirostatMu, None), &slots, &params, work);
         let slots = [logits.slot, ids, log_probs, samplers, self.state];
         self.emit((Op::LogProbs, None), &slots, &params, work);
         self.advance(ids, logits.tokens);
     }
 
-    /// What samplers leave of `x`, in a slot of its own where there is one that changes anything.
-    fn filtered(&mut self, x: X, samplers: &[SamplerKind], tail: SamplingStage) -> X {
-        let ops = samplers.iter().flat_map(|kind| kind.ops(tail));
+    /// Emits a sampler chain; returns the filtered logits, in a scratch slot if there is any
+    /// sampler.
+    fn apply_samplers(&mut self, x: X, samplers: &[SamplerKind], stage: SamplingStage) -> X {
+        let ops = samplers.iter().flat_map(|kind| kind.ops(stage));
         ops.fold(x, |x, op| match op {
-            Op::Penalize => self.penalized(x),
+            Op::Penalize => self.penalize(x),
             Op::Dry => self.dry(x),
             _ => {
-                let x = self.own(x);
+                let x = self.scratch_copy(x);
                 self.in_place(*op, x);
                 x
             }
         })
     }
 
-    /// A copy of the logits: they stay as they are. Anything else is a slot of its own.
-    fn own(&mut self, x: X) -> X {
+    /// Returns a scratch copy of the logits, or `x` if it is already scratch.
+    fn scratch_copy(&mut self, x: X) -> X {
         let scratch = matches!(
             self.draft.slots[usize::from(x.slot.0)].place,
             BufferId::Scratch(_)
@@ -172,7 +174,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A sampler that changes what it reads: whole rows, or every number by itself.
+    /// Emits an in-place sampler over whole rows or single elements.
     fn in_place(&mut self, op: Op, x: X) {
         let (tokens, vocab) = (x.tokens, x.cols);
         let units = match op {
@@ -183,7 +185,7 @@ impl Builder<'_> {
         self.emit((op, None), &slots, &Rows { tokens, vocab }, [units, tokens]);
     }
 
-    fn masked(&mut self, x: X) {
+    fn mask(&mut self, x: X) {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
@@ -197,7 +199,7 @@ impl Builder<'_> {
         self.emit((Op::Mask, None), &slots, &params, [vocab, tokens]);
     }
 
-    fn biased(&mut self, x: X) -> X {
+    fn bias(&mut self, x: X) -> X {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = words_of::<params::Bias>();
         let shape = [self.shape.sequences, BIASES_MAX * words];
@@ -207,13 +209,13 @@ impl Builder<'_> {
         let params = params::bias::Params {
             tokens,
             vocab,
-            room: BIASES_MAX,
+            capacity: BIASES_MAX,
         };
         self.emit((Op::Bias, None), &slots, &params, [vocab, tokens]);
         y
     }
 
-    fn penalized(&mut self, x: X) -> X {
+    fn penalize(&mut self, x: X) -> X {
         let (tokens, vocab) = (x.tokens, x.cols);
         let y = self.scratch("s", tokens, vocab);
         let (history, samplers) = (self.history(), self.samplers());
@@ -240,12 +242,12 @@ impl Builder<'_> {
         y
     }
 
-    fn begin_tail(&mut self, tail: SamplingStage) {
-        self.draft.tails[tail as usize] = Some(self.draft.nodes.len());
+    fn begin_stage(&mut self, stage: SamplingStage) {
+        self.draft.stages[stage as usize] = Some(self.draft.nodes.len());
     }
 
-    /// The id of the largest number of each row.
-    fn largest(&mut self, x: X) -> Slot {
+    /// Emits the argmax of each row; returns the ids.
+    fn argmax(&mut self, x: X) -> Slot {
         let (tokens, vocab) = (x.tokens, x.cols);
         let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
         let slots = [x.slot, ids, self.state];
@@ -254,7 +256,7 @@ impl Builder<'_> {
         ids
     }
 
-    /// Every row goes on with its id.
+    /// Emits the update of all rows with their sampled tokens.
     fn advance(&mut self, ids: Slot, tokens: u32) {
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [ids, history, samplers, self.state];
@@ -283,7 +285,7 @@ impl Builder<'_> {
 }
 
 fn words_of<T>() -> u32 {
-    u32::try_from(size_of::<T>() / size_of::<u32>()).expect("a small struct")
+    u32::try_from(size_of::<T>() / size_of::<u32>()).expect("the struct is small")
 }
 
 #[cfg(test)]
@@ -306,8 +308,8 @@ mod tests {
         }
     }
 
-    /// The operations behind the product, and the rows and columns that each works on.
-    fn behind(rows: LogitRows, map: LogitMap) -> Vec<(Op, [u32; 2])> {
+    /// Returns the operations after the product, and the work of each.
+    fn ops_after_product(rows: LogitRows, map: LogitMap) -> Vec<(Op, [u32; 2])> {
         let shape = Shape {
             name: "test",
             tokens: 3,
@@ -322,12 +324,12 @@ mod tests {
         let x = b.input("x", 8);
         let (w, x) = (b.weight("w", 8, 8), b.logit_rows(x));
         b.logits(w, x, map);
-        let draft = b.finish().expect("it fits");
+        let draft = b.finish().expect("the weights fit");
         let at = draft.nodes.iter().position(|n| n.label == "w");
-        let (product, behind) = draft.nodes[at.expect("it is there")..]
+        let (product, after) = draft.nodes[at.expect("the draft has the product")..]
             .split_first()
             .expect("the product");
-        let nodes = behind.iter().map(|node| {
+        let nodes = after.iter().map(|node| {
             let logits = node.slots[0];
             assert_eq!(logits, product.slots[gemv::AT.y], "the logits");
             (node.op, node.work)
@@ -336,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn logits_are_mapped_where_they_lie() {
+    fn logits_are_transformed_in_place() {
         let map = LogitMap {
             scale: 0.5,
             cap: 30.0,
         };
         let all = [(Op::Scale, [8, 3]), (Op::SoftCap, [8, 3])];
-        assert_eq!(behind(LogitRows::All, map), all);
+        assert_eq!(ops_after_product(LogitRows::All, map), all);
         let last = [(Op::Scale, [8, 1]), (Op::SoftCap, [8, 1])];
-        assert_eq!(behind(LogitRows::Last, map), last);
-        assert_eq!(behind(LogitRows::All, LogitMap::default()), []);
+        assert_eq!(ops_after_product(LogitRows::Last, map), last);
+        assert_eq!(ops_after_product(LogitRows::All, LogitMap::default()), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Mixtures of experts: which ones a token takes, their products, and the sum of what they say.
+//! Mixture of experts: routing, expert products and the weighted sum of their outputs.
 
 use super::base::Builder;
 use super::operand::{W, X};
@@ -8,16 +8,16 @@ use crate::op::list::Op;
 use crate::op::params::{self, KERNELS};
 use crate::op::table::Slot;
 
-/// The experts that each token takes.
+/// Selected experts of each token.
 #[derive(Clone, Copy, Debug)]
 pub struct Routes {
     ids: X,
     experts: u32,
-    /// Of many tokens the pairs of a token and an expert, those of the same expert together.
+    /// For many tokens: pairs of token and expert, grouped by expert.
     tiles: Option<Tiles>,
 }
 
-/// So many tiles of so many pairs at most.
+/// `count` tiles of up to `tile` pairs.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
     slot: Slot,
@@ -26,15 +26,15 @@ struct Tiles {
 }
 
 impl Builder<'_> {
-    /// The `k` experts with the largest of `softmax(x)`, the largest first, and these numbers, over
-    /// their sum if `normalise`, `[tokens, k]`.
-    #[expect(
-        clippy::fn_params_excessive_bools,
-        reason = "the one switch of the formula"
-    )]
-    pub fn route(&mut self, x: X, k: u32, normalise: bool) -> (Routes, X) {
+    /// Emits the selection of the `k` experts with the largest `softmax(x)`, in descending order.
+    /// Returns the routes and the weights `[tokens, k]`, divided by their sum if `normalize`.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the formula has one flag")]
+    pub fn route(&mut self, x: X, k: u32, normalize: bool) -> (Routes, X) {
         if k == 0 || k > x.cols {
-            self.fail(format!("{k} of {} experts", x.cols));
+            self.fail(format!(
+                "number of selected experts must be 1 to {}, got {k}",
+                x.cols
+            ));
         }
         let ids = X {
             slot: self.scratch_of(DType::U32, "ids", [x.tokens, k]),
@@ -46,7 +46,7 @@ impl Builder<'_> {
             tokens: x.tokens,
             experts: x.cols,
             k,
-            normalise: u32::from(normalise),
+            normalize: u32::from(normalize),
         };
         let slots = [x.slot, ids.slot, weights.slot, self.state];
         self.emit((Op::Route, None), &slots, &params, [1, x.tokens]);
@@ -63,7 +63,7 @@ impl Builder<'_> {
         let kernels = KERNELS.iter().find(|row| row.op == Op::GroupedGemm);
         let tile = kernels.expect("every operation has kernels").tokens;
         let pairs = ids.tokens.saturating_mul(ids.cols);
-        // Full ones, and one that is not of each expert and of those that are not there.
+        // Full tiles, and one partial tile per expert and for ids out of range.
         let count = pairs.min(pairs / tile + experts.saturating_add(1));
         let slot = self.scratch_of(DType::U32, "tiles", [count, 2 + tile]);
         let params = params::group_by_expert::Params {
@@ -79,9 +79,9 @@ impl Builder<'_> {
         Tiles { slot, count, tile }
     }
 
-    /// `W x` by the experts that each token takes, `[tokens, k rows]`, where `w` holds the rows of
-    /// all experts one after the other. `x` is one row for a token, or one for each expert of it.
-    /// Of many tokens those that take the same expert are multiplied together.
+    /// Emits `W x` for the selected experts of each token; returns `[tokens, k rows]`. `w` has the
+    /// concatenated rows of all experts. `x` has one row per token, or one per token and selected
+    /// expert. For many tokens, products are grouped by expert.
     pub fn experts(&mut self, name: &str, w: W, x: X, routes: Routes) -> X {
         let Routes {
             ids,
@@ -97,7 +97,7 @@ impl Builder<'_> {
         };
         if x.cols != wide || experts == 0 || !w.rows.is_multiple_of(experts) {
             self.fail(format!(
-                "{experts} experts of {} rows of {} meet rows of {}, {k} experts a token",
+                "shape mismatch: weight of {experts} experts is [{}, {}], input has {} columns for {k} selected experts",
                 w.rows, w.cols, x.cols
             ));
         }
@@ -135,11 +135,11 @@ impl Builder<'_> {
         y
     }
 
-    /// `y += sum_s w[s] x[s]`: what a token's experts say, `[tokens, k dim]`, by their weights.
+    /// Emits `y += sum_s w[s] x[s]`: the weighted sum of the expert outputs `[tokens, k dim]`.
     pub fn combine(&mut self, x: X, w: X, y: X) {
         if w.cols.checked_mul(y.cols) != Some(x.cols) {
             self.fail(format!(
-                "{} rows of {} are no row of {}",
+                "shape mismatch: {} expert outputs of {} columns, input has {}",
                 w.cols, y.cols, x.cols
             ));
         }

@@ -1,9 +1,9 @@
-//! The builder: recipes call its methods line by line, and a draft of a table comes out.
+//! Builder: model architectures call its methods in the order of the forward pass to create a
+//! [`Draft`].
 //!
-//! A draft names operations and slots; which kernel runs an operation, how wide, and where a
-//! slot lives is decided later, in `plan`. One recipe serves every shape: `tokens` is the
-//! builder's, not the recipe's. The first thing that does not fit is kept as the draft's error,
-//! so that a recipe reads as a forward pass.
+//! A draft has operations and slots; `plan` selects kernels, grids and buffers later. The same
+//! architecture code builds tables for any number of tokens. Methods do not return errors; the
+//! builder stores the first error, which [`Builder::finish`] returns.
 
 mod attention;
 mod base;

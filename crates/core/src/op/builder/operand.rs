@@ -1,9 +1,9 @@
-//! Operands of the builder's methods: activations and weights.
+//! Operands of builder methods: activations and weights.
 
 use crate::dtype::DType;
 use crate::op::table::Slot;
 
-/// An activation: a slot and its shape per token.
+/// Activations: a slot, `[tokens, cols]`.
 #[derive(Clone, Copy, Debug)]
 pub struct X {
     pub(super) slot: Slot,
@@ -12,13 +12,13 @@ pub struct X {
 }
 
 impl X {
-    /// Elements per token.
+    /// Returns the number of elements per token.
     pub fn cols(self) -> u32 {
         self.cols
     }
 }
 
-/// A weight that a recipe asked for, `[rows, cols]`.
+/// Weight, `[rows, cols]`.
 #[derive(Clone, Copy, Debug)]
 pub struct W {
     pub(super) slot: Slot,
@@ -28,13 +28,13 @@ pub struct W {
     pub(super) scale: Option<f32>,
 }
 
-/// The rows that were quantized last; the products that read them one after another share them.
+/// Activations that were quantized last; consecutive products of the same activations share them.
 #[derive(Clone, Copy)]
 pub(super) struct Quantized {
-    /// What was quantized.
+    /// Source activations.
     pub(super) x: Slot,
-    /// The numbers in int8.
+    /// int8 values.
     pub(super) q: Slot,
-    /// One scale for each row.
+    /// One scale per row.
     pub(super) d: Slot,
 }

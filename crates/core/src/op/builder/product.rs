@@ -1,4 +1,4 @@
-//! Products of a matrix and activations.
+//! Matrix products.
 
 use super::base::Builder;
 use super::operand::{W, X};
@@ -7,23 +7,24 @@ use crate::op::params;
 use crate::op::table::Slot;
 
 impl Builder<'_> {
-    /// `W x` for every token, `[tokens, rows]`.
+    /// Emits `W x` for all tokens; returns `[tokens, rows]`.
     pub fn mat(&mut self, name: &str, w: W, x: X) -> X {
         let y = self.scratch(name, x.tokens, w.rows);
         self.mat_into(w, x, y.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
         y
     }
 
-    /// `y += W x` for every token.
+    /// Emits `y += W x` for all tokens.
     pub fn mat_add(&mut self, w: W, x: X, y: X) {
         self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd, Op::BitMatAdd]);
     }
 
-    /// A mat-vec for one token, a mat-mat for more; ternary digits have one product for both.
+    /// Emits a matrix-vector product for one token, a matrix-matrix product for more; ternary
+    /// weights use one operation for both.
     pub(super) fn mat_into(&mut self, w: W, x: X, y: Slot, [one, many, digits]: [Op; 3]) {
         if w.cols != x.cols {
             self.fail(format!(
-                "a matrix of {} columns meets rows of {}",
+                "shape mismatch: weight has {} columns, input has {}",
                 w.cols, x.cols
             ));
         }

@@ -1,66 +1,68 @@
-//! What a table is built for: its shape, and the tensors of the model.
+//! Inputs of the builder: the shape of the table and the tensors of the model.
 
 use crate::dtype::DType;
 use crate::op::pages::Pages;
 
-/// Tokens that are no prompt but one of each of several sequences: their products stay as near to
-/// those of one token as they can, so that a sequence picks the same tokens in company as alone.
+/// Maximum number of tokens of a decode batch, with one token per sequence. Up to this number,
+/// kernels are selected so that products have nearly the same rounding as for one token, so that batching does
+/// not change the sampled tokens.
 pub const FEW_TOKENS: u32 = 32;
 
-/// What a table is built for.
+/// Shape of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Name of the table.
     pub name: &'static str,
-    /// Tokens that go through at once.
+    /// Number of tokens per pass.
     pub tokens: u32,
-    /// Which rows get logits.
+    /// Rows that logits are computed for.
     pub logits: LogitRows,
-    /// Sequences that the KV cache holds.
+    /// Number of sequences in the KV cache.
     pub sequences: u32,
-    /// Positions of each.
+    /// Number of positions per sequence.
     pub context: u32,
-    /// How the KV cache lies in pages.
+    /// Page layout of the KV cache.
     pub pages: Pages,
-    /// Storage of the KV cache.
+    /// Storage type of the KV cache.
     pub cache: DType,
-    /// Positions that attention of few tokens takes at a time; 0: all.
+    /// Number of positions per part of split attention for few tokens; 0 disables splitting.
     pub part: u32,
 }
 
-/// Which rows get logits.
+/// Rows that logits are computed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
-    /// The last live row, into [`BufferId::Logits`](crate::op::table::BufferId::Logits).
+    /// The last active row, into [`BufferId::Logits`](crate::op::table::BufferId::Logits).
     Last,
-    /// Every row, into [`BufferId::Scores`](crate::op::table::BufferId::Scores).
+    /// All rows, into [`BufferId::Scores`](crate::op::table::BufferId::Scores).
     All,
-    /// None: the table ends with the normed rows of the last layer, in [`BufferId::Hidden`](crate::op::table::BufferId::Hidden).
+    /// None: the output is the normalized rows of the last layer, in
+    /// [`BufferId::Hidden`](crate::op::table::BufferId::Hidden).
     None,
 }
 
-/// What the builder asks of a model's tensors.
+/// Tensor lookup of a model.
 pub trait Weights {
-    /// The tensor of this name.
+    /// Finds a tensor by name.
     fn find(&self, name: &str) -> Option<WeightInfo>;
 
-    /// The name that the model's files have for it, in messages.
+    /// Returns the name of the tensor in the model files, for messages.
     fn spelling(&self, name: &str) -> String {
         name.to_string()
     }
 }
 
-/// A tensor as the builder sees it.
+/// Properties of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightInfo {
-    /// Its place among the model's tensors.
+    /// Index among the tensors of the model.
     pub index: u32,
-    /// How it is stored.
+    /// Storage type.
     pub dtype: DType,
-    /// Rows: outputs.
+    /// Number of rows (outputs).
     pub rows: u32,
-    /// Elements of a row: inputs.
+    /// Number of columns (inputs).
     pub cols: u32,
-    /// The one scale of a matrix of ternary digits, where its activations go to int8 first.
+    /// Scale of a ternary matrix that is multiplied by int8 activations.
     pub scale: Option<f32>,
 }

@@ -1,4 +1,4 @@
-//! Products of ternary digits and activations in int8, as `BitNet` was trained with.
+//! Products of ternary weights and int8 activations, as in `BitNet`.
 
 use super::base::Builder;
 use super::operand::{Quantized, W, X};
@@ -7,11 +7,11 @@ use crate::op::list::Op;
 use crate::op::params;
 use crate::op::table::Slot;
 
-/// Bytes that a row of int8 activations is a multiple of: the widest vector.
+/// Row alignment of int8 activations in bytes: the widest SIMD vector.
 const ROW_ALIGN: u32 = 64;
 
 impl Builder<'_> {
-    /// `y = W x`, stored or added, with the digits of `w` times `scale`, and `x` in int8.
+    /// Emits `y = W x` or `y += W x`, with the digits of `w` times `scale`, and `x` in int8.
     pub(super) fn bit_mat(&mut self, (op, scale): (Op, f32), w: W, x: X, y: Slot) {
         let Quantized { q, d, .. } = self.bit_quantize(x);
         let params = params::bit_mat::Params {
@@ -25,13 +25,14 @@ impl Builder<'_> {
         self.emit((op, Some(w.dtype)), &slots, &params, work);
     }
 
-    /// The rows of `x` in int8, a scale each.
+    /// Emits the quantization of `x` to int8, one scale per row; reuses the last one if `x` is
+    /// unchanged.
     fn bit_quantize(&mut self, x: X) -> Quantized {
-        if let Some(made) = self.quantized.filter(|made| made.x == x.slot) {
-            return made;
+        if let Some(quantized) = self.quantized.filter(|last| last.x == x.slot) {
+            return quantized;
         }
         let padded = x.cols.next_multiple_of(ROW_ALIGN);
-        let made = Quantized {
+        let quantized = Quantized {
             x: x.slot,
             q: self.scratch_of(DType::I8, "q8", [x.tokens, padded]),
             d: self.scratch("d8", x.tokens, 1).slot,
@@ -40,10 +41,10 @@ impl Builder<'_> {
             tokens: x.tokens,
             cols: x.cols,
         };
-        let slots = [made.x, made.q, made.d, self.state];
+        let slots = [quantized.x, quantized.q, quantized.d, self.state];
         self.emit((Op::BitQuantize, None), &slots, &params, [1, x.tokens]);
-        self.quantized = Some(made);
-        made
+        self.quantized = Some(quantized);
+        quantized
     }
 }
 
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_quantized_once_and_anew_when_they_change() {
+    fn rows_are_quantized_once_until_they_change() {
         let shape = Shape {
             name: "ternary",
             tokens: 1,
@@ -88,11 +89,11 @@ mod tests {
         let draft = b.finish().expect("the weights fit");
         let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
         let (quantize, product) = (Op::BitQuantize, Op::BitMat);
-        let wanted: [&[Op]; 3] = [
+        let expected: [&[Op]; 3] = [
             &[quantize, product, product],
             &[quantize, Op::BitMatAdd],
             &[quantize, product],
         ];
-        assert_eq!(ops, wanted.concat());
+        assert_eq!(ops, expected.concat());
     }
 }

@@ -1,14 +1,14 @@
-// Quantized weights: a stretch is signed bytes, and what makes numbers of them. A type gives
-// `stretch(row, i)` and says whether it has MINIMA, which cost where they are not.
+// Blocks of quantized weights: signed bytes, scales and minima. Each type defines `block(row, i)`
+// and the constant MINIMA: whether it has minima, which take additional work.
 
 #import numbers
 #import product
 #import words
 
-struct Stretch {
+struct Block {
     lo: vec4<u32>,    // columns 0 to 16: column 4 k + j is byte j of word k
     hi: vec4<u32>,    // columns 16 to 32
-    scale: vec2<f32>, // of lo and of hi: x = scale byte + min
+    scale: vec2<f32>, // for lo and hi: x = scale byte + min
     min: vec2<f32>,
 }
 
@@ -17,7 +17,7 @@ fn four(bytes: u32, scale: f32, min: f32) -> vec4<f32> {
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let s = stretch(row, i);
+    let s = block(row, i);
     return Numbers(
         four(s.lo.x, s.scale.x, s.min.x),
         four(s.lo.y, s.scale.x, s.min.x),
