@@ -48,20 +48,20 @@ mod exec {
 use notifier::Notifier;
 use cancel::Cancel;
 use end::End;
-use request_queue::{Found, RequestQueue, Message, WaitPolicy};
+use request_queue::{Received, RequestQueue, Message, WaitPolicy};
 use loom::thread;
 use output_queue::{OutputQueue, OutputEvent};
 use request::Request;
 use std::sync::Arc;
 
 /// Takes what comes until the end.
-fn picked(mail: &OutputQueue) -> Vec<u32> {
-    let mut picked = Vec::new();
+fn sampled(output_queue: &OutputQueue) -> Vec<u32> {
+    let mut sampled = Vec::new();
     loop {
-        match mail.next(None) {
-            OutputEvent::Picked(token, _) => picked.push(token),
-            OutputEvent::Fed(_) => panic!("nobody asked"),
-            OutputEvent::End(_) => return picked,
+        match output_queue.next(None) {
+            OutputEvent::Token(token, _) => sampled.push(token),
+            OutputEvent::Progress(_) => panic!("nobody asked"),
+            OutputEvent::End(_) => return sampled,
         }
     }
 }
@@ -69,17 +69,17 @@ fn picked(mail: &OutputQueue) -> Vec<u32> {
 #[test]
 fn every_token_comes_before_the_end() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
-                mail.pick(&[1], None);
-                mail.fed(3);
-                mail.pick(&[2, 3], None);
-                mail.end(End);
+                output_queue.push_tokens(&[1], None);
+                output_queue.report_progress(3);
+                output_queue.push_tokens(&[2, 3], None);
+                output_queue.end(End);
             }
         });
-        assert_eq!(picked(&mail), [1, 2, 3]);
+        assert_eq!(sampled(&output_queue), [1, 2, 3]);
         model.join().expect("it ends");
     });
 }
@@ -87,17 +87,17 @@ fn every_token_comes_before_the_end() {
 #[test]
 fn who_waits_for_progress_hears_of_the_last() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
-                mail.fed(1);
-                mail.fed(2);
-                mail.end(End);
+                output_queue.report_progress(1);
+                output_queue.report_progress(2);
+                output_queue.end(End);
             }
         });
         let mut fed = 0;
-        while let OutputEvent::Fed(now) = mail.next(Some(fed)) {
+        while let OutputEvent::Progress(now) = output_queue.next(Some(fed)) {
             assert!(now > fed);
             fed = now;
         }
@@ -109,22 +109,22 @@ fn who_waits_for_progress_hears_of_the_last() {
 #[test]
 fn who_has_enough_gets_the_end() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
                 for token in 0..2 {
-                    if mail.is_enough() {
+                    if output_queue.is_stop_requested() {
                         break;
                     }
-                    assert!(mail.room() > 0);
-                    mail.pick(&[token], None);
+                    assert!(output_queue.room() > 0);
+                    output_queue.push_tokens(&[token], None);
                 }
-                mail.end(End);
+                output_queue.end(End);
             }
         });
-        mail.enough();
-        assert!([0, 1].starts_with(&picked(&mail)));
+        output_queue.request_stop();
+        assert!([0, 1].starts_with(&sampled(&output_queue)));
         model.join().expect("it ends");
     });
 }
@@ -132,27 +132,27 @@ fn who_has_enough_gets_the_end() {
 #[test]
 fn who_waits_for_two_hears_of_both() {
     loom::model(|| {
-        let bell = Arc::new(Notifier::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&bell)))));
+        let notifier = Arc::new(Notifier::new());
+        let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
         let model = thread::spawn({
-            let mails = mails.clone();
+            let output_queues = output_queues.clone();
             move || {
-                mails[1].pick(&[7], None);
-                mails[0].end(End);
-                mails[1].end(End);
+                output_queues[1].push_tokens(&[7], None);
+                output_queues[0].end(End);
+                output_queues[1].end(End);
             }
         });
-        let (mut ended, mut picked) = (0, 0);
+        let (mut ended, mut sampled) = (0, 0);
         while ended < 2 {
-            let rings = bell.rings();
-            match mails.iter().find_map(|mail| mail.try_next()) {
+            let generation = notifier.generation();
+            match output_queues.iter().find_map(|output_queue| output_queue.try_next()) {
                 Some(OutputEvent::End(_)) => ended += 1,
-                Some(OutputEvent::Picked(7, _)) => picked += 1,
+                Some(OutputEvent::Token(7, _)) => sampled += 1,
                 Some(other) => panic!("nobody sent {other:?}"),
-                None => bell.wait(rings),
+                None => notifier.wait(generation),
             }
         }
-        assert_eq!(picked, 1);
+        assert_eq!(sampled, 1);
         model.join().expect("it ends");
     });
 }
@@ -160,24 +160,24 @@ fn who_waits_for_two_hears_of_both() {
 #[test]
 fn whatever_is_sent_ends() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
-        let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
+        let request_queue = Arc::new(RequestQueue::new());
+        let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
+        let message = |at: usize| Message::Start(Request(Arc::clone(&output_queues[at])));
         let sender = thread::spawn({
-            let (inbox, message) = (Arc::clone(&inbox), message(0));
-            move || inbox.send(message)
+            let (request_queue, message) = (Arc::clone(&request_queue), message(0));
+            move || request_queue.send(message)
         });
         let model = thread::spawn({
-            let inbox = Arc::clone(&inbox);
+            let request_queue = Arc::clone(&request_queue);
             // What it takes ends, as it is dropped.
-            move || while !matches!(inbox.take(WaitPolicy::Endless), Found::Closed) {}
+            move || while !matches!(request_queue.receive(WaitPolicy::Forever), Received::Closed) {}
         });
-        inbox.send(message(1));
+        request_queue.send(message(1));
         // The other message may come before and behind this.
-        inbox.close();
-        mails
+        request_queue.close();
+        output_queues
             .iter()
-            .for_each(|mail| assert!(picked(mail).is_empty()));
+            .for_each(|output_queue| assert!(sampled(output_queue).is_empty()));
         sender.join().expect("it ends");
         model.join().expect("it ends");
     });
@@ -186,23 +186,23 @@ fn whatever_is_sent_ends() {
 #[test]
 fn who_sleeps_for_a_while_finds_what_came() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mail = Arc::new(OutputQueue::new(None));
+        let request_queue = Arc::new(RequestQueue::new());
+        let output_queue = Arc::new(OutputQueue::new(None));
         let sender = thread::spawn({
-            let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
-            move || inbox.send(Message::Start(Request(mail)))
+            let (request_queue, output_queue) = (Arc::clone(&request_queue), Arc::clone(&output_queue));
+            move || request_queue.send(Message::Start(Request(output_queue)))
         });
-        let first = inbox.take(WaitPolicy::Some(std::time::Duration::ZERO));
-        if matches!(first, Found::Nothing) {
+        let first = request_queue.receive(WaitPolicy::Timeout(std::time::Duration::ZERO));
+        if matches!(first, Received::Empty) {
             sender.join().expect("it ends");
-            assert!(matches!(inbox.take(WaitPolicy::None), Found::Message(_)));
+            assert!(matches!(request_queue.receive(WaitPolicy::NoWait), Received::Message(_)));
         } else {
             drop(first);
             sender.join().expect("it ends");
         }
-        assert!(picked(&mail).is_empty());
-        inbox.send(Message::Call(Box::new(|_| {})));
-        let Found::Message(Message::Call(work)) = inbox.take(WaitPolicy::Endless) else {
+        assert!(sampled(&output_queue).is_empty());
+        request_queue.send(Message::Call(Box::new(|_| {})));
+        let Received::Message(Message::Call(work)) = request_queue.receive(WaitPolicy::Forever) else {
             panic!("it was sent");
         };
         work(&mut engine::Engine);
@@ -217,10 +217,10 @@ fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
-        let mut heeded = u32::from(cancel.heed());
+        let mut taken = u32::from(cancel.take_pending());
         asking.join().expect("it ends");
-        heeded += u32::from(cancel.heed()) + u32::from(cancel.heed());
-        assert_eq!(heeded, 1);
+        taken += u32::from(cancel.take_pending()) + u32::from(cancel.take_pending());
+        assert_eq!(taken, 1);
 
         let asking = thread::spawn({
             let cancel = cancel.clone();
@@ -228,6 +228,6 @@ fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
         });
         cancel.close();
         asking.join().expect("it ends");
-        assert!(cancel.heed() && cancel.heed());
+        assert!(cancel.take_pending() && cancel.take_pending());
     });
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) sequence: Sequence,
-    pub(super) wanted: OutputRequest,
+    pub(super) output: OutputRequest,
     pub(super) submitting: Duration,
-    pub(super) guesses: DraftStats,
-    pub(super) follow: Option<Box<GrammarState>>,
+    pub(super) draft: DraftStats,
+    pub(super) grammar_state: Option<Box<GrammarState>>,
     /// Tokens that the cache held; where it failed, this is what is sure.
-    pub(super) fed: usize,
+    pub(super) cached: usize,
     /// Number of tokens that were computed.
     pub(super) computed: usize,
     /// `None` where there was nothing to pick.

@@ -1,13 +1,13 @@
 //! The engine: the device, the pages of its cache, and the passes that sequences go through.
 
-use super::kv::{Edits, Kind, Kv};
+use super::kv::{Edits, Kv, PageKind};
 use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
-    PICKS_MAX, PendingTokens, SampledTokens, Stretch, Submission, pass, read_learned, read_picked,
-    wait, write_history, write_picking, write_rows,
+    BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat,
+    read_sampled, wait, write_history, write_rows, write_sampler,
 };
-use super::sequence::Apart;
+use super::sequence::StepBits;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
@@ -45,12 +45,12 @@ impl Engine {
         let tables = (0..).zip(&*linked.tables);
         let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
         let mut steps: Vec<Step> = steps
-            .map(|(table, found)| Step {
-                table,
-                rows: found.tokens as usize,
+            .map(|(index, table)| Step {
+                table: index,
+                rows: table.tokens as usize,
             })
             .collect();
-        if linked.apart() && linked.facts.speculates && steps.len() > 1 {
+        if linked.step_bits_differ() && linked.facts.speculates && steps.len() > 1 {
             // The mat-vec of one row sums in another order than the mat-mat of several there:
             // without it a sequence gets the same bits in any company.
             steps.remove(0);
@@ -70,17 +70,17 @@ impl Engine {
     }
 
     /// Whether tables for steps and for chunks leave other bits in the cache.
-    pub(super) fn apart(&self) -> Apart {
-        if self.linked.apart() {
-            Apart::Yes
+    pub(super) fn step_bits(&self) -> StepBits {
+        if self.linked.step_bits_differ() {
+            StepBits::Distinct
         } else {
-            Apart::No
+            StepBits::SameAsChunk
         }
     }
 
     /// Rows of a pass of tokens of one sequence: of picked ones, of given ones. A lone row of a model
     /// for one sequence is not computed as several are.
-    fn rows_of_runs(&self) -> Result<[usize; 2]> {
+    fn max_run_rows(&self) -> Result<[usize; 2]> {
         let batch = self.linked.at(TableId::Batch)?;
         let together = self.linked.facts.speculates;
         let steps = self
@@ -92,104 +92,114 @@ impl Engine {
     }
 
     /// Gives a request a seat, with what is known of its sequence.
-    pub(super) fn seat(&mut self, request: &mut Request, seat: u32) -> Result<()> {
-        request.seat = seat;
-        let apart = self.apart();
+    pub(super) fn assign_slot(&mut self, request: &mut Request, slot: u32) -> Result<()> {
+        request.slot = slot;
+        let step_bits = self.step_bits();
         let len = request.sequence.len();
-        request.sequence.keys(
+        request.sequence.token_ids(
             len.min(self.linked.facts.context as usize),
-            apart,
+            step_bits,
             &mut self.keys,
         );
         let sequence = &request.sequence;
         let chunk = self.linked.tables[self.linked.at(TableId::Batch)?].tokens as usize;
         // Where a chunk's rows may see each other in the bits, what begins inside of one does not.
-        let inside = |known: usize| {
-            let given = |at: usize| !sequence.was_picked(at);
+        let splits_chunk = |known: usize| {
+            let given = |at: usize| !sequence.is_sampled(at);
             (1..len).contains(&known) && given(known - 1) && given(known)
         };
-        let fits = |known: usize| match apart {
-            Apart::Yes if inside(known) => sequence.aligned(known, chunk),
+        let fits = |known: usize| match step_bits {
+            StepBits::Distinct if splits_chunk(known) => sequence.aligned(known, chunk),
             _ => known,
         };
         // A request that loses its slot and gets another one keeps what was computed for it.
-        let reusable = request.reusable.max(request.fed);
-        let shared = request.wanted.each_from().min(reusable);
+        let reusable = request.reusable.max(request.cached);
+        let shared = request.output.recompute_from().min(reusable);
         let keys = &self.keys[..shared.min(self.keys.len())];
-        request.fed = self.kv.begin(seat as usize, keys, fits, &mut self.edits);
-        self.apply(seat)?;
-        let known = request.picking.is_some() && self.logits_of == self.keys;
-        let silent = request.picking.is_none() && matches!(request.wanted, OutputRequest::Nothing);
-        if request.fed == len && len > 0 && !silent && (sequence.was_picked(len - 1) || !known) {
+        request.cached = self
+            .kv
+            .attach_prefix(slot as usize, keys, fits, &mut self.edits);
+        self.apply_edits(slot)?;
+        let known = request.sampling.is_some() && self.logits_of == self.keys;
+        let no_output =
+            request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
+        if request.cached == len
+            && len > 0
+            && !no_output
+            && (sequence.is_sampled(len - 1) || !known)
+        {
             // The logits behind the last token are gone: it goes through the model once more.
-            request.fed -= 1;
+            request.cached -= 1;
         }
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
-        let offset = seat as usize * self.linked.facts.context as usize * size_of::<u32>();
+        let offset = slot as usize * self.linked.facts.context as usize * size_of::<u32>();
         let bytes = bytemuck::cast_slice(history);
         self.linked
             .executor
             .write(BufferId::History, offset, bytes)?;
-        if let Some(picking) = &request.picking {
-            write_picking(&mut self.linked, seat, picking)?;
+        if let Some(sampling) = &request.sampling {
+            write_sampler(&mut self.linked, slot, sampling)?;
         }
         Ok(())
     }
 
     /// Takes back what was learned of a request in its seat.
-    pub(super) fn learn(&mut self, request: &mut Request) -> Result<()> {
-        match &mut request.picking {
-            Some(picking) => read_learned(&mut self.linked, request.seat, picking),
+    pub(super) fn read_sampler_state(&mut self, request: &mut Request) -> Result<()> {
+        match &mut request.sampling {
+            Some(sampling) => read_mirostat(&mut self.linked, request.slot, sampling),
             None => Ok(()),
         }
     }
 
     /// Takes the seat of a request, and keeps what was computed for it.
-    pub(super) fn unseat(&mut self, request: &mut Request) {
-        let fed = request.fed.min(request.sequence.len());
-        let fed = fed.min(request.wanted.each_from());
-        if fed > 0 {
-            let apart = self.apart();
-            request.sequence.keys(fed, apart, &mut self.keys);
-            self.kv.keep(request.seat as usize, &self.keys);
+    pub(super) fn release_slot(&mut self, request: &mut Request) {
+        let cached = request.cached.min(request.sequence.len());
+        let cached = cached.min(request.output.recompute_from());
+        if cached > 0 {
+            let step_bits = self.step_bits();
+            request
+                .sequence
+                .token_ids(cached, step_bits, &mut self.keys);
+            self.kv.insert_prefix(request.slot as usize, &self.keys);
         }
-        self.kv.trim(request.seat as usize, 0);
+        self.kv.release_pages_after(request.slot as usize, 0);
     }
 
     /// Takes the seat of a request whose pages hold who knows what.
-    pub(super) fn drop_seat(&mut self, request: &Request) {
-        self.kv.trim(request.seat as usize, 0);
+    pub(super) fn discard_slot(&mut self, request: &Request) {
+        self.kv.release_pages_after(request.slot as usize, 0);
     }
 
     /// Makes positions of a seat writable.
-    pub(super) fn grow(&mut self, seat: u32, from: usize, to: usize) -> Result<()> {
+    pub(super) fn make_writable(&mut self, slot: u32, from: usize, to: usize) -> Result<()> {
         let to = to.min(self.linked.facts.context as usize);
-        self.kv.grow(seat as usize, from..to, &mut self.edits);
-        self.apply(seat)
+        self.kv
+            .make_writable(slot as usize, from..to, &mut self.edits);
+        self.apply_edits(slot)
     }
 
     /// Does what the cache's bookkeeping wants done.
-    fn apply(&mut self, seat: u32) -> Result<()> {
+    fn apply_edits(&mut self, slot: u32) -> Result<()> {
         let Self {
             linked, kv, edits, ..
         } = self;
         let tables = Arc::clone(&linked.tables);
         for copy in edits.copies.drain(..) {
-            for slot in &tables[0].slots {
-                let Some((bytes, ringed)) = linked.page_of(slot) else {
+            for buffer in &tables[0].slots {
+                let Some((bytes, windowed)) = linked.page_of(buffer) else {
                     continue;
                 };
-                if ringed == (copy.kind == Kind::Ringed) {
+                if windowed == (copy.kind == PageKind::Windowed) {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
-                    linked.executor.duplicate(slot.place, from, to, bytes)?;
+                    linked.executor.duplicate(buffer.place, from, to, bytes)?;
                 }
             }
         }
         if std::mem::take(&mut edits.entries) {
-            let row = kv.row(seat as usize);
+            let row = kv.row(slot as usize);
             let bytes: &[u8] = bytemuck::cast_slice(row);
-            let offset = seat as usize * bytes.len();
+            let offset = slot as usize * bytes.len();
             linked.executor.write(BufferId::Pages, offset, bytes)?;
         }
         Ok(())
@@ -197,33 +207,33 @@ impl Engine {
 
     /// One pass of tokens that a request's cache lacks: a chunk of given ones, or some picked ones.
     /// What is wanted of them is read back.
-    pub(super) fn feed(&mut self, request: &mut Request) -> Result<()> {
+    pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
         let batch = self.linked.at(TableId::Batch)?;
         let len = request.sequence.len();
-        let (table, run) = match request.wanted {
+        let (table, run) = match request.output {
             OutputRequest::Hidden(_) => {
-                let table = self.linked.at(TableId::EmbedOptions)?;
+                let table = self.linked.at(TableId::Embed)?;
                 let rows = self.linked.tables[table].tokens as usize;
-                (table, request.fed..len.min(request.fed + rows))
+                (table, request.cached..len.min(request.cached + rows))
             }
-            OutputRequest::Scores(_) | OutputRequest::Likelihoods(_)
-                if request.fed >= request.wanted.each_from() =>
+            OutputRequest::AllLogits(_) | OutputRequest::LogProbs(_)
+                if request.cached >= request.output.recompute_from() =>
             {
-                let run = request.fed..len.min(request.fed + self.widest());
-                (self.step_for(run.len()).table, run)
+                let run = request.cached..len.min(request.cached + self.max_rows());
+                (self.step_table(run.len()).table, run)
             }
             _ => {
-                let mut run = request.sequence.run(request.fed, self.rows_of_runs()?);
-                run.end = run.end.min(request.wanted.each_from());
-                let picked = request.sequence.was_picked(run.start);
-                if picked && request.picking.is_some() {
+                let mut run = request.sequence.run(request.cached, self.max_run_rows()?);
+                run.end = run.end.min(request.output.recompute_from());
+                let sampled = request.sequence.is_sampled(run.start);
+                if sampled && request.sampling.is_some() {
                     // The last one goes through with the step that picks the next.
                     run.end = run.end.min(len - 1);
                     let last = &request.sequence.tokens()[len - 1..];
-                    write_history(&mut self.linked, request.seat, len - 1, last)?;
+                    write_history(&mut self.linked, request.slot, len - 1, last)?;
                 }
-                let table = if picked {
-                    self.step_for(run.len()).table
+                let table = if sampled {
+                    self.step_table(run.len()).table
                 } else {
                     batch
                 };
@@ -231,51 +241,60 @@ impl Engine {
             }
         };
         let last = run.end == len;
-        let found = &self.linked.tables[table];
+        let table_facts = &self.linked.tables[table];
         let end = if table == batch && !last {
-            found.head
+            table_facts.head
         } else {
-            found.body().end
+            table_facts.body().end
         };
         // Tables for steps of several rows leave the logits of each, others those of the last.
-        let each = table != batch && found.tokens > 1;
-        let place = if each {
+        let per_row = table != batch && table_facts.tokens > 1;
+        let place = if per_row {
             BufferId::Scores
         } else {
             BufferId::Logits
         };
-        self.grow(request.seat, run.start, run.end)?;
-        let stretch = Stretch {
-            sequence: request.seat,
+        self.make_writable(request.slot, run.start, run.end)?;
+        let token_run = TokenRun {
+            sequence: request.slot,
             start: run.start,
             tokens: &request.sequence.tokens()[run.clone()],
         };
         self.logits_of.clear();
         let cmds = (0..end).into();
-        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
+        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
         wait(&mut self.linked)?;
-        request.fed = run.end;
+        request.cached = run.end;
         request.computed += run.len();
         if table == batch && last {
-            let apart = self.apart();
-            request.sequence.keys(len, apart, &mut self.logits_of);
+            let step_bits = self.step_bits();
+            request
+                .sequence
+                .token_ids(len, step_bits, &mut self.logits_of);
         }
-        self.read(request, run, place)
+        self.read_output(request, run, place)
     }
 
     /// Reads what is wanted of a pass of these tokens, whose logits are in this place.
-    fn read(&mut self, request: &mut Request, run: Range<usize>, place: BufferId) -> Result<()> {
+    fn read_output(
+        &mut self,
+        request: &mut Request,
+        run: Range<usize>,
+        place: BufferId,
+    ) -> Result<()> {
         let last = run.end == request.sequence.len();
         let vocab = self.linked.facts.vocab as usize;
-        let (place, first, out) = match &mut request.wanted {
+        let (place, first, out) = match &mut request.output {
             OutputRequest::Hidden(out) => {
                 let dim = self.linked.facts.dim as usize;
                 let rows = run.start * dim..run.end * dim;
                 (BufferId::Hidden, 0, &mut out[rows])
             }
-            OutputRequest::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
-            OutputRequest::Likelihoods(wanted) if run.start >= wanted.first => {
-                (place, 0, wanted.room(run.len(), vocab))
+            OutputRequest::AllLogits(out) => {
+                (place, 0, &mut out[run.start * vocab..run.end * vocab])
+            }
+            OutputRequest::LogProbs(targets) if run.start >= targets.first => {
+                (place, 0, targets.logits_buffer(run.len(), vocab))
             }
             OutputRequest::Logits(out) if last && place == BufferId::Scores => {
                 (place, run.len() - 1, &mut out[..])
@@ -286,15 +305,15 @@ impl Engine {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
         self.linked.executor.read(place, offset, bytes)?;
-        if let OutputRequest::Likelihoods(wanted) = &mut request.wanted {
-            wanted.take(run, vocab);
+        if let OutputRequest::LogProbs(targets) = &mut request.output {
+            targets.compute(run, vocab);
         }
         Ok(())
     }
 
     /// The last layer's rows of some texts of an encoder, which fit a pass together.
     pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let table = self.linked.at(TableId::EmbedOptions)?;
+        let table = self.linked.at(TableId::Embed)?;
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
         let all = 0..self.linked.tables[table].cmds.len();
         self.linked.executor.run(table, all.into(), 1)?;
@@ -304,36 +323,44 @@ impl Engine {
     }
 
     /// The narrowest table for so many rows.
-    fn step_for(&self, rows: usize) -> Step {
+    fn step_table(&self, rows: usize) -> Step {
         let wide = self.steps.iter().find(|step| step.rows >= rows);
         *wide.unwrap_or(&self.steps[self.steps.len() - 1])
     }
 
     /// Rows that go together at most.
-    pub(super) fn widest(&self) -> usize {
+    pub(super) fn max_rows(&self) -> usize {
         self.steps.last().map_or(1, |step| step.rows)
     }
 
     /// Tokens of a chain at most.
-    pub(super) fn longest_chain(&self) -> u32 {
-        self.linked.executor.profile().chain_tokens.min(PICKS_MAX)
+    pub(super) fn max_burst(&self) -> u32 {
+        self.linked.executor.profile().chain_tokens.min(BURST_MAX)
     }
 
     /// PendingTokens the token behind the logits that feeding a request has left.
-    pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
+    pub(super) fn sample_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
         let since = Instant::now();
-        let tail = request.tail();
-        let tells = request.tells();
-        let row = row_of(request, request.fed - 1);
+        let stage = request.stage();
+        let log_probs = request.log_probs_mode();
+        let row = row_of(request, request.cached - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.at(TableId::Step)?;
-        let cmds = self.linked.tables[table].tails[tail as usize].clone();
+        let cmds = self.linked.tables[table].tails[stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
-        let from = [(request.seat, request.sequence.len())].into_iter();
-        let times = 1;
-        let picks = PendingTokens::ask(&mut self.linked, from, Submission { tail, times, tells })?;
+        let from = [(request.slot, request.sequence.len())].into_iter();
+        let steps = 1;
+        let pending = PendingTokens::request(
+            &mut self.linked,
+            from,
+            Submission {
+                stage,
+                steps,
+                log_probs,
+            },
+        )?;
         request.submitting += since.elapsed();
-        Ok(picks)
+        Ok(pending)
     }
 
     /// LogProbsMode the device where sequences are that go on together. It moves them on by itself, chain by
@@ -348,70 +375,70 @@ impl Engine {
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Submission,
+        submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_for(rows).table;
+        let table = self.step_table(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
-        let cmds = self.linked.tables[table].pass(steps.tail);
-        self.linked.executor.run(table, cmds, steps.times)?;
-        PendingTokens::ask(&mut self.linked, sequences, steps)
+        let cmds = self.linked.tables[table].pass(submission.stage);
+        self.linked.executor.run(table, cmds, submission.steps)?;
+        PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
     /// The first part of a step of so many rows: their logits.
     pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
         self.logits_of.clear();
-        let table = self.step_for(rows).table;
+        let table = self.step_table(rows).table;
         let cmds = self.linked.tables[table].body();
         self.linked.executor.run(table, cmds.into(), 1)
     }
 
     /// Says which tokens may come next of a sequence.
-    pub(super) fn mask(&mut self, seat: u32, mask: &[u32]) -> Result<()> {
+    pub(super) fn mask(&mut self, slot: u32, mask: &[u32]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(mask);
-        let offset = seat as usize * bytes.len();
+        let offset = slot as usize * bytes.len();
         self.linked.executor.write(BufferId::Masks, offset, bytes)
     }
 
     /// The second part: what is picked from the logits, as for [`Engine::steps`].
-    pub(super) fn step_picks(
+    pub(super) fn step_sample(
         &mut self,
         rows: usize,
-        steps: Submission,
+        submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_for(rows).table;
-        let tail = self.linked.tables[table].tails[steps.tail as usize].clone();
-        self.linked.executor.run(table, tail.into(), 1)?;
-        PendingTokens::ask(&mut self.linked, sequences, steps)
+        let table = self.step_table(rows).table;
+        let cmds = self.linked.tables[table].tails[submission.stage as usize].clone();
+        self.linked.executor.run(table, cmds.into(), 1)?;
+        PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
     /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
     /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
-    pub(super) fn check(
+    pub(super) fn check_draft(
         &mut self,
         request: &Request,
         tokens: &[u32],
     ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
-        let start = request.fed;
-        let tail = request.tail();
-        self.grow(request.seat, start, start + tokens.len())?;
-        let table = self.step_for(tokens.len()).table;
-        let stretch = Stretch {
-            sequence: request.seat,
+        let start = request.cached;
+        let stage = request.stage();
+        self.make_writable(request.slot, start, start + tokens.len())?;
+        let table = self.step_table(tokens.len()).table;
+        let token_run = TokenRun {
+            sequence: request.slot,
             start,
             tokens,
         };
-        let cmds = self.linked.tables[table].pass(tail);
-        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
-        read_picked(&mut self.linked, tokens.len(), start)
+        let cmds = self.linked.tables[table].pass(stage);
+        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+        read_sampled(&mut self.linked, tokens.len(), start)
     }
 
     /// Waits for what was picked.
-    pub(super) fn take(&mut self, picks: PendingTokens) -> Result<SampledTokens> {
-        picks.take(&mut self.linked)
+    pub(super) fn wait(&mut self, pending: PendingTokens) -> Result<SampledTokens> {
+        pending.wait(&mut self.linked)
     }
 }
 
@@ -420,7 +447,7 @@ pub(super) fn row_of(request: &Request, at: usize) -> Row {
     Row {
         token: request.sequence.tokens()[at],
         position: u32::try_from(at).expect("a position is under the context"),
-        sequence: request.seat,
+        sequence: request.slot,
         done: RUNNING,
     }
 }

@@ -40,16 +40,16 @@ impl GrammarState {
         self.failure.take()
     }
 
-    fn find(&mut self) {
+    fn compute_mask(&mut self) {
         let Self { matcher, mask, .. } = self;
-        let found = catch_unwind(AssertUnwindSafe(|| matcher.mask(mask)));
+        let result = catch_unwind(AssertUnwindSafe(|| matcher.mask(mask)));
         let panicked = |_| {
             Err(Error::new(
                 ErrorKind::Internal,
                 "the grammar's parser panicked",
             ))
         };
-        self.failure = found.unwrap_or_else(panicked).err();
+        self.failure = result.unwrap_or_else(panicked).err();
     }
 
     /// Takes the token that was picked.
@@ -57,9 +57,9 @@ impl GrammarState {
     /// # Errors
     ///
     /// `Grammar` where the samplers left none that the grammar lets through.
-    pub(super) fn take(&mut self, token: u32) -> Result<()> {
-        let taken = self.matcher.commit(token);
-        taken.map_err(|e| match e.kind() {
+    pub(super) fn accept(&mut self, token: u32) -> Result<()> {
+        let accepted = self.matcher.commit(token);
+        accepted.map_err(|e| match e.kind() {
             ErrorKind::Argument => {
                 let message = "the samplers leave no token that the grammar lets through";
                 Error::new(ErrorKind::Grammar, message).caused_by(e)
@@ -73,12 +73,12 @@ impl GrammarState {
     /// # Errors
     ///
     /// `Grammar` where the grammar has become too ambiguous.
-    pub(super) fn force(&mut self, most: usize) -> Result<&[u32]> {
+    pub(super) fn accept_forced(&mut self, max: usize) -> Result<&[u32]> {
         self.matcher.forced(&mut self.forced)?;
-        self.forced.truncate(most);
+        self.forced.truncate(max);
         for token in &self.forced {
-            let taken = self.matcher.commit(*token);
-            taken.context("a token that must come next")?;
+            let accepted = self.matcher.commit(*token);
+            accepted.context("a token that must come next")?;
         }
         Ok(&self.forced)
     }
@@ -90,45 +90,47 @@ impl GrammarState {
 }
 
 /// An answer, and the session that it is of.
-type Of = (u64, Box<GrammarState>);
+type MaskJob = (u64, Box<GrammarState>);
 
 /// The thread that finds masks.
-pub(super) struct Masks {
-    work: SyncSender<Of>,
-    found: Receiver<Of>,
+pub(super) struct MaskWorker {
+    jobs: SyncSender<MaskJob>,
+    done: Receiver<MaskJob>,
 }
 
-impl Masks {
+impl MaskWorker {
     /// # Errors
     ///
     /// `Memory` where the thread cannot be had.
     pub(super) fn new() -> Result<Self> {
         // Each row of a step has one at most, and channels with an end allocate nothing.
-        let (work, wanted) = sync_channel::<Of>(STEP_ROWS_MAX as usize);
-        let (give, found) = sync_channel(STEP_ROWS_MAX as usize);
+        let (jobs, received) = sync_channel::<MaskJob>(STEP_ROWS_MAX as usize);
+        let (send_done, done) = sync_channel(STEP_ROWS_MAX as usize);
         let thread = thread::Builder::new().name("tabla-masks".to_string());
         let run = move || {
-            for (session, mut follow) in wanted {
-                follow.find();
+            for (session, mut grammar_state) in received {
+                grammar_state.compute_mask();
                 // Nobody waits any more where this fails.
-                let _ = give.send((session, follow));
+                let _ = send_done.send((session, grammar_state));
             }
         };
         thread.spawn(run).map_err(|e| {
             let message = "the thread for grammars cannot start";
             Error::new(ErrorKind::Memory, message).caused_by(e)
         })?;
-        Ok(Self { work, found })
+        Ok(Self { jobs, done })
     }
 
     /// Has the mask of an answer found.
-    pub(super) fn want(&self, session: u64, follow: Box<GrammarState>) -> Result<()> {
-        self.work.send((session, follow)).map_err(|_| ended())
+    pub(super) fn request(&self, session: u64, grammar_state: Box<GrammarState>) -> Result<()> {
+        self.jobs
+            .send((session, grammar_state))
+            .map_err(|_| ended())
     }
 
     /// Waits for the mask of one of them.
-    pub(super) fn next(&self) -> Result<Of> {
-        self.found.recv().map_err(|_| ended())
+    pub(super) fn wait(&self) -> Result<MaskJob> {
+        self.done.recv().map_err(|_| ended())
     }
 }
 

@@ -60,9 +60,9 @@ macro_rules! sampling {
         }
 
         /// The smallest tail that applies all parameters of a sampler that are not off.
-        fn tail_of_parameters(s: &Sampler) -> SamplingStage {
-            let tails = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$tail },)+];
-            tails.into_iter().max().unwrap_or(SamplingStage::Greedy)
+        fn stage_of_parameters(s: &Sampler) -> SamplingStage {
+            let stages = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$tail },)+];
+            stages.into_iter().max().unwrap_or(SamplingStage::Greedy)
         }
     };
 }
@@ -90,12 +90,12 @@ impl Sampling {
         if !likeliest && self.mirostat_tau == 0.0 {
             return self;
         }
-        let mut left = self.without_filters();
+        let mut sampling = self.without_filters();
         if likeliest {
-            left.dynatemp_range = Self::GREEDY.dynatemp_range;
-            left.mirostat_tau = Self::GREEDY.mirostat_tau;
+            sampling.dynatemp_range = Self::GREEDY.dynatemp_range;
+            sampling.mirostat_tau = Self::GREEDY.mirostat_tau;
         }
-        left
+        sampling
     }
 
     /// The sampler for the device, with the tokens that end a sequence, as many as have room there.
@@ -115,12 +115,12 @@ impl Sampling {
 }
 
 /// The smallest tail of tables that picks this way.
-pub(super) fn tail(s: &Sampler) -> SamplingStage {
+pub(super) fn sampling_stage(s: &Sampler) -> SamplingStage {
     let full = s.log_probs != 0 || s.masked != 0 || s.bias_count > 0 || s.stop_from > 0;
     if full {
         SamplingStage::Full
     } else {
-        tail_of_parameters(s)
+        stage_of_parameters(s)
     }
 }
 
@@ -138,11 +138,11 @@ mod tests {
         let of = |change: fn(&mut Sampling)| {
             [Sampling::GREEDY, PLAIN].map(|mut sampling| {
                 change(&mut sampling);
-                tail(&sampling.sampler(&[]))
+                sampling_stage(&sampling.sampler(&[]))
             })
         };
         use SamplingStage::{Full, Greedy, Sampled};
-        assert_eq!(tail(&Sampling::default().sampler(&[])), Sampled);
+        assert_eq!(sampling_stage(&Sampling::default().sampler(&[])), Sampled);
         assert_eq!(of(|_| {}), [Greedy, Sampled]);
         assert_eq!(of(|s| s.frequency_penalty = 0.1), [Sampled, Sampled]);
         assert_eq!(of(|s| s.presence_penalty = 0.1), [Sampled, Sampled]);
@@ -156,7 +156,7 @@ mod tests {
         let of = |change: fn(&mut Sampler)| {
             let mut sampler = SAMPLER_OFF;
             change(&mut sampler);
-            tail(&sampler)
+            sampling_stage(&sampler)
         };
         assert_eq!(of(|_| {}), Greedy);
         assert_eq!(of(|s| s.log_probs = 1), Full);

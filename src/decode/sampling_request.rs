@@ -4,7 +4,7 @@ use super::burst::Burst;
 use super::drafter::Drafter;
 use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
-use super::sampling::{Sampling, tail};
+use super::sampling::{Sampling, sampling_stage};
 use crate::exec::state::Sampler;
 use crate::op::table::SamplingStage;
 
@@ -14,24 +14,24 @@ pub(super) struct SamplingRequest {
     /// As the device has it.
     pub(super) sampler: Sampler,
     /// What it has beside numbers.
-    pub(super) steering: LogitBiases,
+    pub(super) logit_biases: LogitBiases,
     /// The tail of tables that picks so.
-    pub(super) tail: SamplingStage,
+    pub(super) stage: SamplingStage,
     /// Tokens at most; the context ends it in any case.
     pub(super) limit: usize,
     /// How many come in one submission.
-    pub(super) chain: Burst,
+    pub(super) burst: Burst,
     /// The grammar that they follow.
-    pub(super) follow: Option<Box<GrammarState>>,
+    pub(super) grammar_state: Option<Box<GrammarState>>,
     /// What makes guesses at them.
-    pub(super) guesser: Option<Drafter>,
+    pub(super) drafter: Option<Drafter>,
 }
 
 /// What steps tell beside tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogProbsMode {
-    Nothing,
-    LogProbs,
+    Off,
+    On,
 }
 
 impl SamplingRequest {
@@ -41,29 +41,29 @@ impl SamplingRequest {
     }
 
     /// At most `limit` tokens by `sampling` alone, in submissions of at most `longest` tokens.
-    pub(super) fn plain(sampling: &Sampling, limit: u32, longest: u32) -> Self {
+    pub(super) fn plain(sampling: &Sampling, limit: u32, max_burst: u32) -> Self {
         let sampler = sampling.sampler(&[]);
         Self {
-            tail: tail(&sampler),
+            stage: sampling_stage(&sampler),
             sampler,
-            steering: LogitBiases::default(),
+            logit_biases: LogitBiases::default(),
             limit: limit as usize,
-            chain: Burst::new(limit, longest),
-            follow: None,
-            guesser: None,
+            burst: Burst::new(limit, max_burst),
+            grammar_state: None,
+            drafter: None,
         }
     }
 
     /// Whether its tokens follow a grammar.
-    pub(super) fn follows(&self) -> bool {
+    pub(super) fn uses_grammar(&self) -> bool {
         self.sampler.masked != 0
     }
 
     /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> LogProbsMode {
+    pub(super) fn log_probs_mode(&self) -> LogProbsMode {
         match self.sampler.log_probs {
-            0 => LogProbsMode::Nothing,
-            _ => LogProbsMode::LogProbs,
+            0 => LogProbsMode::Off,
+            _ => LogProbsMode::On,
         }
     }
 }

@@ -110,7 +110,7 @@ fn so_many_are_told_as_were_asked_for() {
     };
     let error = s.answer(&more).expect_err("one too many");
     assert_eq!(error.kind(), ErrorKind::Argument);
-    assert_eq!(error.message(), "log_probs 21 is over 20");
+    assert_eq!(error.message(), "log_probs must be at most 20, got 21");
 }
 
 /// Forks of a session, each with a seed of its own, answer together what each answers alone.

@@ -199,13 +199,13 @@ fn the_length_of_a_submission_changes_nothing() {
     let options = cpu(2, Precision::Fast);
     let all = alone(&path, &options, 6, PICKS);
     let mut sessions = sessions(&path, &options, 6);
-    for chain in [1, 4, PICKS] {
+    for burst in [1, 4, PICKS] {
         let how = GenerateOptions {
-            chain,
+            burst,
             ..greedy(PICKS)
         };
         together(&mut sessions, of(&all), &how);
-        same_tokens(&format!("submissions of {chain}"), &sessions, &all);
+        same_tokens(&format!("submissions of {burst}"), &sessions, &all);
     }
 }
 

@@ -114,7 +114,7 @@ fn generate(session: &mut Session, random: &mut Random, how: &GenerateOptions) -
     let before = session.tokens().len();
     let how = GenerateOptions {
         max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
-        chain: u32::try_from(below(random, 5)).expect("small"),
+        burst: u32::try_from(below(random, 5)).expect("small"),
         // Who goes the same way alone guesses nothing.
         speculate: match below(random, 2) {
             0 => SpeculateOptions::Off,
@@ -413,7 +413,7 @@ fn computed_tokens_are_counted() {
     assert_eq!(prefill(&mut fork, &text[150..]), 50, "a fork is alike");
     assert_eq!(alone.computed_tokens() - before, 52);
 
-    // Steps, with a chain that is longer than the answer, and draft tokens, right and wrong.
+    // Steps, with a burst that is longer than the answer, and draft tokens, right and wrong.
     for speculate in [SpeculateOptions::Off, SpeculateOptions::Lookup] {
         let how = GenerateOptions {
             sampling: Sampling::GREEDY,
@@ -434,7 +434,7 @@ fn computed_tokens_are_counted() {
         let stats = stats.expect("it was generated");
         let computed = alone.computed_tokens() - before;
         // Each pass computes a token and its draft tokens.
-        let wanted = u64::from(passes + stats.guesses.made);
+        let wanted = u64::from(passes + stats.draft.drafted);
         assert_eq!((stats.tokens, computed), (40, wanted));
     }
 }
@@ -493,11 +493,11 @@ fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
 }
 
 /// Tokens that follow, by a generation; in company.
-fn generated(model: &Model, text: &[u32], chain: u32) -> Session {
+fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
     let how = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 16,
-        chain,
+        burst,
         ignore_stops: true,
         ..GenerateOptions::default()
     };
@@ -546,8 +546,8 @@ fn ways(path: &Path, options: &LoadOptions) {
         assert!(same, "{path:?}: {what}");
     };
     let model = load(path, options);
-    for (what, chain) in [("one by one", 1), ("known", 4), ("by chains", 0)] {
-        check(what, &mut generated(&model, &text, chain));
+    for (what, burst) in [("one by one", 1), ("known", 4), ("by chains", 0)] {
+        check(what, &mut generated(&model, &text, burst));
     }
     let mut forced = prefilled();
     for token in &steps.tokens()[text.len()..] {

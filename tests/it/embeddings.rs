@@ -357,17 +357,17 @@ fn errors_say_what_is_wrong_and_what_would_do() {
         (
             refused(&one, &mean, dim + 1),
             ErrorKind::Argument,
-            "48 numbers each, the room has 49",
+            "48 numbers each, got 49",
         ),
         (
             refused(&[vec![1], vec![]], &mean, 2 * dim),
             ErrorKind::Argument,
-            "text 1 has no tokens",
+            "text 1 is empty",
         ),
         (
             refused(&[vec![1; 129]], &mean, dim),
             ErrorKind::TooLarge,
-            "text 0 has 129 tokens, the limit is 128",
+            "text 0 has 129 tokens, expected at most 128",
         ),
         (
             refused(&[vec![1, 4000]], &mean, dim),
@@ -384,7 +384,7 @@ fn errors_say_what_is_wrong_and_what_would_do() {
                 dim,
             ),
             ErrorKind::Argument,
-            "49 dimensions",
+            "got 49",
         ),
     ] {
         assert_eq!(error.kind(), kind, "{error}");
@@ -395,7 +395,7 @@ fn errors_say_what_is_wrong_and_what_would_do() {
         ..mean
     };
     let error = embed(&mut s, "x", &unknown).expect_err("refused");
-    assert!(error.message().contains("name none"), "{error}");
+    assert!(error.message().contains("define no prompts"), "{error}");
     assert!(embed(&mut s, "x", &mean).is_ok());
 
     s.canceller().cancel();

@@ -473,7 +473,7 @@ fn numbers_that_cannot_be_are_refused() {
     refused(44, 71, format, "byte");
     refused(44, 0, format, "byte");
     refused(48, 2, format, "byte 48: page 2");
-    refused(48, u32::MAX, format, "is behind all 70 tokens");
+    refused(48, u32::MAX, format, "is out of range for 70 tokens");
     refused(52, u32::MAX, format, "byte 52: 4294967295 bytes");
     refused(52, 4096, format, "byte");
     refused(56, u32::MAX, format, "byte 56: a cache of 4294967295");

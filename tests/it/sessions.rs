@@ -20,11 +20,11 @@ const SAMPLING: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-fn sampled(chain: u32) -> GenerateOptions {
+fn sampled(burst: u32) -> GenerateOptions {
     GenerateOptions {
         sampling: SAMPLING,
         max_tokens: 64,
-        chain,
+        burst,
         ignore_stops: true,
         ..GenerateOptions::default()
     }
@@ -100,27 +100,27 @@ fn threads_chains_and_chunks_change_nothing() {
         }
         let mut s = story(base);
         let prompt = prompt(&s);
-        for chain in [1, 4, 32] {
-            let again = picks(&mut s, &prompt, &sampled(chain));
-            assert_eq!(again, first[0], "{precision:?}: chains of {chain}");
+        for burst in [1, 4, 32] {
+            let again = picks(&mut s, &prompt, &sampled(burst));
+            assert_eq!(again, first[0], "{precision:?}: bursts of {burst}");
         }
     }
 }
 
 #[test]
 fn chains_and_chunks_change_nothing_on_a_gpu() {
-    let run = |options: LoadOptions, chain| {
+    let run = |options: LoadOptions, burst| {
         let mut s = session(&golden("quant_q8_0.gguf"), &options);
         let prompt: Vec<u32> = (3..40).collect();
-        picks(&mut s, &prompt, &sampled(chain))
+        picks(&mut s, &prompt, &sampled(burst))
     };
     let replays = replays();
     let first = replays.first().map(|gpu| run(gpu.clone(), 1));
     for gpu in replays {
         let (first, replay) = (first.as_ref().expect("there is one"), gpu.replay);
-        for chain in [1, 4, 32] {
-            let found = run(gpu.clone(), chain);
-            assert_eq!(&found, first, "{replay:?}: chains of {chain}");
+        for burst in [1, 4, 32] {
+            let found = run(gpu.clone(), burst);
+            assert_eq!(&found, first, "{replay:?}: bursts of {burst}");
         }
         for chunk_tokens in [1, 2, 3, 7, 32] {
             let options = LoadOptions {
@@ -227,10 +227,10 @@ fn generation_goes_on_where_it_stopped() {
     let wanted = picks(&mut s, &prompt, &greedy(40));
     s.reset();
     s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-    // A callback that stops in the middle of a chain must leave no trace of the rest.
+    // A callback that stops in the middle of a burst must leave no trace of the rest.
     let mut seen = 0;
     let options = GenerateOptions {
-        chain: 8,
+        burst: 8,
         ..greedy(40)
     };
     let stats = s

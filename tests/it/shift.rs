@@ -218,10 +218,10 @@ impl Random {
 
 /// Generates, and ends some of it before its time: chains are under way then.
 fn generate(s: &mut Session, random: &mut Random) -> String {
-    let [count, keep, chain, end] =
+    let [count, keep, burst, end] =
         [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
     let options = GenerateOptions {
-        chain,
+        burst,
         ..shifting(SAMPLED, 1 + count, keep)
     };
     let (cancel, mut heard) = (s.canceller(), 0);
@@ -238,7 +238,7 @@ fn generate(s: &mut Session, random: &mut Random) -> String {
     // Half a character at the end is heard once more.
     let picked = stats.expect("it generates").tokens;
     assert!(heard == picked || heard == picked + 1);
-    format!("generate {count} by {chain}, keep {keep}, end behind {end}")
+    format!("generate {count} by {burst}, keep {keep}, end behind {end}")
 }
 
 /// One thing that a session can be asked for; in words.

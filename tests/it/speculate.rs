@@ -33,7 +33,7 @@ fn answer(
     session.truncate(session.facts().context as usize);
     session.logits(&mut logits).expect("the room is right");
     let bits = logits.iter().map(|logit| logit.to_bits()).collect();
-    (tokens, text, bits, stats.guesses)
+    (tokens, text, bits, stats.draft)
 }
 
 /// Texts in which much comes again, and one in which nothing does.
@@ -124,7 +124,7 @@ fn check(model: &Model, speculate: &SpeculateOptions) -> DraftStats {
                 "{prompt:?}, {guessing:?}"
             );
             assert_eq!(logits, plain.2, "{prompt:?}, {guessing:?}");
-            assert!(guesses.right <= guesses.made);
+            assert!(guesses.accepted <= guesses.drafted);
             all += guesses;
         }
     }
@@ -157,12 +157,12 @@ fn guesses_change_no_token_on_a_cpu() {
             },
         );
         let found = check(&model, &SpeculateOptions::Lookup);
-        assert!(found.made > 0, "{name}: {found:?}");
+        assert!(found.drafted > 0, "{name}: {found:?}");
         // The same model as its draft is always right.
         let draft = load(&golden(name), &options(DeviceChoice::Cpu));
         let found = check(&model, &SpeculateOptions::Draft(draft));
-        assert!(found.right > 0, "{found:?}");
-        assert_eq!(found.made, found.right);
+        assert!(found.accepted > 0, "{found:?}");
+        assert_eq!(found.drafted, found.accepted);
     }
 }
 
@@ -182,7 +182,7 @@ fn repetition_is_found() {
         ..GenerateOptions::default()
     };
     let found = answer(&model, &prompt.expect("it is text"), &how).3;
-    assert!(found.right > 0, "{found:?}");
+    assert!(found.accepted > 0, "{found:?}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_draft_model_guesses_for_another() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
     let found = check(&model, &SpeculateOptions::Draft(draft));
-    assert!(found.made > 0, "{found:?}");
+    assert!(found.drafted > 0, "{found:?}");
 }
 
 /// A prompt of several chunks is read between steps, one after the other.
@@ -210,7 +210,7 @@ fn a_draft_model_catches_up_with_a_long_prompt() {
         ..GenerateOptions::default()
     };
     let found = answer(&model, &prompt, &how).3;
-    assert!(found.made > 0, "{found:?}");
+    assert!(found.drafted > 0, "{found:?}");
 }
 
 /// A model's thread waits for nobody else's: what it drafts for may be what that one waits for.
@@ -244,7 +244,7 @@ fn a_draft_model_that_others_have_guesses_nothing() {
     drop(unread);
     let (again, _, _, found) = answer(&model, &[5], &how);
     assert_eq!(again, tokens);
-    assert!(found.made > 0, "{found:?}");
+    assert!(found.drafted > 0, "{found:?}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn guesses_change_no_token_on_a_gpu() {
     }
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Gpu));
     let found = check(&model, &SpeculateOptions::Lookup);
-    assert!(found.made > 0, "{found:?}");
+    assert!(found.drafted > 0, "{found:?}");
     // Where the tables cannot check them there are none.
     let plain = LoadOptions {
         steps: StepTables::Lone,
@@ -281,7 +281,7 @@ fn a_draft_model_has_the_same_vocabulary() {
         ..GenerateOptions::default()
     };
     let error = session.answer(&how).expect_err("another vocabulary");
-    let words = "the draft model has another vocabulary: ";
+    let words = "vocabulary mismatch: ";
     assert!(error.message().starts_with(words), "{error}");
     assert_eq!(session.tokens(), [5]);
 }
@@ -305,7 +305,7 @@ fn no_model_drafts_and_has_a_draft() {
     };
     let refused = |result: tabla::Result<()>| {
         let error = result.expect_err("it would wait for itself");
-        let words = "a model cannot draft and have a draft model";
+        let words = "a model cannot be both a draft model and a target model";
         assert!(error.message().starts_with(words), "{error}");
     };
     refused(with(&one, &one));

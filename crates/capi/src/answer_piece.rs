@@ -205,8 +205,8 @@ impl TablaStats {
             tokens_ms: stats.took.as_secs_f64() * 1e3,
             tokens: stats.tokens,
             finish: finish_code(stats.finish),
-            guesses: stats.guesses.made,
-            guesses_right: stats.guesses.right,
+            guesses: stats.draft.drafted,
+            guesses_right: stats.draft.accepted,
         }
     }
 }

@@ -10,9 +10,9 @@ mod prefixes;
 pub(super) mod saved;
 
 use crate::op::pages::{PAGE, Pages};
-pub(super) use pool::Pair;
+pub(super) use pool::PagePair;
 use pool::{Page, Pool, Pools};
-use prefixes::{Path, Prefixes};
+use prefixes::{PrefixPath, PrefixTree};
 use std::ops::Range;
 
 /// Positions of a page.
@@ -40,24 +40,24 @@ impl Edits {
 /// A page that becomes a copy of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageCopy {
-    pub(super) kind: Kind,
+    pub(super) kind: PageKind,
     pub(super) from: Page,
     pub(super) to: Page,
 }
 
 /// Which layers a page is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Whole,
-    Ringed,
+pub(super) enum PageKind {
+    Full,
+    Windowed,
 }
 
 /// The pages of a sequence.
 #[derive(Debug)]
 struct SequenceSlot {
-    whole: Vec<Page>,
+    full: Vec<Page>,
     /// The page of each entry, and which of the sequence's pages it is.
-    ringed: Vec<Option<(usize, Page)>>,
+    windowed: Vec<Option<(usize, Page)>>,
 }
 
 /// Who holds what.
@@ -67,38 +67,38 @@ pub(super) struct Kv {
     /// The page table, as the device has it once edits are done.
     table: Vec<u32>,
     pools: Pools,
-    prefixes: Prefixes,
-    seats: Vec<SequenceSlot>,
-    path: Path,
+    prefixes: PrefixTree,
+    slots: Vec<SequenceSlot>,
+    path: PrefixPath,
 }
 
 impl Kv {
     /// Empty seats, and nothing behind them.
-    pub(super) fn new(seats: usize, layout: Pages) -> Self {
+    pub(super) fn new(slots: usize, layout: Pages) -> Self {
         let [entries, ring] = [layout.whole, layout.ringed].map(|n| n as usize);
-        let seat = || SequenceSlot {
-            whole: Vec::with_capacity(entries),
-            ringed: vec![None; ring],
+        let slot = || SequenceSlot {
+            full: Vec::with_capacity(entries),
+            windowed: vec![None; ring],
         };
         Self {
-            table: vec![0; seats * (entries + ring)],
+            table: vec![0; slots * (entries + ring)],
             pools: Pools::new(layout.whole_pool, layout.ringed_pool),
-            prefixes: Prefixes::new(layout.kept as usize),
-            seats: (0..seats).map(|_| seat()).collect(),
-            path: Path::with_room(entries),
+            prefixes: PrefixTree::new(layout.kept as usize),
+            slots: (0..slots).map(|_| slot()).collect(),
+            path: PrefixPath::with_capacity(entries),
             layout,
         }
     }
 
     /// A seat's row of the page table.
-    pub(super) fn row(&self, seat: usize) -> &[u32] {
+    pub(super) fn row(&self, slot: usize) -> &[u32] {
         let stride = self.layout.stride() as usize;
-        &self.table[seat * stride..][..stride]
+        &self.table[slot * stride..][..stride]
     }
 
-    fn set(&mut self, seat: usize, at: usize, page: Page, edits: &mut Edits) {
+    fn set(&mut self, slot: usize, at: usize, page: Page, edits: &mut Edits) {
         let stride = self.layout.stride() as usize;
-        self.table[seat * stride + at] = page;
+        self.table[slot * stride + at] = page;
         edits.entries = true;
     }
 
@@ -114,39 +114,39 @@ impl Kv {
 
     /// Gives an empty seat the longest known beginning of some tokens, in positions. `fits` shortens a
     /// length to one that may be taken.
-    pub(super) fn begin(
+    pub(super) fn attach_prefix(
         &mut self,
-        seat: usize,
-        keys: &[u32],
+        slot: usize,
+        token_ids: &[u32],
         fits: impl Fn(usize) -> usize,
         edits: &mut Edits,
     ) -> usize {
         let window = self.layout.window as usize;
         let mut path = std::mem::take(&mut self.path);
-        self.prefixes.find(keys, &mut path);
+        self.prefixes.find(token_ids, &mut path);
         let mut tokens = path.tokens();
         loop {
             let fitting = fits(tokens);
-            Prefixes::cut(&mut path, fitting);
-            tokens = self.prefixes.with_window(&path, window);
-            Prefixes::cut(&mut path, tokens);
+            PrefixTree::truncate(&mut path, fitting);
+            tokens = self.prefixes.len_with_window(&path, window);
+            PrefixTree::truncate(&mut path, tokens);
             if tokens == fitting {
                 break;
             }
         }
         self.prefixes.touch_path(&path);
-        let first_seen = tokens.saturating_sub(window) / POSITIONS;
-        debug_assert!(self.seats[seat].whole.is_empty(), "seat {seat} is taken");
+        let first_window_page = tokens.saturating_sub(window) / POSITIONS;
+        debug_assert!(self.slots[slot].full.is_empty(), "slot {slot} is in use");
         for at in 0..path.pages() {
             let pages = self.prefixes.pages(&path, at);
-            self.pools.whole.hold(pages.whole);
-            self.seats[seat].whole.push(pages.whole);
-            self.set(seat, at, pages.whole, edits);
-            if let Some(page) = pages.ringed.filter(|_| at >= first_seen) {
-                self.pools.ringed.hold(page);
+            self.pools.full.retain(pages.full);
+            self.slots[slot].full.push(pages.full);
+            self.set(slot, at, pages.full, edits);
+            if let Some(page) = pages.windowed.filter(|_| at >= first_window_page) {
+                self.pools.windowed.retain(page);
                 let entry = at % self.ring();
-                self.seats[seat].ringed[entry] = Some((at, page));
-                self.set(seat, self.entries() + entry, page, edits);
+                self.slots[slot].windowed[entry] = Some((at, page));
+                self.set(slot, self.entries() + entry, page, edits);
             }
         }
         self.path = path;
@@ -154,153 +154,158 @@ impl Kv {
     }
 
     /// Lets a seat write some positions, all in front of which it has.
-    pub(super) fn grow(&mut self, seat: usize, positions: Range<usize>, edits: &mut Edits) {
+    pub(super) fn make_writable(
+        &mut self,
+        slot: usize,
+        positions: Range<usize>,
+        edits: &mut Edits,
+    ) {
         if positions.is_empty() {
             return;
         }
         let pages = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
         for page in pages {
-            self.own_whole(seat, page, positions.start, edits);
+            self.make_full_writable(slot, page, positions.start, edits);
             if self.ring() > 0 {
-                self.own_ringed(seat, page, positions.start, edits);
+                self.make_windowed_writable(slot, page, positions.start, edits);
             }
         }
     }
 
     /// Lets a seat write one of its pages, of which what lies in front of `start` stays.
-    fn own_whole(&mut self, seat: usize, at: usize, start: usize, edits: &mut Edits) {
-        let old = self.seats[seat].whole.get(at).copied();
+    fn make_full_writable(&mut self, slot: usize, at: usize, start: usize, edits: &mut Edits) {
+        let old = self.slots[slot].full.get(at).copied();
         let page = match old {
-            Some(old) if !self.is_contested(Kind::Whole, old) => return,
+            Some(old) if !self.must_copy(PageKind::Full, old) => return,
             Some(old) => {
-                let page = self.take(Kind::Whole);
+                let page = self.allocate(PageKind::Full);
                 if start > at * POSITIONS {
-                    let kind = Kind::Whole;
+                    let kind = PageKind::Full;
                     edits.copies.push(PageCopy {
                         kind,
                         from: old,
                         to: page,
                     });
                 }
-                self.pools.whole.leave(old);
-                self.seats[seat].whole[at] = page;
+                self.pools.full.release(old);
+                self.slots[slot].full[at] = page;
                 page
             }
             None => {
-                let page = self.take(Kind::Whole);
-                debug_assert_eq!(self.seats[seat].whole.len(), at, "a hole in seat {seat}");
-                self.seats[seat].whole.push(page);
+                let page = self.allocate(PageKind::Full);
+                debug_assert_eq!(self.slots[slot].full.len(), at, "slot {slot} skips a page");
+                self.slots[slot].full.push(page);
                 page
             }
         };
-        self.set(seat, at, page, edits);
+        self.set(slot, at, page, edits);
     }
 
     /// The same of the pages of layers with a window.
-    fn own_ringed(&mut self, seat: usize, of: usize, start: usize, edits: &mut Edits) {
+    fn make_windowed_writable(&mut self, slot: usize, of: usize, start: usize, edits: &mut Edits) {
         let entry = of % self.ring();
-        let old = self.seats[seat].ringed[entry];
+        let old = self.slots[slot].windowed[entry];
         let page = match old {
-            Some((at, old)) if at == of && !self.is_contested(Kind::Ringed, old) => return,
+            Some((at, old)) if at == of && !self.must_copy(PageKind::Windowed, old) => return,
             Some((at, old)) => {
                 // Nobody sees it any more where it is another's, and it may be the one that is taken.
                 let copied = at == of && start > of * POSITIONS;
                 if !copied {
-                    self.pools.ringed.leave(old);
+                    self.pools.windowed.release(old);
                 }
-                let page = self.take(Kind::Ringed);
+                let page = self.allocate(PageKind::Windowed);
                 if copied {
-                    let kind = Kind::Ringed;
+                    let kind = PageKind::Windowed;
                     edits.copies.push(PageCopy {
                         kind,
                         from: old,
                         to: page,
                     });
-                    self.pools.ringed.leave(old);
+                    self.pools.windowed.release(old);
                 }
                 page
             }
-            None => self.take(Kind::Ringed),
+            None => self.allocate(PageKind::Windowed),
         };
-        self.seats[seat].ringed[entry] = Some((of, page));
-        self.set(seat, self.entries() + entry, page, edits);
+        self.slots[slot].windowed[entry] = Some((of, page));
+        self.set(slot, self.entries() + entry, page, edits);
     }
 
-    fn pool(&mut self, kind: Kind) -> &mut Pool {
+    fn pool(&mut self, kind: PageKind) -> &mut Pool {
         match kind {
-            Kind::Whole => &mut self.pools.whole,
-            Kind::Ringed => &mut self.pools.ringed,
+            PageKind::Full => &mut self.pools.full,
+            PageKind::Windowed => &mut self.pools.windowed,
         }
     }
 
     /// Whether others hold a page, who cannot be made to forget it for want of free ones.
-    fn is_contested(&mut self, kind: Kind, page: Page) -> bool {
+    fn must_copy(&mut self, kind: PageKind, page: Page) -> bool {
         while self.pool(kind).is_shared(page) && self.pool(kind).free() == 0 {
-            if !self.forget(kind) {
+            if !self.evict(kind) {
                 break;
             }
         }
         self.pool(kind).is_shared(page)
     }
 
-    fn forget(&mut self, kind: Kind) -> bool {
+    fn evict(&mut self, kind: PageKind) -> bool {
         match kind {
-            Kind::Whole => self.prefixes.forget_one(&mut self.pools),
-            Kind::Ringed => self.prefixes.forget_ringed(&mut self.pools.ringed),
+            PageKind::Full => self.prefixes.evict_lru(&mut self.pools),
+            PageKind::Windowed => self.prefixes.evict_windowed(&mut self.pools.windowed),
         }
     }
 
     /// A free page. There are as many as all seats need, so that some are free once prefixes are
     /// forgotten.
-    fn take(&mut self, kind: Kind) -> Page {
+    fn allocate(&mut self, kind: PageKind) -> Page {
         loop {
-            if let Some(page) = self.pool(kind).take() {
+            if let Some(page) = self.pool(kind).allocate() {
                 return page;
             }
-            let forgotten = self.forget(kind);
-            assert!(forgotten, "seats hold more pages than they have entries");
+            let evicted = self.evict(kind);
+            assert!(evicted, "seats hold more pages than they have entries");
         }
     }
 
     /// Forgets what a seat holds behind so many positions.
-    pub(super) fn trim(&mut self, seat: usize, positions: usize) {
+    pub(super) fn release_pages_after(&mut self, slot: usize, positions: usize) {
         let keep = positions.div_ceil(POSITIONS);
-        let Self { pools, seats, .. } = self;
-        let seat = &mut seats[seat];
-        let gone = seat.whole.drain(keep.min(seat.whole.len())..);
-        gone.for_each(|page| pools.whole.leave(page));
-        for entry in &mut seat.ringed {
+        let Self { pools, slots, .. } = self;
+        let slot = &mut slots[slot];
+        let gone = slot.full.drain(keep.min(slot.full.len())..);
+        gone.for_each(|page| pools.full.release(page));
+        for entry in &mut slot.windowed {
             if let Some((_, page)) = entry.take_if(|(at, _)| *at >= keep) {
-                pools.ringed.leave(page);
+                pools.windowed.release(page);
             }
         }
     }
 
     /// Keeps what a seat has computed for these tokens, for whoever comes with the same.
-    pub(super) fn keep(&mut self, seat: usize, keys: &[u32]) {
+    pub(super) fn insert_prefix(&mut self, slot: usize, token_ids: &[u32]) {
         let Self {
             pools,
             prefixes,
-            seats,
+            slots,
             ..
         } = self;
         let SequenceSlot {
-            whole: pages,
-            ringed: rings,
-        } = &seats[seat];
-        let pages = pages.iter().enumerate().map(|(at, &whole)| Pair {
-            whole,
-            ringed: rings
-                .get(at % rings.len().max(1))
+            full: pages,
+            windowed: windowed_pages,
+        } = &slots[slot];
+        let pages = pages.iter().enumerate().map(|(at, &full)| PagePair {
+            full,
+            windowed: windowed_pages
+                .get(at % windowed_pages.len().max(1))
                 .copied()
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
         });
-        prefixes.insert(keys, pages, pools);
+        prefixes.insert(token_ids, pages, pools);
     }
 
     /// Forgets every prefix.
-    pub(super) fn forget_prefixes(&mut self) {
-        while self.forget(Kind::Whole) {}
+    pub(super) fn clear_prefixes(&mut self) {
+        while self.evict(PageKind::Full) {}
     }
 }

@@ -4,7 +4,7 @@
 //! front of it. Nodes stand in a list, the last used ones first and a parent always in front of its
 //! children: so the last of the list is a leaf, and what is forgotten first.
 
-use super::pool::{Pair, Pool, Pools};
+use super::pool::{PagePair, Pool, Pools};
 use crate::op::pages::PAGE;
 
 /// Positions of a page.
@@ -17,25 +17,25 @@ const ROOT: Id = 0;
 #[derive(Clone, Debug)]
 struct Node {
     /// The tokens, `len` of them.
-    keys: [u32; POSITIONS],
+    token_ids: [u32; POSITIONS],
     len: usize,
-    pages: Pair,
+    pages: PagePair,
     parent: Id,
     /// Children: the first, and the next one of the same parent.
     child: Option<Id>,
     sibling: Option<Id>,
     /// Neighbours in the list: used later, used earlier.
-    later: Id,
-    earlier: Id,
+    newer: Id,
+    older: Id,
 }
 
 impl Node {
-    fn keys(&self) -> &[u32] {
-        &self.keys[..self.len]
+    fn token_ids(&self) -> &[u32] {
+        &self.token_ids[..self.len]
     }
 
-    fn fill(&mut self, run: &[u32], pages: Pair) {
-        self.keys[..run.len()].copy_from_slice(run);
+    fn fill(&mut self, run: &[u32], pages: PagePair) {
+        self.token_ids[..run.len()].copy_from_slice(run);
         self.len = run.len();
         self.pages = pages;
     }
@@ -43,7 +43,7 @@ impl Node {
 
 /// The tree. It holds the pages of its nodes.
 #[derive(Debug)]
-pub(super) struct Prefixes {
+pub(super) struct PrefixTree {
     /// Room for all nodes, taken once.
     nodes: Vec<Node>,
     free: Vec<Id>,
@@ -51,15 +51,15 @@ pub(super) struct Prefixes {
 
 /// How far a sequence is known, page by page.
 #[derive(Debug, Default)]
-pub(super) struct Path {
+pub(super) struct PrefixPath {
     nodes: Vec<Id>,
     /// Tokens of the last of them that are the same.
     last: usize,
 }
 
-impl Path {
+impl PrefixPath {
     /// Room for as many pages as a sequence has.
-    pub(super) fn with_room(pages: usize) -> Self {
+    pub(super) fn with_capacity(pages: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(pages),
             last: 0,
@@ -84,22 +84,22 @@ fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-impl Prefixes {
+impl PrefixTree {
     /// An empty tree, of so many pages at most.
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
-            keys: [0; POSITIONS],
+            token_ids: [0; POSITIONS],
             len: 0,
-            pages: Pair {
-                whole: 0,
-                ringed: None,
+            pages: PagePair {
+                full: 0,
+                windowed: None,
             },
             parent: ROOT,
             child: None,
             sibling: None,
-            later: ROOT,
-            earlier: ROOT,
+            newer: ROOT,
+            older: ROOT,
         };
         nodes.resize(pages + 1, empty);
         let ids = 1..=u32::try_from(pages).expect("pages have 32 bits");
@@ -122,20 +122,20 @@ impl Prefixes {
     }
 
     /// The child that has most of these tokens, and how many it has.
-    fn best_child(&self, id: Id, keys: &[u32]) -> Option<(Id, usize)> {
+    fn best_child(&self, id: Id, token_ids: &[u32]) -> Option<(Id, usize)> {
         let children = self.children(id);
-        let known = children.map(|child| (child, common(self.node(child).keys(), keys)));
+        let known = children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
         known
             .max_by_key(|(_, same)| *same)
             .filter(|(_, same)| *same > 0)
     }
 
     /// How far these tokens are known.
-    pub(super) fn find(&self, keys: &[u32], path: &mut Path) {
+    pub(super) fn find(&self, token_ids: &[u32], path: &mut PrefixPath) {
         path.nodes.clear();
         path.last = 0;
         let mut at = ROOT;
-        for run in keys.chunks(POSITIONS) {
+        for run in token_ids.chunks(POSITIONS) {
             let Some((child, same)) = self.best_child(at, run) else {
                 return;
             };
@@ -149,7 +149,7 @@ impl Prefixes {
     }
 
     /// Shortens a path to so many tokens.
-    pub(super) fn cut(path: &mut Path, tokens: usize) {
+    pub(super) fn truncate(path: &mut PrefixPath, tokens: usize) {
         if tokens < path.tokens() {
             path.nodes.truncate(tokens.div_ceil(POSITIONS));
             path.last = match tokens % POSITIONS {
@@ -161,24 +161,24 @@ impl Prefixes {
     }
 
     /// Says that a path was used now.
-    pub(super) fn touch_path(&mut self, path: &Path) {
+    pub(super) fn touch_path(&mut self, path: &PrefixPath) {
         if let Some(last) = path.nodes.last() {
             self.touch(*last);
         }
     }
 
     /// The pages of a path's `at`th.
-    pub(super) fn pages(&self, path: &Path, at: usize) -> Pair {
+    pub(super) fn pages(&self, path: &PrefixPath, at: usize) -> PagePair {
         self.node(path.nodes[at]).pages
     }
 
     /// The longest beginning of a path whose window of this many positions has its pages too; a
     /// window of 0 needs none.
-    pub(super) fn with_window(&self, path: &Path, window: usize) -> usize {
+    pub(super) fn len_with_window(&self, path: &PrefixPath, window: usize) -> usize {
         let mut tokens = path.tokens();
         while window > 0 && tokens > 0 {
             let seen = tokens.saturating_sub(window) / POSITIONS..tokens.div_ceil(POSITIONS);
-            let lacks = |page: &usize| self.node(path.nodes[*page]).pages.ringed.is_none();
+            let lacks = |page: &usize| self.node(path.nodes[*page]).pages.windowed.is_none();
             match seen.rev().find(lacks) {
                 None => break,
                 // Whatever ends behind this page needs it, unless the window has left it.
@@ -192,40 +192,40 @@ impl Prefixes {
     /// is known already stays where it is.
     pub(super) fn insert(
         &mut self,
-        keys: &[u32],
-        pages: impl Iterator<Item = Pair>,
+        token_ids: &[u32],
+        pages: impl Iterator<Item = PagePair>,
         pools: &mut Pools,
     ) {
         let mut at = ROOT;
-        for (run, pages) in keys.chunks(POSITIONS).zip(pages) {
+        for (run, pages) in token_ids.chunks(POSITIONS).zip(pages) {
             let known = self.best_child(at, run);
             at = match known {
                 Some((child, same)) if same == run.len() => {
-                    if let (None, Some(page)) = (self.node(child).pages.ringed, pages.ringed)
+                    if let (None, Some(page)) = (self.node(child).pages.windowed, pages.windowed)
                         && self.node(child).len == run.len()
                     {
-                        pools.ringed.hold(page);
-                        self.node_mut(child).pages.ringed = Some(page);
+                        pools.windowed.retain(page);
+                        self.node_mut(child).pages.windowed = Some(page);
                     }
                     child
                 }
                 // A beginning of these: they take its place.
                 Some((child, same)) if same == self.node(child).len => {
-                    pools.leave(self.node(child).pages);
-                    pools.hold(pages);
+                    pools.release(self.node(child).pages);
+                    pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
                     child
                 }
                 _ => {
-                    let Some(child) = self.room(at, pools) else {
+                    let Some(child) = self.allocate_node(at, pools) else {
                         break;
                     };
                     let sibling = self.node(at).child;
                     let node = self.node_mut(child);
                     (node.parent, node.child, node.sibling) = (at, None, sibling);
-                    (node.later, node.earlier) = (child, child);
+                    (node.newer, node.older) = (child, child);
                     self.node_mut(at).child = Some(child);
-                    pools.hold(pages);
+                    pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
                     child
                 }
@@ -236,11 +236,11 @@ impl Prefixes {
 
     /// A free node, or that of the page that was used the longest ago, which is none of those in front
     /// of `at`.
-    fn room(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
+    fn allocate_node(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
         if self.free.is_empty() {
             self.touch(at);
-            if self.node(ROOT).later != at {
-                self.forget_one(pools);
+            if self.node(ROOT).newer != at {
+                self.evict_lru(pools);
             }
         }
         self.free.pop()
@@ -250,24 +250,24 @@ impl Prefixes {
     fn touch(&mut self, mut id: Id) {
         while id != ROOT {
             self.unlink(id);
-            let first = self.node(ROOT).earlier;
+            let first = self.node(ROOT).older;
             let node = self.node_mut(id);
-            (node.later, node.earlier) = (ROOT, first);
-            self.node_mut(ROOT).earlier = id;
-            self.node_mut(first).later = id;
+            (node.newer, node.older) = (ROOT, first);
+            self.node_mut(ROOT).older = id;
+            self.node_mut(first).newer = id;
             id = self.node(id).parent;
         }
     }
 
     fn unlink(&mut self, id: Id) {
-        let Node { later, earlier, .. } = *self.node(id);
-        self.node_mut(later).earlier = earlier;
-        self.node_mut(earlier).later = later;
+        let Node { newer, older, .. } = *self.node(id);
+        self.node_mut(newer).older = older;
+        self.node_mut(older).newer = newer;
     }
 
     /// Forgets the page that was used the longest ago. Returns whether there was one.
-    pub(super) fn forget_one(&mut self, pools: &mut Pools) -> bool {
-        let last = self.node(ROOT).later;
+    pub(super) fn evict_lru(&mut self, pools: &mut Pools) -> bool {
+        let last = self.node(ROOT).newer;
         if last == ROOT {
             return false;
         }
@@ -287,21 +287,21 @@ impl Prefixes {
                 .find(|id| self.node(*id).sibling == Some(last));
             self.node_mut(before.expect("it is a child")).sibling = sibling;
         }
-        pools.leave(self.node(last).pages);
+        pools.release(self.node(last).pages);
         self.free.push(last);
         true
     }
 
     /// Forgets the page for layers with a window of the node that was used the longest ago and has
     /// one. Returns whether there was one.
-    pub(super) fn forget_ringed(&mut self, ringed: &mut Pool) -> bool {
-        let mut at = self.node(ROOT).later;
+    pub(super) fn evict_windowed(&mut self, windowed: &mut Pool) -> bool {
+        let mut at = self.node(ROOT).newer;
         while at != ROOT {
-            if let Some(page) = self.node_mut(at).pages.ringed.take() {
-                ringed.leave(page);
+            if let Some(page) = self.node_mut(at).pages.windowed.take() {
+                windowed.release(page);
                 return true;
             }
-            at = self.node(at).later;
+            at = self.node(at).newer;
         }
         false
     }
@@ -318,42 +318,42 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    struct Rig {
-        tree: Prefixes,
+    struct TestCache {
+        tree: PrefixTree,
         pools: Pools,
-        path: Path,
+        path: PrefixPath,
     }
 
-    impl Rig {
+    impl TestCache {
         fn new(pages: u32) -> Self {
             Self {
-                tree: Prefixes::new(pages as usize),
+                tree: PrefixTree::new(pages as usize),
                 pools: Pools::new(pages, pages),
-                path: Path::with_room(100),
+                path: PrefixPath::with_capacity(100),
             }
         }
 
         /// A sequence that was computed on pages of its own, and has gone.
-        fn leave_behind(&mut self, keys: &[u32]) {
+        fn insert_sequence(&mut self, token_ids: &[u32]) {
             let Self { tree, pools, .. } = self;
-            let pages: Vec<Pair> = keys
+            let pages: Vec<PagePair> = token_ids
                 .chunks(POSITIONS)
-                .map(|_| Pair {
-                    whole: pools.whole.take().expect("enough"),
-                    ringed: pools.ringed.take(),
+                .map(|_| PagePair {
+                    full: pools.full.allocate().expect("enough"),
+                    windowed: pools.windowed.allocate(),
                 })
                 .collect();
-            tree.insert(keys, pages.iter().copied(), pools);
-            pages.into_iter().for_each(|pair| pools.leave(pair));
+            tree.insert(token_ids, pages.iter().copied(), pools);
+            pages.into_iter().for_each(|pair| pools.release(pair));
         }
 
-        fn known(&mut self, keys: &[u32]) -> usize {
-            self.tree.find(keys, &mut self.path);
+        fn matched_len(&mut self, token_ids: &[u32]) -> usize {
+            self.tree.find(token_ids, &mut self.path);
             self.path.tokens()
         }
     }
 
-    fn keys(seed: u32, len: usize) -> Vec<u32> {
+    fn token_ids(seed: u32, len: usize) -> Vec<u32> {
         (0..len)
             .map(|i| seed + 7 * u32::try_from(i).expect("small"))
             .collect()
@@ -361,101 +361,116 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_is_found() {
-        let mut rig = Rig::new(16);
-        let long = keys(1, 200);
-        rig.leave_behind(&long);
-        assert_eq!(rig.known(&long), 200);
-        assert_eq!(rig.known(&long[..150]), 150);
+        let mut cache = TestCache::new(16);
+        let long = token_ids(1, 200);
+        cache.insert_sequence(&long);
+        assert_eq!(cache.matched_len(&long), 200);
+        assert_eq!(cache.matched_len(&long[..150]), 150);
         let mut other = long[..130].to_vec();
-        other.extend(keys(5000, 100));
-        assert_eq!(rig.known(&other), 130);
-        rig.leave_behind(&other);
-        assert_eq!(rig.known(&other), 230);
-        assert_eq!(rig.known(&long), 200);
-        assert_eq!(rig.known(&keys(9, 10)), 0);
+        other.extend(token_ids(5000, 100));
+        assert_eq!(cache.matched_len(&other), 130);
+        cache.insert_sequence(&other);
+        assert_eq!(cache.matched_len(&other), 230);
+        assert_eq!(cache.matched_len(&long), 200);
+        assert_eq!(cache.matched_len(&token_ids(9, 10)), 0);
         // Pages of the common prefix are there once: 200 tokens are 4 pages, and two of the other's
         // four are the same.
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
+        assert_eq!(cache.pools.full.free(), 16 - 6);
         // A beginning takes no page of its own, and its continuation takes its place.
-        rig.leave_behind(&long[..140]);
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
+        cache.insert_sequence(&long[..140]);
+        assert_eq!(cache.pools.full.free(), 16 - 6);
         let mut more = long.clone();
-        more.extend(keys(7000, 30));
-        rig.leave_behind(&more);
-        assert_eq!(rig.known(&more), 230);
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
+        more.extend(token_ids(7000, 30));
+        cache.insert_sequence(&more);
+        assert_eq!(cache.matched_len(&more), 230);
+        assert_eq!(cache.pools.full.free(), 16 - 6);
     }
 
     #[test]
     fn what_was_used_the_longest_ago_is_forgotten_first() {
-        let mut rig = Rig::new(16);
-        let [a, b, c] = [1, 1000, 2000].map(|seed| keys(seed, 128));
-        for keys in [&a, &b, &c] {
-            rig.leave_behind(keys);
+        let mut cache = TestCache::new(16);
+        let [a, b, c] = [1, 1000, 2000].map(|seed| token_ids(seed, 128));
+        for token_ids in [&a, &b, &c] {
+            cache.insert_sequence(token_ids);
         }
-        assert_eq!(rig.known(&a), 128);
-        let Rig { tree, path, .. } = &mut rig;
+        assert_eq!(cache.matched_len(&a), 128);
+        let TestCache { tree, path, .. } = &mut cache;
         assert_eq!(path.pages(), 2);
         tree.touch_path(path);
-        let forget = |rig: &mut Rig| {
-            let Rig { tree, pools, .. } = rig;
-            assert!(tree.forget_one(pools));
+        let evict = |cache: &mut TestCache| {
+            let TestCache { tree, pools, .. } = cache;
+            assert!(tree.evict_lru(pools));
         };
-        forget(&mut rig);
-        assert_eq!([&a, &b, &c].map(|keys| rig.known(keys)), [128, 64, 128]);
-        forget(&mut rig);
-        forget(&mut rig);
-        assert_eq!([&a, &b, &c].map(|keys| rig.known(keys)), [128, 0, 64]);
-        forget(&mut rig);
-        forget(&mut rig);
-        forget(&mut rig);
-        let Rig { tree, pools, .. } = &mut rig;
-        assert!(!tree.forget_one(pools), "nothing is left");
-        assert_eq!((pools.whole.free(), pools.ringed.free()), (16, 16));
+        evict(&mut cache);
+        assert_eq!(
+            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
+            [128, 64, 128]
+        );
+        evict(&mut cache);
+        evict(&mut cache);
+        assert_eq!(
+            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
+            [128, 0, 64]
+        );
+        evict(&mut cache);
+        evict(&mut cache);
+        evict(&mut cache);
+        let TestCache { tree, pools, .. } = &mut cache;
+        assert!(!tree.evict_lru(pools), "nothing is left");
+        assert_eq!((pools.full.free(), pools.windowed.free()), (16, 16));
     }
 
     #[test]
     fn a_full_tree_forgets_for_whoever_comes() {
-        let mut rig = Rig::new(16);
-        rig.tree = Prefixes::new(3);
-        let [a, b] = [1, 1000].map(|seed| keys(seed, 128));
-        rig.leave_behind(&a);
-        rig.leave_behind(&b);
-        assert_eq!([&a, &b].map(|keys| rig.known(keys)), [64, 128]);
+        let mut cache = TestCache::new(16);
+        cache.tree = PrefixTree::new(3);
+        let [a, b] = [1, 1000].map(|seed| token_ids(seed, 128));
+        cache.insert_sequence(&a);
+        cache.insert_sequence(&b);
+        assert_eq!(
+            [&a, &b].map(|token_ids| cache.matched_len(token_ids)),
+            [64, 128]
+        );
         // Of one that has no room whole, the beginning stays.
-        let long = keys(2000, 300);
-        rig.leave_behind(&long);
-        assert_eq!([&a, &b, &long].map(|keys| rig.known(keys)), [0, 0, 192]);
-        rig.leave_behind(&long);
-        assert_eq!((rig.known(&long), rig.tree.pages_held()), (192, 3));
-        assert_eq!(rig.pools.whole.free(), 16 - 3);
-        rig.tree = Prefixes::new(0);
-        rig.pools = Pools::new(16, 16);
-        rig.leave_behind(&a);
-        assert_eq!((rig.known(&a), rig.pools.whole.free()), (0, 16));
+        let long = token_ids(2000, 300);
+        cache.insert_sequence(&long);
+        assert_eq!(
+            [&a, &b, &long].map(|token_ids| cache.matched_len(token_ids)),
+            [0, 0, 192]
+        );
+        cache.insert_sequence(&long);
+        assert_eq!(
+            (cache.matched_len(&long), cache.tree.pages_held()),
+            (192, 3)
+        );
+        assert_eq!(cache.pools.full.free(), 16 - 3);
+        cache.tree = PrefixTree::new(0);
+        cache.pools = Pools::new(16, 16);
+        cache.insert_sequence(&a);
+        assert_eq!((cache.matched_len(&a), cache.pools.full.free()), (0, 16));
     }
 
     #[test]
     fn windows_need_their_pages() {
-        let mut rig = Rig::new(16);
-        let long = keys(1, 300);
-        rig.leave_behind(&long);
-        assert_eq!(rig.known(&long), 300);
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 300);
+        let mut cache = TestCache::new(16);
+        let long = token_ids(1, 300);
+        cache.insert_sequence(&long);
+        assert_eq!(cache.matched_len(&long), 300);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 300);
         // The page that is forgotten first is the last one: whoever ends there lacks its window.
-        let Rig { tree, pools, .. } = &mut rig;
-        assert!(tree.forget_ringed(&mut pools.ringed));
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 256);
-        assert_eq!(rig.tree.with_window(&rig.path, 0), 300);
+        let TestCache { tree, pools, .. } = &mut cache;
+        assert!(tree.evict_windowed(&mut pools.windowed));
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 256);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 0), 300);
         for _ in 0..4 {
-            let Rig { tree, pools, .. } = &mut rig;
-            assert!(tree.forget_ringed(&mut pools.ringed));
+            let TestCache { tree, pools, .. } = &mut cache;
+            assert!(tree.evict_windowed(&mut pools.windowed));
         }
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 0);
-        Prefixes::cut(&mut rig.path, 128);
-        assert_eq!(rig.path.tokens(), 128);
-        Prefixes::cut(&mut rig.path, 0);
-        assert_eq!(rig.path.tokens(), 0);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 0);
+        PrefixTree::truncate(&mut cache.path, 128);
+        assert_eq!(cache.path.tokens(), 128);
+        PrefixTree::truncate(&mut cache.path, 0);
+        assert_eq!(cache.path.tokens(), 0);
     }
 
     /// Random sequences over few tokens, held against a plain set of prefixes.
@@ -468,34 +483,38 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % below
         };
-        let mut rig = Rig::new(400);
+        let mut cache = TestCache::new(400);
         let mut known: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
         for _ in 0..300 {
             let len = usize::try_from(1 + word(300)).expect("small");
-            let mut keys: Vec<u32> = match known.len() {
+            let mut token_ids: Vec<u32> = match known.len() {
                 0 => Vec::new(),
                 n => {
                     let at = usize::try_from(word(n as u64)).expect("small");
-                    let other = known.keys().nth(at).expect("it is there");
+                    let other = known.token_ids().nth(at).expect("it is there");
                     let keep = usize::try_from(word(other.len() as u64 + 1)).expect("small");
                     other[..keep].to_vec()
                 }
             };
-            while keys.len() < len {
-                keys.push(u32::try_from(word(2)).expect("small"));
+            while token_ids.len() < len {
+                token_ids.push(u32::try_from(word(2)).expect("small"));
             }
-            let longest = known.keys().map(|k| common(k, &keys)).max().unwrap_or(0);
-            assert_eq!(rig.known(&keys), longest);
-            if rig.pools.whole.free() < 8 {
+            let longest = known
+                .token_ids()
+                .map(|k| common(k, &token_ids))
+                .max()
+                .unwrap_or(0);
+            assert_eq!(cache.matched_len(&token_ids), longest);
+            if cache.pools.full.free() < 8 {
                 break;
             }
-            rig.leave_behind(&keys);
-            known.insert(keys, ());
-            let held = rig.pools.whole.pages() - rig.pools.whole.free();
-            assert_eq!(held, rig.tree.pages_held());
+            cache.insert_sequence(&token_ids);
+            known.insert(token_ids, ());
+            let held = cache.pools.full.pages() - cache.pools.full.free();
+            assert_eq!(held, cache.tree.pages_held());
         }
-        let Rig { tree, pools, .. } = &mut rig;
-        while tree.forget_one(pools) {}
-        assert_eq!((pools.whole.free(), pools.ringed.free()), (400, 400));
+        let TestCache { tree, pools, .. } = &mut cache;
+        while tree.evict_lru(pools) {}
+        assert_eq!((pools.full.free(), pools.windowed.free()), (400, 400));
     }
 }

@@ -88,7 +88,7 @@ pub(super) struct Reader {
     hashes: Vec<blake3::Hash>,
     block: Vec<u8>,
     /// Which block that is.
-    held: Option<usize>,
+    loaded: Option<usize>,
 }
 
 impl Reader {
@@ -100,7 +100,7 @@ impl Reader {
     pub(super) fn open(
         path: &Path,
         max: u64,
-        begins: fn(&[u8; START]) -> Result<()>,
+        check_start: fn(&[u8; START]) -> Result<()>,
     ) -> Result<Self> {
         let file = File::open(path).map_err(|e| io("it cannot be opened", e))?;
         let facts = file.metadata().map_err(|e| io("it cannot be read", e))?;
@@ -113,7 +113,7 @@ impl Reader {
             len: all.saturating_sub(CHECKSUM as u64),
             hashes: Vec::new(),
             block: Vec::new(),
-            held: None,
+            loaded: None,
         };
         if reader.len < START as u64 {
             bail!(
@@ -124,7 +124,7 @@ impl Reader {
         }
         let mut start = [0; START];
         reader.fill(0, &mut start)?;
-        begins(&start)?;
+        check_start(&start)?;
         if all > max {
             bail!(
                 TooLarge,
@@ -148,8 +148,8 @@ impl Reader {
     }
 
     /// Holds a block, unchecked.
-    fn hold(&mut self, at: usize) -> Result<()> {
-        self.held = None;
+    fn load_block(&mut self, at: usize) -> Result<()> {
+        self.loaded = None;
         let from = at as u64 * BLOCK as u64;
         let len = (self.len - from).min(BLOCK as u64);
         let mut block = std::mem::take(&mut self.block);
@@ -163,14 +163,14 @@ impl Reader {
     fn check(&mut self) -> Result<()> {
         let mut sum = Hasher::new();
         for at in 0..usize::try_from(self.blocks()).unwrap_or(usize::MAX) {
-            self.hold(at)?;
+            self.load_block(at)?;
             let hash = blake3::hash(&self.block);
             sum.update(hash.as_bytes());
             self.hashes.push(hash);
         }
-        let mut said = [0; CHECKSUM];
-        self.fill(self.len, &mut said)?;
-        if sum.finalize() != said {
+        let mut stored = [0; CHECKSUM];
+        self.fill(self.len, &mut stored)?;
+        if sum.finalize() != stored {
             let at = self.len;
             bail!(
                 Format,
@@ -206,8 +206,8 @@ impl Reader {
         })?;
         while !bytes.is_empty() {
             let (at, skip) = (offset / BLOCK, offset % BLOCK);
-            if self.held != Some(at) {
-                self.hold(at)?;
+            if self.loaded != Some(at) {
+                self.load_block(at)?;
                 if blake3::hash(&self.block) != self.hashes[at] {
                     bail!(
                         Format,
@@ -215,7 +215,7 @@ impl Reader {
                         at * BLOCK
                     );
                 }
-                self.held = Some(at);
+                self.loaded = Some(at);
             }
             let there = &self.block[skip..];
             let count = there.len().min(bytes.len());
@@ -232,7 +232,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn begins(start: &[u8; START]) -> Result<()> {
+    fn check_start(start: &[u8; START]) -> Result<()> {
         match start {
             b"startstartst" => Ok(()),
             _ => bail!(Format, "another start"),
@@ -255,7 +255,7 @@ mod tests {
     fn blocks_are_read_as_they_were_written() {
         for (name, len) in [("short", START), ("block", BLOCK), ("long", 2 * BLOCK + 77)] {
             let (path, bytes) = written(name, len);
-            let mut reader = Reader::open(&path, u64::MAX, begins).expect("it is whole");
+            let mut reader = Reader::open(&path, u64::MAX, check_start).expect("it is whole");
             assert_eq!(reader.len(), len as u64);
             let mut found = vec![0; len.min(BLOCK + 2)];
             let from = len - found.len();
@@ -265,7 +265,7 @@ mod tests {
                 .read(from as u64 + 1, &mut found)
                 .expect_err("its end");
             assert!(error.message().contains("truncated"), "{error}");
-            let error = Reader::open(&path, len as u64, begins).expect_err("too long");
+            let error = Reader::open(&path, len as u64, check_start).expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::TooLarge);
             let wrong = |_: &[u8; START]| bail!(Unsupported, "another one");
             let error = Reader::open(&path, 1, wrong).expect_err("it begins otherwise");
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn bytes_that_change_behind_the_check_are_found() {
         let (path, bytes) = written("changed", 2 * BLOCK);
-        let mut reader = Reader::open(&path, u64::MAX, begins).expect("it is whole");
+        let mut reader = Reader::open(&path, u64::MAX, check_start).expect("it is whole");
         let mut other = bytes;
         other[BLOCK + 3] ^= 1;
         std::fs::write(&path, other).expect("it can be written");

@@ -22,7 +22,7 @@
 //! computed is written: it may be another session's.
 
 mod file;
-mod head;
+mod header;
 mod pages;
 
 use super::model::Model;
@@ -30,8 +30,8 @@ use super::sequence::Sequence;
 use super::session::Session;
 use crate::error::{Context, Result};
 use file::{Reader, Writer};
-use head::Head;
-use pages::{Cache, Stored};
+use header::Header;
+use pages::{CacheLayout, StoredPages};
 use std::path::Path;
 
 impl Session {
@@ -62,26 +62,26 @@ impl Session {
     /// where it is of another model, `TooLarge` where it does not fit the context, `Unsupported` for a
     /// version that this build does not know; `State`, `Poisoned`, `Device` or `DeviceLost` as of `save`.
     pub fn load(model: Model, path: &Path) -> Result<Self> {
-        let (sequence, fed) = load(&model, path).context(path.display())?;
+        let (sequence, cached) = load(&model, path).context(path.display())?;
         let mut session = Self::new(model);
         session.sequence = sequence;
-        session.fed = fed;
+        session.cached = cached;
         Ok(session)
     }
 }
 
 fn save(model: &Model, sequence: &Sequence, path: &Path) -> Result<()> {
     let digest = model.digest()?;
-    let cache = Cache::of(model)?;
-    let stored = Stored::find(model, &cache, sequence)?;
-    let head = Head {
+    let cache = CacheLayout::new(model)?;
+    let stored = StoredPages::cached(model, &cache, sequence)?;
+    let header = Header {
         sequence: sequence.clone(),
-        provenance: head::provenance(model).to_vec(),
+        provenance: header::provenance(model).to_vec(),
         rows: cache.rows().collect(),
-        first_seen: stored.first_seen,
+        first_window_page: stored.first_window_page,
     };
     let mut file = Writer::create(path)?;
-    head.write(&mut file, &digest)?;
+    header.write(&mut file, &digest)?;
     let mut positions = 0;
     let mut bytes = Vec::new();
     for page in stored.pages() {
@@ -92,20 +92,29 @@ fn save(model: &Model, sequence: &Sequence, path: &Path) -> Result<()> {
         file.write(&read)?;
         (bytes, positions) = (read, end);
     }
-    head::write_positions(&mut file, positions)?;
+    header::write_positions(&mut file, positions)?;
     file.end()
 }
 
 /// The sequence of a file, and how much of it the model knows.
 fn load(model: &Model, path: &Path) -> Result<(Sequence, usize)> {
-    let cache = Cache::of(model)?;
-    let mut file = Reader::open(path, head::file_bytes_max(model, &cache), head::begins)?;
-    let (head, mut at) = Head::read(&mut file, model, &cache)?;
-    let positions = head.positions(&mut file, at, model.facts().context)?;
-    if head.provenance != head::provenance(model) || !cache.rows().eq(head.rows) {
-        return Ok((head.sequence, 0));
+    let cache = CacheLayout::new(model)?;
+    let mut file = Reader::open(
+        path,
+        header::file_bytes_max(model, &cache),
+        header::check_start,
+    )?;
+    let (header, mut at) = Header::read(&mut file, model, &cache)?;
+    let positions = header.positions(&mut file, at, model.facts().context)?;
+    if header.provenance != header::provenance(model) || !cache.rows().eq(header.rows) {
+        return Ok((header.sequence, 0));
     }
-    let stored = Stored::new(&cache, &head.sequence, positions, head.first_seen);
+    let stored = StoredPages::new(
+        &cache,
+        &header.sequence,
+        positions,
+        header.first_window_page,
+    );
     for page in stored.pages() {
         let mut bytes = vec![0; stored.page_bytes(&page)];
         file.read(at, &mut bytes)?;
@@ -114,6 +123,6 @@ fn load(model: &Model, path: &Path) -> Result<(Sequence, usize)> {
             break;
         }
     }
-    let fed = stored.known(model)?;
-    Ok((head.sequence, fed))
+    let cached = stored.cached_len(model)?;
+    Ok((header.sequence, cached))
 }

@@ -1,9 +1,9 @@
 //! What stands in front of the pages of a saved session.
 
 use super::file::{CHECKSUM, Reader, START, Writer};
-use super::pages::{Cache, Rows, Stream};
+use super::pages::{CacheLayout, Rows, Stream};
 use crate::decode::model::Model;
-use crate::decode::sequence::{Apart, Sequence};
+use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::{Result, bail};
 use crate::model::Facts;
 use crate::op::pages::PAGE;
@@ -21,7 +21,7 @@ const END: usize = size_of::<u32>();
 
 /// What a file says of itself.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct Header {
     /// The tokens.
     pub(super) sequence: Sequence,
     /// What the bits of the cache depend on beside the model's files.
@@ -29,22 +29,22 @@ pub(super) struct Head {
     /// The streams of each page.
     pub(super) rows: Vec<Rows>,
     /// The first page that those of layers with a window are in.
-    pub(super) first_seen: usize,
+    pub(super) first_window_page: usize,
 }
 
 /// What a model says of the bits of its cache, as files have it.
 pub(super) fn provenance(model: &Model) -> &[u8] {
-    let said = model.provenance().as_bytes();
-    &said[..said.len().min(PROVENANCE_MAX)]
+    let stored = model.provenance().as_bytes();
+    &stored[..stored.len().min(PROVENANCE_MAX)]
 }
 
 /// Bytes of a file at most, of sessions of a model with this cache.
-pub(super) fn file_bytes_max(model: &Model, cache: &Cache) -> u64 {
+pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
     let context = u64::from(model.facts().context);
-    let head = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
+    let header = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
     let streams = cache.streams.iter();
     let each = streams.map(|stream| 8 + context * stream.bytes_max as u64);
-    head as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
+    header as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
 }
 
 /// Checks how a file begins.
@@ -52,7 +52,7 @@ pub(super) fn file_bytes_max(model: &Model, cache: &Cache) -> u64 {
 /// # Errors
 ///
 /// `Format` for another kind of file, `Unsupported` for another version.
-pub(super) fn begins(start: &[u8; START]) -> Result<()> {
+pub(super) fn check_start(start: &[u8; START]) -> Result<()> {
     let (magic, version) = start.split_at(MAGIC.len());
     if magic != MAGIC {
         bail!(Format, "byte 0: it does not begin as a saved session does");
@@ -68,25 +68,25 @@ pub(super) fn begins(start: &[u8; START]) -> Result<()> {
     Ok(())
 }
 
-impl Head {
+impl Header {
     /// Writes it.
     pub(super) fn write(&self, file: &mut Writer, digest: &[u8; 32]) -> Result<()> {
         let mut words = Vec::new();
         self.sequence
-            .keys(self.sequence.len(), Apart::Yes, &mut words);
+            .token_ids(self.sequence.len(), StepBits::Distinct, &mut words);
         file.write(MAGIC)?;
         file.write(&VERSION.to_le_bytes())?;
         file.write(digest)?;
         let counts = [
             words.len(),
-            self.first_seen,
+            self.first_window_page,
             self.provenance.len(),
             self.rows.len(),
         ];
         counts.into_iter().try_for_each(|n| write_count(file, n))?;
         for rows in &self.rows {
             write_count(file, rows.bytes)?;
-            write_count(file, usize::from(rows.ringed))?;
+            write_count(file, usize::from(rows.windowed))?;
         }
         file.write(&self.provenance)?;
         let mut words = words.into_iter();
@@ -99,7 +99,11 @@ impl Head {
     ///
     /// `Argument` where the file is of another model, `TooLarge` where it does not fit the context,
     /// `Format` for numbers that cannot be.
-    pub(super) fn read(file: &mut Reader, model: &Model, cache: &Cache) -> Result<(Self, u64)> {
+    pub(super) fn read(
+        file: &mut Reader,
+        model: &Model,
+        cache: &CacheLayout,
+    ) -> Result<(Self, u64)> {
         let mut at = Cursor {
             file,
             at: START as u64,
@@ -122,31 +126,31 @@ impl Head {
                 "byte {from}: {tokens} tokens do not fit the context of {context} positions"
             );
         }
-        let (from, first_seen) = (at.at, at.count()?);
-        if first_seen * PAGE as usize > tokens {
+        let (from, first_window_page) = (at.at, at.count()?);
+        if first_window_page * PAGE as usize > tokens {
             bail!(
                 Format,
-                "byte {from}: page {first_seen} is behind all {tokens} tokens"
+                "byte {from}: first window page {first_window_page} is out of range for {tokens} tokens"
             );
         }
-        let (from, said) = (at.at, at.count()?);
-        if said > PROVENANCE_MAX {
+        let (from, stored) = (at.at, at.count()?);
+        if stored > PROVENANCE_MAX {
             bail!(
                 Format,
-                "byte {from}: {said} bytes of words are over the limit of {PROVENANCE_MAX}"
+                "byte {from}: provenance must be at most {PROVENANCE_MAX} bytes, got {stored}"
             );
         }
         let rows = read_rows(&mut at, cache)?;
-        let mut provenance = vec![0; said];
+        let mut provenance = vec![0; stored];
         at.fill(&mut provenance)?;
-        let head = Self {
+        let header = Self {
             sequence: read_sequence(&mut at, tokens, facts)?,
             provenance,
             rows,
-            first_seen,
+            first_window_page,
         };
         let end = at.at;
-        Ok((head, end))
+        Ok((header, end))
     }
 
     /// Reads how many positions are there, whose pages begin at `from`.
@@ -165,7 +169,7 @@ impl Head {
                 "byte {end}: {positions} positions of {tokens} tokens in a context of {context}"
             );
         }
-        let wanted = Cache::bytes(&self.rows, positions, self.first_seen);
+        let wanted = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
         let found = end.checked_sub(from);
         if found != Some(wanted) {
             bail!(
@@ -188,7 +192,7 @@ pub(super) fn write_positions(file: &mut Writer, positions: usize) -> Result<()>
 }
 
 /// The streams of each page, as many as the model has.
-fn read_rows(at: &mut Cursor<'_>, cache: &Cache) -> Result<Vec<Rows>> {
+fn read_rows(at: &mut Cursor<'_>, cache: &CacheLayout) -> Result<Vec<Rows>> {
     let (from, streams) = (at.at, at.count()?);
     let own = cache.streams.len();
     if streams != own {
@@ -199,26 +203,26 @@ fn read_rows(at: &mut Cursor<'_>, cache: &Cache) -> Result<Vec<Rows>> {
     }
     let read = |stream: &Stream| {
         let from = at.at;
-        let [bytes, ringed] = [at.count()?, at.count()?];
-        if bytes > stream.bytes_max || ringed > 1 {
+        let [bytes, windowed] = [at.count()?, at.count()?];
+        if bytes > stream.bytes_max || windowed > 1 {
             bail!(
                 Format,
-                "byte {from}: {bytes} bytes of a position and {ringed}, at most {} and 1",
+                "byte {from}: {bytes} bytes per position and window flag {windowed}, expected at most {} and 1",
                 stream.bytes_max
             );
         }
-        let ringed = ringed == 1;
-        Ok(Rows { bytes, ringed })
+        let windowed = windowed == 1;
+        Ok(Rows { bytes, windowed })
     };
     cache.streams.iter().map(read).collect()
 }
 
 fn read_sequence(at: &mut Cursor<'_>, tokens: usize, facts: &Facts) -> Result<Sequence> {
     let mut sequence = Sequence::default();
-    sequence.make_room(facts.context as usize + 1)?;
+    sequence.reserve(facts.context as usize + 1)?;
     for _ in 0..tokens {
         let from = at.at;
-        sequence.push_key(u32::from_le_bytes(at.array()?));
+        sequence.push_token_id(u32::from_le_bytes(at.array()?));
         let token = sequence.tokens().last().copied().unwrap_or_default();
         if token >= facts.vocab {
             let vocab = facts.vocab;
