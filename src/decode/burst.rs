@@ -1,11 +1,11 @@
-//! The number of tokens of the next submission of an answer.
+//! Size of a burst: decode steps of the same sequences that are submitted to the device at once.
 
 use std::time::Duration;
 
-/// Someone watches: pieces come at least this often where the device is fast enough.
+/// Target interval between pieces of text for interactive use.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
 
-/// How many tokens the next submission picks.
+/// Adaptive or fixed burst size.
 #[derive(Clone, Debug)]
 pub(super) struct Burst {
     next: u32,
@@ -29,12 +29,13 @@ impl Burst {
         }
     }
 
-    /// Tokens of the next submission.
+    /// Returns the number of steps of the next burst.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Doubles while the pieces still come often enough, halves when they do not.
+    /// Doubles the burst size while a doubled burst stays within the target interval. Halves it
+    /// when a burst exceeds the interval.
     pub(super) fn adapt(&mut self, took: Duration, times: u32) {
         if self.fixed {
             return;

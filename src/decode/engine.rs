@@ -1,4 +1,4 @@
-//! The engine: the device, the pages of its cache, and the passes that sequences go through.
+//! The engine: the device, the KV cache, and the passes of sequences through the model.
 
 use super::kv::{Edits, Kv, PageKind};
 use super::output_request::OutputRequest;
@@ -16,27 +16,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A table for steps.
+/// A step table.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     table: usize,
     rows: usize,
 }
 
-/// The device with the model's tables, and the cache.
+/// The device with the tables of the model, and the KV cache.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) linked: LinkedTables,
     pub(super) kv: Kv,
-    /// Room for what is to be done before a pass.
+    /// Pending edits of the page table, reused to avoid allocations.
     edits: Edits,
-    /// Room for the keys of a sequence.
-    keys: Vec<u32>,
-    /// The tables that pick a token for each of their rows, the narrowest first; none of an encoder.
+    /// Token IDs of a sequence, reused to avoid allocations.
+    token_ids: Vec<u32>,
+    /// Step tables in ascending order of rows; empty for an encoder.
     steps: Vec<Step>,
-    /// Host copy of the step state and its rows, for writing.
+    /// Host copy of the step state and its rows.
     state: Vec<u8>,
-    /// The keys of the sequence whose logits are on the device; none where there are none.
+    /// Token IDs of the sequence whose logits are on the device; empty if there are none.
     logits_of: Vec<u32>,
 }
 
@@ -51,8 +51,8 @@ impl Engine {
             })
             .collect();
         if linked.step_bits_differ() && linked.facts.speculates && steps.len() > 1 {
-            // The mat-vec of one row sums in another order than the mat-mat of several there:
-            // without it a sequence gets the same bits in any company.
+            // On a GPU, the mat-vec of one row sums in another order than the mat-mat of several
+            // rows. Without the one-row table, the bits of a sequence do not depend on the batch.
             steps.remove(0);
         }
         let rows = linked.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
@@ -61,7 +61,7 @@ impl Engine {
         Self {
             kv: Kv::new(sequences as usize, linked.pages),
             edits: Edits::new(),
-            keys: Vec::with_capacity(context + 1),
+            token_ids: Vec::with_capacity(context + 1),
             steps,
             state: vec![0; state_bytes(rows as usize)],
             logits_of: Vec::with_capacity(context + 1),
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Whether tables for steps and for chunks leave other bits in the cache.
+    /// Returns whether step tables and chunk tables write different bits to the KV cache.
     pub(super) fn step_bits(&self) -> StepBits {
         if self.linked.step_bits_differ() {
             StepBits::Distinct
@@ -78,8 +78,8 @@ impl Engine {
         }
     }
 
-    /// Rows of a pass of tokens of one sequence: of picked ones, of given ones. A lone row of a model
-    /// for one sequence is not computed as several are.
+    /// Returns the maximum number of rows of a pass over sampled tokens and over prompt tokens of
+    /// one sequence. Models that cannot check draft tokens compute sampled tokens one by one.
     fn max_run_rows(&self) -> Result<[usize; 2]> {
         let batch = self.linked.at(TableId::Batch)?;
         let together = self.linked.facts.speculates;
@@ -91,7 +91,7 @@ impl Engine {
         Ok([steps, self.linked.tables[batch].tokens as usize])
     }
 
-    /// Gives a request a seat, with what is known of its sequence.
+    /// Assigns a slot to a request and reuses the cached prefix of its sequence.
     pub(super) fn assign_slot(&mut self, request: &mut Request, slot: u32) -> Result<()> {
         request.slot = slot;
         let step_bits = self.step_bits();
@@ -99,11 +99,12 @@ impl Engine {
         request.sequence.token_ids(
             len.min(self.linked.facts.context as usize),
             step_bits,
-            &mut self.keys,
+            &mut self.token_ids,
         );
         let sequence = &request.sequence;
         let chunk = self.linked.tables[self.linked.at(TableId::Batch)?].tokens as usize;
-        // Where a chunk's rows may see each other in the bits, what begins inside of one does not.
+        // On a GPU, the bits of a row may depend on the other rows of its chunk, so a prefix must
+        // not end inside a chunk of prompt tokens.
         let splits_chunk = |known: usize| {
             let given = |at: usize| !sequence.is_sampled(at);
             (1..len).contains(&known) && given(known - 1) && given(known)
@@ -112,15 +113,15 @@ impl Engine {
             StepBits::Distinct if splits_chunk(known) => sequence.aligned(known, chunk),
             _ => known,
         };
-        // A request that loses its slot and gets another one keeps what was computed for it.
+        // A preempted request keeps the tokens that were computed for it.
         let reusable = request.reusable.max(request.cached);
         let shared = request.output.recompute_from().min(reusable);
-        let keys = &self.keys[..shared.min(self.keys.len())];
+        let token_ids = &self.token_ids[..shared.min(self.token_ids.len())];
         request.cached = self
             .kv
-            .attach_prefix(slot as usize, keys, fits, &mut self.edits);
+            .attach_prefix(slot as usize, token_ids, fits, &mut self.edits);
         self.apply_edits(slot)?;
-        let known = request.sampling.is_some() && self.logits_of == self.keys;
+        let known = request.sampling.is_some() && self.logits_of == self.token_ids;
         let no_output =
             request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
         if request.cached == len
@@ -128,7 +129,7 @@ impl Engine {
             && !no_output
             && (sequence.is_sampled(len - 1) || !known)
         {
-            // The logits behind the last token are gone: it goes through the model once more.
+            // The logits after the last token were overwritten: compute the token again.
             request.cached -= 1;
         }
         let history = request.sequence.tokens();
@@ -144,7 +145,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes back what was learned of a request in its seat.
+    /// Reads back the state of the sampler of a request.
     pub(super) fn read_sampler_state(&mut self, request: &mut Request) -> Result<()> {
         match &mut request.sampling {
             Some(sampling) => read_mirostat(&mut self.linked, request.slot, sampling),
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Takes the seat of a request, and keeps what was computed for it.
+    /// Releases the slot of a request and adds its tokens to the prefix cache.
     pub(super) fn release_slot(&mut self, request: &mut Request) {
         let cached = request.cached.min(request.sequence.len());
         let cached = cached.min(request.output.recompute_from());
@@ -160,18 +161,19 @@ impl Engine {
             let step_bits = self.step_bits();
             request
                 .sequence
-                .token_ids(cached, step_bits, &mut self.keys);
-            self.kv.insert_prefix(request.slot as usize, &self.keys);
+                .token_ids(cached, step_bits, &mut self.token_ids);
+            self.kv
+                .insert_prefix(request.slot as usize, &self.token_ids);
         }
         self.kv.release_pages_after(request.slot as usize, 0);
     }
 
-    /// Takes the seat of a request whose pages hold who knows what.
+    /// Releases the slot of a request whose pages have undefined content.
     pub(super) fn discard_slot(&mut self, request: &Request) {
         self.kv.release_pages_after(request.slot as usize, 0);
     }
 
-    /// Makes positions of a seat writable.
+    /// Makes positions of a slot writable.
     pub(super) fn make_writable(&mut self, slot: u32, from: usize, to: usize) -> Result<()> {
         let to = to.min(self.linked.facts.context as usize);
         self.kv
@@ -179,7 +181,7 @@ impl Engine {
         self.apply_edits(slot)
     }
 
-    /// Does what the cache's bookkeeping wants done.
+    /// Applies pending edits to the device.
     fn apply_edits(&mut self, slot: u32) -> Result<()> {
         let Self {
             linked, kv, edits, ..
@@ -205,8 +207,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One pass of tokens that a request's cache lacks: a chunk of given ones, or some picked ones.
-    /// What is wanted of them is read back.
+    /// Computes one pass of tokens that are not cached: a chunk of prompt tokens, or several
+    /// sampled tokens. Reads back the requested output.
     pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
         let batch = self.linked.at(TableId::Batch)?;
         let len = request.sequence.len();
@@ -227,7 +229,7 @@ impl Engine {
                 run.end = run.end.min(request.output.recompute_from());
                 let sampled = request.sequence.is_sampled(run.start);
                 if sampled && request.sampling.is_some() {
-                    // The last one goes through with the step that picks the next.
+                    // The last token is computed in the step that samples the next one.
                     run.end = run.end.min(len - 1);
                     let last = &request.sequence.tokens()[len - 1..];
                     write_history(&mut self.linked, request.slot, len - 1, last)?;
@@ -247,7 +249,7 @@ impl Engine {
         } else {
             table_facts.body().end
         };
-        // Tables for steps of several rows leave the logits of each, others those of the last.
+        // Multi-row step tables output the logits of every row, other tables those of the last row.
         let per_row = table != batch && table_facts.tokens > 1;
         let place = if per_row {
             BufferId::Scores
@@ -275,7 +277,7 @@ impl Engine {
         self.read_output(request, run, place)
     }
 
-    /// Reads what is wanted of a pass of these tokens, whose logits are in this place.
+    /// Reads the requested output of a pass over `run`, whose logits are in buffer `place`.
     fn read_output(
         &mut self,
         request: &mut Request,
@@ -311,7 +313,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The last layer's rows of some texts of an encoder, which fit a pass together.
+    /// Computes the hidden states of texts that fit one pass of an encoder.
     pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
         let table = self.linked.at(TableId::Embed)?;
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
@@ -322,23 +324,23 @@ impl Engine {
         Ok(hidden)
     }
 
-    /// The narrowest table for so many rows.
+    /// Returns the smallest step table with at least `rows` rows.
     fn step_table(&self, rows: usize) -> Step {
         let wide = self.steps.iter().find(|step| step.rows >= rows);
         *wide.unwrap_or(&self.steps[self.steps.len() - 1])
     }
 
-    /// Rows that go together at most.
+    /// Returns the maximum number of rows of a step.
     pub(super) fn max_rows(&self) -> usize {
         self.steps.last().map_or(1, |step| step.rows)
     }
 
-    /// Tokens of a chain at most.
+    /// Returns the maximum number of steps of a burst.
     pub(super) fn max_burst(&self) -> u32 {
         self.linked.executor.profile().chain_tokens.min(BURST_MAX)
     }
 
-    /// PendingTokens the token behind the logits that feeding a request has left.
+    /// Samples a token from the logits of the last prefill pass.
     pub(super) fn sample_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
         let since = Instant::now();
         let stage = request.stage();
@@ -363,15 +365,15 @@ impl Engine {
         Ok(pending)
     }
 
-    /// LogProbsMode the device where sequences are that go on together. It moves them on by itself, chain by
-    /// chain.
+    /// Writes the rows of a batch to the device. Steps advance the rows on the device, so that
+    /// bursts follow each other without further writes.
     pub(super) fn begin_steps(&mut self, rows: impl Iterator<Item = Row>) -> Result<()> {
         write_rows(&mut self.linked, &mut self.state, rows)?;
         Ok(())
     }
 
-    /// Steps of so many rows behind those that were submitted since they were told. What is picked
-    /// of each sequence comes with the picks: its seat, and where its first token is.
+    /// Submits a burst of steps for the rows of the last [`Engine::begin_steps`]. `sequences`
+    /// contains the slot and the position of the first new token of each row.
     pub(super) fn steps(
         &mut self,
         rows: usize,
@@ -387,7 +389,7 @@ impl Engine {
         PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
-    /// The first part of a step of so many rows: their logits.
+    /// Submits the first part of a step, which computes the logits.
     pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
         self.logits_of.clear();
         let table = self.step_table(rows).table;
@@ -395,14 +397,14 @@ impl Engine {
         self.linked.executor.run(table, cmds.into(), 1)
     }
 
-    /// Says which tokens may come next of a sequence.
+    /// Writes the mask of allowed tokens of a slot.
     pub(super) fn mask(&mut self, slot: u32, mask: &[u32]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(mask);
         let offset = slot as usize * bytes.len();
         self.linked.executor.write(BufferId::Masks, offset, bytes)
     }
 
-    /// The second part: what is picked from the logits, as for [`Engine::steps`].
+    /// Submits the second part of a step, which samples from the logits; see [`Engine::steps`].
     pub(super) fn step_sample(
         &mut self,
         rows: usize,
@@ -415,8 +417,8 @@ impl Engine {
         PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
-    /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
-    /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
+    /// Runs one pass over `tokens`: the last token of a request and draft tokens. Returns for each
+    /// of them the token sampled after it and the `done` of its row.
     pub(super) fn check_draft(
         &mut self,
         request: &Request,
@@ -436,17 +438,17 @@ impl Engine {
         read_sampled(&mut self.linked, tokens.len(), start)
     }
 
-    /// Waits for what was picked.
+    /// Waits for sampled tokens.
     pub(super) fn wait(&mut self, pending: PendingTokens) -> Result<SampledTokens> {
         pending.wait(&mut self.linked)
     }
 }
 
-/// The row of a request whose token at this place is picked from, or goes through the model.
+/// Returns the row of the token at index `at` of a request.
 pub(super) fn row_of(request: &Request, at: usize) -> Row {
     Row {
         token: request.sequence.tokens()[at],
-        position: u32::try_from(at).expect("a position is under the context"),
+        position: u32::try_from(at).expect("positions are less than the context"),
         sequence: request.slot,
         done: RUNNING,
     }

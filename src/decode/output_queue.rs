@@ -1,5 +1,4 @@
-//! What lies between a session and the engine while the engine works for it: tokens and news come out
-//! here, and the session waits for them on its own thread.
+//! Queue of output from the model's thread to a session, which waits on its own thread.
 
 use super::end::End;
 use super::notifier::Notifier;
@@ -8,43 +7,43 @@ use crate::exec::state::LogProbs;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Tokens that wait for the session at most: who does not take them is left out of further steps.
+/// Maximum number of unread tokens. A request is paused while its queue is full.
 pub(super) const UNREAD_MAX: usize = 64;
 
-/// A session's box.
+/// Output queue of a session.
 #[derive(Debug)]
 pub(super) struct OutputQueue {
     state: Mutex<OutputState>,
     changed: Condvar,
-    /// Rings with whatever comes in, for who waits for several.
+    /// Notifier for a thread that waits for several queues.
     notifier: Option<Arc<Notifier>>,
 }
 
 #[derive(Debug)]
 struct OutputState {
     tokens: VecDeque<u32>,
-    /// What each was picked from, where that was asked for.
+    /// Log-probabilities of each token, if requested.
     log_probs: VecDeque<LogProbs>,
-    /// Tokens that the cache holds.
+    /// Number of tokens in the KV cache.
     cached: usize,
     end: Option<End>,
-    /// Whether the session wants no more.
+    /// Whether the session requested the end of the output.
     stop_requested: bool,
 }
 
-/// What comes next of the engine's work.
+/// Output event of a request.
 #[derive(Debug)]
 pub(super) enum OutputEvent {
-    /// A token was picked, from what it was asked to tell.
+    /// A sampled token and its log-probabilities, if requested.
     Token(u32, Option<LogProbs>),
-    /// The cache holds so many tokens.
+    /// Number of tokens in the KV cache.
     Progress(usize),
-    /// The work has ended.
+    /// The request has ended.
     End(End),
 }
 
 impl OutputQueue {
-    /// An empty one.
+    /// Creates an empty queue.
     pub(super) fn new(notifier: Option<Arc<Notifier>>) -> Self {
         Self {
             state: Mutex::new(OutputState {
@@ -59,7 +58,7 @@ impl OutputQueue {
         }
     }
 
-    /// Forgets what is in it.
+    /// Clears the queue.
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
         state.tokens.clear();
@@ -69,28 +68,28 @@ impl OutputQueue {
         state.stop_requested = false;
     }
 
-    /// Makes room for the probabilities of as many tokens as there is room for.
+    /// Reserves memory for the log-probabilities of all queued tokens.
     pub(super) fn expect_log_probs(&self) {
         self.state.lock().log_probs.reserve(UNREAD_MAX);
     }
 
-    /// Says that no more is wanted.
+    /// Requests the end of the output.
     pub(super) fn request_stop(&self) {
         self.state.lock().stop_requested = true;
     }
 
-    /// Whether no more is wanted.
+    /// Returns whether the session requested the end of the output.
     pub(super) fn is_stop_requested(&self) -> bool {
         self.state.lock().stop_requested
     }
 
-    /// How many tokens it takes.
+    /// Returns the number of tokens that can be pushed.
     pub(super) fn room(&self) -> usize {
         UNREAD_MAX - self.state.lock().tokens.len()
     }
 
-    /// Puts in tokens, for which there is room; of a session that wants them probabilities come with
-    /// each, one by one.
+    /// Pushes tokens, at most [`OutputQueue::room`]. With log-probabilities, tokens are pushed one
+    /// by one.
     pub(super) fn push_tokens(&self, tokens: &[u32], log_probs: Option<LogProbs>) {
         let mut state = self.state.lock();
         state.tokens.extend(tokens);
@@ -99,19 +98,19 @@ impl OutputQueue {
         self.notify();
     }
 
-    /// Says how many tokens the cache holds.
+    /// Reports the number of tokens in the KV cache.
     pub(super) fn report_progress(&self, count: usize) {
         self.state.lock().cached = count;
         self.notify();
     }
 
-    /// Ends the work.
+    /// Pushes the end of the request.
     pub(super) fn end(&self, end: End) {
         self.state.lock().end = Some(end);
         self.notify();
     }
 
-    /// Wakes who waits.
+    /// Wakes the waiting threads.
     fn notify(&self) {
         self.changed.notify_one();
         if let Some(notifier) = &self.notifier {
@@ -119,8 +118,8 @@ impl OutputQueue {
         }
     }
 
-    /// Waits for what comes next: tokens in their order, then how far feeding is where that is wanted
-    /// and is not `fed`, then the end.
+    /// Waits for the next event: first the tokens in order, then the progress if it is requested
+    /// and differs from `cached`, then the end.
     pub(super) fn next(&self, cached: Option<usize>) -> OutputEvent {
         let mut state = self.state.lock();
         loop {
@@ -131,7 +130,7 @@ impl OutputQueue {
         }
     }
 
-    /// What is there of tokens and the end, without a wait.
+    /// Returns the next token or the end, if there is one.
     pub(super) fn try_next(&self) -> Option<OutputEvent> {
         self.state.lock().next(None)
     }

@@ -1,4 +1,4 @@
-//! What sessions send to the scheduler: a queue that keeps its room.
+//! Queue of messages from sessions to the scheduler.
 
 use super::engine::Engine;
 use super::request::Request;
@@ -6,39 +6,39 @@ use super::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What comes to the scheduler.
+/// Message to the scheduler.
 #[expect(
     clippy::large_enum_variant,
-    reason = "a step of a session allocates nothing, no box either"
+    reason = "a step of a session must not allocate, so requests are not boxed"
 )]
 pub(super) enum Message {
-    /// A sequence wants to be fed or to go on.
+    /// Starts a request.
     Start(Request),
-    /// Work on the engine itself, between two rounds.
+    /// Runs a function on the engine between two scheduler iterations.
     Call(Box<dyn FnOnce(&mut Engine) + Send>),
 }
 
 /// How long the scheduler waits for a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaitPolicy {
-    /// There is work to do.
+    /// Does not wait: there is other work.
     NoWait,
-    /// So long: sessions have to take tokens first.
+    /// Waits at most this long: requests are paused until sessions read their tokens.
     Timeout(Duration),
-    /// There is nothing to do.
+    /// Waits without limit: there is no other work.
     Forever,
 }
 
-/// What was found in the inbox.
-#[expect(clippy::large_enum_variant, reason = "as of messages")]
+/// Result of [`RequestQueue::receive`].
+#[expect(clippy::large_enum_variant, reason = "same as for `Message`")]
 pub(super) enum Received {
     Message(Message),
     Empty,
-    /// Nobody sends any more.
+    /// The queue is closed.
     Closed,
 }
 
-/// Messages in their order.
+/// First-in first-out queue of messages.
 pub(super) struct RequestQueue {
     state: Mutex<RequestQueueState>,
     arrived: Condvar,
@@ -49,7 +49,7 @@ struct RequestQueueState {
     is_closed: bool,
 }
 
-/// Messages that there is room for from the start.
+/// Initial capacity.
 const INITIAL_CAPACITY: usize = 64;
 
 impl RequestQueue {
@@ -63,7 +63,7 @@ impl RequestQueue {
         }
     }
 
-    /// Puts a message in. A closed inbox drops it, which ends what it asks for.
+    /// Sends a message. A closed queue drops it, which ends its request with an error.
     pub(super) fn send(&self, message: Message) {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -75,7 +75,7 @@ impl RequestQueue {
         self.arrived.notify_one();
     }
 
-    /// Says that nothing comes or goes any more. What is in it is dropped.
+    /// Closes the queue and drops its messages.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -85,7 +85,7 @@ impl RequestQueue {
         drop(remaining);
     }
 
-    /// Takes the next message.
+    /// Receives the next message.
     pub(super) fn receive(&self, wait: WaitPolicy) -> Received {
         let mut state = self.state.lock();
         loop {

@@ -1,4 +1,4 @@
-//! What sessions and batches share: tokens of sequences to the device, and picked ones back.
+//! Transfers between host and device: rows of tokens to the device, sampled tokens to the host.
 
 use super::sampling_request::{LogProbsMode, SamplingRequest};
 use crate::error::Result;
@@ -7,16 +7,16 @@ use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
 use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage};
 
-/// Tokens that stand one behind the other in a sequence.
+/// Consecutive tokens of a sequence.
 pub(super) struct TokenRun<'a> {
-    /// Whose they are.
+    /// Slot of the sequence.
     pub(super) sequence: u32,
-    /// The position of the first.
+    /// Position of the first token.
     pub(super) start: usize,
     pub(super) tokens: &'a [u32],
 }
 
-/// One pass of tokens through commands of a table. `state` is as for [`write_rows`].
+/// Runs a pass of tokens through commands of a table. `state` as in [`write_rows`].
 pub(super) fn pass(
     model: &mut LinkedTables,
     state: &mut [u8],
@@ -29,7 +29,7 @@ pub(super) fn pass(
         tokens,
     } = token_run;
     write_history(model, sequence, start, tokens)?;
-    let first = u32::try_from(start).expect("positions are under the context");
+    let first = u32::try_from(start).expect("positions are less than the context");
     let rows = (first..).zip(tokens).map(|(position, &token)| Row {
         token,
         position,
@@ -40,14 +40,14 @@ pub(super) fn pass(
     model.executor.run(table, cmds, 1)
 }
 
-/// Waits until the device has done what it was given: an error is then of just that.
+/// Waits until the device is idle, so that an error is attributed to the pass that caused it.
 pub(super) fn wait(model: &mut LinkedTables) -> Result<()> {
     let mut live = [0; size_of::<u32>()];
     model.executor.read(BufferId::State, 0, &mut live)
 }
 
-/// Writes the step state of a pass of these rows, and counts them. `state` is the host's copy,
-/// with room for as many as the widest table has.
+/// Writes the step state of a pass and returns the number of rows. `state` is the host copy, with
+/// space for the rows of the widest table.
 pub(super) fn write_rows(
     model: &mut LinkedTables,
     state: &mut [u8],
@@ -69,8 +69,8 @@ pub(super) fn write_rows(
     Ok(live)
 }
 
-/// Reads what a pass of `count` tokens of one sequence from position `start` on has picked behind each,
-/// and each row's `done`.
+/// Reads the token sampled after each of `count` tokens of one sequence from position `start` on,
+/// and the `done` of its row.
 pub(super) fn read_sampled(
     model: &mut LinkedTables,
     count: usize,
@@ -81,50 +81,50 @@ pub(super) fn read_sampled(
     model.executor.read(BufferId::State, ROWS_OFFSET, bytes)?;
     let mut sampled = [(0, 0); STEP_ROWS_MAX as usize];
     for row in bytes.chunks_exact(size_of::<Row>()) {
-        // Those that are done have changed places.
+        // Finished rows have been moved.
         let row: Row = bytemuck::pod_read_unaligned(row);
         sampled[row.position as usize - start - 1] = (row.token, row.done);
     }
     Ok(sampled)
 }
 
-/// Steps that are submitted together.
+/// A burst of steps that is submitted at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
     pub(super) stage: SamplingStage,
-    /// How many: a place has the probabilities of one step, so that those that tell them are alone.
+    /// Number of steps. 1 with log-probabilities, whose buffer only stores one step.
     pub(super) steps: u32,
     pub(super) log_probs: LogProbsMode,
 }
 
-/// What a chain picks for the rows of the step state, on its way here.
+/// Tokens that a submitted burst samples, before they are read.
 pub(super) struct PendingTokens {
     copying: Copying,
     rows: usize,
-    /// Tokens that come for each.
+    /// Number of tokens per row.
     steps: usize,
-    /// Probabilities that come: of each row, or none.
+    /// Number of rows with log-probabilities: all or 0.
     log_probs: usize,
 }
 
-/// Tokens of one chain at most: those of all its rows are one copy.
+/// Maximum number of steps of a burst. The tokens of all rows must fit one copy.
 pub(super) const BURST_MAX: u32 = 60;
 const _: () = assert!(token_bytes(STEP_ROWS_MAX as usize, BURST_MAX as usize) <= COPY_BYTES_MAX);
 const _: () = assert!(bytes_with_log_probs(STEP_ROWS_MAX as usize) <= COPY_BYTES_MAX);
 
-/// Bytes of rows and of so many tokens for each.
+/// Returns the size of `rows` rows with `steps` tokens each, in bytes.
 const fn token_bytes(rows: usize, steps: usize) -> usize {
     rows * (size_of::<Row>() + steps * size_of::<u32>())
 }
 
-/// Bytes of rows and of a token for each, with its probabilities.
+/// Returns the size of `rows` rows with one token and its log-probabilities each, in bytes.
 const fn bytes_with_log_probs(rows: usize) -> usize {
     token_bytes(rows, 1) + rows * size_of::<LogProbs>()
 }
 
 impl PendingTokens {
-    /// Has them copied as they are once the chain is done that was submitted last. It picks so many
-    /// tokens at most for each of its sequences, which have so many in front of it.
+    /// Requests a copy of the tokens of the burst that was submitted last. `sequences` contains the
+    /// slot and the position of the first new token of each row.
     pub(super) fn request(
         model: &mut LinkedTables,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
@@ -156,7 +156,7 @@ impl PendingTokens {
         })
     }
 
-    /// Waits for them.
+    /// Waits for the tokens.
     pub(super) fn wait(self, model: &mut LinkedTables) -> Result<SampledTokens> {
         let Self {
             copying,
@@ -178,13 +178,13 @@ impl PendingTokens {
     }
 }
 
-/// The position of the first token that comes of a sequence: as many come of one that is about to
-/// be full.
+/// Returns the position of the first copied token. The number of copied tokens is the same for a
+/// sequence near the end of the context.
 fn first_copied(first: usize, context: usize, steps: usize) -> usize {
     first.min(context - steps)
 }
 
-/// What a chain picked.
+/// Tokens that a burst sampled.
 pub(super) struct SampledTokens {
     bytes: [u8; COPY_BYTES_MAX],
     rows: usize,
@@ -194,8 +194,8 @@ pub(super) struct SampledTokens {
 }
 
 impl SampledTokens {
-    /// Hands out what was picked for a sequence of `first` tokens, the `at`th of those that were asked
-    /// for. Returns its row's `done`.
+    /// Passes the tokens sampled for the `at`th sequence, which had `first` tokens, to `each`.
+    /// Returns the `done` of its row.
     pub(super) fn for_each_token(
         &self,
         at: usize,
@@ -209,24 +209,24 @@ impl SampledTokens {
             let row: Row = bytemuck::pod_read_unaligned(row);
             (row.sequence == sequence).then_some(row)
         });
-        let row = row.expect("rows change places and no more");
+        let row = row.expect("rows are only reordered");
         let position = row.position as usize;
         let skipped = first - first_copied(first, self.context, self.steps);
         let sampled = sampled.chunks_exact(size_of::<u32>());
         let sampled = sampled.skip(at * self.steps + skipped);
-        // A chain behind one that ended the sequence has picked nothing.
+        // A burst after the end of the sequence samples nothing.
         let count = (position.min(self.context - 1) + 1).saturating_sub(first);
         sampled
             .take(count)
             .for_each(|token| each(bytemuck::pod_read_unaligned(token)));
         if position == self.context && first <= self.context {
-            // The history has no place for it.
+            // The history has no space for the token.
             each(row.token);
         }
         row.done
     }
 
-    /// The probabilities that the `at`th of the sequences was told, where any were.
+    /// Returns the log-probabilities of the `at`th sequence, if requested.
     pub(super) fn log_probs(&self, at: usize) -> Option<LogProbs> {
         let log_probs = &self.bytes[token_bytes(self.rows, self.steps)..];
         let mut log_probs = log_probs
@@ -236,7 +236,7 @@ impl SampledTokens {
     }
 }
 
-/// Writes tokens of a sequence from this position on.
+/// Writes tokens of a sequence to the history from position `start` on.
 pub(super) fn write_history(
     model: &mut LinkedTables,
     sequence: u32,
@@ -248,13 +248,13 @@ pub(super) fn write_history(
     model.executor.write(BufferId::History, offset, bytes)
 }
 
-/// Where the token of a position lies in the history, in bytes.
+/// Returns the offset of a position in the history buffer, in bytes.
 fn history_offset(model: &LinkedTables, sequence: u32, position: usize) -> usize {
     let first = sequence as usize * model.facts.context as usize;
     (first + position) * size_of::<u32>()
 }
 
-/// Writes how a sequence picks its tokens.
+/// Writes the sampler of a sequence.
 pub(super) fn write_sampler(
     model: &mut LinkedTables,
     sequence: u32,
@@ -271,7 +271,7 @@ pub(super) fn write_sampler(
     write_some(model, BufferId::Breakers, sequence * bytes.len(), bytes)
 }
 
-/// Takes back what Mirostat has learned of a sequence, which goes on in another seat.
+/// Reads back the Mirostat state of a sequence, which is needed if it continues in another slot.
 pub(super) fn read_mirostat(
     model: &mut LinkedTables,
     sequence: u32,
@@ -287,7 +287,7 @@ pub(super) fn read_mirostat(
     Ok(())
 }
 
-/// Writes to a place that tables have which were loaded with the sampler that reads it.
+/// Writes to a buffer that only exists if the model was loaded with the sampler that reads it.
 fn write_some(
     model: &mut LinkedTables,
     place: BufferId,

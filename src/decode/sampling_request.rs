@@ -1,4 +1,4 @@
-//! How a request picks its tokens.
+//! Sampling settings of a request.
 
 use super::burst::Burst;
 use super::drafter::Drafter;
@@ -8,26 +8,26 @@ use super::sampling::{Sampling, sampling_stage};
 use crate::exec::state::Sampler;
 use crate::op::table::SamplingStage;
 
-/// How tokens are picked, and how many.
+/// How many tokens a request samples, and how.
 #[derive(Debug)]
 pub(super) struct SamplingRequest {
-    /// As the device has it.
+    /// Sampler parameters in the layout of the device.
     pub(super) sampler: Sampler,
-    /// What it has beside numbers.
+    /// Logit biases and DRY breakers.
     pub(super) logit_biases: LogitBiases,
-    /// The tail of tables that picks so.
+    /// Sampling stage that these settings need.
     pub(super) stage: SamplingStage,
-    /// Tokens at most; the context ends it in any case.
+    /// Maximum number of tokens. A full context also ends the request.
     pub(super) limit: usize,
-    /// How many come in one submission.
+    /// Burst size.
     pub(super) burst: Burst,
-    /// The grammar that they follow.
+    /// Grammar that constrains the tokens.
     pub(super) grammar_state: Option<Box<GrammarState>>,
-    /// What makes guesses at them.
+    /// Drafter for speculative decoding.
     pub(super) drafter: Option<Drafter>,
 }
 
-/// What steps tell beside tokens.
+/// Whether steps output log-probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogProbsMode {
     Off,
@@ -35,12 +35,13 @@ pub(super) enum LogProbsMode {
 }
 
 impl SamplingRequest {
-    /// One token.
+    /// Creates a request for one token.
     pub(super) fn one(sampling: &Sampling) -> Self {
         Self::plain(sampling, 1, 1)
     }
 
-    /// At most `limit` tokens by `sampling` alone, in submissions of at most `longest` tokens.
+    /// Creates a request for at most `limit` tokens without further options, in bursts of at most
+    /// `max_burst` steps.
     pub(super) fn plain(sampling: &Sampling, limit: u32, max_burst: u32) -> Self {
         let sampler = sampling.sampler(&[]);
         Self {
@@ -54,12 +55,12 @@ impl SamplingRequest {
         }
     }
 
-    /// Whether its tokens follow a grammar.
+    /// Returns whether a grammar constrains the tokens.
     pub(super) fn uses_grammar(&self) -> bool {
         self.sampler.masked != 0
     }
 
-    /// What its steps tell beside tokens.
+    /// Returns whether steps output log-probabilities.
     pub(super) fn log_probs_mode(&self) -> LogProbsMode {
         match self.sampler.log_probs {
             0 => LogProbsMode::Off,

@@ -1,15 +1,14 @@
-//! The tokens of a sequence, and by which kind of table each goes through the model.
+//! Tokens of a sequence, each with the kind of table that computes it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::builder::FEW_TOKENS;
 use std::ops::Range;
 
-/// Marks the key of a token that goes through a table for steps.
+/// Tag of token IDs that step tables compute.
 const SAMPLED: u32 = 1 << 31;
 
-/// Every token of a sequence. Given ones go through the table for chunks, picked ones through those
-/// for steps; the numbers that they leave in the cache may differ in their last bits, so that it is
-/// kept of each which it is.
+/// Tokens of a sequence. Chunk tables compute prompt tokens and step tables compute sampled tokens.
+/// Their KV cache entries may differ in the last bits, so the kind of each token is recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     tokens: Vec<u32>,
@@ -17,7 +16,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Makes room for so many tokens in all, so that none of them takes memory.
+    /// Reserves memory for `tokens` tokens in total.
     ///
     /// # Errors
     ///
@@ -28,7 +27,7 @@ impl Sequence {
         reserved
             .and_then(|()| self.sampled.try_reserve_exact(more))
             .map_err(|e| {
-                let message = format_args!("room for {tokens} tokens cannot be had");
+                let message = format_args!("out of memory: cannot allocate {tokens} tokens");
                 Error::new(ErrorKind::Memory, message).caused_by(e)
             })
     }
@@ -62,13 +61,13 @@ impl Sequence {
         self.sampled.truncate(len);
     }
 
-    /// Appends the token of a key that says by which kind of table it goes.
+    /// Appends a tagged token ID.
     pub(super) fn push_token_id(&mut self, key: u32) {
         self.tokens.push(key & !SAMPLED);
         self.sampled.push(key & SAMPLED != 0);
     }
 
-    /// Takes tokens out. Those behind them have new positions: they are given ones there.
+    /// Removes tokens. The tokens after them move, and become prompt tokens.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         self.tokens.drain(range.clone());
         self.sampled.drain(range.clone());
@@ -79,8 +78,8 @@ impl Sequence {
         self.sampled[at]
     }
 
-    /// The tokens from `at` on that go through the same kind of table, as many as one has rows;
-    /// chunks end at multiples of their size, wherever they begin.
+    /// Returns the range of tokens from `at` on that one pass of the same kind of table can
+    /// compute. Chunks end at multiples of the chunk size, wherever they start.
     pub(super) fn run(&self, at: usize, rows: [usize; 2]) -> Range<usize> {
         let [steps, chunk] = rows;
         let sampled = self.sampled[at];
@@ -92,7 +91,7 @@ impl Sequence {
         at..at + same.min(max)
     }
 
-    /// The longest beginning of the first `known` tokens that ends where a chunk does.
+    /// Returns the longest prefix of the first `cached` tokens that ends at a chunk boundary.
     pub(super) fn aligned(&self, cached: usize, chunk: usize) -> usize {
         let prompt = self.sampled[..cached]
             .iter()
@@ -102,8 +101,8 @@ impl Sequence {
         (cached / chunk * chunk).max(cached - prompt)
     }
 
-    /// What the cache knows the first `len` tokens by: where `apart` says that tables leave other
-    /// bits, by the kind of table too.
+    /// Writes the IDs under which the prefix cache stores the first `len` tokens. Sampled tokens
+    /// are tagged if step tables write different bits.
     pub(super) fn token_ids(&self, len: usize, step_bits: StepBits, keys: &mut Vec<u32>) {
         keys.clear();
         let both = self.tokens.iter().zip(&self.sampled).take(len);
@@ -114,7 +113,7 @@ impl Sequence {
     }
 }
 
-/// Whether tables for steps and for chunks leave other bits in the cache.
+/// Whether step tables and chunk tables write different bits to the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepBits {
     SameAsChunk,
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_of_one_kind() {
+    fn runs_contain_one_kind_of_token() {
         let mut sequence = Sequence::default();
         sequence.push_prompt(&[1; 10]);
         (0..5).for_each(|_| sequence.push_sampled(2));
@@ -156,6 +155,6 @@ mod tests {
         assert_eq!(keys[9..], [1, 2, 2]);
         sequence.remove(3..11);
         assert_eq!(sequence.tokens(), [1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
-        assert!(!sequence.is_sampled(4), "it moved");
+        assert!(!sequence.is_sampled(4), "moved tokens are prompt tokens");
     }
 }

@@ -467,24 +467,39 @@ fn numbers_that_cannot_be_are_refused() {
         assert!(says, "{at}: {error:?}");
     };
     let [format, large] = [ErrorKind::Format, ErrorKind::TooLarge];
-    refused(12, 1, ErrorKind::Argument, "another model");
+    refused(12, 1, ErrorKind::Argument, "model mismatch");
     refused(44, u32::MAX, large, "byte 44: 4294967295 tokens");
-    refused(44, 130, large, "do not fit the context of 128");
+    refused(44, 130, large, "exceed the context of 128");
     refused(44, 71, format, "byte");
     refused(44, 0, format, "byte");
-    refused(48, 2, format, "byte 48: page 2");
+    refused(48, 2, format, "byte 48: first window page 2");
     refused(48, u32::MAX, format, "is out of range for 70 tokens");
-    refused(52, u32::MAX, format, "byte 52: 4294967295 bytes");
+    refused(52, u32::MAX, format, "at most 4096 bytes, got 4294967295");
     refused(52, 4096, format, "byte");
-    refused(56, u32::MAX, format, "byte 56: a cache of 4294967295");
-    refused(56, 0, format, "byte 56: a cache of 0");
+    refused(56, u32::MAX, format, "byte 56: expected");
+    refused(56, 0, format, "byte 56: expected");
     refused(rows, u32::MAX, format, "byte 60: 4294967295 bytes");
-    refused(rows, 0, format, "the pages of 70 positions");
+    refused(rows, 0, format, "bytes of pages for 70 positions");
     refused(rows + 4, 2, format, "byte 60: ");
     refused(ids, 1 << 20, format, "is outside the vocabulary");
-    refused(body.len() - 4, 71, format, "71 positions of 70 tokens");
-    refused(body.len() - 4, u32::MAX, format, "4294967295 positions");
-    refused(body.len() - 4, 64, format, "the pages of 64 positions");
+    refused(
+        body.len() - 4,
+        71,
+        format,
+        "71 stored positions exceed 70 tokens",
+    );
+    refused(
+        body.len() - 4,
+        u32::MAX,
+        format,
+        "4294967295 stored positions",
+    );
+    refused(
+        body.len() - 4,
+        64,
+        format,
+        "bytes of pages for 64 positions",
+    );
     for cut in [ids, pages, pages + 1, body.len() - 5] {
         let error = damage.refused(&sealed(&body[..cut]));
         assert_eq!(error.kind(), format, "{cut}: {error}");
@@ -503,12 +518,9 @@ fn a_session_of_another_model_is_refused() {
         .save(&path)
         .expect("it can be saved");
     let other = load("quant_q4_0.gguf", &cpu(128));
-    let error = Session::load(other.clone(), &path).expect_err("it is of another model");
+    let error = Session::load(other.clone(), &path).expect_err("another model");
     assert_eq!(error.kind(), ErrorKind::Argument);
-    assert!(
-        error.message().contains("it is of another model"),
-        "{error}"
-    );
+    assert!(error.message().contains("model mismatch"), "{error}");
     // A longer one than this context holds.
     prefilled(&model, &text(100))
         .save(&path)

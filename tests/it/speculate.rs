@@ -280,7 +280,7 @@ fn a_draft_model_has_the_same_vocabulary() {
         speculate: SpeculateOptions::Draft(built_in.expect("the model loads")),
         ..GenerateOptions::default()
     };
-    let error = session.answer(&how).expect_err("another vocabulary");
+    let error = session.answer(&how).expect_err("vocabulary mismatch");
     let words = "vocabulary mismatch: ";
     assert!(error.message().starts_with(words), "{error}");
     assert_eq!(session.tokens(), [5]);

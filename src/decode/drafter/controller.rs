@@ -1,39 +1,39 @@
-//! How many guesses a pass has, and when there are none: as they have paid so far.
+//! Adapts the number of draft tokens, and pauses speculation while it is slower than single steps.
 
 use std::time::Duration;
 
-/// DraftStats of the first pass.
+/// Number of draft tokens of the first pass.
 const INITIAL_DRAFT: usize = 3;
-/// Steps without guesses behind the first pass that did not pay; as many more each time.
+/// Number of steps in the first pause after a slow pass. Each further pause doubles it.
 const COOLDOWN: u32 = 8;
-/// Such steps at most.
+/// Maximum number of steps of a pause.
 const COOLDOWN_MAX: u32 = 1024;
-/// Steps without guesses where none are known, at most: twice as many each time.
+/// Maximum pause after an empty draft, in steps. Each empty draft doubles it.
 const MISSES_MAX: u32 = 8;
-/// Where steps are short, so much time without guesses: to ask breaks a chain of steps, which
-/// takes some microseconds.
+/// Maximum pause after an empty draft for short steps. Drafting interrupts bursts, which costs some
+/// microseconds.
 const MISSES_TIME: Duration = Duration::from_millis(3);
-/// What the last pass or step weighs against those in front of it.
+/// Weight of the last measurement in the moving averages.
 const WEIGHT: f64 = 0.25;
 
-/// What passes with guesses bring, against steps without.
+/// Compares passes with draft tokens to single steps.
 #[derive(Debug)]
 pub(super) struct SpeculationController {
-    /// DraftStats at most.
+    /// Maximum number of draft tokens.
     max: usize,
-    /// DraftStats of the next pass.
+    /// Number of draft tokens of the next pass.
     draft_len: usize,
-    /// Seconds of a step; none where no step was seen.
+    /// Average duration of a step in seconds; `None` before the first step.
     step: Option<f64>,
-    /// Tokens and seconds of a pass, on average.
+    /// Average number of tokens and duration in seconds of a pass.
     passes: Option<(f64, f64)>,
-    /// Steps to go until there are guesses again.
+    /// Remaining steps of the pause.
     cooldown: u32,
     next_cooldown: u32,
     misses: u32,
 }
 
-/// The mean of numbers, in which later ones weigh more.
+/// Exponential moving average.
 fn mean(so_far: Option<f64>, next: f64) -> f64 {
     so_far.map_or(next, |so_far| so_far + WEIGHT * (next - so_far))
 }
@@ -45,24 +45,24 @@ impl SpeculationController {
             draft_len: INITIAL_DRAFT.min(max),
             step: None,
             passes: None,
-            // The time of a step has to be known.
+            // The duration of a step must be measured first.
             cooldown: 1,
             next_cooldown: COOLDOWN,
             misses: 0,
         }
     }
 
-    /// DraftStats that the next pass is to have.
+    /// Returns the number of draft tokens of the next pass.
     pub(super) fn draft_len(&self) -> usize {
         self.draft_len
     }
 
-    /// Steps that are to go without guesses.
+    /// Returns the number of steps without draft tokens that must precede the next draft.
     pub(super) fn cooldown(&self) -> u32 {
         self.cooldown
     }
 
-    /// Hears of steps without guesses.
+    /// Records steps without draft tokens.
     pub(super) fn record_steps(&mut self, took: Duration, steps: u32) {
         self.cooldown = self.cooldown.saturating_sub(steps);
         self.step = Some(mean(
@@ -71,7 +71,7 @@ impl SpeculationController {
         ));
     }
 
-    /// Hears that nothing could be guessed.
+    /// Records an empty draft.
     pub(super) fn record_miss(&mut self) {
         let misses = f64::from(self.misses);
         let short = |step| misses * step < MISSES_TIME.as_secs_f64();
@@ -81,16 +81,16 @@ impl SpeculationController {
         self.cooldown = self.misses;
     }
 
-    /// Hears that what guesses is still reading.
+    /// Records that the source of draft tokens is not ready.
     pub(super) fn postpone(&mut self) {
         self.cooldown = 1;
     }
 
-    /// Hears what a pass brought.
+    /// Records the result of a pass.
     pub(super) fn record_check(&mut self, drafted: usize, accepted: usize, took: Duration) {
         self.misses = 0;
         self.draft_len = if accepted == drafted {
-            // One row more than guesses: tables have a power of two.
+            // Tables have a power of two of rows: the draft tokens and one more.
             (2 * self.draft_len + 1).min(self.max)
         } else if accepted < drafted / 2 {
             (self.draft_len / 2).max(1)
@@ -105,7 +105,7 @@ impl SpeculationController {
         if self.step.is_some_and(|step| seconds > tokens * step) {
             self.cooldown = self.next_cooldown;
             self.next_cooldown = (2 * self.next_cooldown).min(COOLDOWN_MAX);
-            // What comes next is another place of the text.
+            // The averages do not apply to later text.
             self.passes = None;
             self.draft_len = INITIAL_DRAFT.min(self.max);
         } else {
@@ -121,7 +121,7 @@ mod tests {
     const STEP: Duration = Duration::from_millis(10);
 
     #[test]
-    fn right_guesses_become_more() {
+    fn accepted_drafts_grow() {
         let mut controller = SpeculationController::new(31);
         assert_eq!((controller.cooldown(), controller.draft_len()), (1, 3));
         controller.record_steps(STEP, 1);
@@ -133,13 +133,13 @@ mod tests {
             controller.record_check(drafted, drafted, 2 * STEP);
         }
         assert_eq!(counts, [3, 7, 15, 31, 31]);
-        // Wrong ones become fewer as long as they pay.
+        // Rejected drafts shrink while speculation is still faster.
         controller.record_check(31, 10, 2 * STEP);
         assert_eq!((controller.cooldown(), controller.draft_len()), (0, 15));
     }
 
     #[test]
-    fn what_does_not_pay_rests_longer_each_time() {
+    fn slow_speculation_pauses_longer_each_time() {
         let mut controller = SpeculationController::new(31);
         controller.record_steps(STEP, 1);
         let mut cooldowns = Vec::new();
@@ -152,11 +152,11 @@ mod tests {
         assert_eq!(cooldowns, [8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
         controller.record_check(3, 3, STEP);
         controller.record_check(7, 0, 20 * STEP);
-        assert_eq!(controller.cooldown(), 8, "they had paid");
+        assert_eq!(controller.cooldown(), 8, "a fast pass resets the pause");
     }
 
     #[test]
-    fn where_nothing_is_known_it_asks_less_often() {
+    fn empty_drafts_reduce_draft_frequency() {
         let mut controller = SpeculationController::new(31);
         controller.record_steps(STEP, 1);
         for cooldown in [1, 2, 4, 8, 8] {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn where_steps_are_short_it_asks_less_often() {
+    fn short_steps_allow_longer_pauses() {
         for (step, longest) in [(400, 8), (200, 16), (100, 32), (1, COOLDOWN_MAX)] {
             let step = Duration::from_micros(step);
             let mut controller = SpeculationController::new(31);

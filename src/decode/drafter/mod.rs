@@ -1,4 +1,4 @@
-//! Draft tokens of a sequence: how many a pass checks, and which of them are right.
+//! Draft tokens of a sequence and their acceptance.
 
 mod controller;
 pub(super) mod lookup;
@@ -8,28 +8,28 @@ use crate::model::STEP_ROWS_MAX;
 use controller::SpeculationController;
 use std::time::Duration;
 
-/// DraftStats of a pass at most: with the last token, they are the rows of a table.
+/// Maximum number of draft tokens of a pass. With the last token they fill the rows of a table.
 const DRAFT_MAX: usize = STEP_ROWS_MAX as usize - 1;
 
-/// What makes guesses for a sequence.
+/// Drafts tokens for a sequence.
 #[derive(Debug)]
 pub(super) struct Drafter {
     source: Box<dyn DraftSource>,
     controller: SpeculationController,
-    /// The last token and the guesses behind it.
+    /// The last token and the draft tokens after it.
     tokens: Vec<u32>,
     pub(super) stats: DraftStats,
 }
 
-/// A source of guesses. It is told apart at run time: a draft model is as much as the model itself.
+/// Source of draft tokens. Dynamic dispatch, because a draft model contains a whole session.
 pub(super) trait DraftSource: std::fmt::Debug + Send {
-    /// Appends guesses at what follows these tokens, `count` at most. Returns whether it has read them all:
-    /// else it goes on when it is asked next.
+    /// Appends at most `count` draft tokens for the position after `tokens`. Returns `false` if the
+    /// source is still processing `tokens` and must be called again.
     fn draft(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
 }
 
 impl Drafter {
-    /// Creates a guesser that takes its guesses from `source`.
+    /// Creates a drafter with this source.
     pub(super) fn new(source: Box<dyn DraftSource>) -> Self {
         Self {
             source,
@@ -39,18 +39,18 @@ impl Drafter {
         }
     }
 
-    /// Steps that are to go without guesses, at least.
+    /// Returns the minimum number of steps until the next draft.
     pub(super) fn cooldown(&self) -> u32 {
         self.controller.cooldown()
     }
 
-    /// Hears of steps without guesses.
+    /// Records steps without draft tokens.
     pub(super) fn record_steps(&mut self, took: Duration, steps: u32) {
         self.controller.record_steps(took, steps);
     }
 
-    /// The last of these tokens and guesses at what follows it, `most` at most. No guesses: it is not
-    /// known, or not worth it.
+    /// Returns the last token followed by at most `max` draft tokens; `None` if there is no draft
+    /// or speculation is paused.
     pub(super) fn draft(&mut self, tokens: &[u32], max: usize) -> Option<&[u32]> {
         let count = self.controller.draft_len().min(max);
         if count == 0 || self.cooldown() > 0 {
@@ -69,7 +69,7 @@ impl Drafter {
         Some(&self.tokens)
     }
 
-    /// How many guesses are right where this was picked behind each of the tokens.
+    /// Returns the number of draft tokens that equal the sampled tokens.
     pub(super) fn accepted(&self, sampled: impl Iterator<Item = u32>) -> usize {
         let draft = self.tokens[1..].iter();
         let same = draft
@@ -78,10 +78,10 @@ impl Drafter {
         same.count()
     }
 
-    /// Hears what became of the guesses, and how long they and their check took.
+    /// Records the result of a check and the time of draft and check.
     pub(super) fn record_check(&mut self, accepted: usize, took: Duration) {
         let drafted = self.tokens.len() - 1;
-        let to_u32 = |n| u32::try_from(n).expect("no more than rows of a table");
+        let to_u32 = |n| u32::try_from(n).expect("at most the rows of a table");
         self.stats += DraftStats {
             drafted: to_u32(drafted),
             accepted: to_u32(accepted),

@@ -1,9 +1,8 @@
-//! The KV cache as sequences share it: pages, who holds them, and the prefixes that stay behind.
+//! The paged KV cache: page table, reference-counted pages, and the prefix cache.
 //!
-//! Layers that see all positions and layers with a window have pages of two kinds. A sequence that is
-//! at work has a seat, which is a row of the page table on the device. Pages are shared by holding
-//! them; whoever is about to write a shared page takes one of its own first, with a copy of what is
-//! in it. What is to be done on the device comes out as edits.
+//! Full-attention layers and sliding-window layers have separate kinds of pages. A running sequence
+//! has a slot, which is a row of the page table on the device. Shared pages are copy-on-write.
+//! Changes to apply on the device are returned as [`Edits`].
 
 mod pool;
 mod prefixes;
@@ -15,20 +14,20 @@ use pool::{Page, Pool, Pools};
 use prefixes::{PrefixPath, PrefixTree};
 use std::ops::Range;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// What is to be done on the device before a pass.
+/// Changes to apply on the device before a pass.
 #[derive(Debug)]
 pub(super) struct Edits {
-    /// Pages that become copies of others, in this order.
+    /// Pages to copy, in this order.
     pub(super) copies: Vec<PageCopy>,
-    /// Whether the seat's row of the page table is another.
+    /// Whether the row of the slot in the page table has changed.
     pub(super) entries: bool,
 }
 
 impl Edits {
-    /// Room for as many copies as a seat grows by at once.
+    /// Reserves space for the maximum number of copies of one growth.
     pub(super) fn new() -> Self {
         Self {
             copies: Vec::with_capacity(2),
@@ -37,7 +36,7 @@ impl Edits {
     }
 }
 
-/// A page that becomes a copy of another.
+/// Copy of a page to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageCopy {
     pub(super) kind: PageKind,
@@ -45,26 +44,26 @@ pub(super) struct PageCopy {
     pub(super) to: Page,
 }
 
-/// Which layers a page is of.
+/// Kind of layers that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Full,
     Windowed,
 }
 
-/// The pages of a sequence.
+/// Pages of a slot.
 #[derive(Debug)]
 struct SequenceSlot {
     full: Vec<Page>,
-    /// The page of each entry, and which of the sequence's pages it is.
+    /// For each entry of the window, the index of the page in the sequence, and the page.
     windowed: Vec<Option<(usize, Page)>>,
 }
 
-/// Who holds what.
+/// Page table, pages and prefix cache.
 #[derive(Debug)]
 pub(super) struct Kv {
     layout: Pages,
-    /// The page table, as the device has it once edits are done.
+    /// Page table on the device after the pending edits.
     table: Vec<u32>,
     pools: Pools,
     prefixes: PrefixTree,
@@ -73,7 +72,7 @@ pub(super) struct Kv {
 }
 
 impl Kv {
-    /// Empty seats, and nothing behind them.
+    /// Creates a cache with empty slots.
     pub(super) fn new(slots: usize, layout: Pages) -> Self {
         let [entries, ring] = [layout.whole, layout.ringed].map(|n| n as usize);
         let slot = || SequenceSlot {
@@ -90,7 +89,7 @@ impl Kv {
         }
     }
 
-    /// A seat's row of the page table.
+    /// Returns the row of a slot in the page table.
     pub(super) fn row(&self, slot: usize) -> &[u32] {
         let stride = self.layout.stride() as usize;
         &self.table[slot * stride..][..stride]
@@ -102,18 +101,18 @@ impl Kv {
         edits.entries = true;
     }
 
-    /// Entries of a sequence in layers that see all positions.
+    /// Number of page table entries of a sequence for full-attention layers.
     fn entries(&self) -> usize {
         self.layout.whole as usize
     }
 
-    /// Entries of a sequence in layers with a window.
+    /// Number of page table entries of a sequence for sliding-window layers.
     fn ring(&self) -> usize {
         self.layout.ringed as usize
     }
 
-    /// Gives an empty seat the longest known beginning of some tokens, in positions. `fits` shortens a
-    /// length to one that may be taken.
+    /// Attaches the longest cached prefix of `token_ids` to an empty slot and returns its length.
+    /// `fits` shortens a length to one that may be used.
     pub(super) fn attach_prefix(
         &mut self,
         slot: usize,
@@ -153,7 +152,7 @@ impl Kv {
         tokens
     }
 
-    /// Lets a seat write some positions, all in front of which it has.
+    /// Makes positions of a slot writable. All earlier positions must exist.
     pub(super) fn make_writable(
         &mut self,
         slot: usize,
@@ -172,7 +171,7 @@ impl Kv {
         }
     }
 
-    /// Lets a seat write one of its pages, of which what lies in front of `start` stays.
+    /// Makes a page of a slot writable and preserves positions before `start`.
     fn make_full_writable(&mut self, slot: usize, at: usize, start: usize, edits: &mut Edits) {
         let old = self.slots[slot].full.get(at).copied();
         let page = match old {
@@ -201,14 +200,15 @@ impl Kv {
         self.set(slot, at, page, edits);
     }
 
-    /// The same of the pages of layers with a window.
+    /// Makes a page of the sliding-window layers writable.
     fn make_windowed_writable(&mut self, slot: usize, of: usize, start: usize, edits: &mut Edits) {
         let entry = of % self.ring();
         let old = self.slots[slot].windowed[entry];
         let page = match old {
             Some((at, old)) if at == of && !self.must_copy(PageKind::Windowed, old) => return,
             Some((at, old)) => {
-                // Nobody sees it any more where it is another's, and it may be the one that is taken.
+                // The page has left the window: release it first, so that it can be allocated
+                // again.
                 let copied = at == of && start > of * POSITIONS;
                 if !copied {
                     self.pools.windowed.release(old);
@@ -238,7 +238,8 @@ impl Kv {
         }
     }
 
-    /// Whether others hold a page, who cannot be made to forget it for want of free ones.
+    /// Returns whether a page must be copied before writing. Evicts prefixes if they share the page
+    /// and no page is free.
     fn must_copy(&mut self, kind: PageKind, page: Page) -> bool {
         while self.pool(kind).is_shared(page) && self.pool(kind).free() == 0 {
             if !self.evict(kind) {
@@ -255,19 +256,19 @@ impl Kv {
         }
     }
 
-    /// A free page. There are as many as all seats need, so that some are free once prefixes are
-    /// forgotten.
+    /// Allocates a page. There are enough pages for all slots, so evicting prefixes always
+    /// succeeds.
     fn allocate(&mut self, kind: PageKind) -> Page {
         loop {
             if let Some(page) = self.pool(kind).allocate() {
                 return page;
             }
             let evicted = self.evict(kind);
-            assert!(evicted, "seats hold more pages than they have entries");
+            assert!(evicted, "slots use more pages than they have entries");
         }
     }
 
-    /// Forgets what a seat holds behind so many positions.
+    /// Releases the pages of a slot after the first `positions` positions.
     pub(super) fn release_pages_after(&mut self, slot: usize, positions: usize) {
         let keep = positions.div_ceil(POSITIONS);
         let Self { pools, slots, .. } = self;
@@ -281,7 +282,7 @@ impl Kv {
         }
     }
 
-    /// Keeps what a seat has computed for these tokens, for whoever comes with the same.
+    /// Adds the pages of a slot to the prefix cache.
     pub(super) fn insert_prefix(&mut self, slot: usize, token_ids: &[u32]) {
         let Self {
             pools,
@@ -304,7 +305,7 @@ impl Kv {
         prefixes.insert(token_ids, pages, pools);
     }
 
-    /// Forgets every prefix.
+    /// Clears the prefix cache.
     pub(super) fn clear_prefixes(&mut self) {
         while self.evict(PageKind::Full) {}
     }

@@ -1,9 +1,9 @@
-//! Pages of the KV cache, each with the number of those who hold it.
+//! Reference-counted pages of the KV cache.
 
-/// The number of a page.
+/// Index of a page.
 pub(in crate::decode) type Page = u32;
 
-/// Pages of one kind. A page that nobody holds is free; one that several hold is not written.
+/// Pages of one kind. Pages without references are free; shared pages are read-only.
 #[derive(Debug)]
 pub(super) struct Pool {
     ref_counts: Vec<u32>,
@@ -11,7 +11,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// So many pages, all free.
+    /// Creates `count` free pages.
     pub(super) fn new(count: u32) -> Self {
         Self {
             ref_counts: vec![0; count as usize],
@@ -19,21 +19,21 @@ impl Pool {
         }
     }
 
-    /// A free page, held once.
+    /// Allocates a free page with one reference.
     pub(super) fn allocate(&mut self) -> Option<Page> {
         let page = self.free.pop()?;
         self.ref_counts[page as usize] = 1;
         Some(page)
     }
 
-    /// One more holds it.
+    /// Adds a reference.
     pub(super) fn retain(&mut self, page: Page) {
         let ref_counts = &mut self.ref_counts[page as usize];
         debug_assert!(*ref_counts > 0, "page {page} is free");
         *ref_counts += 1;
     }
 
-    /// One fewer holds it.
+    /// Removes a reference.
     pub(super) fn release(&mut self, page: Page) {
         let ref_counts = &mut self.ref_counts[page as usize];
         debug_assert!(*ref_counts > 0, "page {page} is free");
@@ -43,33 +43,33 @@ impl Pool {
         }
     }
 
-    /// Whether more than one hold it.
+    /// Returns whether the page has several references.
     pub(super) fn is_shared(&self, page: Page) -> bool {
         self.ref_counts[page as usize] > 1
     }
 
-    /// Pages that nobody holds.
+    /// Returns the number of free pages.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Pages in all.
+    /// Returns the total number of pages.
     #[cfg(test)]
     pub(super) fn pages(&self) -> usize {
         self.ref_counts.len()
     }
 }
 
-/// The pages of a run of positions.
+/// Pages of a range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::decode) struct PagePair {
-    /// Of layers that see all positions.
+    /// Page of the full-attention layers.
     pub(in crate::decode) full: Page,
-    /// Of layers with a window; `None` where the model has none, and where they were forgotten.
+    /// Page of the sliding-window layers; `None` if the model has none or the page was evicted.
     pub(in crate::decode) windowed: Option<Page>,
 }
 
-/// The pages of both kinds.
+/// Pages of both kinds.
 #[derive(Debug)]
 pub(super) struct Pools {
     pub(super) full: Pool,
@@ -77,7 +77,7 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// So many of each, all free.
+    /// Creates free pages of both kinds.
     pub(super) fn new(full: u32, windowed: u32) -> Self {
         Self {
             full: Pool::new(full),
@@ -85,7 +85,7 @@ impl Pools {
         }
     }
 
-    /// One more holds them.
+    /// Adds a reference to both pages.
     pub(super) fn retain(&mut self, pair: PagePair) {
         self.full.retain(pair.full);
         pair.windowed
@@ -93,7 +93,7 @@ impl Pools {
             .for_each(|page| self.windowed.retain(page));
     }
 
-    /// One fewer holds them.
+    /// Removes a reference from both pages.
     pub(super) fn release(&mut self, pair: PagePair) {
         self.full.release(pair.full);
         pair.windowed
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_free_when_the_last_one_leaves_it() {
+    fn page_without_references_is_free() {
         let mut pool = Pool::new(2);
         let page = pool.allocate().expect("two are free");
         assert!(!pool.is_shared(page));

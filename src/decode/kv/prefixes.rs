@@ -1,30 +1,30 @@
-//! Prefixes: what sequences that went before have left in the KV cache, as a tree over their tokens.
+//! Prefix cache: a tree of pages, keyed by token IDs.
 //!
-//! A node is a page of positions with the tokens that it was computed for; its parent is the page in
-//! front of it. Nodes stand in a list, the last used ones first and a parent always in front of its
-//! children: so the last of the list is a leaf, and what is forgotten first.
+//! A node is a page of positions with the tokens that it was computed for. Its parent is the
+//! preceding page. Nodes are in a list in order of last use, with every parent before its children,
+//! so the last node of the list is a leaf and is evicted first.
 
 use super::pool::{PagePair, Pool, Pools};
 use crate::op::pages::PAGE;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// The number of a node. The first is the root, which has no page.
+/// Index of a node. The first node is the root, which has no page.
 type Id = u32;
 const ROOT: Id = 0;
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// The tokens, `len` of them.
+    /// Token IDs, of which `len` are used.
     token_ids: [u32; POSITIONS],
     len: usize,
     pages: PagePair,
     parent: Id,
-    /// Children: the first, and the next one of the same parent.
+    /// First child, and next sibling.
     child: Option<Id>,
     sibling: Option<Id>,
-    /// Neighbours in the list: used later, used earlier.
+    /// Neighbors in the list: next more recently used, next less recently used.
     newer: Id,
     older: Id,
 }
@@ -41,24 +41,24 @@ impl Node {
     }
 }
 
-/// The tree. It holds the pages of its nodes.
+/// Prefix tree, which holds a reference to the pages of its nodes.
 #[derive(Debug)]
 pub(super) struct PrefixTree {
-    /// Room for all nodes, taken once.
+    /// All nodes, allocated once.
     nodes: Vec<Node>,
     free: Vec<Id>,
 }
 
-/// How far a sequence is known, page by page.
+/// Cached prefix of a sequence: path of nodes from the root.
 #[derive(Debug, Default)]
 pub(super) struct PrefixPath {
     nodes: Vec<Id>,
-    /// Tokens of the last of them that are the same.
+    /// Number of matching tokens in the last node.
     last: usize,
 }
 
 impl PrefixPath {
-    /// Room for as many pages as a sequence has.
+    /// Reserves space for `pages` pages.
     pub(super) fn with_capacity(pages: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(pages),
@@ -66,12 +66,12 @@ impl PrefixPath {
         }
     }
 
-    /// Pages that it has.
+    /// Returns the number of pages.
     pub(super) fn pages(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Tokens that are known.
+    /// Returns the number of matching tokens.
     pub(super) fn tokens(&self) -> usize {
         match self.nodes.len() {
             0 => 0,
@@ -85,7 +85,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl PrefixTree {
-    /// An empty tree, of so many pages at most.
+    /// Creates an empty tree of at most `pages` pages.
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
@@ -121,7 +121,7 @@ impl PrefixTree {
         std::iter::successors(self.node(id).child, |id| self.node(*id).sibling)
     }
 
-    /// The child that has most of these tokens, and how many it has.
+    /// Returns the child with the longest common prefix, and the length of the prefix.
     fn best_child(&self, id: Id, token_ids: &[u32]) -> Option<(Id, usize)> {
         let children = self.children(id);
         let known = children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
@@ -130,7 +130,7 @@ impl PrefixTree {
             .filter(|(_, same)| *same > 0)
     }
 
-    /// How far these tokens are known.
+    /// Finds the longest cached prefix of `token_ids`.
     pub(super) fn find(&self, token_ids: &[u32], path: &mut PrefixPath) {
         path.nodes.clear();
         path.last = 0;
@@ -148,7 +148,7 @@ impl PrefixTree {
         }
     }
 
-    /// Shortens a path to so many tokens.
+    /// Truncates a path to `tokens` tokens.
     pub(super) fn truncate(path: &mut PrefixPath, tokens: usize) {
         if tokens < path.tokens() {
             path.nodes.truncate(tokens.div_ceil(POSITIONS));
@@ -160,20 +160,20 @@ impl PrefixTree {
         }
     }
 
-    /// Says that a path was used now.
+    /// Marks a path as used.
     pub(super) fn touch_path(&mut self, path: &PrefixPath) {
         if let Some(last) = path.nodes.last() {
             self.touch(*last);
         }
     }
 
-    /// The pages of a path's `at`th.
+    /// Returns the pages of the `at`th node of a path.
     pub(super) fn pages(&self, path: &PrefixPath, at: usize) -> PagePair {
         self.node(path.nodes[at]).pages
     }
 
-    /// The longest beginning of a path whose window of this many positions has its pages too; a
-    /// window of 0 needs none.
+    /// Returns the length of the longest prefix of a path whose window of `window` positions is
+    /// cached. A window of 0 is always cached.
     pub(super) fn len_with_window(&self, path: &PrefixPath, window: usize) -> usize {
         let mut tokens = path.tokens();
         while window > 0 && tokens > 0 {
@@ -181,15 +181,14 @@ impl PrefixTree {
             let lacks = |page: &usize| self.node(path.nodes[*page]).pages.windowed.is_none();
             match seen.rev().find(lacks) {
                 None => break,
-                // Whatever ends behind this page needs it, unless the window has left it.
+                // Prefixes that end after this page need it, until it leaves the window.
                 Some(page) => tokens = page * POSITIONS,
             }
         }
         tokens
     }
 
-    /// Keeps what was computed for these tokens, on these pages, one for each [`PAGE`] of them. What
-    /// is known already stays where it is.
+    /// Adds tokens and their pages, one for each [`PAGE`] tokens. Existing nodes keep their pages.
     pub(super) fn insert(
         &mut self,
         token_ids: &[u32],
@@ -209,7 +208,7 @@ impl PrefixTree {
                     }
                     child
                 }
-                // A beginning of these: they take its place.
+                // The node contains a prefix of these tokens: replace it.
                 Some((child, same)) if same == self.node(child).len => {
                     pools.release(self.node(child).pages);
                     pools.retain(pages);
@@ -234,8 +233,8 @@ impl PrefixTree {
         self.touch(at);
     }
 
-    /// A free node, or that of the page that was used the longest ago, which is none of those in front
-    /// of `at`.
+    /// Returns a free node. Evicts the least recently used page if necessary, but no ancestor of
+    /// `at`.
     fn allocate_node(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
         if self.free.is_empty() {
             self.touch(at);
@@ -246,7 +245,7 @@ impl PrefixTree {
         self.free.pop()
     }
 
-    /// Puts a node and those in front of it to the front of the list, a parent before its child.
+    /// Moves a node and its ancestors to the start of the list, each parent before its child.
     fn touch(&mut self, mut id: Id) {
         while id != ROOT {
             self.unlink(id);
@@ -265,7 +264,7 @@ impl PrefixTree {
         self.node_mut(older).newer = newer;
     }
 
-    /// Forgets the page that was used the longest ago. Returns whether there was one.
+    /// Evicts the least recently used page. Returns whether there was one.
     pub(super) fn evict_lru(&mut self, pools: &mut Pools) -> bool {
         let last = self.node(ROOT).newer;
         if last == ROOT {
@@ -273,7 +272,7 @@ impl PrefixTree {
         }
         debug_assert!(
             self.node(last).child.is_none(),
-            "a parent stands before its children"
+            "a parent precedes its children"
         );
         self.unlink(last);
         let Node {
@@ -285,15 +284,16 @@ impl PrefixTree {
             let before = self
                 .children(parent)
                 .find(|id| self.node(*id).sibling == Some(last));
-            self.node_mut(before.expect("it is a child")).sibling = sibling;
+            self.node_mut(before.expect("node is a child of its parent"))
+                .sibling = sibling;
         }
         pools.release(self.node(last).pages);
         self.free.push(last);
         true
     }
 
-    /// Forgets the page for layers with a window of the node that was used the longest ago and has
-    /// one. Returns whether there was one.
+    /// Evicts the least recently used page of the sliding-window layers. Returns whether there was
+    /// one.
     pub(super) fn evict_windowed(&mut self, windowed: &mut Pool) -> bool {
         let mut at = self.node(ROOT).newer;
         while at != ROOT {
@@ -306,7 +306,7 @@ impl PrefixTree {
         false
     }
 
-    /// Pages that it holds.
+    /// Returns the number of cached pages.
     #[cfg(test)]
     pub(super) fn pages_held(&self) -> usize {
         self.nodes.len() - 1 - self.free.len()
@@ -333,7 +333,7 @@ mod tests {
             }
         }
 
-        /// A sequence that was computed on pages of its own, and has gone.
+        /// Inserts a sequence with newly allocated pages, and releases it.
         fn insert_sequence(&mut self, token_ids: &[u32]) {
             let Self { tree, pools, .. } = self;
             let pages: Vec<PagePair> = token_ids
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_is_found() {
+    fn finds_longest_prefix() {
         let mut cache = TestCache::new(16);
         let long = token_ids(1, 200);
         cache.insert_sequence(&long);
@@ -373,10 +373,10 @@ mod tests {
         assert_eq!(cache.matched_len(&other), 230);
         assert_eq!(cache.matched_len(&long), 200);
         assert_eq!(cache.matched_len(&token_ids(9, 10)), 0);
-        // Pages of the common prefix are there once: 200 tokens are 4 pages, and two of the other's
-        // four are the same.
+        // Pages of the common prefix are shared: 200 tokens have 4 pages, two of which the other
+        // sequence shares.
         assert_eq!(cache.pools.full.free(), 16 - 6);
-        // A beginning takes no page of its own, and its continuation takes its place.
+        // A prefix needs no page of its own, and a continuation replaces the last page.
         cache.insert_sequence(&long[..140]);
         assert_eq!(cache.pools.full.free(), 16 - 6);
         let mut more = long.clone();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_the_longest_ago_is_forgotten_first() {
+    fn evicts_least_recently_used_first() {
         let mut cache = TestCache::new(16);
         let [a, b, c] = [1, 1000, 2000].map(|seed| token_ids(seed, 128));
         for token_ids in [&a, &b, &c] {
@@ -416,12 +416,12 @@ mod tests {
         evict(&mut cache);
         evict(&mut cache);
         let TestCache { tree, pools, .. } = &mut cache;
-        assert!(!tree.evict_lru(pools), "nothing is left");
+        assert!(!tree.evict_lru(pools), "tree is empty");
         assert_eq!((pools.full.free(), pools.windowed.free()), (16, 16));
     }
 
     #[test]
-    fn a_full_tree_forgets_for_whoever_comes() {
+    fn full_tree_evicts_for_new_sequences() {
         let mut cache = TestCache::new(16);
         cache.tree = PrefixTree::new(3);
         let [a, b] = [1, 1000].map(|seed| token_ids(seed, 128));
@@ -431,7 +431,7 @@ mod tests {
             [&a, &b].map(|token_ids| cache.matched_len(token_ids)),
             [64, 128]
         );
-        // Of one that has no room whole, the beginning stays.
+        // A sequence that does not fit is inserted partially.
         let long = token_ids(2000, 300);
         cache.insert_sequence(&long);
         assert_eq!(
@@ -451,13 +451,13 @@ mod tests {
     }
 
     #[test]
-    fn windows_need_their_pages() {
+    fn prefix_requires_its_window_pages() {
         let mut cache = TestCache::new(16);
         let long = token_ids(1, 300);
         cache.insert_sequence(&long);
         assert_eq!(cache.matched_len(&long), 300);
         assert_eq!(cache.tree.len_with_window(&cache.path, 100), 300);
-        // The page that is forgotten first is the last one: whoever ends there lacks its window.
+        // The last page is evicted first, so prefixes that end in it lack their window.
         let TestCache { tree, pools, .. } = &mut cache;
         assert!(tree.evict_windowed(&mut pools.windowed));
         assert_eq!(cache.tree.len_with_window(&cache.path, 100), 256);
@@ -473,9 +473,9 @@ mod tests {
         assert_eq!(cache.path.tokens(), 0);
     }
 
-    /// Random sequences over few tokens, held against a plain set of prefixes.
+    /// Compares random sequences over a small alphabet with a set of prefixes.
     #[test]
-    fn random_sequences() {
+    fn random_sequences_match_reference() {
         let mut state = 1u64;
         let mut word = move |below: u64| {
             state = state
@@ -491,7 +491,7 @@ mod tests {
                 0 => Vec::new(),
                 n => {
                     let at = usize::try_from(word(n as u64)).expect("small");
-                    let other = known.token_ids().nth(at).expect("it is there");
+                    let other = known.keys().nth(at).expect("it is there");
                     let keep = usize::try_from(word(other.len() as u64 + 1)).expect("small");
                     other[..keep].to_vec()
                 }
@@ -500,7 +500,7 @@ mod tests {
                 token_ids.push(u32::try_from(word(2)).expect("small"));
             }
             let longest = known
-                .token_ids()
+                .keys()
                 .map(|k| common(k, &token_ids))
                 .max()
                 .unwrap_or(0);

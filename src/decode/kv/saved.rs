@@ -1,10 +1,10 @@
-//! What of the cache can be saved, and room for what was: both go by the tree of prefixes alone.
+//! Prefix cache access for saving and loading sessions.
 
 use super::pool::PagePair;
 use super::prefixes::PrefixTree;
 use super::{Kv, POSITIONS, PageKind};
 
-/// Whether pages of layers with a window are wanted.
+/// Whether the page of the sliding-window layers is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::decode) enum WindowPages {
     Required,
@@ -12,7 +12,7 @@ pub(in crate::decode) enum WindowPages {
 }
 
 impl Kv {
-    /// How many of these tokens are known, with what their window needs.
+    /// Returns the number of leading tokens that are cached, including the pages of their window.
     pub(in crate::decode) fn cached_len(&mut self, token_ids: &[u32]) -> usize {
         let Self {
             prefixes,
@@ -27,7 +27,7 @@ impl Kv {
         tokens
     }
 
-    /// The first of a sequence's pages that the window of its next token reaches.
+    /// Returns the index of the first page in the window of the next token.
     pub(in crate::decode) fn first_window_page(&self, tokens: usize) -> usize {
         match self.ring() {
             0 => 0,
@@ -35,7 +35,7 @@ impl Kv {
         }
     }
 
-    /// The pages of the last run of these tokens, where they are known with them.
+    /// Returns the pages of the last page range of these tokens, if all of them are cached.
     pub(in crate::decode) fn last_pages(
         &mut self,
         token_ids: &[u32],
@@ -49,8 +49,8 @@ impl Kv {
         (there && (pages.windowed.is_some() || window == WindowPages::Skipped)).then_some(pages)
     }
 
-    /// Takes pages for the last run of these tokens, where all in front of it is known. What was
-    /// used the longest ago is forgotten for them.
+    /// Allocates pages for the last page range of these tokens, if all tokens before it are cached.
+    /// Evicts the least recently used prefixes.
     pub(in crate::decode) fn allocate_pages(
         &mut self,
         token_ids: &[u32],
@@ -62,7 +62,7 @@ impl Kv {
             WindowPages::Skipped => None,
         };
         let pages = PagePair { full, windowed };
-        // What was forgotten may have been what lies in front.
+        // The eviction may have removed the prefix itself.
         let Self { prefixes, path, .. } = self;
         prefixes.find(token_ids, path);
         let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
@@ -74,7 +74,7 @@ impl Kv {
         Some(pages)
     }
 
-    /// A page that nobody holds, or that prefixes alone hold.
+    /// Allocates a page, evicting prefixes if necessary.
     fn try_allocate(&mut self, kind: PageKind) -> Option<u32> {
         loop {
             if let Some(page) = self.pool(kind).allocate() {
@@ -86,12 +86,12 @@ impl Kv {
         }
     }
 
-    /// Gives back pages that were taken.
+    /// Releases allocated pages.
     pub(in crate::decode) fn release_pages(&mut self, pages: PagePair) {
         self.pools.release(pages);
     }
 
-    /// Keeps what was written to pages that were taken for the last run of these tokens.
+    /// Adds pages for the last page range of these tokens to the prefix cache.
     pub(in crate::decode) fn insert_pages(&mut self, token_ids: &[u32], pages: PagePair) {
         let Self {
             prefixes,
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::op::pages::Pages;
 
-    /// A cache of so many pages of each kind, and a window of two pages.
+    /// Creates a cache with `pages` pages of each kind and a window of two pages.
     fn kv(pages: u32) -> Kv {
         let layout = Pages {
             whole: pages,
@@ -126,7 +126,7 @@ mod tests {
         Kv::new(1, layout)
     }
 
-    /// Puts a sequence into the cache, as far as there is room.
+    /// Inserts a sequence until the cache is full, and returns the number of inserted tokens.
     fn put(kv: &mut Kv, token_ids: &[u32]) -> usize {
         let first = kv.first_window_page(token_ids.len());
         let mut done = 0;
@@ -147,17 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_in_is_known() {
+    fn inserted_sequence_is_cached() {
         let mut kv = kv(8);
         let [a, b] = [1, 1000].map(|first| (first..first + 300).collect::<Vec<u32>>());
         assert_eq!(kv.first_window_page(300), 3);
         assert_eq!(put(&mut kv, &a), 300);
         assert_eq!(kv.cached_len(&a), 300);
-        // Behind a beginning there is no window.
+        // The window pages of the prefix were not inserted.
         assert_eq!(kv.cached_len(&a[..200]), 0);
-        let last = kv
-            .last_pages(&a, WindowPages::Required)
-            .expect("it is there");
+        let last = kv.last_pages(&a, WindowPages::Required).expect("cached");
         assert_eq!(
             kv.last_pages(&a[..256], WindowPages::Required)
                 .map(|p| p.full != last.full),
@@ -166,17 +164,17 @@ mod tests {
         assert_eq!(kv.last_pages(&a[..128], WindowPages::Required), None);
         assert!(kv.last_pages(&a[..128], WindowPages::Skipped).is_some());
         assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (3, 6));
-        // The other one takes the room of what was there.
+        // The second sequence evicts the first.
         assert_eq!(put(&mut kv, &b), 300);
         assert_eq!((kv.cached_len(&b), kv.cached_len(&a)), (300, 0));
         assert_eq!(kv.pools.full.free(), 0);
     }
 
     #[test]
-    fn where_there_is_no_room_nothing_is_lost() {
+    fn full_cache_releases_all_pages() {
         let mut kv = kv(4);
         let token_ids: Vec<u32> = (0..300).collect();
-        // Five pages do not fit four, and no page may stand in front of its own beginning.
+        // Five pages do not fit into four, and a prefix is never evicted for its own continuation.
         assert_eq!(put(&mut kv, &token_ids), 256);
         assert_eq!(kv.prefixes.pages_held() + kv.pools.full.free(), 4);
         kv.clear_prefixes();

@@ -1,4 +1,4 @@
-//! What stands in front of the pages of a saved session.
+//! Header of a saved session.
 
 use super::file::{CHECKSUM, Reader, START, Writer};
 use super::pages::{CacheLayout, Rows, Stream};
@@ -8,37 +8,37 @@ use crate::error::{Result, bail};
 use crate::model::Facts;
 use crate::op::pages::PAGE;
 
-/// What files are.
+/// Magic number.
 const MAGIC: &[u8; 8] = b"TABLASES";
-/// The version of those that are written here.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Bytes of a provenance at most.
+/// Maximum length of the provenance in bytes.
 const PROVENANCE_MAX: usize = 4096;
 
-/// Bytes of the number of positions behind the pages.
+/// Size of the number of positions after the pages, in bytes.
 const END: usize = size_of::<u32>();
 
-/// What a file says of itself.
+/// Header of a file.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// The tokens.
+    /// Tokens.
     pub(super) sequence: Sequence,
-    /// What the bits of the cache depend on beside the model's files.
+    /// Everything except the model files that affects the bits of the KV cache.
     pub(super) provenance: Vec<u8>,
-    /// The streams of each page.
+    /// Layout of each stream.
     pub(super) rows: Vec<Rows>,
-    /// The first page that those of layers with a window are in.
+    /// Index of the first page stored for sliding-window layers.
     pub(super) first_window_page: usize,
 }
 
-/// What a model says of the bits of its cache, as files have it.
+/// Returns the provenance of a model, truncated to the maximum length.
 pub(super) fn provenance(model: &Model) -> &[u8] {
     let stored = model.provenance().as_bytes();
     &stored[..stored.len().min(PROVENANCE_MAX)]
 }
 
-/// Bytes of a file at most, of sessions of a model with this cache.
+/// Returns the maximum size of a saved session of a model in bytes.
 pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
     let context = u64::from(model.facts().context);
     let header = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
@@ -47,7 +47,7 @@ pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
     header as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
 }
 
-/// Checks how a file begins.
+/// Checks magic number and version.
 ///
 /// # Errors
 ///
@@ -55,21 +55,21 @@ pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
 pub(super) fn check_start(start: &[u8; START]) -> Result<()> {
     let (magic, version) = start.split_at(MAGIC.len());
     if magic != MAGIC {
-        bail!(Format, "byte 0: it does not begin as a saved session does");
+        bail!(Format, "byte 0: invalid magic number: not a saved session");
     }
     let version = version.first_chunk().map_or(0, |v| u32::from_le_bytes(*v));
     if version != VERSION {
         let at = MAGIC.len();
         bail!(
             Unsupported,
-            "byte {at}: version {version}, known is {VERSION}"
+            "byte {at}: unsupported version {version}, expected {VERSION}"
         );
     }
     Ok(())
 }
 
 impl Header {
-    /// Writes it.
+    /// Writes the header.
     pub(super) fn write(&self, file: &mut Writer, digest: &[u8; 32]) -> Result<()> {
         let mut words = Vec::new();
         self.sequence
@@ -93,12 +93,13 @@ impl Header {
         words.try_for_each(|word| file.write(&word.to_le_bytes()))
     }
 
-    /// Reads it, and where it ends. All that it says is held against the model.
+    /// Reads the header and checks it against the model. Returns the header and the offset of its
+    /// end.
     ///
     /// # Errors
     ///
-    /// `Argument` where the file is of another model, `TooLarge` where it does not fit the context,
-    /// `Format` for numbers that cannot be.
+    /// `Argument` if the file belongs to another model, `TooLarge` if it exceeds the context,
+    /// `Format` for invalid values.
     pub(super) fn read(
         file: &mut Reader,
         model: &Model,
@@ -114,7 +115,7 @@ impl Header {
             let [theirs, own] = [digest, own].map(|digest| short(&digest));
             bail!(
                 Argument,
-                "byte {START}: it is of another model, {theirs}..., and this one is {own}..."
+                "byte {START}: model mismatch: the file belongs to model {theirs}..., this model is {own}..."
             );
         }
         let facts = model.facts();
@@ -123,7 +124,7 @@ impl Header {
         if tokens > context + 1 {
             bail!(
                 TooLarge,
-                "byte {from}: {tokens} tokens do not fit the context of {context} positions"
+                "byte {from}: {tokens} tokens exceed the context of {context} positions"
             );
         }
         let (from, first_window_page) = (at.at, at.count()?);
@@ -153,11 +154,11 @@ impl Header {
         Ok((header, end))
     }
 
-    /// Reads how many positions are there, whose pages begin at `from`.
+    /// Reads the number of stored positions, whose pages start at `from`.
     ///
     /// # Errors
     ///
-    /// `Format` where the pages are not as long as they have to be.
+    /// `Format` if the size of the pages does not match.
     pub(super) fn positions(&self, file: &mut Reader, from: u64, context: u32) -> Result<usize> {
         let end = file.len().saturating_sub(END as u64);
         let mut at = Cursor { file, at: end };
@@ -166,7 +167,7 @@ impl Header {
             let tokens = self.sequence.len();
             bail!(
                 Format,
-                "byte {end}: {positions} positions of {tokens} tokens in a context of {context}"
+                "byte {end}: {positions} stored positions exceed {tokens} tokens or the context of {context}"
             );
         }
         let wanted = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
@@ -174,7 +175,7 @@ impl Header {
         if found != Some(wanted) {
             bail!(
                 Format,
-                "byte {from}: the pages of {positions} positions are {wanted} bytes and end at byte {end}"
+                "byte {from}: expected {wanted} bytes of pages for {positions} positions, they end at byte {end}"
             );
         }
         Ok(positions)
@@ -182,23 +183,23 @@ impl Header {
 }
 
 fn write_count(file: &mut Writer, count: usize) -> Result<()> {
-    let count = u32::try_from(count).expect("contexts and rows have 32 bits");
+    let count = u32::try_from(count).expect("contexts and rows fit 32 bits");
     file.write(&count.to_le_bytes())
 }
 
-/// Writes how many positions are there of the cache.
+/// Writes the number of stored positions.
 pub(super) fn write_positions(file: &mut Writer, positions: usize) -> Result<()> {
     write_count(file, positions)
 }
 
-/// The streams of each page, as many as the model has.
+/// Reads the layout of each stream, and checks the number of streams.
 fn read_rows(at: &mut Cursor<'_>, cache: &CacheLayout) -> Result<Vec<Rows>> {
     let (from, streams) = (at.at, at.count()?);
     let own = cache.streams.len();
     if streams != own {
         bail!(
             Format,
-            "byte {from}: a cache of {streams} keys and values, the model has {own}"
+            "byte {from}: expected {own} streams of keys and values, got {streams}"
         );
     }
     let read = |stream: &Stream| {
@@ -235,7 +236,7 @@ fn read_sequence(at: &mut Cursor<'_>, tokens: usize, facts: &Facts) -> Result<Se
     Ok(sequence)
 }
 
-/// The first digits of a digest.
+/// Returns the first hex digits of a digest.
 fn short(digest: &[u8; 32]) -> String {
     digest[..6]
         .iter()
@@ -243,7 +244,7 @@ fn short(digest: &[u8; 32]) -> String {
         .collect()
 }
 
-/// A place in a file that only moves forward.
+/// Sequential reader of a file.
 struct Cursor<'a> {
     file: &'a mut Reader,
     at: u64,

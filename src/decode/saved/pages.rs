@@ -1,5 +1,4 @@
-//! Pages of the cache on their way to a file and back, one at a time, between two rounds of the
-//! scheduler.
+//! Copies pages of the KV cache to and from files, one page per scheduler iteration.
 
 use crate::decode::engine::Engine;
 use crate::decode::kv::PagePair;
@@ -12,49 +11,49 @@ use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// Bytes of an element of the widest cache.
+/// Element size of the widest cache type, in bytes.
 const ELEMENT_MAX: usize = 4;
 
-/// How the keys or the values of a layer lie.
+/// Layout of the keys or the values of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Bytes of a position.
+    /// Bytes per position.
     pub(super) bytes: usize,
-    /// Whether the layer has a window, and keeps no more than that.
+    /// Whether the layer has a sliding-window KV cache.
     pub(super) windowed: bool,
 }
 
-/// The keys or the values of a layer of the model.
+/// Keys or values of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     place: BufferId,
     pub(super) rows: Rows,
-    /// Bytes of a position at most, whatever the type of the cache.
+    /// Maximum bytes per position of all cache types.
     pub(super) bytes_max: usize,
 }
 
-/// What the cache of a model looks like.
+/// Layout of the KV cache of a model.
 #[derive(Clone, Debug)]
 pub(super) struct CacheLayout {
     pub(super) streams: Arc<[Stream]>,
     step_bits: StepBits,
 }
 
-/// The pages of a sequence, as far as they are or were in the cache.
+/// Pages of a sequence that are or were cached.
 #[derive(Clone, Debug)]
 pub(super) struct StoredPages {
     cache: CacheLayout,
-    /// Those of the positions that are stored.
+    /// Token IDs of the stored positions.
     token_ids: Arc<[u32]>,
-    /// The first page that layers with a window have.
+    /// Index of the first page stored for sliding-window layers.
     pub(super) first_window_page: usize,
 }
 
 impl CacheLayout {
-    /// That of a model.
+    /// Reads the layout from a model.
     pub(super) fn new(model: &Model) -> Result<Self> {
         model.call(|engine| {
             let slots = engine.linked.tables[0].slots.iter();
@@ -74,13 +73,13 @@ impl CacheLayout {
         })
     }
 
-    /// How its keys and values lie.
+    /// Returns the layout of each stream.
     pub(super) fn rows(&self) -> impl Iterator<Item = Rows> {
         self.streams.iter().map(|stream| stream.rows)
     }
 
-    /// Bytes of the pages of so many positions, of which layers with a window have those from
-    /// `first_seen` on.
+    /// Returns the size of the pages of `positions` positions in bytes. Sliding-window layers store
+    /// pages from `first_window_page` on.
     pub(super) fn bytes(rows: &[Rows], positions: usize, first_window_page: usize) -> u64 {
         let windowed = positions.saturating_sub(first_window_page.saturating_mul(POSITIONS));
         let bytes_of = |rows: &Rows| {
@@ -92,7 +91,7 @@ impl CacheLayout {
 }
 
 impl StoredPages {
-    /// So many positions of a sequence.
+    /// Creates the pages of the first `positions` positions of a sequence.
     pub(super) fn new(
         cache: &CacheLayout,
         sequence: &Sequence,
@@ -108,7 +107,7 @@ impl StoredPages {
         }
     }
 
-    /// What the model knows of a sequence.
+    /// Creates the pages of a sequence that the model has cached.
     pub(super) fn cached(model: &Model, cache: &CacheLayout, sequence: &Sequence) -> Result<Self> {
         let all = Self::new(cache, sequence, sequence.len(), 0);
         model.call(move |engine| {
@@ -123,20 +122,20 @@ impl StoredPages {
         })
     }
 
-    /// How many of the positions the model knows.
+    /// Returns the number of positions that the model has cached.
     pub(super) fn cached_len(&self, model: &Model) -> Result<usize> {
         let token_ids = Arc::clone(&self.token_ids);
         model.call(move |engine| Ok(engine.kv.cached_len(&token_ids)))
     }
 
-    /// The positions of each page.
+    /// Returns the range of positions of each page.
     pub(super) fn pages(&self) -> impl Iterator<Item = Range<usize>> {
         let all = self.token_ids.len();
         let starts = (0..all).step_by(POSITIONS);
         starts.map(move |start| start..all.min(start + POSITIONS))
     }
 
-    /// The streams that a page of these positions has, and the bytes of each.
+    /// Returns the streams stored in a page and the size of each in bytes.
     fn parts(&self, page: &Range<usize>) -> impl Iterator<Item = (Stream, usize)> {
         let (rows, seen) = (page.len(), page.start / POSITIONS >= self.first_window_page);
         let streams = self.cache.streams.iter().copied();
@@ -144,7 +143,7 @@ impl StoredPages {
         streams.map(move |stream| (stream, rows * stream.rows.bytes))
     }
 
-    /// Bytes of a page of these positions.
+    /// Returns the size of a page in bytes.
     pub(super) fn page_bytes(&self, page: &Range<usize>) -> usize {
         self.parts(page).map(|(_, bytes)| bytes).sum()
     }
@@ -156,7 +155,7 @@ impl StoredPages {
         }
     }
 
-    /// Reads a page of these positions; `None` where it was forgotten. `bytes` is room for it.
+    /// Reads a page; `None` if it was evicted. `bytes` is reused as buffer.
     pub(super) fn read(
         &self,
         model: &Model,
@@ -181,8 +180,7 @@ impl StoredPages {
         })
     }
 
-    /// Puts a page of these positions into the cache, unless it is there. Returns whether there was
-    /// room for it.
+    /// Inserts a page into the cache, unless it is cached. Returns whether there was room.
     pub(super) fn write(&self, model: &Model, page: Range<usize>, bytes: Vec<u8>) -> Result<bool> {
         let this = self.clone();
         model.call(move |engine| {
@@ -202,7 +200,7 @@ impl StoredPages {
         })
     }
 
-    /// Writes what a file has of a page.
+    /// Writes the content of a page to the device.
     fn fill(
         &self,
         engine: &mut Engine,
@@ -221,7 +219,7 @@ impl StoredPages {
     }
 }
 
-/// Where a page begins in a stream.
+/// Returns the offset of a page in a stream.
 fn offset(stream: &Stream, pages: PagePair) -> usize {
     let page = match pages.windowed {
         Some(windowed) if stream.rows.windowed => windowed,

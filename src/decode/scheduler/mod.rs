@@ -1,9 +1,10 @@
-//! The scheduler: which sequences go through the device next. It is the one thread that has it.
+//! The scheduler: selects the sequences that the device computes next. It runs on the model's
+//! thread.
 //!
-//! A round is a chunk of one prompt and a chain of steps of all sequences that have theirs behind
-//! them, so that a prompt holds the others up for no longer than a chunk. Chains are single steps
-//! while a prompt waits. Where the device runs ahead, the next chain of the same sequences is
-//! submitted before the one in front of it was read.
+//! One iteration prefills a chunk of one prompt and then decodes a burst of all prefilled
+//! sequences, so that a prompt delays the others by at most one chunk. While a prompt waits, bursts
+//! are single steps. If the device supports it, the next burst of the same batch is submitted
+//! before the previous one is read.
 
 mod steps;
 #[cfg(test)]
@@ -20,40 +21,41 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Requests that wait for a seat at most.
+/// Maximum number of queued requests.
 pub(super) const WAITING_MAX: usize = 1024;
 
-/// Messages without a round between them at most: who is refused and comes again holds up nobody.
+/// Maximum number of messages handled per iteration, so that retrying clients cannot starve
+/// decoding.
 const MESSAGES_MAX: u32 = 64;
 
-/// How long the scheduler sleeps where sessions do not take the tokens that they have.
+/// How long the scheduler waits while all output queues are full.
 const STALL: Duration = Duration::from_millis(2);
 
-/// A chain that was submitted and not read.
+/// A burst that was submitted and not read yet.
 struct InFlight {
     pending: PendingTokens,
-    /// Steps of it; 0 where tokens were picked from logits that were there.
+    /// Number of steps; 0 if a token is sampled from existing logits.
     steps: u32,
     since: Instant,
 }
 
-/// Everything that has to do with the device, on one thread.
+/// State of the scheduler.
 pub(super) struct Scheduler {
     engine: Engine,
-    /// Those that have a seat.
+    /// Requests with a slot.
     requests: Vec<Request>,
     waiting: VecDeque<Request>,
     slots: Vec<u32>,
-    /// Whose turn it is to be fed.
+    /// Index of the next request to prefill.
     next_prefill: usize,
     in_flight: Option<InFlight>,
-    /// The sessions of its rows.
+    /// Sessions in the current batch, in the order of their rows.
     batch: Vec<u64>,
-    /// The sessions that can go on.
+    /// Sessions that can decode a step.
     ready: Vec<u64>,
-    /// Finds what grammars let through, once there is one.
+    /// Computes grammar masks. Started with the first request that has a grammar.
     mask_worker: Option<MaskWorker>,
-    /// When the last chain was read.
+    /// Time when the last burst was read.
     collected: Instant,
 }
 
@@ -75,8 +77,8 @@ impl Scheduler {
         }
     }
 
-    /// Serves sessions until there are none. A panic ends the work of all of them, and whatever
-    /// comes behind it is refused.
+    /// Handles requests until the queue is closed. After a panic all requests fail and later ones
+    /// are rejected.
     pub(super) fn serve(mut self, request_queue: &RequestQueue) {
         let served = catch_unwind(AssertUnwindSafe(|| self.run(request_queue)));
         request_queue.close();
@@ -126,13 +128,14 @@ impl Scheduler {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Start(mut request) if self.waiting.len() >= WAITING_MAX => {
-                let message = format_args!("{WAITING_MAX} others wait for the model");
+                let message =
+                    format_args!("the model's queue is full: {WAITING_MAX} requests are waiting");
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
             Message::Start(mut request)
                 if request.if_busy == IfBusy::Fail && !self.has_free_slot() =>
             {
-                let message = "others have the model";
+                let message = "the model is busy: no slot is free";
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
             Message::Start(request) => self.waiting.push_back(request),
@@ -145,12 +148,12 @@ impl Scheduler {
         }
     }
 
-    /// Whether a seat is free that nobody waits for.
+    /// Returns whether a slot is free and no queued request needs it.
     fn has_free_slot(&self) -> bool {
         !self.slots.is_empty() && !self.waiting.iter().any(Request::wants_slot)
     }
 
-    /// A chunk and a chain. Returns whether there was something to do.
+    /// Runs one iteration: a chunk and a burst. Returns whether there was work.
     fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
         let done = self.admit().and_then(|()| {
@@ -163,10 +166,10 @@ impl Scheduler {
         })
     }
 
-    /// Ends everything that was at work: who knows what the device has of it.
+    /// Fails all running requests, because the state of the device is unknown.
     fn fail(&mut self, error: &Error) {
         self.in_flight = None;
-        // It may have found some that nobody waits for any more.
+        // Its queue may contain masks of the failed requests.
         self.mask_worker = None;
         for mut request in self.requests.drain(..) {
             self.engine.discard_slot(&request);
@@ -177,7 +180,7 @@ impl Scheduler {
         self.engine.kv.clear_prefixes();
     }
 
-    /// Ends what nobody wants any more. Its session heeds that, on its own thread.
+    /// Ends cancelled requests.
     fn end_cancelled(&mut self) {
         let mut at = 0;
         while at < self.requests.len() {
@@ -197,14 +200,14 @@ impl Scheduler {
         });
     }
 
-    /// Ends a request that has a seat.
+    /// Ends a request that has a slot.
     fn end(&mut self, at: usize, finish: Result<Option<Finish>>) {
         let mut request = self.vacate_slot(at);
         self.engine.release_slot(&mut request);
         request.end(finish);
     }
 
-    /// Takes a request out of those that have seats.
+    /// Removes a request from the running requests and frees its slot.
     fn vacate_slot(&mut self, at: usize) -> Request {
         let request = self.requests.remove(at);
         if at < self.next_prefill {
@@ -214,7 +217,7 @@ impl Scheduler {
         request
     }
 
-    /// Gives seats to those that wait, in their order.
+    /// Assigns slots to queued requests in order.
     fn admit(&mut self) -> Result<()> {
         let mut waiting = self.waiting.iter();
         let Some(first) = waiting.position(Request::wants_slot) else {
@@ -227,7 +230,7 @@ impl Scheduler {
         }
         let mut next = Some(first);
         while let (Some(&slot), Some(at)) = (self.slots.last(), next) {
-            let mut request = self.waiting.remove(at).expect("one waits there");
+            let mut request = self.waiting.remove(at).expect("index is valid");
             let mut waiting = self.waiting.iter();
             next = waiting.position(Request::wants_slot);
             if let Err(e) = self.start_mask_worker(&request) {
@@ -239,7 +242,7 @@ impl Scheduler {
                     self.slots.pop();
                     request.output_queue.report_progress(request.cached);
                     self.requests.push(request);
-                    // Its logits may be there, until something else goes through the device.
+                    // Sample now, while its logits are on the device.
                     self.start_sampling()?;
                 }
                 Err(e) => {
@@ -252,7 +255,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes the seat of one whose session does not take its tokens: it waits again, behind the others.
+    /// Preempts a request whose output queue is full, and moves it to the end of the queue.
     fn preempt_stalled(&mut self) -> Result<()> {
         if !self.requests.iter().any(Request::is_stalled) {
             return Ok(());
@@ -267,7 +270,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Feeds a chunk of the one whose turn it is, and picks its first token where it is the last.
+    /// Prefills a chunk of the next request, round-robin, and samples its first token after the
+    /// last chunk.
     fn prefill(&mut self) -> Result<bool> {
         let count = self.requests.len();
         let mut order = (self.next_prefill..count).chain(0..self.next_prefill.min(count));
@@ -287,7 +291,7 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// What was fed goes on: to its first token, or to its end.
+    /// Samples the first token of prefilled requests, or ends them.
     fn start_sampling(&mut self) -> Result<bool> {
         let context = self.engine.linked.facts.context as usize;
         let mut at = 0;
@@ -323,7 +327,7 @@ impl Scheduler {
                 });
                 self.collect()?;
                 any = true;
-                // It may have ended.
+                // The request may have ended: check the same index again.
                 continue;
             }
             at += 1;

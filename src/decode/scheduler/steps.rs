@@ -1,5 +1,5 @@
-//! A step of the sequences that can go on: one chain of commands for all of them, with guesses where one
-//! goes on by itself, and with masks where answers follow grammars.
+//! Decode steps: one burst for a batch of sequences, with draft tokens for a single sequence and
+//! with masks for grammars.
 
 use super::{InFlight, Scheduler};
 use crate::decode::drafter::Drafter;
@@ -15,7 +15,7 @@ use crate::op::table::SamplingStage;
 use std::time::Instant;
 
 impl Scheduler {
-    /// A chain of all that can go on.
+    /// Decodes a burst of all ready sequences.
     pub(super) fn step(&mut self) -> Result<bool> {
         self.select_ready();
         if self.in_flight.is_some() {
@@ -50,20 +50,21 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// A pass with guesses, where one sequence goes on by itself and has some that may pay.
+    /// Runs a pass with draft tokens if a single sequence is decoding and has a draft.
     fn speculate(&mut self) -> Result<bool> {
         let ([session], true) = (&self.ready[..], self.is_prefill_idle()) else {
             return Ok(false);
         };
         let index = self.requests.iter().position(|r| r.session == *session);
-        let index = index.expect("it is ready");
+        let index = index.expect("ready requests are running");
         let request = &mut self.requests[index];
         let Some(mut drafter) = request.sampling.as_mut().and_then(|p| p.drafter.take()) else {
             return Ok(false);
         };
         let context = self.engine.linked.facts.context as usize;
         let before = request.sequence.len();
-        // One more is picked behind the last guess, and each guess has a position.
+        // The pass samples one token more than there are draft tokens, and each draft token has a
+        // position.
         let room = request.remaining().min(request.output_queue.room()) - 1;
         let room = room.min(context - before).min(self.engine.max_rows() - 1);
         let since = Instant::now();
@@ -94,7 +95,7 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Whether the members' next step needs nothing from the host.
+    /// Returns whether the next step of the batch needs no input from the host.
     fn may_run_ahead(&self) -> bool {
         let mut batch = Self::batch_requests(&self.requests, &self.batch);
         let uses_grammar = |r: &Request| {
@@ -105,7 +106,7 @@ impl Scheduler {
         !batch.any(uses_grammar) && self.drafter().is_none_or(|drafter| drafter.cooldown() > 0)
     }
 
-    /// What makes guesses for the one that goes on by itself.
+    /// Returns the drafter of a single-sequence batch.
     fn drafter(&self) -> Option<&Drafter> {
         let [session] = &self.batch[..] else {
             return None;
@@ -114,13 +115,13 @@ impl Scheduler {
         request?.drafter()
     }
 
-    /// Whether nobody waits for a prompt to be fed: who has no seat waits for one, or for its session.
+    /// Returns whether no prompt waits for prefill.
     fn is_prefill_idle(&self) -> bool {
         let cached = self.requests.iter().all(Request::is_prefilled);
         cached && (self.slots.is_empty() || !self.waiting.iter().any(Request::wants_slot))
     }
 
-    /// Those that have a token to go on from and a session that takes the next one.
+    /// Selects the requests that are prefilled and whose output queue has room.
     fn select_ready(&mut self) {
         self.ready.clear();
         let ready = self.requests.iter().filter(|request| {
@@ -130,7 +131,7 @@ impl Scheduler {
         self.ready.extend(ready.map(|request| request.session));
     }
 
-    /// The requests of the members, in the order of their rows.
+    /// Returns the requests of the batch, in the order of their rows.
     fn batch_requests<'a>(
         requests: &'a [Request],
         batch: &'a [u64],
@@ -140,7 +141,8 @@ impl Scheduler {
             .filter_map(|session| requests.iter().find(|r| r.session == *session))
     }
 
-    /// How long the next chain is, and its tail: the largest that any member needs.
+    /// Determines the size of the next burst, and the largest sampling stage that a request in the
+    /// batch needs.
     fn next_submission(&self, in_flight: u32) -> Submission {
         let in_flight = in_flight as usize;
         let batch = Self::batch_requests(&self.requests, &self.batch);
@@ -182,13 +184,13 @@ impl Scheduler {
         }
     }
 
-    /// LogProbsMode the device where the members are, and submits a chain of theirs.
+    /// Writes the rows of the batch and submits a burst.
     fn submit(&mut self) -> Result<()> {
         let since = Instant::now();
         let submission = self.next_submission(0);
         for session in &self.batch {
             let request = self.requests.iter().find(|r| r.session == *session);
-            let request = request.expect("it is ready");
+            let request = request.expect("ready requests are running");
             let to = request.cached + submission.steps as usize;
             self.engine
                 .make_writable(request.slot, request.cached, to)?;
@@ -218,7 +220,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Makes what finds masks before the first request that follows a grammar has a seat.
+    /// Starts the mask worker before the first request with a grammar gets a slot.
     pub(super) fn start_mask_worker(&mut self, request: &Request) -> Result<()> {
         let uses_grammar = request
             .sampling
@@ -230,7 +232,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Has the masks of the members that follow a grammar found, and says how many they are.
+    /// Requests the masks of all requests in the batch that have a grammar, and returns their
+    /// number.
     pub(super) fn request_masks(&mut self) -> Result<usize> {
         let mut masks = 0;
         for request in &mut self.requests {
@@ -243,14 +246,14 @@ impl Scheduler {
                 continue;
             };
             let mask_worker = self.mask_worker.as_ref();
-            let mask_worker = mask_worker.expect("there since the request has its seat");
+            let mask_worker = mask_worker.expect("mask worker runs since the request got its slot");
             mask_worker.request(request.session, grammar_state)?;
             masks += 1;
         }
         Ok(masks)
     }
 
-    /// Takes so many masks to the device.
+    /// Waits for `masks` masks and writes them to the device.
     pub(super) fn upload_masks(&mut self, masks: usize) -> Result<()> {
         let Some(mask_worker) = self.mask_worker.as_ref().filter(|_| masks > 0) else {
             return Ok(());
@@ -258,7 +261,7 @@ impl Scheduler {
         for _ in 0..masks {
             let (session, grammar_state) = mask_worker.wait()?;
             let request = self.requests.iter_mut().find(|r| r.session == session);
-            let request = request.expect("members stay while their masks are found");
+            let request = request.expect("requests keep running while their masks are computed");
             self.engine.mask(request.slot, grammar_state.mask())?;
             if let Some(sampling) = &mut request.sampling {
                 sampling.grammar_state = Some(grammar_state);
@@ -267,7 +270,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Submits another chain behind the one under way, of the same rows.
+    /// Submits another burst of the same batch after the one in flight.
     fn submit_next(&mut self) -> Result<Option<InFlight>> {
         let since = Instant::now();
         let Some(before) = &self.in_flight else {
@@ -298,7 +301,7 @@ impl Scheduler {
         }))
     }
 
-    /// Counts what the host spent on the members.
+    /// Adds the time since `since` to the submission time of the batch.
     fn add_submit_time(&mut self, since: Instant) {
         let took = since.elapsed();
         for request in &mut self.requests {
@@ -308,7 +311,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits for the chain under way, and hands out what it picked.
+    /// Waits for the burst in flight and delivers its tokens.
     pub(super) fn collect(&mut self) -> Result<()> {
         let Some(InFlight {
             pending,
@@ -319,12 +322,12 @@ impl Scheduler {
             return Ok(());
         };
         let sampled = self.engine.wait(pending)?;
-        // It may have waited for the one in front of it.
+        // The burst may have waited for the previous one.
         let took = since.max(self.collected).elapsed();
         self.collected = Instant::now();
         for at in 0..self.batch.len() {
             let session = self.batch[at];
-            // Who has ended since is not here any more.
+            // The request may have ended in the meantime.
             let Some(index) = self.requests.iter().position(|r| r.session == session) else {
                 continue;
             };
@@ -340,7 +343,7 @@ impl Scheduler {
                 }
             }
             if steps > 0 {
-                // A step computes the token before the one that it picks.
+                // A step computes the token before the sampled one.
                 request.computed += request.sequence.len() - before;
             }
             let has_log_probs =
@@ -356,7 +359,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends a request where its last token did.
+    /// Ends a request after its last token.
     fn end_if_done(&mut self, index: usize, done: u32) {
         let request = &self.requests[index];
         let finish = match done {

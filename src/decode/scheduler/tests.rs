@@ -1,4 +1,4 @@
-//! What a round is: which of the requests go through the device in it.
+//! Tests of scheduler iterations: which requests are computed in which order.
 
 use super::{Scheduler, WAITING_MAX};
 use crate::decode::burst::Burst;
@@ -35,7 +35,8 @@ fn scheduler() -> Scheduler {
     Scheduler::new(Engine::new(linked))
 }
 
-/// A request of so many tokens that are unlike those of others, and what comes of it.
+/// Creates a request of `tokens` tokens that differ from those of other sessions, and its output
+/// queue.
 fn request(
     session: u32,
     tokens: u32,
@@ -64,7 +65,7 @@ fn request(
     (request, output_queue)
 }
 
-/// Tokens that all requests of some sessions have in the cache.
+/// Returns the number of cached tokens of each request of some sessions.
 fn cached(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
     let sessions = sessions.start.into()..sessions.end.into();
     let requests = scheduler.requests.iter();
@@ -76,9 +77,9 @@ fn cached(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
     cached.into_iter().map(|(_, cached)| cached).collect()
 }
 
-/// More requests than may wait are refused, and the others are not disturbed.
+/// Requests over the limit are rejected; queued ones are unaffected.
 #[test]
-fn a_queue_has_an_end() {
+fn full_queue_rejects_requests() {
     let mut scheduler = scheduler();
     let begun: Vec<_> = (0..WAITING_MAX + 76)
         .map(|_| {
@@ -106,10 +107,9 @@ fn a_queue_has_an_end() {
     }
 }
 
-/// Between two steps of those that go on lies one chunk of those that are fed, whoever's it is, and
-/// they are fed in turns.
+/// Between two decode steps at most one chunk is prefilled, and prompts are prefilled round-robin.
 #[test]
-fn prompts_hold_the_others_up_for_one_chunk() {
+fn prompt_delays_decoding_by_one_chunk() {
     let mut scheduler = scheduler();
     let sampling = || SamplingRequest {
         limit: 1000,
@@ -134,7 +134,7 @@ fn prompts_hold_the_others_up_for_one_chunk() {
     let turns = (0..CHUNKS).flat_map(|_| 0..PROMPTS as usize);
     for next_prefill in turns {
         for output_queue in &output_queues {
-            // Their sessions take what comes.
+            // Sessions read their tokens.
             while output_queue.room() < UNREAD_MAX {
                 assert!(matches!(output_queue.next(None), OutputEvent::Token(..)));
             }
@@ -143,7 +143,7 @@ fn prompts_hold_the_others_up_for_one_chunk() {
         assert!(scheduler.run_iteration());
         let after = cached(&scheduler, 0..STEPPING);
         expected[next_prefill] += CHUNK as usize;
-        // Who is through has ended.
+        // Completed requests have ended.
         let whole = (CHUNKS * CHUNK) as usize;
         let left: Vec<_> = expected
             .iter()
@@ -153,10 +153,10 @@ fn prompts_hold_the_others_up_for_one_chunk() {
         assert_eq!(cached(&scheduler, prompts.clone()), left);
         let mut steps = before.iter().zip(&after).map(|(from, to)| to - from);
         if left.is_empty() {
-            // Chains may be long again.
+            // Bursts may grow again.
             assert!(steps.all(|steps| steps >= 1));
         } else {
-            assert!(steps.eq([1; STEPPING as usize]), "prompts at {wanted:?}");
+            assert!(steps.eq([1; STEPPING as usize]), "prompts at {expected:?}");
         }
     }
     assert_eq!(expected, [(CHUNKS * CHUNK) as usize; PROMPTS as usize]);
