@@ -100,11 +100,11 @@ pub struct Facts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tuned {
     /// There is no tuning file for this model and device, or no tuning folder was given.
-    No,
+    None,
     /// The tuning file at this path was applied.
-    By(PathBuf),
+    Applied(PathBuf),
     /// A tuning file was ignored. The text contains its path and the reason.
-    Left(String),
+    Ignored(String),
 }
 
 /// Pooling: reduces the hidden states of a text to one vector.
@@ -176,7 +176,7 @@ pub(crate) struct LinkedTables {
 pub(crate) type ComputeDigest = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
 impl LinkedTables {
-    /// Whether step tables and chunk tables write different bits to the KV cache for the same
+    /// Returns whether step tables and chunk tables write different bits to the KV cache for the same
     /// token. On a CPU they write the same bits.
     pub(crate) fn step_bits_differ(&self) -> bool {
         self.executor.profile().kind == DeviceKind::Gpu
@@ -184,7 +184,7 @@ impl LinkedTables {
 
     /// Returns the bytes of a page in this buffer, and whether its layer has a sliding window;
     /// `None` if the buffer is not a KV cache.
-    pub(crate) fn page_of(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
+    pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
         let cache = matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_));
         let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
         let bytes = usize::try_from(bytes?).ok()?;
@@ -196,12 +196,12 @@ impl LinkedTables {
     /// # Errors
     ///
     /// `State` if the model does not have the table.
-    pub(crate) fn at(&self, id: TableId) -> Result<usize> {
+    pub(crate) fn table_index(&self, id: TableId) -> Result<usize> {
         let at = self.tables.iter().position(|table| table.name == id.name());
-        at.map_or_else(|| Err(self.lacks(id)), Ok)
+        at.map_or_else(|| Err(self.missing_table(id)), Ok)
     }
 
-    fn lacks(&self, id: TableId) -> Error {
+    fn missing_table(&self, id: TableId) -> Error {
         let message = match id {
             TableId::Embed => {
                 "embeddings are disabled: the model was loaded without its embedding table"

@@ -1,5 +1,5 @@
-//! The files by which a session's thread and the model's meet, as they are in the library, under loom:
-//! each test runs in every order that the threads can have.
+//! Tests the queues between session threads and the model's thread with loom, which runs each test in
+//! every thread interleaving.
 #![cfg(test)]
 
 #[path = "../../src/decode/notifier.rs"]
@@ -24,7 +24,7 @@ mod request {
     use crate::output_queue::OutputQueue;
     use std::sync::Arc;
 
-    /// It tells its session of the end, whoever drops it.
+    /// Sends the end to its session when it is dropped.
     pub(super) struct Request(pub(super) Arc<OutputQueue>);
 
     impl Drop for Request {
@@ -54,20 +54,20 @@ use output_queue::{OutputQueue, OutputEvent};
 use request::Request;
 use std::sync::Arc;
 
-/// Takes what comes until the end.
-fn sampled(output_queue: &OutputQueue) -> Vec<u32> {
-    let mut sampled = Vec::new();
+/// Receives all tokens until the end.
+fn receive_tokens(output_queue: &OutputQueue) -> Vec<u32> {
+    let mut tokens = Vec::new();
     loop {
         match output_queue.next(None) {
-            OutputEvent::Token(token, _) => sampled.push(token),
-            OutputEvent::Progress(_) => panic!("nobody asked"),
-            OutputEvent::End(_) => return sampled,
+            OutputEvent::Token(token, _) => tokens.push(token),
+            OutputEvent::Progress(_) => panic!("progress was not requested"),
+            OutputEvent::End(_) => return tokens,
         }
     }
 }
 
 #[test]
-fn every_token_comes_before_the_end() {
+fn tokens_arrive_before_the_end() {
     loom::model(|| {
         let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
@@ -79,13 +79,13 @@ fn every_token_comes_before_the_end() {
                 output_queue.end(End);
             }
         });
-        assert_eq!(sampled(&output_queue), [1, 2, 3]);
-        model.join().expect("it ends");
+        assert_eq!(receive_tokens(&output_queue), [1, 2, 3]);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_waits_for_progress_hears_of_the_last() {
+fn last_progress_is_received() {
     loom::model(|| {
         let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
@@ -96,18 +96,18 @@ fn who_waits_for_progress_hears_of_the_last() {
                 output_queue.end(End);
             }
         });
-        let mut fed = 0;
-        while let OutputEvent::Progress(now) = output_queue.next(Some(fed)) {
-            assert!(now > fed);
-            fed = now;
+        let mut cached = 0;
+        while let OutputEvent::Progress(now) = output_queue.next(Some(cached)) {
+            assert!(now > cached);
+            cached = now;
         }
-        assert_eq!(fed, 2);
-        model.join().expect("it ends");
+        assert_eq!(cached, 2);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_has_enough_gets_the_end() {
+fn stop_request_still_receives_the_end() {
     loom::model(|| {
         let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
@@ -124,13 +124,13 @@ fn who_has_enough_gets_the_end() {
             }
         });
         output_queue.request_stop();
-        assert!([0, 1].starts_with(&sampled(&output_queue)));
-        model.join().expect("it ends");
+        assert!([0, 1].starts_with(&receive_tokens(&output_queue)));
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_waits_for_two_hears_of_both() {
+fn notifier_wakes_for_every_queue() {
     loom::model(|| {
         let notifier = Arc::new(Notifier::new());
         let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
@@ -142,23 +142,23 @@ fn who_waits_for_two_hears_of_both() {
                 output_queues[1].end(End);
             }
         });
-        let (mut ended, mut sampled) = (0, 0);
+        let (mut ended, mut tokens) = (0, 0);
         while ended < 2 {
             let generation = notifier.generation();
             match output_queues.iter().find_map(|output_queue| output_queue.try_next()) {
                 Some(OutputEvent::End(_)) => ended += 1,
-                Some(OutputEvent::Token(7, _)) => sampled += 1,
-                Some(other) => panic!("nobody sent {other:?}"),
+                Some(OutputEvent::Token(7, _)) => tokens += 1,
+                Some(other) => panic!("unexpected event {other:?}"),
                 None => notifier.wait(generation),
             }
         }
-        assert_eq!(sampled, 1);
-        model.join().expect("it ends");
+        assert_eq!(tokens, 1);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn whatever_is_sent_ends() {
+fn every_request_ends() {
     loom::model(|| {
         let request_queue = Arc::new(RequestQueue::new());
         let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
@@ -169,22 +169,22 @@ fn whatever_is_sent_ends() {
         });
         let model = thread::spawn({
             let request_queue = Arc::clone(&request_queue);
-            // What it takes ends, as it is dropped.
+            // Dropping a request ends it.
             move || while !matches!(request_queue.receive(WaitPolicy::Forever), Received::Closed) {}
         });
         request_queue.send(message(1));
-        // The other message may come before and behind this.
+        // The other message may be sent before or after this.
         request_queue.close();
         output_queues
             .iter()
-            .for_each(|output_queue| assert!(sampled(output_queue).is_empty()));
-        sender.join().expect("it ends");
-        model.join().expect("it ends");
+            .for_each(|output_queue| assert!(receive_tokens(output_queue).is_empty()));
+        sender.join().expect("thread ends");
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_sleeps_for_a_while_finds_what_came() {
+fn timeout_does_not_lose_messages() {
     loom::model(|| {
         let request_queue = Arc::new(RequestQueue::new());
         let output_queue = Arc::new(OutputQueue::new(None));
@@ -194,40 +194,40 @@ fn who_sleeps_for_a_while_finds_what_came() {
         });
         let first = request_queue.receive(WaitPolicy::Timeout(std::time::Duration::ZERO));
         if matches!(first, Received::Empty) {
-            sender.join().expect("it ends");
+            sender.join().expect("thread ends");
             assert!(matches!(request_queue.receive(WaitPolicy::NoWait), Received::Message(_)));
         } else {
             drop(first);
-            sender.join().expect("it ends");
+            sender.join().expect("thread ends");
         }
-        assert!(sampled(&output_queue).is_empty());
+        assert!(receive_tokens(&output_queue).is_empty());
         request_queue.send(Message::Call(Box::new(|_| {})));
         let Received::Message(Message::Call(work)) = request_queue.receive(WaitPolicy::Forever) else {
-            panic!("it was sent");
+            panic!("message was sent");
         };
         work(&mut engine::Engine);
     });
 }
 
 #[test]
-fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
+fn cancellation_is_taken_once_and_close_is_permanent() {
     loom::model(|| {
         let cancel = Cancel::new();
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
         let mut taken = u32::from(cancel.take_pending());
-        asking.join().expect("it ends");
+        canceller.join().expect("thread ends");
         taken += u32::from(cancel.take_pending()) + u32::from(cancel.take_pending());
         assert_eq!(taken, 1);
 
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
         cancel.close();
-        asking.join().expect("it ends");
+        canceller.join().expect("thread ends");
         assert!(cancel.take_pending() && cancel.take_pending());
     });
 }

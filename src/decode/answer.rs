@@ -85,8 +85,8 @@ impl Answer<'_> {
         reason = "an `Iterator` cannot return borrowed items"
     )]
     pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
-        let more = self.state.next(self.session)?;
-        Ok(more.then(|| self.state.piece()))
+        let has_piece = self.state.next(self.session)?;
+        Ok(has_piece.then(|| self.state.piece()))
     }
 
     /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
@@ -135,7 +135,7 @@ pub struct AnswerState {
     finish: Option<Finish>,
     /// Whether the held-back text was returned.
     is_flushed: bool,
-    begun: Instant,
+    started: Instant,
     took: Duration,
     submitting: Duration,
     draft: DraftStats,
@@ -155,11 +155,11 @@ impl AnswerState {
         let own_stops = session.tokenizer().stops();
         let own_stops = if options.ignore_stops { &[] } else { own_stops };
         let stops = [&options.stop_tokens, own_stops].concat();
-        let (own, most) = (stops.len(), GenerateOptions::STOPS_MAX);
-        if own > most {
+        let (count, max) = (stops.len(), GenerateOptions::STOPS_MAX);
+        if count > max {
             bail!(
                 Argument,
-                "expected at most {most} stop tokens including the model's own, got {own}"
+                "expected at most {max} stop tokens including the model's own, got {count}"
             );
         }
         let vocab = session.facts().vocab;
@@ -196,7 +196,7 @@ impl AnswerState {
             returned: 0,
             finish: None,
             is_flushed: false,
-            begun: Instant::now(),
+            started: Instant::now(),
             took: Duration::ZERO,
             submitting: Duration::ZERO,
             draft: DraftStats::default(),
@@ -211,7 +211,7 @@ impl AnswerState {
     pub fn begin(&mut self, session: &mut Session) -> Result<()> {
         session.check_sequence()?;
         self.options.speculate.assign_roles(&session.model)?;
-        self.begun = Instant::now();
+        self.started = Instant::now();
         self.hand_over(session)
     }
 
@@ -288,7 +288,7 @@ impl AnswerState {
     fn check_ended(&mut self, session: &mut Session) -> Result<bool> {
         if !self.has_ended() && session.is_cancelled() {
             self.end_early(session, Finish::Cancelled)?;
-            session.forget_cancel();
+            session.clear_cancel();
         }
         Ok(self.has_ended())
     }
@@ -332,7 +332,7 @@ impl AnswerState {
             text: self.stop_strings.text(),
             log_prob: self.log_prob,
             likeliest: &self.likeliest,
-            is_rest: self.is_flushed,
+            is_flush: self.is_flushed,
         }
     }
 
@@ -341,10 +341,10 @@ impl AnswerState {
         self.likeliest.clear();
         self.log_prob = log_probs.map(|log_probs| log_probs.log_prob);
         let Some(log_probs) = log_probs else { return };
-        let wanted = self.options.log_probs.unwrap_or(0).min(log_probs.count);
+        let count = self.options.log_probs.unwrap_or(0).min(log_probs.count);
         let pairs = log_probs.tokens.iter().zip(&log_probs.log_probs);
         let pairs = pairs.map(|(&token, &log_prob)| LogProb { token, log_prob });
-        self.likeliest.extend(pairs.take(wanted as usize));
+        self.likeliest.extend(pairs.take(count as usize));
     }
 
     /// Takes the sequence back. Starts again after a context shift if the context was full.
@@ -353,7 +353,7 @@ impl AnswerState {
         self.submitting += end.submitting;
         self.draft += end.draft;
         self.grammar_state = end.grammar_state.take();
-        self.took = self.begun.elapsed();
+        self.took = self.started.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);
             e
@@ -361,7 +361,7 @@ impl AnswerState {
         let finish = end.finish.map_err(failed)?;
         let finish = finish.unwrap_or(Finish::Length);
         if finish == Finish::Cancelled {
-            session.forget_cancel();
+            session.clear_cancel();
         }
         if let (Finish::Context, Overflow::Shift { keep }) = (finish, self.options.overflow)
             && self.sampled < self.limit
@@ -412,7 +412,7 @@ impl AnswerState {
             took: if done {
                 self.took
             } else {
-                self.begun.elapsed()
+                self.started.elapsed()
             },
             submitting: session.profile().runs_ahead.then_some(self.submitting),
             draft: self.draft,

@@ -14,8 +14,8 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    pub(super) fn new(wanted: u32, max: u32) -> Self {
-        match wanted {
+    pub(super) fn new(steps: u32, max: u32) -> Self {
+        match steps {
             0 => Self {
                 next: 1,
                 max,
@@ -36,11 +36,11 @@ impl Burst {
 
     /// Doubles the burst size while a doubled burst stays within the target interval. Halves it
     /// when a burst exceeds the interval.
-    pub(super) fn adapt(&mut self, took: Duration, times: u32) {
+    pub(super) fn adapt(&mut self, took: Duration, steps: u32) {
         if self.fixed {
             return;
         }
-        let doubled = took * 2 * self.next / times.max(1);
+        let doubled = took * 2 * self.next / steps.max(1);
         if doubled <= PIECE_EVERY {
             self.next = (self.next * 2).min(self.max);
         } else if took > PIECE_EVERY {

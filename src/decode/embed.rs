@@ -146,9 +146,9 @@ impl Session {
             } else {
                 1
             };
-            let (pack, texts) = rest.0.split_at(count);
+            let (texts_of_pass, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
-            self.embed_pack(pack, &mut pool, to)?;
+            self.embed_pack(texts_of_pass, &mut pool, to)?;
             rest = (texts, out);
             progress(done + count, total);
         }
@@ -158,17 +158,19 @@ impl Session {
     /// Embeds texts that fit one pass together, or one text in several passes.
     fn embed_pack<T: AsRef<[u32]>>(
         &mut self,
-        pack: &[T],
+        texts_of_pass: &[T],
         pool: &mut Pooler,
         out: &mut [f32],
     ) -> Result<()> {
         let width = self.model.facts().dim as usize;
-        let tokens: usize = pack.iter().map(|text| text.as_ref().len()).sum();
+        let tokens: usize = texts_of_pass.iter().map(|text| text.as_ref().len()).sum();
         let hidden = zeroed(tokens * width)?;
-        let hidden = match pack {
+        let hidden = match texts_of_pass {
             [text] if !self.model.is_encoder() => self.hidden(text.as_ref(), hidden)?,
             _ => {
-                let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
+                let rows = texts_of_pass
+                    .iter()
+                    .flat_map(|text| (0..).zip(text.as_ref()));
                 let rows = rows.map(|(position, &token)| Row {
                     token,
                     position,
@@ -179,7 +181,10 @@ impl Session {
             }
         };
         let mut rows = hidden.chunks_exact(width);
-        for (text, out) in pack.iter().zip(out.chunks_exact_mut(pool.sum.len())) {
+        for (text, out) in texts_of_pass
+            .iter()
+            .zip(out.chunks_exact_mut(pool.sum.len()))
+        {
             for row in rows.by_ref().take(text.as_ref().len()) {
                 pool.add(row);
             }
@@ -194,7 +199,10 @@ impl Session {
         let Some(name) = name.or(settings.default_prompt.as_deref()) else {
             return Ok("");
         };
-        let found = settings.prompts.iter().find(|(known, _)| known == name);
+        let found = settings
+            .prompts
+            .iter()
+            .find(|(known_name, _)| known_name == name);
         match found {
             Some((_, prompt)) => Ok(prompt),
             None if name.is_empty() => Ok(""),

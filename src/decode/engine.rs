@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// A step table.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct StepTable {
     table: usize,
     rows: usize,
 }
@@ -33,7 +33,7 @@ pub(super) struct Engine {
     /// Token IDs of a sequence, reused to avoid allocations.
     token_ids: Vec<u32>,
     /// Step tables in ascending order of rows; empty for an encoder.
-    steps: Vec<Step>,
+    steps: Vec<StepTable>,
     /// Host copy of the step state and its rows.
     state: Vec<u8>,
     /// Token IDs of the sequence whose logits are on the device; empty if there are none.
@@ -44,8 +44,8 @@ impl Engine {
     pub(super) fn new(linked: LinkedTables) -> Self {
         let tables = (0..).zip(&*linked.tables);
         let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
-        let mut steps: Vec<Step> = steps
-            .map(|(index, table)| Step {
+        let mut steps: Vec<StepTable> = steps
+            .map(|(index, table)| StepTable {
                 table: index,
                 rows: table.tokens as usize,
             })
@@ -81,12 +81,12 @@ impl Engine {
     /// Returns the maximum number of rows of a pass over sampled tokens and over prompt tokens of
     /// one sequence. Models that cannot check draft tokens compute sampled tokens one by one.
     fn max_run_rows(&self) -> Result<[usize; 2]> {
-        let batch = self.linked.at(TableId::Batch)?;
-        let together = self.linked.facts.speculates;
+        let batch = self.linked.table_index(TableId::Batch)?;
+        let multi_row = self.linked.facts.speculates;
         let steps = self
             .steps
             .last()
-            .filter(|_| together)
+            .filter(|_| multi_row)
             .map_or(1, |step| step.rows);
         Ok([steps, self.linked.tables[batch].tokens as usize])
     }
@@ -102,16 +102,16 @@ impl Engine {
             &mut self.token_ids,
         );
         let sequence = &request.sequence;
-        let chunk = self.linked.tables[self.linked.at(TableId::Batch)?].tokens as usize;
+        let chunk = self.linked.tables[self.linked.table_index(TableId::Batch)?].tokens as usize;
         // On a GPU, the bits of a row may depend on the other rows of its chunk, so a prefix must
         // not end inside a chunk of prompt tokens.
-        let splits_chunk = |known: usize| {
-            let given = |at: usize| !sequence.is_sampled(at);
-            (1..len).contains(&known) && given(known - 1) && given(known)
+        let splits_chunk = |cached: usize| {
+            let is_prompt = |at: usize| !sequence.is_sampled(at);
+            (1..len).contains(&cached) && is_prompt(cached - 1) && is_prompt(cached)
         };
-        let fits = |known: usize| match step_bits {
-            StepBits::Distinct if splits_chunk(known) => sequence.aligned(known, chunk),
-            _ => known,
+        let fits = |cached: usize| match step_bits {
+            StepBits::Distinct if splits_chunk(cached) => sequence.aligned(cached, chunk),
+            _ => cached,
         };
         // A preempted request keeps the tokens that were computed for it.
         let reusable = request.reusable.max(request.cached);
@@ -121,13 +121,13 @@ impl Engine {
             .kv
             .attach_prefix(slot as usize, token_ids, fits, &mut self.edits);
         self.apply_edits(slot)?;
-        let known = request.sampling.is_some() && self.logits_of == self.token_ids;
+        let has_logits = request.sampling.is_some() && self.logits_of == self.token_ids;
         let no_output =
             request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
         if request.cached == len
             && len > 0
             && !no_output
-            && (sequence.is_sampled(len - 1) || !known)
+            && (sequence.is_sampled(len - 1) || !has_logits)
         {
             // The logits after the last token were overwritten: compute the token again.
             request.cached -= 1;
@@ -189,7 +189,7 @@ impl Engine {
         let tables = Arc::clone(&linked.tables);
         for copy in edits.copies.drain(..) {
             for buffer in &tables[0].slots {
-                let Some((bytes, windowed)) = linked.page_of(buffer) else {
+                let Some((bytes, windowed)) = linked.page_layout(buffer) else {
                     continue;
                 };
                 if windowed == (copy.kind == PageKind::Windowed) {
@@ -210,11 +210,11 @@ impl Engine {
     /// Computes one pass of tokens that are not cached: a chunk of prompt tokens, or several
     /// sampled tokens. Reads back the requested output.
     pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
-        let batch = self.linked.at(TableId::Batch)?;
+        let batch = self.linked.table_index(TableId::Batch)?;
         let len = request.sequence.len();
         let (table, run) = match request.output {
             OutputRequest::Hidden(_) => {
-                let table = self.linked.at(TableId::Embed)?;
+                let table = self.linked.table_index(TableId::Embed)?;
                 let rows = self.linked.tables[table].tokens as usize;
                 (table, request.cached..len.min(request.cached + rows))
             }
@@ -243,14 +243,14 @@ impl Engine {
             }
         };
         let last = run.end == len;
-        let table_facts = &self.linked.tables[table];
+        let current = &self.linked.tables[table];
         let end = if table == batch && !last {
-            table_facts.head
+            current.head
         } else {
-            table_facts.body().end
+            current.body().end
         };
         // Multi-row step tables output the logits of every row, other tables those of the last row.
-        let per_row = table != batch && table_facts.tokens > 1;
+        let per_row = table != batch && current.tokens > 1;
         let place = if per_row {
             BufferId::Scores
         } else {
@@ -315,7 +315,7 @@ impl Engine {
 
     /// Computes the hidden states of texts that fit one pass of an encoder.
     pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let table = self.linked.at(TableId::Embed)?;
+        let table = self.linked.table_index(TableId::Embed)?;
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
         let all = 0..self.linked.tables[table].cmds.len();
         self.linked.executor.run(table, all.into(), 1)?;
@@ -325,9 +325,9 @@ impl Engine {
     }
 
     /// Returns the smallest step table with at least `rows` rows.
-    fn step_table(&self, rows: usize) -> Step {
-        let wide = self.steps.iter().find(|step| step.rows >= rows);
-        *wide.unwrap_or(&self.steps[self.steps.len() - 1])
+    fn step_table(&self, rows: usize) -> StepTable {
+        let wide_enough = self.steps.iter().find(|step| step.rows >= rows);
+        *wide_enough.unwrap_or(&self.steps[self.steps.len() - 1])
     }
 
     /// Returns the maximum number of rows of a step.
@@ -342,26 +342,26 @@ impl Engine {
 
     /// Samples a token from the logits of the last prefill pass.
     pub(super) fn sample_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
-        let since = Instant::now();
+        let start = Instant::now();
         let stage = request.stage();
         let log_probs = request.log_probs_mode();
         let row = row_of(request, request.cached - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
-        let table = self.linked.at(TableId::Step)?;
+        let table = self.linked.table_index(TableId::Step)?;
         let cmds = self.linked.tables[table].tails[stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
-        let from = [(request.slot, request.sequence.len())].into_iter();
+        let sequences = [(request.slot, request.sequence.len())].into_iter();
         let steps = 1;
         let pending = PendingTokens::request(
             &mut self.linked,
-            from,
+            sequences,
             Submission {
                 stage,
                 steps,
                 log_probs,
             },
         )?;
-        request.submitting += since.elapsed();
+        request.submitting += start.elapsed();
         Ok(pending)
     }
 

@@ -47,8 +47,9 @@ pub struct GenerateOptions {
     /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
     /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_BREAKERS`].
     pub dry_breakers: Option<Vec<String>>,
-    /// Returns the log-probability of each token and of this many likeliest tokens, at most
-    /// [`GenerateOptions::LOG_PROBS_MAX`]. Each step is then a submission of its own.
+    /// Number of likeliest tokens to return with the log-probability of each generated token, at
+    /// most [`GenerateOptions::LOG_PROBS_MAX`]; `None`: no log-probabilities. Bursts are then
+    /// single steps.
     pub log_probs: Option<u32>,
 }
 
@@ -70,13 +71,13 @@ impl GenerateOptions {
     /// Checks the range of every option.
     pub(super) fn check(&self) -> Result<()> {
         self.sampling.check()?;
-        let (wanted, most) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
-        if wanted > most {
-            bail!(Argument, "log_probs must be at most {most}, got {wanted}");
+        let (count, max) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
+        if count > max {
+            bail!(Argument, "log_probs must be at most {max}, got {count}");
         }
-        let (own, most) = (self.stop_tokens.len(), Self::STOPS_MAX);
-        if own > most {
-            bail!(Argument, "expected at most {most} stop tokens, got {own}");
+        let (count, max) = (self.stop_tokens.len(), Self::STOPS_MAX);
+        if count > max {
+            bail!(Argument, "expected at most {max} stop tokens, got {count}");
         }
         check_texts("stop string", &self.stop)?;
         let breakers = self.dry_breakers.as_deref();
@@ -93,7 +94,7 @@ impl GenerateOptions {
         LogitBiases::new(vocab, &self.logit_bias, breakers)
     }
 
-    /// Creates the sampler for the tokens after a sequence of `len` tokens, of which `picked` were
+    /// Creates the sampler for the tokens after a sequence of `len` tokens, of which `sampled` were
     /// generated.
     pub(super) fn sampler(
         &self,
@@ -120,17 +121,17 @@ impl GenerateOptions {
 
 /// Validates the number and length of strings.
 fn check_texts(what: &str, texts: &[String]) -> Result<()> {
-    let (count, most) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
-    if count > most {
-        bail!(Argument, "expected at most {most} {what}s, got {count}");
+    let (count, max) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
+    if count > max {
+        bail!(Argument, "expected at most {max} {what}s, got {count}");
     }
-    let most = GenerateOptions::STOP_STRING_BYTES_MAX;
+    let max = GenerateOptions::STOP_STRING_BYTES_MAX;
     for (at, text) in texts.iter().enumerate() {
         let bytes = text.len();
-        if !(1..=most).contains(&bytes) {
+        if !(1..=max).contains(&bytes) {
             bail!(
                 Argument,
-                "{what} {at} has {bytes} bytes, expected 1 to {most}"
+                "{what} {at} has {bytes} bytes, expected 1 to {max}"
             );
         }
     }

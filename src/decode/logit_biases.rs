@@ -36,12 +36,12 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
                 "token {token} is outside the vocabulary of {vocab}"
             );
         }
-        let known = merged.iter().position(|known| known.token == token);
-        let sum = known.map_or(0.0, |at| merged[at].bias) + bias;
+        let existing = merged.iter().position(|existing| existing.token == token);
+        let sum = existing.map_or(0.0, |at| merged[at].bias) + bias;
         if sum.is_nan() || sum == f32::INFINITY {
             bail!(Argument, "invalid logit bias of token {token}: {sum}");
         }
-        match known {
+        match existing {
             Some(at) => merged[at].bias = sum,
             None if merged.len() == BIASES_MAX as usize => {
                 bail!(
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn adds_biases_of_same_token() {
         let bias = |token, bias| Bias { token, bias };
-        let found = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
+        let actual = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
         assert_eq!(
-            found.expect("three"),
+            actual.expect("three"),
             [bias(3, 0.5), bias(8, f32::NEG_INFINITY)]
         );
         let many: Vec<(u32, f32)> = (0..=BIASES_MAX).map(|token| (token, 1.0)).collect();

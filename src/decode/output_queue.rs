@@ -69,7 +69,7 @@ impl OutputQueue {
     }
 
     /// Reserves memory for the log-probabilities of all queued tokens.
-    pub(super) fn expect_log_probs(&self) {
+    pub(super) fn reserve_log_probs(&self) {
         self.state.lock().log_probs.reserve(UNREAD_MAX);
     }
 

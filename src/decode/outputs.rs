@@ -17,7 +17,7 @@ pub struct Piece<'a> {
     /// Likeliest tokens at this position, in descending order.
     pub likeliest: &'a [LogProb],
     /// Whether this is the final piece with held-back text, whose token was already returned.
-    pub is_rest: bool,
+    pub is_flush: bool,
 }
 
 /// Log-probability (natural logarithm) of a token, before biases and samplers.

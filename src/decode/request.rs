@@ -83,7 +83,7 @@ impl Request {
 
     /// Returns whether the output queue is empty enough to assign a slot. The margin keeps a
     /// preempted request from losing its new slot after one token.
-    pub(super) fn wants_slot(&self) -> bool {
+    pub(super) fn needs_slot(&self) -> bool {
         self.output_queue.room() >= UNREAD_MAX / 2
     }
 

@@ -42,8 +42,8 @@ pub(super) fn pass(
 
 /// Waits until the device is idle, so that an error is attributed to the pass that caused it.
 pub(super) fn wait(model: &mut LinkedTables) -> Result<()> {
-    let mut live = [0; size_of::<u32>()];
-    model.executor.read(BufferId::State, 0, &mut live)
+    let mut bytes = [0; size_of::<u32>()];
+    model.executor.read(BufferId::State, 0, &mut bytes)
 }
 
 /// Writes the step state of a pass and returns the number of rows. `state` is the host copy, with
@@ -53,20 +53,20 @@ pub(super) fn write_rows(
     state: &mut [u8],
     rows: impl Iterator<Item = Row>,
 ) -> Result<usize> {
-    let (head_bytes, room) = state.split_at_mut(ROWS_OFFSET);
-    let mut live = 0;
-    for (out, row) in room.chunks_exact_mut(size_of::<Row>()).zip(rows) {
+    let (header, rows_bytes) = state.split_at_mut(ROWS_OFFSET);
+    let mut active = 0;
+    for (out, row) in rows_bytes.chunks_exact_mut(size_of::<Row>()).zip(rows) {
         out.copy_from_slice(bytemuck::bytes_of(&row));
-        live += 1;
+        active += 1;
     }
-    head_bytes.copy_from_slice(bytemuck::bytes_of(&State {
-        live: u32::try_from(live).expect("a table has fewer rows"),
+    header.copy_from_slice(bytemuck::bytes_of(&State {
+        live: u32::try_from(active).expect("a table has fewer rows"),
         context: model.facts.context,
         ..State::default()
     }));
-    let bytes = &state[..state_bytes(live)];
+    let bytes = &state[..state_bytes(active)];
     model.executor.write(BufferId::State, 0, bytes)?;
-    Ok(live)
+    Ok(active)
 }
 
 /// Reads the token sampled after each of `count` tokens of one sequence from position `start` on,
@@ -194,11 +194,11 @@ pub(super) struct SampledTokens {
 }
 
 impl SampledTokens {
-    /// Passes the tokens sampled for the `at`th sequence, which had `first` tokens, to `each`.
+    /// Passes the tokens sampled for the sequence at `index`, which had `first` tokens, to `each`.
     /// Returns the `done` of its row.
     pub(super) fn for_each_token(
         &self,
-        at: usize,
+        index: usize,
         sequence: u32,
         first: usize,
         mut each: impl FnMut(u32),
@@ -213,7 +213,7 @@ impl SampledTokens {
         let position = row.position as usize;
         let skipped = first - first_copied(first, self.context, self.steps);
         let sampled = sampled.chunks_exact(size_of::<u32>());
-        let sampled = sampled.skip(at * self.steps + skipped);
+        let sampled = sampled.skip(index * self.steps + skipped);
         // A burst after the end of the sequence samples nothing.
         let count = (position.min(self.context - 1) + 1).saturating_sub(first);
         sampled
@@ -226,13 +226,13 @@ impl SampledTokens {
         row.done
     }
 
-    /// Returns the log-probabilities of the `at`th sequence, if requested.
-    pub(super) fn log_probs(&self, at: usize) -> Option<LogProbs> {
+    /// Returns the log-probabilities of the sequence at `index`, if requested.
+    pub(super) fn log_probs(&self, index: usize) -> Option<LogProbs> {
         let log_probs = &self.bytes[token_bytes(self.rows, self.steps)..];
         let mut log_probs = log_probs
             .chunks_exact(size_of::<LogProbs>())
             .take(self.log_probs);
-        log_probs.nth(at).map(bytemuck::pod_read_unaligned)
+        log_probs.nth(index).map(bytemuck::pod_read_unaligned)
     }
 }
 
@@ -266,9 +266,9 @@ pub(super) fn write_sampler(
     model.executor.write(BufferId::Samplers, offset, bytes)?;
     let bytes = bytemuck::cast_slice(&sampling.logit_biases.biases);
     let offset = sequence * BIASES_MAX as usize * size_of::<Bias>();
-    write_some(model, BufferId::Biases, offset, bytes)?;
+    write_optional(model, BufferId::Biases, offset, bytes)?;
     let bytes = bytemuck::cast_slice(&sampling.logit_biases.breakers);
-    write_some(model, BufferId::Breakers, sequence * bytes.len(), bytes)
+    write_optional(model, BufferId::Breakers, sequence * bytes.len(), bytes)
 }
 
 /// Reads back the Mirostat state of a sequence, which is needed if it continues in another slot.
@@ -278,17 +278,17 @@ pub(super) fn read_mirostat(
     sampling: &mut SamplingRequest,
 ) -> Result<()> {
     if sampling.sampler.mirostat_tau > 0.0 {
-        let mut live = Sampler::default();
+        let mut current = Sampler::default();
         let offset = sequence as usize * size_of::<Sampler>();
-        let bytes = bytemuck::bytes_of_mut(&mut live);
+        let bytes = bytemuck::bytes_of_mut(&mut current);
         model.executor.read(BufferId::Samplers, offset, bytes)?;
-        sampling.sampler.mirostat_mu = live.mirostat_mu;
+        sampling.sampler.mirostat_mu = current.mirostat_mu;
     }
     Ok(())
 }
 
 /// Writes to a buffer that only exists if the model was loaded with the sampler that reads it.
-fn write_some(
+fn write_optional(
     model: &mut LinkedTables,
     place: BufferId,
     offset: usize,

@@ -62,9 +62,9 @@ impl Sequence {
     }
 
     /// Appends a tagged token ID.
-    pub(super) fn push_token_id(&mut self, key: u32) {
-        self.tokens.push(key & !SAMPLED);
-        self.sampled.push(key & SAMPLED != 0);
+    pub(super) fn push_token_id(&mut self, id: u32) {
+        self.tokens.push(id & !SAMPLED);
+        self.sampled.push(id & SAMPLED != 0);
     }
 
     /// Removes tokens. The tokens after them move, and become prompt tokens.
@@ -103,10 +103,10 @@ impl Sequence {
 
     /// Writes the IDs under which the prefix cache stores the first `len` tokens. Sampled tokens
     /// are tagged if step tables write different bits.
-    pub(super) fn token_ids(&self, len: usize, step_bits: StepBits, keys: &mut Vec<u32>) {
-        keys.clear();
-        let both = self.tokens.iter().zip(&self.sampled).take(len);
-        keys.extend(both.map(|(token, sampled)| match step_bits {
+    pub(super) fn token_ids(&self, len: usize, step_bits: StepBits, ids: &mut Vec<u32>) {
+        ids.clear();
+        let tagged = self.tokens.iter().zip(&self.sampled).take(len);
+        ids.extend(tagged.map(|(token, sampled)| match step_bits {
             StepBits::Distinct if *sampled => token | SAMPLED,
             _ => *token,
         }));
@@ -141,18 +141,18 @@ mod tests {
             runs.push(run);
         }
         assert_eq!(runs, [0..8, 8..10, 10..12, 12..14, 14..15, 15..16, 16..19]);
-        let mut keys = Vec::new();
-        sequence.token_ids(12, StepBits::Distinct, &mut keys);
-        assert_eq!(keys[9..], [1, 2 | SAMPLED, 2 | SAMPLED]);
+        let mut ids = Vec::new();
+        sequence.token_ids(12, StepBits::Distinct, &mut ids);
+        assert_eq!(ids[9..], [1, 2 | SAMPLED, 2 | SAMPLED]);
         let mut again = Sequence::default();
-        keys.iter().for_each(|key| again.push_token_id(*key));
+        ids.iter().for_each(|id| again.push_token_id(*id));
         assert_eq!(again.tokens(), &sequence.tokens()[..12]);
         assert_eq!(
             [9, 10, 11].map(|at| again.is_sampled(at)),
             [false, true, true]
         );
-        sequence.token_ids(12, StepBits::SameAsChunk, &mut keys);
-        assert_eq!(keys[9..], [1, 2, 2]);
+        sequence.token_ids(12, StepBits::SameAsChunk, &mut ids);
+        assert_eq!(ids[9..], [1, 2, 2]);
         sequence.remove(3..11);
         assert_eq!(sequence.tokens(), [1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
         assert!(!sequence.is_sampled(4), "moved tokens are prompt tokens");

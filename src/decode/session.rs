@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// Clears a pending cancellation.
-    pub fn forget_cancel(&mut self) {
+    pub fn clear_cancel(&mut self) {
         self.cancelled();
     }
 
@@ -168,13 +168,13 @@ impl Session {
     /// # Errors
     ///
     /// `Poisoned` if the model's thread has ended.
-    pub fn laps(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
-        let laps = self.model.call(|engine| {
+    pub fn command_timings(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
+        let timings = self.model.call(|engine| {
             let tables = 0..engine.linked.tables.len();
-            let laps = tables.map(|at| engine.linked.executor.laps(at).to_vec());
-            Ok(laps.collect::<Vec<_>>())
+            let timings = tables.map(|at| engine.linked.executor.laps(at).to_vec());
+            Ok(timings.collect::<Vec<_>>())
         })?;
-        Ok(self.model.tables().iter().zip(laps).collect())
+        Ok(self.model.tables().iter().zip(timings).collect())
     }
 
     /// Disables prefix caching for this session and its forks, for example in benchmarks. The model
@@ -235,15 +235,15 @@ impl Session {
         let before = self.sequence.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        let done = self.compute(OutputRequest::Nothing, progress).map(drop);
-        if done.is_err() {
-            // A shift or a step back may have left earlier tokens to be computed, too: they stay.
+        let result = self.compute(OutputRequest::Nothing, progress).map(drop);
+        if result.is_err() {
+            // Earlier tokens may be uncached after a shift or a truncation: keep them.
             self.truncate(before.max(self.cached));
         }
-        done
+        result
     }
 
-    /// Checks tokens and appends them as given ones.
+    /// Checks tokens and appends them as prompt tokens.
     pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
         let facts = self.model.facts();
         if self.model.is_encoder() {
@@ -279,13 +279,13 @@ impl Session {
         self.append(&[token])?;
         self.sequence.truncate(before);
         self.sequence.push_sampled(token);
-        let done = self
+        let result = self
             .compute(OutputRequest::Nothing, &mut |_, _| {})
             .map(drop);
-        if done.is_err() {
+        if result.is_err() {
             self.truncate(before.max(self.cached));
         }
-        done
+        result
     }
 
     /// Samples the next token and appends it to the sequence.
@@ -304,7 +304,7 @@ impl Session {
             .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was sampled"))
     }
 
-    /// Samples tokens and appends them to the sequence, up to the limit of `picking` or a full
+    /// Samples tokens and appends them to the sequence, up to the limit of `sampling` or a full
     /// context.
     pub(super) fn sample_tokens(&mut self, sampling: SamplingRequest) -> Result<()> {
         let total = self.sequence.len();
@@ -425,7 +425,7 @@ impl Session {
             .as_ref()
             .is_some_and(|p| p.log_probs_mode() == LogProbsMode::On)
         {
-            self.output_queue.expect_log_probs();
+            self.output_queue.reserve_log_probs();
         }
         self.is_running = true;
         self.model.start(Request {

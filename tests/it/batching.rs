@@ -138,7 +138,7 @@ fn generate(session: &mut Session, random: &mut Random, generation: &GenerateOpt
         }
     });
     stats.expect("generation succeeds");
-    session.forget_cancel();
+    session.clear_cancel();
     u32::try_from(session.tokens().len() - before).expect("small")
 }
 
@@ -349,8 +349,8 @@ pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) 
     session.time_commands().expect("commands can be timed");
     work(session);
     session.end_timing().expect("model is running");
-    let laps = session.laps().expect("model is running");
-    laps.iter().map(|(_, laps)| laps[0].runs).sum()
+    let timings = session.command_timings().expect("model is running");
+    timings.iter().map(|(_, timings)| timings[0].runs).sum()
 }
 
 /// Only tokens that are not cached are computed.

@@ -46,7 +46,7 @@ fn sliding_window_cache_matches_full_cache() {
                 let (at, difference) = worst(&found, &expected);
                 assert!(
                     difference <= 1e-4,
-                    "{name} on {device}: {difference} at {at} behind {end}"
+                    "{name} on {device}: {difference} at {at} after {end} tokens"
                 );
             }
         }

@@ -43,7 +43,7 @@ fn cutoff(logits: &[f64], share: f64, distance: impl Fn(f64, f64) -> f64) -> f64
         mass += p;
         mass >= share - 1e-9
     });
-    last.expect("the mass of all is all").0
+    last.expect("probabilities sum to 1").0
 }
 
 fn penalize(logits: &mut [f64], s: &Sampling) {
@@ -230,7 +230,7 @@ fn check(s: &mut Session, [sampled, full]: [u32; 2]) {
     let full = FULL.iter().map(|sampling| (sampling, full));
     for (sampling, draws) in sampled.chain(full) {
         let (statistic, freedom) = chi_square(s, sampling, draws);
-        assert!(freedom > 2, "{sampling:?}: nearly nothing is left");
+        assert!(freedom > 2, "{sampling:?}: too few tokens remain");
         let limit = quantile(freedom);
         assert!(
             statistic < limit,

@@ -56,8 +56,8 @@ fn missing_passes(session: &Session) -> u32 {
         .prefill(&[], &mut |_, _| {})
         .expect("prefill succeeds");
     session.end_timing().expect("model is running");
-    let laps = session.laps().expect("model is running");
-    laps.iter().map(|(_, laps)| laps[0].runs).sum()
+    let timings = session.command_timings().expect("model is running");
+    timings.iter().map(|(_, timings)| timings[0].runs).sum()
 }
 
 /// A session with prompt tokens, greedy tokens and sampled tokens.
@@ -399,7 +399,7 @@ impl Damage {
         session.save(&path).expect("save succeeds");
         let bytes = std::fs::read(path).expect("file exists");
         let body = bytes.len() - 32;
-        assert_eq!(sealed(&bytes[..body]), bytes, "the checksum");
+        assert_eq!(sealed(&bytes[..body]), bytes, "checksum");
         let expected = logits(&mut session);
         Self {
             model,

@@ -319,11 +319,11 @@ fn cancellation_ends_generation_and_prefill() {
     let done = s.tokens().len();
     assert!(
         (4..1000).contains(&done) && done.is_multiple_of(4),
-        "{done}: chunks that were done stay"
+        "{done}: completed chunks are kept"
     );
     assert_eq!(s.tokens(), &prompt[..done]);
     // A progress report of a later chunk may have cancelled again.
-    s.forget_cancel();
+    s.clear_cancel();
     s.prefill(&prompt[done..], &mut |_, _| {})
         .expect("generation continues");
     let stats = s
@@ -349,7 +349,7 @@ fn cancellation_is_pending_until_handled_or_cleared() {
         .expect("cancelled generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Cancelled, 0));
     cancel.cancel();
-    s.forget_cancel();
+    s.clear_cancel();
     let stats = s
         .generate(&greedy(8), &mut |_| Flow::Continue)
         .expect("generation succeeds");
@@ -498,27 +498,27 @@ fn times_every_command() {
         s.end_timing().expect("model is running");
         s.step(&SAMPLING).expect("step succeeds");
 
-        for (table, laps) in s.laps().expect("model is running") {
-            assert_eq!(laps.len(), table.cmds.len(), "{}", table.name);
-            for (at, lap) in laps.iter().enumerate() {
+        for (table, timings) in s.command_timings().expect("model is running") {
+            assert_eq!(timings.len(), table.cmds.len(), "{}", table.name);
+            for (at, timing) in timings.iter().enumerate() {
                 // The first token is sampled from the logits of the prefill.
                 let passes = match (table.name, table.tail_of(at)) {
                     ("step", None) if table.tokens == 1 => stats.tokens - 1,
                     ("step", Some(SamplingStage::Sampled)) if table.tokens == 1 => stats.tokens,
                     _ => 0,
                 };
-                assert_eq!(lap.runs, passes, "{} {at}", table.name);
+                assert_eq!(timing.runs, passes, "{} {at}", table.name);
             }
-            let all: Duration = laps.iter().map(|lap| lap.took).sum();
+            let all: Duration = timings.iter().map(|timing| timing.took).sum();
             assert!(all <= stats.took, "{all:?} of {:?}", stats.took);
             let ran = table.name == "step" && table.tokens == 1;
             assert_eq!(all > Duration::ZERO, ran);
-            let laps = laps.iter().filter(|lap| lap.runs > 0);
-            let laps: Vec<_> = laps.collect();
-            for pair in laps.windows(2) {
+            let timings = timings.iter().filter(|timing| timing.runs > 0);
+            let timings: Vec<_> = timings.collect();
+            for pair in timings.windows(2) {
                 assert!(pair[0].begun <= pair[1].begun, "commands are in order");
             }
-            assert!(laps.iter().all(|lap| lap.begun <= begun.elapsed()));
+            assert!(timings.iter().all(|timing| timing.begun <= begun.elapsed()));
         }
     }
 }

@@ -238,11 +238,11 @@ fn generate(s: &mut Session, random: &mut Random) -> String {
         }
         Flow::Continue
     });
-    s.forget_cancel();
+    s.clear_cancel();
     // A final piece may contain an incomplete character.
     let generated = stats.expect("generation succeeds").tokens;
     assert!(pieces == generated || pieces == generated + 1);
-    format!("generate {count} by {burst}, keep {keep}, end behind {end}")
+    format!("generate {count} by {burst}, keep {keep}, end after {end}")
 }
 
 /// Runs a random operation and returns its description.
@@ -264,11 +264,11 @@ fn random_operation(s: &mut Session, random: &mut Random) -> String {
                     cancel.cancel();
                 }
             });
-            s.forget_cancel();
+            s.clear_cancel();
             // The previous tokens and those of completed chunks are kept.
             assert!(s.tokens().len() >= length);
             assert_eq!(&s.tokens()[length..], &tokens[..s.tokens().len() - length]);
-            format!("prefill {room}, cancelled behind {at}: {result:?}")
+            format!("prefill {room}, cancelled after {at}: {result:?}")
         }
         3 if length > 0 => {
             let keep = 1 + random.below(length as u64);
@@ -359,7 +359,7 @@ fn cancellation_during_shift_keeps_tokens() {
             Ok(()) => assert_eq!(kept, tokens_after.len()),
             Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
         }
-        s.forget_cancel();
+        s.clear_cancel();
         assert_eq!(
             s.tokens(),
             [&rest, &tokens_after[..kept]].concat(),
@@ -406,7 +406,7 @@ fn cancellation_during_shift_keeps_tokens() {
             }
             drop(done);
         });
-        s.forget_cancel();
+        s.clear_cancel();
         assert!(cancelled > 0 && generated > 0, "{cancelled} {generated}");
         s.truncate(CONTEXT as usize);
         let tokens = s.tokens().to_vec();

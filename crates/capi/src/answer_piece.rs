@@ -120,7 +120,7 @@ impl Room {
             log_prob: likely.log_prob,
         }));
         TablaPiece {
-            token: match piece.is_rest {
+            token: match piece.is_flush {
                 true => TABLA_NO_TOKEN,
                 false => piece.token,
             },

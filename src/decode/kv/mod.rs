@@ -74,13 +74,13 @@ pub(super) struct Kv {
 impl Kv {
     /// Creates a cache with empty slots.
     pub(super) fn new(slots: usize, layout: Pages) -> Self {
-        let [entries, ring] = [layout.whole, layout.ringed].map(|n| n as usize);
+        let [entries, window_entries] = [layout.whole, layout.ringed].map(|n| n as usize);
         let slot = || SequenceSlot {
             full: Vec::with_capacity(entries),
-            windowed: vec![None; ring],
+            windowed: vec![None; window_entries],
         };
         Self {
-            table: vec![0; slots * (entries + ring)],
+            table: vec![0; slots * (entries + window_entries)],
             pools: Pools::new(layout.whole_pool, layout.ringed_pool),
             prefixes: PrefixTree::new(layout.kept as usize),
             slots: (0..slots).map(|_| slot()).collect(),
@@ -107,7 +107,7 @@ impl Kv {
     }
 
     /// Number of page table entries of a sequence for sliding-window layers.
-    fn ring(&self) -> usize {
+    fn window_entries(&self) -> usize {
         self.layout.ringed as usize
     }
 
@@ -143,7 +143,7 @@ impl Kv {
             self.set(slot, at, pages.full, edits);
             if let Some(page) = pages.windowed.filter(|_| at >= first_window_page) {
                 self.pools.windowed.retain(page);
-                let entry = at % self.ring();
+                let entry = at % self.window_entries();
                 self.slots[slot].windowed[entry] = Some((at, page));
                 self.set(slot, self.entries() + entry, page, edits);
             }
@@ -165,7 +165,7 @@ impl Kv {
         let pages = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
         for page in pages {
             self.make_full_writable(slot, page, positions.start, edits);
-            if self.ring() > 0 {
+            if self.window_entries() > 0 {
                 self.make_windowed_writable(slot, page, positions.start, edits);
             }
         }
@@ -202,13 +202,13 @@ impl Kv {
 
     /// Makes a page of the sliding-window layers writable.
     fn make_windowed_writable(&mut self, slot: usize, of: usize, start: usize, edits: &mut Edits) {
-        let entry = of % self.ring();
+        let entry = of % self.window_entries();
         let old = self.slots[slot].windowed[entry];
         let page = match old {
             Some((at, old)) if at == of && !self.must_copy(PageKind::Windowed, old) => return,
             Some((at, old)) => {
-                // The page has left the window: release it first, so that it can be allocated
-                // again.
+                // A page that is not copied has left the window: release it first, so that it can
+                // be allocated again.
                 let copied = at == of && start > of * POSITIONS;
                 if !copied {
                     self.pools.windowed.release(old);
@@ -273,8 +273,8 @@ impl Kv {
         let keep = positions.div_ceil(POSITIONS);
         let Self { pools, slots, .. } = self;
         let slot = &mut slots[slot];
-        let gone = slot.full.drain(keep.min(slot.full.len())..);
-        gone.for_each(|page| pools.full.release(page));
+        let released = slot.full.drain(keep.min(slot.full.len())..);
+        released.for_each(|page| pools.full.release(page));
         for entry in &mut slot.windowed {
             if let Some((_, page)) = entry.take_if(|(at, _)| *at >= keep) {
                 pools.windowed.release(page);

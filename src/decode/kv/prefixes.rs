@@ -102,7 +102,7 @@ impl PrefixTree {
             older: ROOT,
         };
         nodes.resize(pages + 1, empty);
-        let ids = 1..=u32::try_from(pages).expect("pages have 32 bits");
+        let ids = 1..=u32::try_from(pages).expect("page numbers fit 32 bits");
         Self {
             nodes,
             free: ids.rev().collect(),
@@ -124,8 +124,9 @@ impl PrefixTree {
     /// Returns the child with the longest common prefix, and the length of the prefix.
     fn best_child(&self, id: Id, token_ids: &[u32]) -> Option<(Id, usize)> {
         let children = self.children(id);
-        let known = children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
-        known
+        let matches =
+            children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
+        matches
             .max_by_key(|(_, same)| *same)
             .filter(|(_, same)| *same > 0)
     }
@@ -197,8 +198,8 @@ impl PrefixTree {
     ) {
         let mut at = ROOT;
         for (run, pages) in token_ids.chunks(POSITIONS).zip(pages) {
-            let known = self.best_child(at, run);
-            at = match known {
+            let best = self.best_child(at, run);
+            at = match best {
                 Some((child, same)) if same == run.len() => {
                     if let (None, Some(page)) = (self.node(child).pages.windowed, pages.windowed)
                         && self.node(child).len == run.len()
@@ -281,10 +282,10 @@ impl PrefixTree {
         if self.node(parent).child == Some(last) {
             self.node_mut(parent).child = sibling;
         } else {
-            let before = self
+            let previous = self
                 .children(parent)
                 .find(|id| self.node(*id).sibling == Some(last));
-            self.node_mut(before.expect("node is a child of its parent"))
+            self.node_mut(previous.expect("node is a child of its parent"))
                 .sibling = sibling;
         }
         pools.release(self.node(last).pages);
@@ -477,29 +478,29 @@ mod tests {
     #[test]
     fn random_sequences_match_reference() {
         let mut state = 1u64;
-        let mut word = move |below: u64| {
+        let mut random = move |below: u64| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             (state >> 33) % below
         };
         let mut cache = TestCache::new(400);
-        let mut known: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
+        let mut reference: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
         for _ in 0..300 {
-            let len = usize::try_from(1 + word(300)).expect("small");
-            let mut token_ids: Vec<u32> = match known.len() {
+            let len = usize::try_from(1 + random(300)).expect("small");
+            let mut token_ids: Vec<u32> = match reference.len() {
                 0 => Vec::new(),
                 n => {
-                    let at = usize::try_from(word(n as u64)).expect("small");
-                    let other = known.keys().nth(at).expect("it is there");
-                    let keep = usize::try_from(word(other.len() as u64 + 1)).expect("small");
+                    let at = usize::try_from(random(n as u64)).expect("small");
+                    let other = reference.keys().nth(at).expect("it is there");
+                    let keep = usize::try_from(random(other.len() as u64 + 1)).expect("small");
                     other[..keep].to_vec()
                 }
             };
             while token_ids.len() < len {
-                token_ids.push(u32::try_from(word(2)).expect("small"));
+                token_ids.push(u32::try_from(random(2)).expect("small"));
             }
-            let longest = known
+            let longest = reference
                 .keys()
                 .map(|k| common(k, &token_ids))
                 .max()
@@ -509,7 +510,7 @@ mod tests {
                 break;
             }
             cache.insert_sequence(&token_ids);
-            known.insert(token_ids, ());
+            reference.insert(token_ids, ());
             let held = cache.pools.full.pages() - cache.pools.full.free();
             assert_eq!(held, cache.tree.pages_held());
         }

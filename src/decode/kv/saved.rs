@@ -29,7 +29,7 @@ impl Kv {
 
     /// Returns the index of the first page in the window of the next token.
     pub(in crate::decode) fn first_window_page(&self, tokens: usize) -> usize {
-        match self.ring() {
+        match self.window_entries() {
             0 => 0,
             _ => tokens.saturating_sub(self.layout.window as usize) / POSITIONS,
         }
@@ -66,8 +66,8 @@ impl Kv {
         let Self { prefixes, path, .. } = self;
         prefixes.find(token_ids, path);
         let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
-        let lacks = windowed.is_none() && window == WindowPages::Required;
-        if lacks || path.tokens() < prefix_len {
+        let missing = windowed.is_none() && window == WindowPages::Required;
+        if missing || path.tokens() < prefix_len {
             self.release_pages(pages);
             return None;
         }
@@ -101,8 +101,8 @@ impl Kv {
         } = self;
         let prefix_len = (token_ids.len() - 1) / POSITIONS;
         prefixes.find(&token_ids[..prefix_len * POSITIONS], path);
-        let known = (0..path.pages()).map(|at| prefixes.pages(path, at));
-        let all: Vec<PagePair> = known.chain([pages]).collect();
+        let cached = (0..path.pages()).map(|at| prefixes.pages(path, at));
+        let all: Vec<PagePair> = cached.chain([pages]).collect();
         prefixes.insert(token_ids, all.into_iter(), pools);
         pools.release(pages);
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     /// Inserts a sequence until the cache is full, and returns the number of inserted tokens.
-    fn put(kv: &mut Kv, token_ids: &[u32]) -> usize {
+    fn insert(kv: &mut Kv, token_ids: &[u32]) -> usize {
         let first = kv.first_window_page(token_ids.len());
         let mut done = 0;
         while done < token_ids.len() {
@@ -151,7 +151,7 @@ mod tests {
         let mut kv = kv(8);
         let [a, b] = [1, 1000].map(|first| (first..first + 300).collect::<Vec<u32>>());
         assert_eq!(kv.first_window_page(300), 3);
-        assert_eq!(put(&mut kv, &a), 300);
+        assert_eq!(insert(&mut kv, &a), 300);
         assert_eq!(kv.cached_len(&a), 300);
         // The window pages of the prefix were not inserted.
         assert_eq!(kv.cached_len(&a[..200]), 0);
@@ -165,7 +165,7 @@ mod tests {
         assert!(kv.last_pages(&a[..128], WindowPages::Skipped).is_some());
         assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (3, 6));
         // The second sequence evicts the first.
-        assert_eq!(put(&mut kv, &b), 300);
+        assert_eq!(insert(&mut kv, &b), 300);
         assert_eq!((kv.cached_len(&b), kv.cached_len(&a)), (300, 0));
         assert_eq!(kv.pools.full.free(), 0);
     }
@@ -175,7 +175,7 @@ mod tests {
         let mut kv = kv(4);
         let token_ids: Vec<u32> = (0..300).collect();
         // Five pages do not fit into four, and a prefix is never evicted for its own continuation.
-        assert_eq!(put(&mut kv, &token_ids), 256);
+        assert_eq!(insert(&mut kv, &token_ids), 256);
         assert_eq!(kv.prefixes.pages_held() + kv.pools.full.free(), 4);
         kv.clear_prefixes();
         assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (4, 4));

@@ -191,13 +191,13 @@ impl Reader {
     ///
     /// `Io` if they cannot be read, `Format` if they have changed or are past the end.
     pub(super) fn read(&mut self, offset: u64, mut bytes: &mut [u8]) -> Result<()> {
-        let wanted = bytes.len() as u64;
-        let end = offset.checked_add(wanted);
+        let expected = bytes.len() as u64;
+        let end = offset.checked_add(expected);
         if end.is_none_or(|end| end > self.len) {
             let len = self.len;
             bail!(
                 Format,
-                "truncated: byte {offset}: expected {wanted} bytes, the data ends at {len}"
+                "truncated: byte {offset}: expected {expected} bytes, the data ends at {len}"
             );
         }
         let mut offset = usize::try_from(offset).map_err(|e| {
@@ -256,14 +256,14 @@ mod tests {
             let (path, bytes) = written(name, len);
             let mut reader = Reader::open(&path, u64::MAX, check_start).expect("file is valid");
             assert_eq!(reader.len(), len as u64);
-            let mut found = vec![0; len.min(BLOCK + 2)];
-            let from = len - found.len();
+            let mut actual = vec![0; len.min(BLOCK + 2)];
+            let from = len - actual.len();
             reader
-                .read(from as u64, &mut found)
+                .read(from as u64, &mut actual)
                 .expect("bytes are readable");
-            assert_eq!(found, bytes[from..], "{name}");
+            assert_eq!(actual, bytes[from..], "{name}");
             let error = reader
-                .read(from as u64 + 1, &mut found)
+                .read(from as u64 + 1, &mut actual)
                 .expect_err("past the end");
             assert!(error.message().contains("truncated"), "{error}");
             let error = Reader::open(&path, len as u64, check_start).expect_err("too long");
@@ -282,10 +282,10 @@ mod tests {
         let mut other = bytes;
         other[BLOCK + 3] ^= 1;
         std::fs::write(&path, other).expect("file can be written");
-        let mut found = [0; 8];
-        reader.read(0, &mut found).expect("block is unchanged");
+        let mut actual = [0; 8];
+        reader.read(0, &mut actual).expect("block is unchanged");
         let error = reader
-            .read(BLOCK as u64, &mut found)
+            .read(BLOCK as u64, &mut actual)
             .expect_err("block has changed");
         assert!(
             error.message().contains("byte 1048576: the file changed"),

@@ -170,12 +170,12 @@ impl Header {
                 "byte {end}: {positions} stored positions exceed {tokens} tokens or the context of {context}"
             );
         }
-        let wanted = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
-        let found = end.checked_sub(from);
-        if found != Some(wanted) {
+        let expected = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
+        let actual = end.checked_sub(from);
+        if actual != Some(expected) {
             bail!(
                 Format,
-                "byte {from}: expected {wanted} bytes of pages for {positions} positions, they end at byte {end}"
+                "byte {from}: expected {expected} bytes of pages for {positions} positions, they end at byte {end}"
             );
         }
         Ok(positions)

@@ -58,7 +58,7 @@ impl CacheLayout {
         model.call(|engine| {
             let slots = engine.linked.tables[0].slots.iter();
             let streams = slots.filter_map(|slot| {
-                let (bytes, windowed) = engine.linked.page_of(slot)?;
+                let (bytes, windowed) = engine.linked.page_layout(slot)?;
                 let bytes = bytes / POSITIONS;
                 Some(Stream {
                     place: slot.place,
@@ -113,10 +113,10 @@ impl StoredPages {
         model.call(move |engine| {
             let context = engine.linked.facts.context as usize;
             let token_ids = &all.token_ids[..all.token_ids.len().min(context)];
-            let known = engine.kv.cached_len(token_ids);
+            let cached = engine.kv.cached_len(token_ids);
             Ok(Self {
-                first_window_page: engine.kv.first_window_page(known),
-                token_ids: token_ids[..known].into(),
+                first_window_page: engine.kv.first_window_page(cached),
+                token_ids: token_ids[..cached].into(),
                 cache: all.cache,
             })
         })
@@ -137,9 +137,9 @@ impl StoredPages {
 
     /// Returns the streams stored in a page and the size of each in bytes.
     fn parts(&self, page: &Range<usize>) -> impl Iterator<Item = (Stream, usize)> {
-        let (rows, seen) = (page.len(), page.start / POSITIONS >= self.first_window_page);
+        let (rows, in_window) = (page.len(), page.start / POSITIONS >= self.first_window_page);
         let streams = self.cache.streams.iter().copied();
-        let streams = streams.filter(move |stream| seen || !stream.rows.windowed);
+        let streams = streams.filter(move |stream| in_window || !stream.rows.windowed);
         streams.map(move |stream| (stream, rows * stream.rows.bytes))
     }
 

@@ -36,7 +36,7 @@ struct InFlight {
     pending: PendingTokens,
     /// Number of steps; 0 if a token is sampled from existing logits.
     steps: u32,
-    since: Instant,
+    start: Instant,
 }
 
 /// State of the scheduler.
@@ -150,15 +150,15 @@ impl Scheduler {
 
     /// Returns whether a slot is free and no queued request needs it.
     fn has_free_slot(&self) -> bool {
-        !self.slots.is_empty() && !self.waiting.iter().any(Request::wants_slot)
+        !self.slots.is_empty() && !self.waiting.iter().any(Request::needs_slot)
     }
 
     /// Runs one iteration: a chunk and a burst. Returns whether there was work.
     fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
         let done = self.admit().and_then(|()| {
-            let cached = self.prefill()?;
-            Ok(self.step()? || cached)
+            let prefilled = self.prefill()?;
+            Ok(self.step()? || prefilled)
         });
         done.unwrap_or_else(|e| {
             self.fail(&e);
@@ -220,7 +220,7 @@ impl Scheduler {
     /// Assigns slots to queued requests in order.
     fn admit(&mut self) -> Result<()> {
         let mut waiting = self.waiting.iter();
-        let Some(first) = waiting.position(Request::wants_slot) else {
+        let Some(first) = waiting.position(Request::needs_slot) else {
             return Ok(());
         };
         if self.slots.is_empty() {
@@ -232,7 +232,7 @@ impl Scheduler {
         while let (Some(&slot), Some(at)) = (self.slots.last(), next) {
             let mut request = self.waiting.remove(at).expect("index is valid");
             let mut waiting = self.waiting.iter();
-            next = waiting.position(Request::wants_slot);
+            next = waiting.position(Request::needs_slot);
             if let Err(e) = self.start_mask_worker(&request) {
                 request.end(Err(e));
                 continue;
@@ -323,7 +323,7 @@ impl Scheduler {
                 self.in_flight = Some(InFlight {
                     pending,
                     steps: 0,
-                    since: Instant::now(),
+                    start: Instant::now(),
                 });
                 self.collect()?;
                 any = true;

@@ -58,7 +58,7 @@ impl Scheduler {
         let index = self.requests.iter().position(|r| r.session == *session);
         let index = index.expect("ready requests are running");
         let request = &mut self.requests[index];
-        let Some(mut drafter) = request.sampling.as_mut().and_then(|p| p.drafter.take()) else {
+        let Some(mut drafter) = request.sampling.as_mut().and_then(|s| s.drafter.take()) else {
             return Ok(false);
         };
         let context = self.engine.linked.facts.context as usize;
@@ -67,7 +67,7 @@ impl Scheduler {
         // position.
         let room = request.remaining().min(request.output_queue.room()) - 1;
         let room = room.min(context - before).min(self.engine.max_rows() - 1);
-        let since = Instant::now();
+        let start = Instant::now();
         let tokens = drafter.draft(request.sequence.tokens(), room);
         let rows = tokens.map_or(0, <[u32]>::len);
         let sampled = tokens.map(|tokens| self.engine.check_draft(request, tokens));
@@ -76,7 +76,7 @@ impl Scheduler {
         let mut accepted = 0;
         if let Some(sampled) = &sampled {
             accepted = drafter.accepted(sampled.iter().map(|(token, _)| *token));
-            drafter.record_check(accepted, since.elapsed());
+            drafter.record_check(accepted, start.elapsed());
         }
         request.restore_drafter(drafter);
         let Some(sampled) = sampled else {
@@ -117,8 +117,8 @@ impl Scheduler {
 
     /// Returns whether no prompt waits for prefill.
     fn is_prefill_idle(&self) -> bool {
-        let cached = self.requests.iter().all(Request::is_prefilled);
-        cached && (self.slots.is_empty() || !self.waiting.iter().any(Request::wants_slot))
+        let prefilled = self.requests.iter().all(Request::is_prefilled);
+        prefilled && (self.slots.is_empty() || !self.waiting.iter().any(Request::needs_slot))
     }
 
     /// Selects the requests that are prefilled and whose output queue has room.
@@ -186,7 +186,7 @@ impl Scheduler {
 
     /// Writes the rows of the batch and submits a burst.
     fn submit(&mut self) -> Result<()> {
-        let since = Instant::now();
+        let start = Instant::now();
         let submission = self.next_submission(0);
         for session in &self.batch {
             let request = self.requests.iter().find(|r| r.session == *session);
@@ -214,9 +214,9 @@ impl Scheduler {
         self.in_flight = Some(InFlight {
             pending,
             steps: submission.steps,
-            since,
+            start,
         });
-        self.add_submit_time(since);
+        self.add_submit_time(start);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Scheduler {
             let in_batch = self.batch.contains(&request.session);
             let grammar_state = sampling
                 .filter(|_| in_batch)
-                .and_then(|p| p.grammar_state.take());
+                .and_then(|s| s.grammar_state.take());
             let Some(grammar_state) = grammar_state else {
                 continue;
             };
@@ -272,7 +272,7 @@ impl Scheduler {
 
     /// Submits another burst of the same batch after the one in flight.
     fn submit_next(&mut self) -> Result<Option<InFlight>> {
-        let since = Instant::now();
+        let start = Instant::now();
         let Some(before) = &self.in_flight else {
             return Ok(None);
         };
@@ -293,17 +293,17 @@ impl Scheduler {
         }
         let sequences = batch.map(|r| (r.slot, r.sequence.len() + ahead as usize));
         let pending = self.engine.steps(self.batch.len(), submission, sequences)?;
-        self.add_submit_time(since);
+        self.add_submit_time(start);
         Ok(Some(InFlight {
             pending,
             steps: submission.steps,
-            since,
+            start,
         }))
     }
 
-    /// Adds the time since `since` to the submission time of the batch.
-    fn add_submit_time(&mut self, since: Instant) {
-        let took = since.elapsed();
+    /// Adds the time since `start` to the submission time of the batch.
+    fn add_submit_time(&mut self, start: Instant) {
+        let took = start.elapsed();
         for request in &mut self.requests {
             if self.batch.contains(&request.session) {
                 request.submitting += took;
@@ -316,14 +316,14 @@ impl Scheduler {
         let Some(InFlight {
             pending,
             steps,
-            since,
+            start,
         }) = self.in_flight.take()
         else {
             return Ok(());
         };
         let sampled = self.engine.wait(pending)?;
         // The burst may have waited for the previous one.
-        let took = since.max(self.collected).elapsed();
+        let took = start.max(self.collected).elapsed();
         self.collected = Instant::now();
         for at in 0..self.batch.len() {
             let session = self.batch[at];

@@ -81,7 +81,7 @@ fn cached(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
 #[test]
 fn full_queue_rejects_requests() {
     let mut scheduler = scheduler();
-    let begun: Vec<_> = (0..WAITING_MAX + 76)
+    let requests: Vec<_> = (0..WAITING_MAX + 76)
         .map(|_| {
             let (request, output_queue) = request(0, 4, None);
             let cancel = request.cancel.clone();
@@ -93,7 +93,7 @@ fn full_queue_rejects_requests() {
         Some(OutputEvent::End(end)) => Some(end.finish.map_err(|e| e.kind())),
         _ => None,
     };
-    let (waiting, refused) = begun.split_at(WAITING_MAX);
+    let (waiting, refused) = requests.split_at(WAITING_MAX);
     for (output_queue, _) in refused {
         assert_eq!(ended(output_queue), Some(Err(ErrorKind::Busy)));
     }
@@ -145,14 +145,14 @@ fn prompt_delays_decoding_by_one_chunk() {
         expected[next_prefill] += CHUNK as usize;
         // Completed requests have ended.
         let whole = (CHUNKS * CHUNK) as usize;
-        let left: Vec<_> = expected
+        let remaining: Vec<_> = expected
             .iter()
             .copied()
             .filter(|cached| *cached < whole)
             .collect();
-        assert_eq!(cached(&scheduler, prompts.clone()), left);
+        assert_eq!(cached(&scheduler, prompts.clone()), remaining);
         let mut steps = before.iter().zip(&after).map(|(from, to)| to - from);
-        if left.is_empty() {
+        if remaining.is_empty() {
             // Bursts may grow again.
             assert!(steps.all(|steps| steps >= 1));
         } else {
