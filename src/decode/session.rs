@@ -21,7 +21,9 @@ use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One sequence of tokens of a model.
+/// One sequence of tokens of a model: [`prefill`](Session::prefill) appends a prompt,
+/// [`generate`](Session::generate) appends generated tokens. Sessions of one model can run on
+/// different threads; the model decodes them in batches.
 ///
 /// The KV cache of a session remains in the prefix cache of the model while there is room. Later
 /// prefills with the same prefix reuse it: of this session, of a [fork](Session::fork), or of any
