@@ -98,7 +98,7 @@ fn live(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &
             Err(e) if matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::TooLarge) => {}
             Err(e) => panic!("{e}"),
         }
-        session.forget_cancel();
+        session.clear_cancel();
         if !session.tokens().is_empty() {
             generate(&mut session, draft, random, count);
         }
@@ -171,7 +171,7 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
         .tokens
         .fetch_add(answer.stats().tokens.into(), Ordering::Relaxed);
     drop(answer);
-    session.forget_cancel();
+    session.clear_cancel();
 }
 
 /// LogProbsMode every half a minute what was done, and what the process takes.

@@ -81,8 +81,8 @@ fn main() {
                 median(&mut with),
                 median(&mut without),
                 median(&mut ratios),
-                count.made / rounds,
-                count.right / rounds
+                count.drafted / rounds,
+                count.accepted / rounds
             );
         }
     }
@@ -98,7 +98,7 @@ fn run(model: &Model, how: &GenerateOptions) -> (f64, tabla::DraftStats) {
         .expect("it generates");
     (
         f64::from(stats.tokens) / stats.took.as_secs_f64(),
-        stats.guesses,
+        stats.draft,
     )
 }
 

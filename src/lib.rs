@@ -1,20 +1,16 @@
-//! Tabla loads a language model from the file a user already has, compiles it once into flat
-//! tables of [`DispatchCmd`](op::table::DispatchCmd)s, and replays a table per token.
+//! Tabla runs language, embedding and speech models on CPUs and GPUs. It loads a GGUF or
+//! safetensors model, compiles it once into flat tables of
+//! [`DispatchCmd`](op::table::DispatchCmd)s, and replays one table per token.
 //!
 //! ```no_run
 //! use tabla::text::Encode;
 //! use tabla::{Flow, GenerateOptions, LoadOptions, Session, Source};
 //!
-//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?;
-//! let mut session = Session::new(model);
-//! let prompt = session.tokenizer().encode("Once upon a time", Encode::PROMPT)?;
-//! session.prefill(&prompt, &mut |_, _| {})?;
-//! session.generate(&GenerateOptions::default(), &mut |piece| {
-//!     print!("{}", piece.text);
-//!     Flow::Continue
-//! })?;
-//! # Ok::<(), tabla::Error>(())
-//! ```
+//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?; let mut
+//! session = Session::new(model); let prompt = session.tokenizer().encode("Once upon a time",
+//! Encode::PROMPT)?; session.prefill(&prompt, &mut |_, _| {})?;
+//! session.generate(&GenerateOptions::default(), &mut |piece| {     print!("{}", piece.text);
+//! Flow::Continue })?; # Ok::<(), tabla::Error>(()) ```
 
 pub mod arch;
 pub mod exec;
@@ -48,11 +44,13 @@ pub use load::{
 pub use model::{Embedding, Facts, Pooling, TableId, Tuned};
 pub use op::sampler::SamplerKind;
 
-/// Loads a model, and gives it a thread that has its device.
+/// Loads a model and starts the thread that owns its device. `report` receives the progress of
+/// loading.
 ///
 /// # Errors
 ///
-/// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
+/// The message names the stage that failed, as in `stage 3 format: ...`. All resources are released
+/// on failure.
 pub fn load(
     source: &Source,
     options: &LoadOptions,

@@ -1,4 +1,4 @@
-//! What loading yields and decoding uses: linked tables, a tokenizer, facts.
+//! A loaded model: linked tables, tokenizer and facts.
 
 use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,118 +11,120 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tables of a model. An encoder has the one for embeddings alone; other models have it
-/// where they were loaded with it.
+/// A table of a model. Decoder models have `Step` and `Batch` tables, and an `Embed` table if they
+/// were loaded with one. Encoders only have the `Embed` table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableId {
-    /// One token in, the next one out, by one of its tails. Further tables of this name do so for
-    /// several rows: a token of several sequences each, or some tokens of one.
+    /// Decodes one token and samples the next one. Further tables of this name process several
+    /// rows: one token of each of several sequences, or several tokens of one sequence.
     Step,
-    /// A chunk of tokens in, the logits of the last one out.
+    /// Processes a chunk of tokens and computes the logits after the last one.
     Batch,
-    /// A chunk of tokens in, the last layer's normed rows out.
-    EmbedOptions,
+    /// Processes a chunk of tokens and outputs the hidden states of the last layer after its norm.
+    Embed,
 }
 
 impl TableId {
-    /// Its name in listings.
+    /// Returns the name of the table in listings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Step => "step",
             Self::Batch => "batch",
-            Self::EmbedOptions => "embed",
+            Self::Embed => "embed",
         }
     }
 }
 
-/// Rows of the tables for steps, at most.
+/// Maximum number of rows of a step table.
 pub(crate) const STEP_ROWS_MAX: u32 = FEW_TOKENS;
 
-/// Rows of the widest table for steps at least: for tokens of one sequence, which are scored or guessed.
+/// Minimum number of rows of the widest step table, which scores tokens and checks draft tokens of
+/// one sequence.
 pub(crate) const SCORE_TOKENS: u32 = 8;
 
-/// Facts about a loaded model.
+/// Properties of a loaded model.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The maker's name for it; empty where the file has none.
+    /// Name of the model in its metadata; empty if the file has none.
     pub name: String,
-    /// Architecture, as the file names it.
+    /// Architecture name in the model file, such as `llama`.
     pub architecture: String,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
-    /// Width of the residual stream.
+    /// Hidden size: width of the residual stream.
     pub dim: u32,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u32,
-    /// Elements of a head.
+    /// Size of an attention head.
     pub head_dim: u32,
-    /// Width of the feed-forward layer.
+    /// Size of the feed-forward layer.
     pub ffn: u32,
-    /// Tokens of the vocabulary, which is also the length of a row of logits.
+    /// Number of tokens in the vocabulary, which is the length of a row of logits.
     pub vocab: u32,
-    /// Sequences that the KV cache holds.
+    /// Number of sequences that the KV cache holds at once.
     pub sequences: u32,
-    /// Whether guesses at tokens can be checked: their rows are computed as lone ones are.
+    /// Whether the model can check draft tokens: its multi-row step tables compute the same bits as
+    /// single steps.
     pub speculates: bool,
-    /// Positions of each that fit it.
+    /// Context length of a sequence, in tokens.
     pub context: u32,
-    /// Positions that the model was trained for.
+    /// Context length that the model was trained with, in tokens.
     pub context_trained: u32,
-    /// The storage type that most bytes of the weights have: what people call the quantisation.
+    /// Storage type of most bytes of the weights, such as `Q4_K`.
     pub dtype: &'static str,
-    /// Elements of all weights.
+    /// Number of parameters.
     pub parameters: u64,
-    /// Bytes of the file or files.
+    /// Size of the model files in bytes.
     pub file_bytes: u64,
-    /// Bytes of the weights that one decoded token reads.
+    /// Bytes of weights that decoding one token reads.
     pub token_bytes: u64,
-    /// Bytes of the KV cache.
+    /// Size of the KV cache in bytes.
     pub cache_bytes: u64,
-    /// Bytes of working memory.
+    /// Size of the working memory in bytes.
     pub scratch_bytes: u64,
-    /// The device, in words.
+    /// Description of the device.
     pub device: String,
-    /// Why the CPU replays although a GPU would have been taken.
+    /// Reason for the fallback to the CPU where a GPU was preferred.
     pub fallback: Option<String>,
-    /// Whether its tables follow what [`tune`](crate::tune) measured.
+    /// Whether the tables use the results of [`tune`](crate::tune).
     pub tuned: Tuned,
-    /// What was sent to a GPU; `None` on a CPU.
+    /// Upload to a GPU; `None` on a CPU.
     pub upload: Option<Upload>,
-    /// Where loading spent its time.
+    /// Loading stages and their durations.
     pub stages: Vec<(&'static str, Duration)>,
 }
 
-/// What became of the folder of tunings.
+/// Whether a tuning file was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tuned {
-    /// None of this model on this device is there, or nobody gave a folder.
-    No,
-    /// This file was followed.
-    By(PathBuf),
-    /// One is there and was not followed: which, and why.
-    Left(String),
+    /// There is no tuning file for this model and device, or no tuning folder was given.
+    None,
+    /// The tuning file at this path was applied.
+    Applied(PathBuf),
+    /// A tuning file was ignored. The text contains its path and the reason.
+    Ignored(String),
 }
 
-/// What becomes of the rows of a text.
+/// Pooling: reduces the hidden states of a text to one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean of all tokens.
     Mean,
-    /// The first one.
+    /// First token.
     Cls,
-    /// The last one.
+    /// Last token.
     Last,
-    /// The largest number of each column.
+    /// Maximum of each dimension.
     Max,
 }
 
 impl Pooling {
-    /// Every pooling.
+    /// All pooling methods.
     pub const ALL: &'static [Self] = &[Self::Mean, Self::Cls, Self::Last, Self::Max];
 
-    /// Its name in files of sentence-transformers and in options.
+    /// Returns the name in sentence-transformers files and in options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -133,76 +135,78 @@ impl Pooling {
     }
 }
 
-/// What the files of a model say of its embeddings.
+/// Embedding settings in the files of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Embedding {
-    /// How the rows of a text become one; `None` where nothing is said.
+    /// Pooling method; `None` if unspecified.
     pub pooling: Option<Pooling>,
-    /// Whether embeddings have the length 1; `None` where nothing is said.
+    /// Whether embeddings are normalized to length 1; `None` if unspecified.
     pub normalize: Option<bool>,
-    /// The longest text in tokens; `None` where nothing is said.
+    /// Maximum length of a text in tokens; `None` if unspecified.
     pub length: Option<u32>,
-    /// What stands before texts of a kind (`query`, `document`): name and text.
+    /// Prompts that are prepended to texts, such as `query` and `document`: pairs of name and text.
     pub prompts: Vec<(String, String)>,
-    /// The name of the prompt that is taken when none is asked for.
+    /// Name of the default prompt.
     pub default_prompt: Option<String>,
 }
 
-/// A model whose tables are linked to a device.
+/// A model with its tables linked to a device.
 pub(crate) struct LinkedTables {
-    /// Replays the tables.
+    /// Executor that replays the tables.
     pub(crate) executor: Box<dyn Executor>,
-    /// The tables, each with the name of a [`TableId`].
+    /// Tables, each named after a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
-    /// How its KV cache lies in pages.
+    /// Page layout of the KV cache.
     pub(crate) pages: Pages,
-    /// What its files say of embeddings.
+    /// Embedding settings of the model files.
     pub(crate) embedding: Embedding,
-    /// Text to tokens and back.
+    /// Tokenizer.
     pub(crate) tokenizer: Arc<Tokenizer>,
-    /// The chat templates of its files.
+    /// Chat templates of the model files.
     pub(crate) chat_templates: Arc<ChatTemplates>,
-    /// Computes the digest of its files.
-    pub(crate) digest: Digesting,
-    /// What the bits of its KV cache depend on beside its files, in words.
+    /// Computes the digest of the model files.
+    pub(crate) digest: ComputeDigest,
+    /// Everything except the model files that affects the bits of the KV cache, as text.
     pub(crate) provenance: String,
-    /// What is known of it.
+    /// Properties of the model.
     pub(crate) facts: Facts,
 }
 
-/// Reads the files of a model, which have to be as they were when it was loaded, for its digest.
-pub(crate) type Digesting = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
+/// Reads the model files and computes their digest. Fails if they changed since loading.
+pub(crate) type ComputeDigest = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
 impl LinkedTables {
-    /// Whether a token that goes through a table for steps leaves other bits in the cache than one
-    /// that goes through a chunk: a CPU computes both alike.
-    pub(crate) fn apart(&self) -> bool {
+    /// Returns whether step tables and chunk tables write different bits to the KV cache for the same
+    /// token. On a CPU they write the same bits.
+    pub(crate) fn step_bits_differ(&self) -> bool {
         self.executor.profile().kind == DeviceKind::Gpu
     }
 
-    /// The bytes of a page in a layer whose keys or values these are, and whether it has a window;
-    /// `None` of other places.
-    pub(crate) fn page_of(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
+    /// Returns the bytes of a page in this buffer, and whether its layer has a sliding window;
+    /// `None` if the buffer is not a KV cache.
+    pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
         let cache = matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_));
         let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
         let bytes = usize::try_from(bytes?).ok()?;
         cache.then_some((bytes, slot.rows != self.pages.whole_pool * PAGE))
     }
 
-    /// The place of a table among all.
+    /// Returns the index of a table.
     ///
     /// # Errors
     ///
-    /// `State` where the model has no such table.
-    pub(crate) fn at(&self, id: TableId) -> Result<usize> {
+    /// `State` if the model does not have the table.
+    pub(crate) fn table_index(&self, id: TableId) -> Result<usize> {
         let at = self.tables.iter().position(|table| table.name == id.name());
-        at.map_or_else(|| Err(self.lacks(id)), Ok)
+        at.map_or_else(|| Err(self.missing_table(id)), Ok)
     }
 
-    fn lacks(&self, id: TableId) -> Error {
+    fn missing_table(&self, id: TableId) -> Error {
         let message = match id {
-            TableId::EmbedOptions => "the model was loaded without its table for embeddings",
-            _ => "the model is an encoder: it yields embeddings and generates no text",
+            TableId::Embed => {
+                "embeddings are disabled: the model was loaded without its embedding table"
+            }
+            _ => "the model is an encoder: it computes embeddings and cannot generate text",
         };
         Error::new(ErrorKind::State, message)
     }

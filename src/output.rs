@@ -1,16 +1,16 @@
-//! Files and folders that are there when they are whole, and not before.
+//! Output files and folders that appear under their final name only when they are complete.
 
 use crate::error::{Error, ErrorKind, Result, bail};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Files that are written at a time under one name, those among them that an interrupted process of
-/// the same number has left.
+/// Maximum number of temporary files for one name, including those that interrupted processes with
+/// the same process ID left.
 const PARTS_MAX: u32 = 100;
 
-/// A file under another name until it is [committed](Output::commit). Dropped before that, it
-/// leaves nothing behind, and what stood under its name stays.
+/// A file with a temporary name until it is [committed](Output::commit). Dropping it earlier
+/// deletes it and leaves an existing file under the final name unchanged.
 pub(crate) struct Output {
     file: BufWriter<File>,
     temporary: PathBuf,
@@ -19,19 +19,20 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes a file in the folder of `path`; `sources` are what it is made from.
+    /// Creates a temporary file in the folder of `path`. `sources` are the input files, which must
+    /// not be replaced.
     pub(crate) fn create<'a>(
         path: &Path,
         mut sources: impl Iterator<Item = &'a Path>,
     ) -> Result<Self> {
         let shown = path.display();
         let Some(name) = path.file_name() else {
-            bail!(Argument, "{shown}: not the name of a file");
+            bail!(Argument, "{shown}: expected a file name");
         };
         if path.is_dir() {
-            bail!(Argument, "{shown}: a directory; give the name of a file");
+            bail!(Argument, "{shown}: is a directory, expected a file name");
         }
-        // What a link leads to is replaced, not the link; a device or a pipe never is.
+        // Replace the target of a link, not the link. Never replace a device or a pipe.
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         if path.metadata().is_ok_and(|m| !m.is_file()) {
             bail!(Argument, "{shown}: not a regular file");
@@ -41,7 +42,10 @@ impl Output {
                 .is_ok_and(|a| path.canonicalize().is_ok_and(|b| a == b))
         };
         if sources.any(same) {
-            bail!(Argument, "{shown}: would replace what it is made from");
+            bail!(
+                Argument,
+                "{shown}: output file is the same as an input file"
+            );
         }
         let part = |number| {
             let (name, process) = (name.to_string_lossy(), std::process::id());
@@ -57,7 +61,7 @@ impl Output {
         })
     }
 
-    /// Puts the file where it belongs, once the disk has it.
+    /// Syncs the file to disk and renames it to its final name.
     pub(crate) fn commit(mut self) -> Result<()> {
         let synced = self
             .file
@@ -67,7 +71,7 @@ impl Output {
             .and_then(|()| std::fs::rename(&self.temporary, &self.path))
             .map_err(|e| failed(&self.path, "cannot be written", e))?;
         self.committed = true;
-        // The name is safe too where folders can be synced; elsewhere the file still is.
+        // Sync the folder so that the rename is durable. Some platforms cannot sync folders.
         let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
         let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|f| f.sync_all());
         Ok(())
@@ -87,14 +91,14 @@ impl Write for &mut Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.committed {
-            // Nobody is left to be told.
+            // Drop cannot return an error.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// A new folder under another name until it is [committed](OutputFolder::commit). Dropped before
-/// that, it leaves nothing behind.
+/// A new folder with a temporary name until it is [committed](OutputFolder::commit). Dropping it
+/// earlier deletes it.
 pub(crate) struct OutputFolder {
     temporary: PathBuf,
     path: PathBuf,
@@ -102,17 +106,14 @@ pub(crate) struct OutputFolder {
 }
 
 impl OutputFolder {
-    /// Makes a folder beside where `path` will be.
+    /// Creates a temporary folder next to `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let shown = path.display();
         let Some(name) = path.file_name() else {
-            bail!(Argument, "{shown}: not the name of a folder");
+            bail!(Argument, "{shown}: expected a folder name");
         };
         if path.exists() {
-            bail!(
-                Argument,
-                "{shown}: is there already; give the name of a new folder"
-            );
+            bail!(Argument, "{shown}: already exists, expected a new folder");
         }
         let name = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
         let temporary = path.with_file_name(name);
@@ -124,7 +125,7 @@ impl OutputFolder {
         })
     }
 
-    /// A new file in the folder.
+    /// Creates a file in the folder.
     pub(crate) fn file(&self, name: &str) -> Result<FolderFile> {
         let path = self.path.join(name);
         let file = File::create_new(self.temporary.join(name))
@@ -135,14 +136,14 @@ impl OutputFolder {
         })
     }
 
-    /// Writes a small file.
+    /// Writes a text file.
     pub(crate) fn text(&self, name: &str, text: &str) -> Result<()> {
         let mut file = self.file(name)?;
         file.write_all(text.as_bytes())?;
         file.end()
     }
 
-    /// Puts the folder where it belongs.
+    /// Renames the folder to its final name.
     pub(crate) fn commit(mut self) -> Result<()> {
         std::fs::rename(&self.temporary, &self.path)
             .map_err(|e| failed(&self.path, "cannot be written", e))?;
@@ -154,13 +155,13 @@ impl OutputFolder {
 impl Drop for OutputFolder {
     fn drop(&mut self) {
         if !self.committed {
-            // Nobody is left to be told.
+            // Drop cannot return an error.
             let _ = std::fs::remove_dir_all(&self.temporary);
         }
     }
 }
 
-/// A file of an [`OutputFolder`].
+/// A file in an [`OutputFolder`].
 pub(crate) struct FolderFile {
     file: BufWriter<File>,
     path: PathBuf,
@@ -172,7 +173,7 @@ impl FolderFile {
         written.map_err(|e| failed(&self.path, "cannot be written", e))
     }
 
-    /// Ends once the disk has the file.
+    /// Syncs the file to disk.
     pub(crate) fn end(mut self) -> Result<()> {
         let synced = self
             .file
@@ -182,7 +183,7 @@ impl FolderFile {
     }
 }
 
-/// The first of these files that is not there.
+/// Creates the first of these files that does not exist yet.
 fn new_file(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<(File, PathBuf)> {
     let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
     while refused.kind() == io::ErrorKind::AlreadyExists
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_when_it_is_whole() {
+    fn output_appears_only_after_commit() {
         let folder = std::env::temp_dir().join(format!("tabla-output-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("model.gguf");
@@ -220,12 +221,16 @@ mod tests {
         assert_eq!(names(), 0);
         make(b"one").commit().unwrap();
         drop(make(b"two"));
-        assert_eq!(std::fs::read(&path).unwrap(), b"one", "the old one stays");
+        assert_eq!(
+            std::fs::read(&path).unwrap(),
+            b"one",
+            "uncommitted output changed the file"
+        );
         make(b"three").commit().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"three");
         assert_eq!(names(), 1);
 
-        // Two at a time: the one that ends last stays.
+        // Two concurrent outputs: the last commit wins.
         let both = [make(b"four"), make(b"five")];
         both.into_iter().for_each(|output| output.commit().unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"five");
@@ -233,11 +238,15 @@ mod tests {
 
         let refusal = |path: &Path, from: &Path| {
             let refused = Output::create(path, [from].into_iter());
-            refused.err().expect("it is refused").message().to_string()
+            refused
+                .err()
+                .expect("create succeeded")
+                .message()
+                .to_string()
         };
         let other = folder.join("other.gguf");
-        assert!(refusal(&path, &folder.join(".").join("model.gguf")).contains("made from"));
-        assert!(refusal(&folder, &other).contains("a directory"));
+        assert!(refusal(&path, &folder.join(".").join("model.gguf")).contains("same as an input"));
+        assert!(refusal(&folder, &other).contains("is a directory"));
         #[cfg(unix)]
         {
             let device = refusal(Path::new("/dev/null"), &other);
@@ -248,7 +257,7 @@ mod tests {
             (&mut output).write_all(b"four").unwrap();
             output.commit().unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"four");
-            assert!(link.is_symlink(), "the link is still one");
+            assert!(link.is_symlink(), "the link was replaced");
             std::fs::remove_file(link).unwrap();
         }
         assert!(refusal(&folder.join("no/model.gguf"), &other).contains("cannot be created"));

@@ -266,7 +266,7 @@ fn what_cannot_be_done_leaves_nothing() {
     let from = golden("llama.gguf");
     let new = folder.path("new");
     for (args, clue) in [
-        ([&*from, &there, "f32"], "is there already"),
+        ([&*from, &there, "f32"], "already exists"),
         ([&from, &new, "q4_k_m"], "safetensors are F32, F16 or BF16"),
         ([&there, &folder.path("x.gguf"), "f32"], "holds no model"),
     ] {

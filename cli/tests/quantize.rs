@@ -372,7 +372,7 @@ fn a_set_of_files_becomes_one() {
     assert!(file.metadata.get("split.count").is_none(), "it is no part");
     let said = refusal(&[&from, &folder.path("m-00001-of-00002.gguf"), "Q8_0"]);
     assert!(
-        said.contains("would replace what it is made from"),
+        said.contains("output file is the same as an input file"),
         "{said}"
     );
 }
@@ -404,7 +404,10 @@ fn what_cannot_be_done_leaves_nothing() {
             [&huge, &old, "Q8_0"],
             "tensor blk.0.ffn_up.weight: row 0 has numbers too large for q8_0",
         ),
-        ([&from, &from, "Q8_0"], "would replace what it is made from"),
+        (
+            [&from, &from, "Q8_0"],
+            "output file is the same as an input file",
+        ),
         ([&from, &missing, "Q8_0"], "cannot be created"),
         ([&from, &folder.path("."), "Q8_0"], "a directory"),
         ([&from, &old, "Q9"], "known are F32, F16"),

@@ -1,5 +1,5 @@
-//! The files by which a session's thread and the model's meet, as they are in the library, under loom:
-//! each test runs in every order that the threads can have.
+//! Tests the queues between session threads and the model's thread with loom, which runs each test in
+//! every thread interleaving.
 #![cfg(test)]
 
 #[path = "../../src/decode/notifier.rs"]
@@ -24,7 +24,7 @@ mod request {
     use crate::output_queue::OutputQueue;
     use std::sync::Arc;
 
-    /// It tells its session of the end, whoever drops it.
+    /// Sends the end to its session when it is dropped.
     pub(super) struct Request(pub(super) Arc<OutputQueue>);
 
     impl Drop for Request {
@@ -48,186 +48,186 @@ mod exec {
 use notifier::Notifier;
 use cancel::Cancel;
 use end::End;
-use request_queue::{Found, RequestQueue, Message, WaitPolicy};
+use request_queue::{Received, RequestQueue, Message, WaitPolicy};
 use loom::thread;
 use output_queue::{OutputQueue, OutputEvent};
 use request::Request;
 use std::sync::Arc;
 
-/// Takes what comes until the end.
-fn picked(mail: &OutputQueue) -> Vec<u32> {
-    let mut picked = Vec::new();
+/// Receives all tokens until the end.
+fn receive_tokens(output_queue: &OutputQueue) -> Vec<u32> {
+    let mut tokens = Vec::new();
     loop {
-        match mail.next(None) {
-            OutputEvent::Picked(token, _) => picked.push(token),
-            OutputEvent::Fed(_) => panic!("nobody asked"),
-            OutputEvent::End(_) => return picked,
+        match output_queue.next(None) {
+            OutputEvent::Token(token, _) => tokens.push(token),
+            OutputEvent::Progress(_) => panic!("progress was not requested"),
+            OutputEvent::End(_) => return tokens,
         }
     }
 }
 
 #[test]
-fn every_token_comes_before_the_end() {
+fn tokens_arrive_before_the_end() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
-                mail.pick(&[1], None);
-                mail.fed(3);
-                mail.pick(&[2, 3], None);
-                mail.end(End);
+                output_queue.push_tokens(&[1], None);
+                output_queue.report_progress(3);
+                output_queue.push_tokens(&[2, 3], None);
+                output_queue.end(End);
             }
         });
-        assert_eq!(picked(&mail), [1, 2, 3]);
-        model.join().expect("it ends");
+        assert_eq!(receive_tokens(&output_queue), [1, 2, 3]);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_waits_for_progress_hears_of_the_last() {
+fn last_progress_is_received() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
-                mail.fed(1);
-                mail.fed(2);
-                mail.end(End);
+                output_queue.report_progress(1);
+                output_queue.report_progress(2);
+                output_queue.end(End);
             }
         });
-        let mut fed = 0;
-        while let OutputEvent::Fed(now) = mail.next(Some(fed)) {
-            assert!(now > fed);
-            fed = now;
+        let mut cached = 0;
+        while let OutputEvent::Progress(now) = output_queue.next(Some(cached)) {
+            assert!(now > cached);
+            cached = now;
         }
-        assert_eq!(fed, 2);
-        model.join().expect("it ends");
+        assert_eq!(cached, 2);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_has_enough_gets_the_end() {
+fn stop_request_still_receives_the_end() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let output_queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let output_queue = Arc::clone(&output_queue);
             move || {
                 for token in 0..2 {
-                    if mail.is_enough() {
+                    if output_queue.is_stop_requested() {
                         break;
                     }
-                    assert!(mail.room() > 0);
-                    mail.pick(&[token], None);
+                    assert!(output_queue.room() > 0);
+                    output_queue.push_tokens(&[token], None);
                 }
-                mail.end(End);
+                output_queue.end(End);
             }
         });
-        mail.enough();
-        assert!([0, 1].starts_with(&picked(&mail)));
-        model.join().expect("it ends");
+        output_queue.request_stop();
+        assert!([0, 1].starts_with(&receive_tokens(&output_queue)));
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_waits_for_two_hears_of_both() {
+fn notifier_wakes_for_every_queue() {
     loom::model(|| {
-        let bell = Arc::new(Notifier::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&bell)))));
+        let notifier = Arc::new(Notifier::new());
+        let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
         let model = thread::spawn({
-            let mails = mails.clone();
+            let output_queues = output_queues.clone();
             move || {
-                mails[1].pick(&[7], None);
-                mails[0].end(End);
-                mails[1].end(End);
+                output_queues[1].push_tokens(&[7], None);
+                output_queues[0].end(End);
+                output_queues[1].end(End);
             }
         });
-        let (mut ended, mut picked) = (0, 0);
+        let (mut ended, mut tokens) = (0, 0);
         while ended < 2 {
-            let rings = bell.rings();
-            match mails.iter().find_map(|mail| mail.try_next()) {
+            let generation = notifier.generation();
+            match output_queues.iter().find_map(|output_queue| output_queue.try_next()) {
                 Some(OutputEvent::End(_)) => ended += 1,
-                Some(OutputEvent::Picked(7, _)) => picked += 1,
-                Some(other) => panic!("nobody sent {other:?}"),
-                None => bell.wait(rings),
+                Some(OutputEvent::Token(7, _)) => tokens += 1,
+                Some(other) => panic!("unexpected event {other:?}"),
+                None => notifier.wait(generation),
             }
         }
-        assert_eq!(picked, 1);
-        model.join().expect("it ends");
+        assert_eq!(tokens, 1);
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn whatever_is_sent_ends() {
+fn every_request_ends() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
-        let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
+        let request_queue = Arc::new(RequestQueue::new());
+        let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
+        let message = |at: usize| Message::Start(Request(Arc::clone(&output_queues[at])));
         let sender = thread::spawn({
-            let (inbox, message) = (Arc::clone(&inbox), message(0));
-            move || inbox.send(message)
+            let (request_queue, message) = (Arc::clone(&request_queue), message(0));
+            move || request_queue.send(message)
         });
         let model = thread::spawn({
-            let inbox = Arc::clone(&inbox);
-            // What it takes ends, as it is dropped.
-            move || while !matches!(inbox.take(WaitPolicy::Endless), Found::Closed) {}
+            let request_queue = Arc::clone(&request_queue);
+            // Dropping a request ends it.
+            move || while !matches!(request_queue.receive(WaitPolicy::Forever), Received::Closed) {}
         });
-        inbox.send(message(1));
-        // The other message may come before and behind this.
-        inbox.close();
-        mails
+        request_queue.send(message(1));
+        // The other message may be sent before or after this.
+        request_queue.close();
+        output_queues
             .iter()
-            .for_each(|mail| assert!(picked(mail).is_empty()));
-        sender.join().expect("it ends");
-        model.join().expect("it ends");
+            .for_each(|output_queue| assert!(receive_tokens(output_queue).is_empty()));
+        sender.join().expect("thread ends");
+        model.join().expect("thread ends");
     });
 }
 
 #[test]
-fn who_sleeps_for_a_while_finds_what_came() {
+fn timeout_does_not_lose_messages() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mail = Arc::new(OutputQueue::new(None));
+        let request_queue = Arc::new(RequestQueue::new());
+        let output_queue = Arc::new(OutputQueue::new(None));
         let sender = thread::spawn({
-            let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
-            move || inbox.send(Message::Start(Request(mail)))
+            let (request_queue, output_queue) = (Arc::clone(&request_queue), Arc::clone(&output_queue));
+            move || request_queue.send(Message::Start(Request(output_queue)))
         });
-        let first = inbox.take(WaitPolicy::Some(std::time::Duration::ZERO));
-        if matches!(first, Found::Nothing) {
-            sender.join().expect("it ends");
-            assert!(matches!(inbox.take(WaitPolicy::None), Found::Message(_)));
+        let first = request_queue.receive(WaitPolicy::Timeout(std::time::Duration::ZERO));
+        if matches!(first, Received::Empty) {
+            sender.join().expect("thread ends");
+            assert!(matches!(request_queue.receive(WaitPolicy::NoWait), Received::Message(_)));
         } else {
             drop(first);
-            sender.join().expect("it ends");
+            sender.join().expect("thread ends");
         }
-        assert!(picked(&mail).is_empty());
-        inbox.send(Message::Call(Box::new(|_| {})));
-        let Found::Message(Message::Call(work)) = inbox.take(WaitPolicy::Endless) else {
-            panic!("it was sent");
+        assert!(receive_tokens(&output_queue).is_empty());
+        request_queue.send(Message::Call(Box::new(|_| {})));
+        let Received::Message(Message::Call(work)) = request_queue.receive(WaitPolicy::Forever) else {
+            panic!("message was sent");
         };
         work(&mut engine::Engine);
     });
 }
 
 #[test]
-fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
+fn cancellation_is_taken_once_and_close_is_permanent() {
     loom::model(|| {
         let cancel = Cancel::new();
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
-        let mut heeded = u32::from(cancel.heed());
-        asking.join().expect("it ends");
-        heeded += u32::from(cancel.heed()) + u32::from(cancel.heed());
-        assert_eq!(heeded, 1);
+        let mut taken = u32::from(cancel.take_pending());
+        canceller.join().expect("thread ends");
+        taken += u32::from(cancel.take_pending()) + u32::from(cancel.take_pending());
+        assert_eq!(taken, 1);
 
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
         cancel.close();
-        asking.join().expect("it ends");
-        assert!(cancel.heed() && cancel.heed());
+        canceller.join().expect("thread ends");
+        assert!(cancel.take_pending() && cancel.take_pending());
     });
 }

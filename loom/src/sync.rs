@@ -1,4 +1,4 @@
-//! Loom's locks with the interface of parking_lot's.
+//! Locks of loom with the interface of parking_lot.
 
 pub(super) use loom::sync::atomic::{AtomicU8, Ordering};
 use loom::sync::{self, MutexGuard};
@@ -9,25 +9,25 @@ use std::time::Duration;
 pub(super) struct Mutex<T>(sync::Mutex<T>);
 
 pub(super) struct Guard<'a, T> {
-    of: &'a Mutex<T>,
+    mutex: &'a Mutex<T>,
     held: Option<MutexGuard<'a, T>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Condvar(sync::Condvar);
 
-/// Whether a wait ended by itself.
+/// Whether a wait timed out.
 pub(super) struct TimedOut(bool);
 
 impl<T> Mutex<T> {
-    pub(super) fn new(inside: T) -> Self {
-        Self(sync::Mutex::new(inside))
+    pub(super) fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
     }
 
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        let held = self.0.lock().expect("nobody panics with it");
+        let held = self.0.lock().expect("lock is not poisoned");
         Guard {
-            of: self,
+            mutex: self,
             held: Some(held),
         }
     }
@@ -37,13 +37,13 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.held.as_ref().expect("it is held")
+        self.held.as_ref().expect("lock is held")
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.held.as_mut().expect("it is held")
+        self.held.as_mut().expect("lock is held")
     }
 }
 
@@ -57,15 +57,16 @@ impl Condvar {
     }
 
     pub(super) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
-        let held = guard.held.take().expect("it is held");
-        guard.held = Some(self.0.wait(held).expect("nobody panics with it"));
+        let held = guard.held.take().expect("lock is held");
+        guard.held = Some(self.0.wait(held).expect("lock is not poisoned"));
     }
 
-    /// Loom has no time, and its own wait with a timeout waits for ever: others run, or do not, and it is over.
+    /// Loom has no time, and its own wait with a timeout waits forever. Other threads may run, then the
+    /// wait times out.
     pub(super) fn wait_for<T>(&self, guard: &mut Guard<'_, T>, _: Duration) -> TimedOut {
         drop(guard.held.take());
         loom::thread::yield_now();
-        guard.held = guard.of.lock().held;
+        guard.held = guard.mutex.lock().held;
         TimedOut(true)
     }
 }

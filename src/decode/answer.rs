@@ -1,4 +1,4 @@
-//! Answers as they are being made: what the model picks, out as text.
+//! Streaming generation: sampled tokens become text.
 
 use super::burst::Burst;
 use super::drafter::Drafter;
@@ -9,8 +9,8 @@ use super::logit_biases::LogitBiases;
 use super::output_queue::OutputEvent;
 use super::output_request::OutputRequest;
 use super::outputs::{DraftStats, Finish, Flow, LogProb, Piece, Stats};
-use super::rows::PICKS_MAX;
-use super::sampling::tail;
+use super::rows::BURST_MAX;
+use super::sampling::sampling_stage;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
 use crate::error::{Result, bail};
@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 impl Session {
-    /// Generates after the sequence; every piece goes to `each`.
+    /// Generates text after the sequence and passes every piece to `each`.
     ///
     /// # Errors
     ///
@@ -41,12 +41,12 @@ impl Session {
         Ok(answer.stats())
     }
 
-    /// Begins to generate after the sequence. The model goes on while the pieces are taken, so that
-    /// the answers of several sessions come together, on one thread or on many.
+    /// Starts a generation after the sequence. The model continues while the caller processes the
+    /// pieces, so several sessions generate at the same time, on one thread or on many.
     ///
     /// # Errors
     ///
-    /// As [`Session::generate`].
+    /// See [`Session::generate`].
     pub fn answer(&mut self, options: &GenerateOptions) -> Result<Answer<'_>> {
         let mut state = AnswerState::prepare(self, options)?;
         state.begin(self)?;
@@ -56,8 +56,8 @@ impl Session {
         })
     }
 
-    /// Forgets the older half of what stands behind the first `keep` tokens.
-    fn make_room(&mut self, keep: u32) {
+    /// Discards the older half of the tokens after the first `keep`.
+    fn shift_context(&mut self, keep: u32) {
         let context = self.facts().context as usize;
         let begins = self.tokens().first().copied() == self.tokenizer().bos();
         let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
@@ -65,9 +65,9 @@ impl Session {
     }
 }
 
-/// An answer as it is being made.
+/// A running generation of a [`Session`], returned by [`Session::answer`].
 ///
-/// Who drops it before its end has what was made so far in the session.
+/// Dropping an answer ends the generation. The tokens returned so far stay in the session.
 #[derive(Debug)]
 pub struct Answer<'s> {
     session: &'s mut Session,
@@ -75,30 +75,31 @@ pub struct Answer<'s> {
 }
 
 impl Answer<'_> {
-    /// Waits for the next piece; `None` behind the last one.
+    /// Waits for the next piece. Returns `None` after the last one.
     ///
     /// # Errors
     ///
-    /// `Device` and `DeviceLost`. The answer has ended then.
+    /// `Device` and `DeviceLost`. The generation has ended then.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator cannot lend what it yields"
+        reason = "an `Iterator` cannot return borrowed items"
     )]
     pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
-        let more = self.state.next(self.session)?;
-        Ok(more.then(|| self.state.piece()))
+        let has_piece = self.state.next(self.session)?;
+        Ok(has_piece.then(|| self.state.piece()))
     }
 
-    /// Ends the answer here: what was taken stays in the sequence, and nothing behind it.
+    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
+    /// others.
     ///
     /// # Errors
     ///
-    /// As [`Answer::next`].
+    /// See [`Answer::next`].
     pub fn stop(&mut self) -> Result<()> {
         self.state.stop(self.session)
     }
 
-    /// What was done so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> Stats {
         self.state.stats(self.session)
     }
@@ -107,58 +108,58 @@ impl Answer<'_> {
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
         if !self.state.has_ended() {
-            // Nobody is left to be told of a failure.
+            // Drop cannot return an error.
             let _ = self.stop();
         }
     }
 }
 
-/// An answer apart from its session, which every call takes.
+/// State of a generation, stored separately from its session. Every call takes the session.
 #[derive(Debug)]
 pub struct AnswerState {
     options: GenerateOptions,
-    steering: LogitBiases,
-    /// The token of the last piece, how likely it was, and the likeliest in its place.
+    logit_biases: LogitBiases,
+    /// Token of the last piece, its log-probability, and the likeliest tokens.
     token: u32,
     log_prob: Option<f32>,
     likeliest: Vec<LogProb>,
     stops: Vec<u32>,
     stream: Utf8Stream,
-    strings: StopStrings,
-    /// Tokens at most, and those so far.
+    stop_strings: StopStrings,
+    /// Maximum and current number of generated tokens.
     limit: usize,
-    picked: usize,
-    /// The length of the sequence up to the last token that was taken.
-    taken: usize,
-    /// Set once the model is done.
+    sampled: usize,
+    /// Length of the sequence up to the last returned token.
+    returned: usize,
+    /// Finish reason, once the model has ended.
     finish: Option<Finish>,
-    /// Whether what there was of an incomplete character has come.
+    /// Whether the held-back text was returned.
     is_flushed: bool,
-    begun: Instant,
+    started: Instant,
     took: Duration,
     submitting: Duration,
-    guesses: DraftStats,
-    /// Where it is in its grammar, while the model is not at it.
-    follow: Option<Box<GrammarState>>,
+    draft: DraftStats,
+    /// Grammar state, while the model's thread does not own it.
+    grammar_state: Option<Box<GrammarState>>,
 }
 
 impl AnswerState {
-    /// Checks the options, and makes what an answer needs beside its sequence.
+    /// Checks the options and creates the state of a generation.
     ///
     /// # Errors
     ///
-    /// As [`Session::generate`], but for the sequence.
+    /// See [`Session::generate`], except for the sequence.
     pub fn prepare(session: &Session, options: &GenerateOptions) -> Result<Self> {
         options.check()?;
         options.speculate.check(&session.model)?;
-        let known = session.tokenizer().stops();
-        let known = if options.ignore_stops { &[] } else { known };
-        let stops = [&options.stop_tokens, known].concat();
-        let (own, most) = (stops.len(), GenerateOptions::STOPS_MAX);
-        if own > most {
+        let own_stops = session.tokenizer().stops();
+        let own_stops = if options.ignore_stops { &[] } else { own_stops };
+        let stops = [&options.stop_tokens, own_stops].concat();
+        let (count, max) = (stops.len(), GenerateOptions::STOPS_MAX);
+        if count > max {
             bail!(
                 Argument,
-                "{own} stop tokens with the model's own are over the limit of {most}"
+                "expected at most {max} stop tokens including the model's own, got {count}"
             );
         }
         let vocab = session.facts().vocab;
@@ -173,68 +174,70 @@ impl AnswerState {
         {
             bail!(Argument, "the grammar was compiled for another model");
         }
-        let follow = options
+        let grammar_state = options
             .grammar
             .as_ref()
             .map(|g| GrammarState::new(g, vocab));
         Ok(Self {
-            follow,
-            steering: options.steering(session.tokenizer(), vocab)?,
+            grammar_state,
+            logit_biases: options.logit_biases(session.tokenizer(), vocab)?,
             token: 0,
             log_prob: None,
             likeliest: Vec::new(),
             stops,
             stream: Utf8Stream::new(session.tokenizer().piece_bytes_max()),
-            strings: StopStrings::new(&options.stop),
+            stop_strings: StopStrings::new(&options.stop),
             options: options.clone(),
             limit: match options.max_tokens {
                 0 => usize::MAX,
                 n => n as usize,
             },
-            picked: 0,
-            taken: 0,
+            sampled: 0,
+            returned: 0,
             finish: None,
             is_flushed: false,
-            begun: Instant::now(),
+            started: Instant::now(),
             took: Duration::ZERO,
             submitting: Duration::ZERO,
-            guesses: DraftStats::default(),
+            draft: DraftStats::default(),
         })
     }
 
-    /// Hands the sequence to the model.
+    /// Starts the generation.
     ///
     /// # Errors
     ///
-    /// `State` where it is empty, or where the draft model has another part.
+    /// `State` if the sequence is empty, or if the draft model is a target model already.
     pub fn begin(&mut self, session: &mut Session) -> Result<()> {
         session.check_sequence()?;
-        self.options.speculate.take_roles(&session.model)?;
-        self.begun = Instant::now();
+        self.options.speculate.assign_roles(&session.model)?;
+        self.started = Instant::now();
         self.hand_over(session)
     }
 
-    /// Hands the sequence to the model.
+    /// Sends the sequence to the model's thread.
     fn hand_over(&mut self, session: &mut Session) -> Result<()> {
-        let longest = session.profile().burst_tokens.min(PICKS_MAX);
-        self.taken = session.tokens().len();
-        let so_far = (self.taken, self.picked);
-        let sampler = self.options.sampler(&self.steering, &self.stops, so_far);
-        let picking = SamplingRequest {
-            tail: tail(&sampler),
+        let max_burst = session.profile().burst_tokens.min(BURST_MAX);
+        self.returned = session.tokens().len();
+        let counts = (self.returned, self.sampled);
+        let sampler = self
+            .options
+            .sampler(&self.logit_biases, &self.stops, counts);
+        let sampling = SamplingRequest {
+            stage: sampling_stage(&sampler),
             sampler,
-            steering: self.steering.clone(),
-            limit: self.limit - self.picked,
-            chain: Burst::new(self.options.chain, longest),
-            guesser: self.guesser(session),
-            follow: self.follow.take(),
+            logit_biases: self.logit_biases.clone(),
+            limit: self.limit - self.sampled,
+            burst: Burst::new(self.options.burst, max_burst),
+            drafter: self.drafter(session),
+            grammar_state: self.grammar_state.take(),
         };
-        session.start(Some(picking), OutputRequest::Nothing)
+        session.start(Some(sampling), OutputRequest::Nothing)
     }
 
-    /// What makes guesses, where the model's tables can check them. What Mirostat learns, what a
-    /// grammar lets through and what is told of tokens is of one row of a sequence at a time.
-    fn guesser(&self, session: &Session) -> Option<Drafter> {
+    /// Creates the drafter if the model can check draft tokens. Mirostat, grammars and
+    /// log-probabilities require one row per pass.
+    fn drafter(&self, session: &Session) -> Option<Drafter> {
         let GenerateOptions {
             speculate,
             sampling,
@@ -243,113 +246,114 @@ impl AnswerState {
             ..
         } = &self.options;
         let facts = session.facts();
-        let guesser = || speculate.guesser(sampling, facts.context as usize);
-        let one_by_one = grammar.is_some() || log_probs.is_some() || sampling.mirostat_tau > 0.0;
-        (facts.speculates && !one_by_one).then(guesser).flatten()
+        let drafter = || speculate.drafter(sampling, facts.context as usize);
+        let single_row = grammar.is_some() || log_probs.is_some() || sampling.mirostat_tau > 0.0;
+        (facts.speculates && !single_row).then(drafter).flatten()
     }
 
-    /// Waits for the next piece, which [`AnswerState::piece`] has then. Returns whether there is one.
+    /// Waits for the next piece, which [`AnswerState::piece`] then returns. Returns whether there
+    /// is one.
     ///
     /// # Errors
     ///
-    /// `Device` and `DeviceLost`. The answer has ended then.
+    /// `Device` and `DeviceLost`. The generation has ended then.
     pub fn next(&mut self, session: &mut Session) -> Result<bool> {
-        while !self.is_over(session)? {
-            let news = session.news(None);
-            if self.hear(session, news)? {
+        while !self.check_ended(session)? {
+            let event = session.next_event(None);
+            if self.handle_event(session, event)? {
                 return Ok(true);
             }
         }
         Ok(self.flush(session))
     }
 
-    /// As [`AnswerState::next`], without a wait.
+    /// Polls for the next piece; see [`AnswerState::next`].
     ///
     /// # Errors
     ///
-    /// As [`AnswerState::next`].
+    /// See [`AnswerState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
-        while !self.is_over(session)? {
-            let Some(news) = session.try_news() else {
+        while !self.check_ended(session)? {
+            let Some(event) = session.try_next_event() else {
                 return Poll::Pending;
             };
-            if self.hear(session, news)? {
+            if self.handle_event(session, event)? {
                 return Poll::Ready(Ok(true));
             }
         }
         Poll::Ready(Ok(self.flush(session)))
     }
 
-    /// Whether the answer has ended. It does where someone asked to stop, whatever tokens there are.
-    fn is_over(&mut self, session: &mut Session) -> Result<bool> {
+    /// Returns whether the generation has ended. A cancellation ends it even if tokens are queued.
+    fn check_ended(&mut self, session: &mut Session) -> Result<bool> {
         if !self.has_ended() && session.is_cancelled() {
-            self.leave(session, Finish::Cancelled)?;
-            session.forget_cancel();
+            self.end_early(session, Finish::Cancelled)?;
+            session.clear_cancel();
         }
         Ok(self.has_ended())
     }
 
-    /// Takes news. Returns whether a piece came of it.
-    fn hear(&mut self, session: &mut Session, news: OutputEvent) -> Result<bool> {
-        let (token, told) = match news {
-            OutputEvent::Fed(_) => return Ok(false),
+    /// Handles an output event. Returns whether there is a new piece.
+    fn handle_event(&mut self, session: &mut Session, event: OutputEvent) -> Result<bool> {
+        let (token, log_probs) = match event {
+            OutputEvent::Progress(_) => return Ok(false),
             OutputEvent::End(end) => return self.end(session, end).map(|()| false),
-            OutputEvent::SampledTokens(token, told) => (token, told),
+            OutputEvent::Token(token, log_probs) => (token, log_probs),
         };
-        self.picked += 1;
-        self.taken += 1;
+        self.sampled += 1;
+        self.returned += 1;
         if self.stops.contains(&token) {
             return Ok(false);
         }
         let bytes = session.tokenizer().token_bytes(token);
-        self.strings.push(self.stream.push(bytes));
-        if self.strings.is_stopped() {
-            self.leave(session, Finish::Stop)?;
+        self.stop_strings.push(self.stream.push(bytes));
+        if self.stop_strings.is_stopped() {
+            self.end_early(session, Finish::Stop)?;
         }
         self.token = token;
-        self.tell(told.as_ref());
+        self.set_log_probs(log_probs.as_ref());
         Ok(true)
     }
 
-    /// Makes a piece of what there is of a character or a stop string that did not come to its end, once.
+    /// Creates the final piece from held-back text, once. Returns whether there is any.
     fn flush(&mut self, session: &Session) -> bool {
         if std::mem::replace(&mut self.is_flushed, true) {
             return false;
         }
         self.token = session.tokens().last().copied().unwrap_or_default();
-        self.tell(None);
-        !self.strings.flush(self.stream.flush()).is_empty()
+        self.set_log_probs(None);
+        !self.stop_strings.flush(self.stream.flush()).is_empty()
     }
 
-    /// The last piece.
+    /// Returns the current piece.
     pub fn piece(&self) -> Piece<'_> {
         Piece {
             token: self.token,
-            text: self.strings.text(),
+            text: self.stop_strings.text(),
             log_prob: self.log_prob,
             likeliest: &self.likeliest,
-            is_rest: self.is_flushed,
+            is_flush: self.is_flushed,
         }
     }
 
-    /// Keeps how likely the token was, and so many of the likeliest as were asked for.
-    fn tell(&mut self, told: Option<&LogProbs>) {
+    /// Stores the log-probabilities that were requested.
+    fn set_log_probs(&mut self, log_probs: Option<&LogProbs>) {
         self.likeliest.clear();
-        self.log_prob = told.map(|told| told.log_prob);
-        let Some(told) = told else { return };
-        let wanted = self.options.log_probs.unwrap_or(0).min(told.count);
-        let pairs = told.tokens.iter().zip(&told.log_probs);
+        self.log_prob = log_probs.map(|log_probs| log_probs.log_prob);
+        let Some(log_probs) = log_probs else { return };
+        let count = self.options.log_probs.unwrap_or(0).min(log_probs.count);
+        let pairs = log_probs.tokens.iter().zip(&log_probs.log_probs);
         let pairs = pairs.map(|(&token, &log_prob)| LogProb { token, log_prob });
-        self.likeliest.extend(pairs.take(wanted as usize));
+        self.likeliest.extend(pairs.take(count as usize));
     }
 
-    /// Takes the sequence back, or begins anew where the context was full and shifts.
+    /// Takes the sequence back. Starts again after a context shift if the context was full.
     fn end(&mut self, session: &mut Session, mut end: End) -> Result<()> {
         session.take_back(&mut end);
         self.submitting += end.submitting;
-        self.guesses += end.guesses;
-        self.follow = end.follow.take();
-        self.took = self.begun.elapsed();
+        self.draft += end.draft;
+        self.grammar_state = end.grammar_state.take();
+        self.took = self.started.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);
             e
@@ -357,60 +361,61 @@ impl AnswerState {
         let finish = end.finish.map_err(failed)?;
         let finish = finish.unwrap_or(Finish::Length);
         if finish == Finish::Cancelled {
-            session.forget_cancel();
+            session.clear_cancel();
         }
         if let (Finish::Context, Overflow::Shift { keep }) = (finish, self.options.overflow)
-            && self.picked < self.limit
+            && self.sampled < self.limit
         {
-            session.make_room(keep);
+            session.shift_context(keep);
             return self.hand_over(session);
         }
         self.finish = Some(finish);
         Ok(())
     }
 
-    /// Ends the answer here: what was taken stays in the sequence, and nothing behind it.
+    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
+    /// others.
     ///
     /// # Errors
     ///
-    /// As [`Answer::next`].
+    /// See [`Answer::next`].
     pub fn stop(&mut self, session: &mut Session) -> Result<()> {
-        self.leave(session, Finish::Callback)
+        self.end_early(session, Finish::Callback)
     }
 
-    fn leave(&mut self, session: &mut Session, finish: Finish) -> Result<()> {
+    fn end_early(&mut self, session: &mut Session, finish: Finish) -> Result<()> {
         let mut ended = Ok(());
         if self.finish.is_none() {
             self.options.overflow = Overflow::Stop;
-            session.enough();
+            session.request_stop();
             while self.finish.is_none() {
-                if let OutputEvent::End(end) = session.news(None) {
+                if let OutputEvent::End(end) = session.next_event(None) {
                     ended = self.end(session, end);
                 }
             }
         }
-        session.truncate(self.taken);
+        session.truncate(self.returned);
         self.finish = Some(finish);
         ended
     }
 
-    /// Whether the model is done with it.
+    /// Returns whether the generation has ended.
     pub fn has_ended(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// What was done so far.
+    /// Returns the statistics so far.
     pub fn stats(&self, session: &Session) -> Stats {
         let done = self.has_ended();
         Stats {
-            tokens: u32::try_from(self.picked).unwrap_or(u32::MAX),
+            tokens: u32::try_from(self.sampled).unwrap_or(u32::MAX),
             took: if done {
                 self.took
             } else {
-                self.begun.elapsed()
+                self.started.elapsed()
             },
             submitting: session.profile().asynchronous.then_some(self.submitting),
-            guesses: self.guesses,
+            draft: self.draft,
             finish: self.finish.unwrap_or(Finish::Callback),
         }
     }

@@ -1,4 +1,4 @@
-//! Answers to many prompts, taken by one thread as they come.
+//! Continuous batching of many prompts on one thread.
 
 use super::answer::AnswerState;
 use super::cancel::Cancel;
@@ -12,90 +12,90 @@ use crate::error::{Error, Result, bail};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Answers of one model to many prompts, [`Batch::PENDING_MAX`] at once. They go on together, as many as the
-/// model has sequences; the others wait for their turn.
+/// Generates text for many prompts at once, at most [`Batch::PENDING_MAX`]. The model decodes as
+/// many of them together as it has sequences; the rest are queued.
 #[derive(Debug)]
 pub struct Batch {
     model: Model,
-    bell: Arc<Notifier>,
-    members: Vec<Member>,
-    /// The member that is looked at first.
-    turn: usize,
+    notifier: Arc<Notifier>,
+    answers: Vec<PendingAnswer>,
+    /// Index of the answer that is polled first.
+    next: usize,
     added: usize,
 }
 
-/// An answer that is under way.
+/// An answer in progress.
 #[derive(Debug)]
-struct Member {
+struct PendingAnswer {
     number: usize,
     session: Session,
     answer: AnswerState,
 }
 
-/// What came of one of the answers.
+/// Output of one prompt of a [`Batch`].
 #[derive(Debug)]
 pub struct BatchPiece<'a> {
-    /// Which one, counted from 0 in the order in which they were added.
+    /// Number of the prompt, from 0 in the order of [`Batch::add`].
     pub number: usize,
-    /// What came.
+    /// The output.
     pub event: BatchEvent<'a>,
 }
 
-/// What comes of an answer.
+/// Event of a prompt of a [`Batch`].
 #[derive(Debug)]
 pub enum BatchEvent<'a> {
-    /// A piece.
+    /// A piece of generated text.
     Piece(Piece<'a>),
-    /// It has ended: nothing more comes of it. The session has prompt and answer, and can go on.
+    /// The generation ended. The session contains prompt and answer and can be continued.
     End(Stats, Box<Session>),
-    /// It has failed: nothing more comes of it.
+    /// The generation failed.
     Failed(Error),
 }
 
 impl Batch {
-    /// Answers that may be under way at once.
+    /// Maximum number of pending prompts.
     pub const PENDING_MAX: usize = 512;
 
-    /// One without prompts.
+    /// Creates an empty batch.
     pub fn new(model: Model) -> Self {
         Self {
             model,
-            bell: Arc::new(Notifier::new()),
-            members: Vec::new(),
-            turn: 0,
+            notifier: Arc::new(Notifier::new()),
+            answers: Vec::new(),
+            next: 0,
             added: 0,
         }
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Adds a prompt and begins to answer it; others may be under way. Returns its number, and what
+    /// Adds a prompt and starts the generation. Returns the number of the prompt and a handle that
     /// cancels it from any thread.
     ///
     /// # Errors
     ///
-    /// As [`Session::prefill`] and [`Session::generate`], `Busy` where [`Batch::PENDING_MAX`] are under way;
-    /// nothing is added then.
+    /// See [`Session::prefill`] and [`Session::generate`]. `Busy` if [`Batch::PENDING_MAX`] prompts
+    /// are pending. On errors nothing is added.
     pub fn add(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<(usize, Cancel)> {
-        let (pending, most) = (self.pending(), Self::PENDING_MAX);
-        if pending >= most {
+        let (pending, max) = (self.pending(), Self::PENDING_MAX);
+        if pending >= max {
             bail!(
                 Busy,
-                "{pending} answers are under way, which is the limit: take some to their end"
+                "{pending} prompts are pending, which is the maximum: wait until some have ended"
             );
         }
-        let bell = Some(Arc::clone(&self.bell));
-        let mut session = Session::with(self.model.clone(), IfBusy::Wait, bell);
+        let notifier = Some(Arc::clone(&self.notifier));
+        let mut session = Session::with(self.model.clone(), IfBusy::Wait, notifier);
         session.append(prompt)?;
         let cancel = session.canceller();
         let mut answer = AnswerState::prepare(&session, options)?;
         answer.begin(&mut session)?;
         let number = self.added;
         self.added += 1;
-        self.members.push(Member {
+        self.answers.push(PendingAnswer {
             number,
             session,
             answer,
@@ -103,54 +103,55 @@ impl Batch {
         Ok((number, cancel))
     }
 
-    /// How many answers are under way.
+    /// Returns the number of pending prompts.
     pub fn pending(&self) -> usize {
-        self.members.len()
+        self.answers.len()
     }
 
-    /// Waits for what comes next of any of them, each in its turn; `None` where none is under way.
+    /// Waits for the next output of any prompt, in round-robin order. Returns `None` if no prompt
+    /// is pending.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator cannot lend what it yields"
+        reason = "an `Iterator` cannot return borrowed items"
     )]
     pub fn next(&mut self) -> Option<BatchPiece<'_>> {
         let (at, ready) = self.wait()?;
-        let number = self.members[at].number;
+        let number = self.answers[at].number;
         let event = match ready {
             Ok(true) => {
-                self.turn = at + 1;
-                BatchEvent::Piece(self.members[at].answer.piece())
+                self.next = at + 1;
+                BatchEvent::Piece(self.answers[at].answer.piece())
             }
             Ok(false) => {
-                let ended = self.members.remove(at);
+                let ended = self.answers.remove(at);
                 let stats = ended.answer.stats(&ended.session);
                 BatchEvent::End(stats, Box::new(ended.session))
             }
             Err(error) => {
-                self.members.remove(at);
+                self.answers.remove(at);
                 BatchEvent::Failed(error)
             }
         };
         Some(BatchPiece { number, event })
     }
 
-    /// Waits until one of the members has something new, and says which and what.
+    /// Waits until an answer is ready. Returns its index and whether it has a piece.
     fn wait(&mut self) -> Option<(usize, Result<bool>)> {
-        let count = self.members.len();
+        let count = self.answers.len();
         if count == 0 {
             return None;
         }
         loop {
-            let rings = self.bell.rings();
-            for at in (0..count).map(|i| (self.turn + i) % count) {
-                let Member {
+            let generation = self.notifier.generation();
+            for at in (0..count).map(|i| (self.next + i) % count) {
+                let PendingAnswer {
                     session, answer, ..
-                } = &mut self.members[at];
+                } = &mut self.answers[at];
                 if let Poll::Ready(ready) = answer.poll(session) {
                     return Some((at, ready));
                 }
             }
-            self.bell.wait(rings);
+            self.notifier.wait(generation);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The number of tokens of the next submission of an answer.
+//! Size of a burst: decode steps of the same sequences that are submitted to the device at once.
 
 use std::time::Duration;
 
-/// Someone watches: pieces come at least this often where the device is fast enough.
+/// Target interval between pieces of text for interactive use.
 const PIECE_EVERY: Duration = Duration::from_millis(40);
 
-/// How many tokens the next submission picks.
+/// Adaptive or fixed burst size.
 #[derive(Clone, Debug)]
 pub(super) struct Burst {
     next: u32,
@@ -14,8 +14,8 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    pub(super) fn new(wanted: u32, max: u32) -> Self {
-        match wanted {
+    pub(super) fn new(steps: u32, max: u32) -> Self {
+        match steps {
             0 => Self {
                 next: 1,
                 max,
@@ -29,17 +29,18 @@ impl Burst {
         }
     }
 
-    /// Tokens of the next submission.
+    /// Returns the number of steps of the next burst.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Doubles while the pieces still come often enough, halves when they do not.
-    pub(super) fn adapt(&mut self, took: Duration, times: u32) {
+    /// Doubles the burst size while a doubled burst stays within the target interval. Halves it
+    /// when a burst exceeds the interval.
+    pub(super) fn adapt(&mut self, took: Duration, steps: u32) {
         if self.fixed {
             return;
         }
-        let doubled = took * 2 * self.next / times.max(1);
+        let doubled = took * 2 * self.next / steps.max(1);
         if doubled <= PIECE_EVERY {
             self.next = (self.next * 2).min(self.max);
         } else if took > PIECE_EVERY {

@@ -1,51 +1,51 @@
-//! What stops a session from any thread: the one thing that the scheduler reads without a lock.
+//! Cancellation of a session from any thread. The scheduler reads it without a lock.
 
 use super::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// Stops what a session does, from any thread.
+/// Handle that cancels a session from any thread.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<AtomicU8>);
 
-/// Nobody asked to stop.
-const GO_ON: u8 = 0;
-/// Someone asked; whoever heeds it forgets it.
+/// No cancellation is pending.
+const NONE: u8 = 0;
+/// A cancellation is pending; handling it clears it.
 const CANCELLED: u8 = 1;
-/// The session is going away: nothing forgets it.
+/// The session is closed: the state is permanent.
 const CLOSED: u8 = 2;
 
 impl Cancel {
-    /// Nobody has asked yet.
+    /// Creates a handle without a pending cancellation.
     pub(super) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(GO_ON)))
+        Self(Arc::new(AtomicU8::new(NONE)))
     }
 
-    /// Asks the session to stop at the next token or chunk. A session at rest stops at the first
-    /// of what it does next, unless it is told to forget it.
+    /// Cancels the session at the next token or chunk. If the session is idle, its next operation
+    /// is cancelled, unless the cancellation is cleared before.
     pub fn cancel(&self) {
         self.0.fetch_max(CANCELLED, Ordering::Relaxed);
     }
 
-    /// Asks the session to stop for good.
+    /// Cancels all current and future operations of the session.
     pub fn close(&self) {
         self.0.fetch_max(CLOSED, Ordering::Relaxed);
     }
 
-    /// Whether it was asked to stop for good.
+    /// Returns whether the session was closed.
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Whether someone asked to stop, and nobody has heeded it.
-    pub(super) fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != GO_ON
+    /// Returns whether a cancellation is pending.
+    pub(super) fn is_pending(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NONE
     }
 
-    /// Whether someone asked to stop; who is told heeds it.
-    pub(super) fn heed(&self) -> bool {
-        let heeded =
-            self.0
-                .compare_exchange(CANCELLED, GO_ON, Ordering::Relaxed, Ordering::Relaxed);
-        heeded.is_ok() || self.0.load(Ordering::Relaxed) == CLOSED
+    /// Returns whether a cancellation was pending, and clears it unless the session is closed.
+    pub(super) fn take_pending(&self) -> bool {
+        let taken = self
+            .0
+            .compare_exchange(CANCELLED, NONE, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok() || self.0.load(Ordering::Relaxed) == CLOSED
     }
 }

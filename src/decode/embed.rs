@@ -1,75 +1,73 @@
-//! Embeddings: texts go through the table that ends with rows, and the rows of a text become one.
+//! Embeddings: hidden states of texts, reduced to one vector each by pooling.
 
-use super::session::{Session, room};
+use super::session::{Session, zeroed};
 use crate::error::{Context, Result, bail};
 use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::table::Table;
 use crate::text::Encode;
 
-/// How texts become embeddings.
+/// Options of [`Session::embed`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmbedOptions<'a> {
-    /// How the rows of a text become one; `None` takes what the model's files say.
+    /// Pooling method; `None`: the method in the model files.
     pub pooling: Option<Pooling>,
-    /// Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all.
+    /// Number of leading dimensions to keep, for models trained with Matryoshka representation
+    /// learning; 0: all.
     pub dimensions: u32,
-    /// Whether embeddings get the length 1; `None` takes what the model's files say, and does
-    /// where they say nothing.
+    /// Whether to normalize embeddings to length 1; `None`: the setting in the model files, or
+    /// `true`.
     pub normalize: Option<bool>,
-    /// The name of the prompt in front of every text, `""` for none; `None` takes the model's
-    /// default, if it has one.
+    /// Name of the prompt to prepend to every text, `""` for none; `None`: the default prompt of
+    /// the model, if there is one.
     pub prompt: Option<&'a str>,
-    /// Whether longer texts are cut to the limit; else they are an error.
+    /// Whether to truncate texts over the length limit. Otherwise they are an error.
     pub truncate: bool,
 }
 
 impl Session {
-    /// What the model's files say of its embeddings.
+    /// Returns the embedding settings of the model files.
     pub fn embedding(&self) -> &Embedding {
         self.model.embedding()
     }
 
-    /// Numbers of an embedding.
+    /// Returns the number of dimensions of an embedding.
     ///
     /// # Errors
     ///
-    /// `State` for a model that was loaded without its table for embeddings, `Argument` for more
-    /// dimensions than it has.
+    /// `State` if the model was loaded without its embedding table, `Argument` if
+    /// `options.dimensions` is too large.
     pub fn embedding_dim(&self, options: &EmbedOptions<'_>) -> Result<usize> {
         self.embedding_table()?;
         let dim = self.model.facts().dim;
         match options.dimensions {
             0 => Ok(dim as usize),
             n if n <= dim => Ok(n as usize),
-            n => bail!(
-                Argument,
-                "{n} dimensions: embeddings of this model have {dim}"
-            ),
+            n => bail!(Argument, "dimensions must be at most {dim}, got {n}"),
         }
     }
 
     fn embedding_table(&self) -> Result<&Table> {
-        match self.model.table(TableId::EmbedOptions) {
+        match self.model.table(TableId::Embed) {
             Some(table) => Ok(table),
             None => bail!(
                 State,
-                "the model was loaded without its table for embeddings"
+                "embeddings are disabled: the model was loaded without its embedding table"
             ),
         }
     }
 
-    /// The longest text in tokens, its special ones among them.
+    /// Returns the maximum length of a text in tokens, including special tokens.
     pub fn embedding_length(&self) -> usize {
         self.model.embedding_length() as usize
     }
 
-    /// Writes the embeddings of texts to `out`, `[texts, dim]` with the dim of
-    /// [`Session::embedding_dim`]. `progress` hears how many of how many texts are done.
+    /// Computes the embeddings of texts and writes them to `out`, `[texts, dim]`, where `dim` is
+    /// [`Session::embedding_dim`]. `progress` receives the number of embedded texts and the total.
     ///
     /// # Errors
     ///
-    /// As [`Session::embed_tokens`]; `Argument` for a prompt that the model does not have.
+    /// See [`Session::embed_tokens`]. `Argument` for an unknown prompt.
     pub fn embed<T: AsRef<str>>(
         &mut self,
         texts: &[T],
@@ -93,15 +91,15 @@ impl Session {
         self.embed_tokens(&tokens, options, out, progress)
     }
 
-    /// The same for texts that are tokens already: prompts are in front of them, special tokens
-    /// among them.
+    /// Computes the embeddings of tokenized texts, which include the prompt and special tokens. See
+    /// [`Session::embed`].
     ///
     /// # Errors
     ///
-    /// `State` for a model that was loaded without its table for embeddings, `Argument` where no
-    /// one says a pooling, for dimensions out of range, for room of another length, and for a
-    /// text without tokens or with one outside the vocabulary, `TooLarge` for a text over the
-    /// limit; nothing is computed then. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
+    /// `State` if the model was loaded without its embedding table; `Argument` if no pooling is
+    /// specified, for dimensions out of range, if `out` has the wrong length, and for an empty text
+    /// or a token outside the vocabulary; `TooLarge` for a text over the limit. Nothing is computed
+    /// then. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn embed_tokens<T: AsRef<[u32]>>(
         &mut self,
         texts: &[T],
@@ -114,23 +112,23 @@ impl Session {
         if Some(out.len()) != texts.len().checked_mul(dim) {
             bail!(
                 Argument,
-                "embeddings of {} texts have {dim} numbers each, the room has {}",
+                "output buffer mismatch: {} texts need {dim} numbers each, got {} in total",
                 texts.len(),
                 out.len()
             );
         }
         self.check_texts(texts)?;
-        let said = self.model.embedding();
-        let Some(pooling) = options.pooling.or(said.pooling) else {
+        let settings = self.model.embedding();
+        let Some(pooling) = options.pooling.or(settings.pooling) else {
             let names: Vec<_> = Pooling::ALL.iter().map(|p| p.name()).collect();
             bail!(
                 Argument,
-                "the model's files say no pooling: choose one of {}",
+                "the model files specify no pooling: choose one of {}",
                 names.join(", ")
             );
         };
-        let normalize = options.normalize.or(said.normalize).unwrap_or(true);
-        let mut pool = Pool {
+        let normalize = options.normalize.or(settings.normalize).unwrap_or(true);
+        let mut pool = Pooler {
             pooling,
             normalize,
             rows: 0,
@@ -144,33 +142,35 @@ impl Session {
                 bail!(Cancelled, "cancelled after {done} of {total} texts");
             }
             let count = if self.model.is_encoder() {
-                fitting(rest.0, rows)
+                count_fitting(rest.0, rows)
             } else {
                 1
             };
-            let (pack, texts) = rest.0.split_at(count);
+            let (texts_of_pass, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
-            self.embed_pack(pack, &mut pool, to)?;
+            self.embed_pack(texts_of_pass, &mut pool, to)?;
             rest = (texts, out);
             progress(done + count, total);
         }
         Ok(())
     }
 
-    /// Texts that fit a pass together, or one in as many as it takes.
+    /// Embeds texts that fit one pass together, or one text in several passes.
     fn embed_pack<T: AsRef<[u32]>>(
         &mut self,
-        pack: &[T],
-        pool: &mut Pool,
+        texts_of_pass: &[T],
+        pool: &mut Pooler,
         out: &mut [f32],
     ) -> Result<()> {
         let width = self.model.facts().dim as usize;
-        let tokens: usize = pack.iter().map(|text| text.as_ref().len()).sum();
-        let hidden = room(tokens * width)?;
-        let hidden = match pack {
+        let tokens: usize = texts_of_pass.iter().map(|text| text.as_ref().len()).sum();
+        let hidden = zeroed(tokens * width)?;
+        let hidden = match texts_of_pass {
             [text] if !self.model.is_encoder() => self.hidden(text.as_ref(), hidden)?,
             _ => {
-                let rows = pack.iter().flat_map(|text| (0..).zip(text.as_ref()));
+                let rows = texts_of_pass
+                    .iter()
+                    .flat_map(|text| (0..).zip(text.as_ref()));
                 let rows = rows.map(|(position, &token)| Row {
                     token,
                     position,
@@ -181,51 +181,64 @@ impl Session {
             }
         };
         let mut rows = hidden.chunks_exact(width);
-        for (text, out) in pack.iter().zip(out.chunks_exact_mut(pool.sum.len())) {
+        for (text, out) in texts_of_pass
+            .iter()
+            .zip(out.chunks_exact_mut(pool.sum.len()))
+        {
             for row in rows.by_ref().take(text.as_ref().len()) {
-                pool.take(row);
+                pool.add(row);
             }
             pool.finish(out);
         }
         Ok(())
     }
 
-    /// The prompt of this name, or the default one.
+    /// Returns the prompt with this name, or the default prompt.
     fn prompt(&self, name: Option<&str>) -> Result<&str> {
-        let said = self.model.embedding();
-        let Some(name) = name.or(said.default_prompt.as_deref()) else {
+        let settings = self.model.embedding();
+        let Some(name) = name.or(settings.default_prompt.as_deref()) else {
             return Ok("");
         };
-        let found = said.prompts.iter().find(|(known, _)| known == name);
+        let found = settings
+            .prompts
+            .iter()
+            .find(|(known_name, _)| known_name == name);
         match found {
             Some((_, prompt)) => Ok(prompt),
             None if name.is_empty() => Ok(""),
-            None if said.prompts.is_empty() => {
-                bail!(Argument, "prompt {name:?}: the model's files name none")
-            }
-            None => {
-                let names: Vec<_> = said.prompts.iter().map(|(name, _)| name.as_str()).collect();
+            None if settings.prompts.is_empty() => {
                 bail!(
                     Argument,
-                    "prompt {name:?} is not known; known are {}",
+                    "unknown prompt {name:?}: the model files define no prompts"
+                )
+            }
+            None => {
+                let names: Vec<_> = settings
+                    .prompts
+                    .iter()
+                    .map(|(name, _)| name.as_str())
+                    .collect();
+                bail!(
+                    Argument,
+                    "unknown prompt {name:?}: expected one of {}",
                     names.join(", ")
                 )
             }
         }
     }
 
-    /// Holds every text against the limit and the vocabulary.
+    /// Checks every text against the length limit and the vocabulary.
     fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
         let (limit, vocab) = (self.embedding_length(), self.model.facts().vocab);
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
             if text.is_empty() {
-                bail!(Argument, "text {at} has no tokens");
+                bail!(Argument, "text {at} is empty");
             }
             if text.len() > limit {
                 bail!(
                     TooLarge,
-                    "text {at} has {} tokens, the limit is {limit}; truncate cuts it",
+                    "text {at} has {} tokens, expected at most {limit}: shorten it or enable truncation",
                     text.len()
                 );
             }
@@ -240,8 +253,8 @@ impl Session {
     }
 }
 
-/// How many of the first texts fit so many rows together. One always does.
-fn fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
+/// Returns the number of leading texts that fit into `rows` rows, at least 1.
+fn count_fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
     let mut sum = 0;
     let over = texts.iter().position(|text| {
         sum += text.as_ref().len();
@@ -250,23 +263,23 @@ fn fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
     over.unwrap_or(texts.len()).max(1)
 }
 
-/// The rows of a text on their way to one.
-struct Pool {
+/// Pools the rows of a text.
+struct Pooler {
     pooling: Pooling,
     normalize: bool,
-    /// Rows so far.
+    /// Number of rows so far.
     rows: u32,
-    /// Their sum, their largest numbers, or the row that counts.
+    /// Sum, maximum or selected row, depending on the pooling method.
     sum: Vec<f64>,
 }
 
-impl Pool {
-    /// One more row; what is over the dimensions is left out.
-    fn take(&mut self, row: &[f32]) {
+impl Pooler {
+    /// Adds a row. Dimensions over the requested number are dropped.
+    fn add(&mut self, row: &[f32]) {
         let row = row.iter().map(|x| f64::from(*x));
         let pairs = self.sum.iter_mut().zip(row);
         match self.pooling {
-            // The first row is where every pooling begins.
+            // The first row initializes every method.
             _ if self.rows == 0 => pairs.for_each(|(sum, x)| *sum = x),
             Pooling::Cls => {}
             Pooling::Last => pairs.for_each(|(sum, x)| *sum = x),
@@ -276,7 +289,7 @@ impl Pool {
         self.rows += 1;
     }
 
-    /// The embedding of the rows so far; the next one begins another text.
+    /// Writes the embedding of the rows so far and resets for the next text.
     fn finish(&mut self, out: &mut [f32]) {
         let mut scale = match self.pooling {
             Pooling::Mean => 1.0 / f64::from(self.rows),
@@ -284,7 +297,7 @@ impl Pool {
         };
         if self.normalize {
             let squares: f64 = self.sum.iter().map(|x| x * x).sum();
-            // A row of zeros has no direction and stays one.
+            // A zero vector cannot be normalized and stays zero.
             scale = if squares > 0.0 {
                 1.0 / squares.sqrt()
             } else {
@@ -292,10 +305,7 @@ impl Pool {
             };
         }
         for (to, sum) in out.iter_mut().zip(&self.sum) {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "rounded to what is asked for"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "embeddings are f32")]
             let number = (sum * scale) as f32;
             *to = number;
         }
@@ -307,8 +317,8 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn pool(pooling: Pooling, dim: usize) -> Pool {
-        Pool {
+    fn pool(pooling: Pooling, dim: usize) -> Pooler {
+        Pooler {
             pooling,
             normalize: false,
             rows: 0,
@@ -316,21 +326,21 @@ mod tests {
         }
     }
 
-    /// What becomes of two rows, after another text's.
-    fn pooled(mut pool: Pool) -> Vec<f32> {
+    /// Pools two rows, after the rows of another text.
+    fn pooled(mut pool: Pooler) -> Vec<f32> {
         let mut out = vec![0.0; pool.sum.len()];
         for rows in [
             &[[9.0, 9.0, 9.0]][..],
             &[[1.0, -2.0, 5.0], [5.0, -6.0, 3.0]],
         ] {
-            rows.iter().for_each(|row| pool.take(row));
+            rows.iter().for_each(|row| pool.add(row));
             pool.finish(&mut out);
         }
         out
     }
 
     #[test]
-    fn rows_become_one() {
+    fn pools_rows_with_every_method() {
         for (pooling, expected) in [
             (Pooling::Mean, [3.0, -4.0, 4.0]),
             (Pooling::Cls, [1.0, -2.0, 5.0]),
@@ -340,7 +350,7 @@ mod tests {
             assert_eq!(pooled(pool(pooling, 3)), expected);
             assert_eq!(pooled(pool(pooling, 2)), expected[..2]);
         }
-        let unit = Pool {
+        let unit = Pooler {
             normalize: true,
             ..pool(Pooling::Mean, 2)
         };
@@ -348,24 +358,28 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stay_zeros() {
-        let mut pool = Pool {
+    fn zero_vector_is_not_normalized() {
+        let mut pool = Pooler {
             normalize: true,
             ..pool(Pooling::Mean, 2)
         };
         let mut out = [1.0; 2];
-        pool.take(&[0.0, 0.0]);
+        pool.add(&[0.0, 0.0]);
         pool.finish(&mut out);
         assert_eq!(out, [0.0, 0.0]);
     }
 
     #[test]
-    fn texts_fill_a_pass_in_their_order() {
+    fn packs_leading_texts_that_fit() {
         let texts = [vec![0; 3], vec![0; 4], vec![0; 1], vec![0; 9]];
         let counts = [(3, 1), (7, 2), (8, 3), (16, 3), (17, 4), (99, 4)];
         for (rows, count) in counts {
-            assert_eq!(fitting(&texts, rows), count, "{rows}");
+            assert_eq!(count_fitting(&texts, rows), count, "{rows}");
         }
-        assert_eq!(fitting(&texts[3..], 4), 1, "a text of several passes");
+        assert_eq!(
+            count_fitting(&texts[3..], 4),
+            1,
+            "one text in several passes"
+        );
     }
 }

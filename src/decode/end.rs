@@ -1,4 +1,4 @@
-//! The end of a request: what its session gets back.
+//! Final state of a request.
 
 use super::grammar_state::GrammarState;
 use super::output_request::OutputRequest;
@@ -7,18 +7,18 @@ use super::sequence::Sequence;
 use crate::error::Result;
 use std::time::Duration;
 
-/// What comes back.
+/// Data that a request returns to its session.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) sequence: Sequence,
-    pub(super) wanted: OutputRequest,
+    pub(super) output: OutputRequest,
     pub(super) submitting: Duration,
-    pub(super) guesses: DraftStats,
-    pub(super) follow: Option<Box<GrammarState>>,
-    /// Tokens that the cache held; where it failed, this is what is sure.
-    pub(super) fed: usize,
+    pub(super) draft: DraftStats,
+    pub(super) grammar_state: Option<Box<GrammarState>>,
+    /// Number of tokens in the KV cache; a lower bound after an error.
+    pub(super) cached: usize,
     /// Number of tokens that were computed.
     pub(super) computed: usize,
-    /// `None` where there was nothing to pick.
+    /// `None` if no tokens were requested.
     pub(super) finish: Result<Option<Finish>>,
 }

@@ -1,13 +1,13 @@
-//! The engine: the device, the pages of its cache, and the passes that sequences go through.
+//! The engine: the device, the KV cache, and the passes of sequences through the model.
 
-use super::kv::{Edits, Kind, Kv};
+use super::kv::{Edits, Kv, PageKind};
 use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
-    PICKS_MAX, PendingTokens, SampledTokens, Stretch, Submission, pass, read_learned, read_picked,
-    wait, write_history, write_picking, write_rows,
+    BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat,
+    read_sampled, wait, write_history, write_rows, write_sampler,
 };
-use super::sequence::Apart;
+use super::sequence::StepBits;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, Row, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
@@ -16,27 +16,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A table for steps.
+/// A step table.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct StepTable {
     table: usize,
     rows: usize,
 }
 
-/// The device with the model's tables, and the cache.
+/// The device with the tables of the model, and the KV cache.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) linked: LinkedTables,
     pub(super) kv: Kv,
-    /// Room for what is to be done before a pass.
+    /// Pending edits of the page table, reused to avoid allocations.
     edits: Edits,
-    /// Room for the keys of a sequence.
-    keys: Vec<u32>,
-    /// The tables that pick a token for each of their rows, the narrowest first; none of an encoder.
-    steps: Vec<Step>,
-    /// Host copy of the step state and its rows, for writing.
+    /// Token IDs of a sequence, reused to avoid allocations.
+    token_ids: Vec<u32>,
+    /// Step tables in ascending order of rows; empty for an encoder.
+    steps: Vec<StepTable>,
+    /// Host copy of the step state and its rows.
     state: Vec<u8>,
-    /// The keys of the sequence whose logits are on the device; none where there are none.
+    /// Token IDs of the sequence whose logits are on the device; empty if there are none.
     logits_of: Vec<u32>,
 }
 
@@ -44,15 +44,15 @@ impl Engine {
     pub(super) fn new(linked: LinkedTables) -> Self {
         let tables = (0..).zip(&*linked.tables);
         let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
-        let mut steps: Vec<Step> = steps
-            .map(|(table, found)| Step {
-                table,
-                rows: found.tokens as usize,
+        let mut steps: Vec<StepTable> = steps
+            .map(|(index, table)| StepTable {
+                table: index,
+                rows: table.tokens as usize,
             })
             .collect();
-        if linked.apart() && linked.facts.speculates && steps.len() > 1 {
-            // The mat-vec of one row sums in another order than the mat-mat of several there:
-            // without it a sequence gets the same bits in any company.
+        if linked.step_bits_differ() && linked.facts.speculates && steps.len() > 1 {
+            // On a GPU, the mat-vec of one row sums in another order than the mat-mat of several
+            // rows. Without the one-row table, the bits of a sequence do not depend on the batch.
             steps.remove(0);
         }
         let rows = linked.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
@@ -61,7 +61,7 @@ impl Engine {
         Self {
             kv: Kv::new(sequences as usize, linked.pages),
             edits: Edits::new(),
-            keys: Vec::with_capacity(context + 1),
+            token_ids: Vec::with_capacity(context + 1),
             steps,
             state: vec![0; state_bytes(rows as usize)],
             logits_of: Vec::with_capacity(context + 1),
@@ -69,161 +69,173 @@ impl Engine {
         }
     }
 
-    /// Whether tables for steps and for chunks leave other bits in the cache.
-    pub(super) fn apart(&self) -> Apart {
-        if self.linked.apart() {
-            Apart::Yes
+    /// Returns whether step tables and chunk tables write different bits to the KV cache.
+    pub(super) fn step_bits(&self) -> StepBits {
+        if self.linked.step_bits_differ() {
+            StepBits::Distinct
         } else {
-            Apart::No
+            StepBits::SameAsChunk
         }
     }
 
-    /// Rows of a pass of tokens of one sequence: of picked ones, of given ones. A lone row of a model
-    /// for one sequence is not computed as several are.
-    fn rows_of_runs(&self) -> Result<[usize; 2]> {
-        let batch = self.linked.at(TableId::Batch)?;
-        let together = self.linked.facts.speculates;
+    /// Returns the maximum number of rows of a pass over sampled tokens and over prompt tokens of
+    /// one sequence. Models that cannot check draft tokens compute sampled tokens one by one.
+    fn max_run_rows(&self) -> Result<[usize; 2]> {
+        let batch = self.linked.table_index(TableId::Batch)?;
+        let multi_row = self.linked.facts.speculates;
         let steps = self
             .steps
             .last()
-            .filter(|_| together)
+            .filter(|_| multi_row)
             .map_or(1, |step| step.rows);
         Ok([steps, self.linked.tables[batch].tokens as usize])
     }
 
-    /// Gives a request a seat, with what is known of its sequence.
-    pub(super) fn seat(&mut self, request: &mut Request, seat: u32) -> Result<()> {
-        request.seat = seat;
-        let apart = self.apart();
+    /// Assigns a slot to a request and reuses the cached prefix of its sequence.
+    pub(super) fn assign_slot(&mut self, request: &mut Request, slot: u32) -> Result<()> {
+        request.slot = slot;
+        let step_bits = self.step_bits();
         let len = request.sequence.len();
-        request.sequence.keys(
+        request.sequence.token_ids(
             len.min(self.linked.facts.context as usize),
-            apart,
-            &mut self.keys,
+            step_bits,
+            &mut self.token_ids,
         );
         let sequence = &request.sequence;
-        let chunk = self.linked.tables[self.linked.at(TableId::Batch)?].tokens as usize;
-        // Where a chunk's rows may see each other in the bits, what begins inside of one does not.
-        let inside = |known: usize| {
-            let given = |at: usize| !sequence.was_picked(at);
-            (1..len).contains(&known) && given(known - 1) && given(known)
+        let chunk = self.linked.tables[self.linked.table_index(TableId::Batch)?].tokens as usize;
+        // On a GPU, the bits of a row may depend on the other rows of its chunk, so a prefix must
+        // not end inside a chunk of prompt tokens.
+        let splits_chunk = |cached: usize| {
+            let is_prompt = |at: usize| !sequence.is_sampled(at);
+            (1..len).contains(&cached) && is_prompt(cached - 1) && is_prompt(cached)
         };
-        let fits = |known: usize| match apart {
-            Apart::Yes if inside(known) => sequence.aligned(known, chunk),
-            _ => known,
+        let fits = |cached: usize| match step_bits {
+            StepBits::Distinct if splits_chunk(cached) => sequence.aligned(cached, chunk),
+            _ => cached,
         };
-        // A request that loses its slot and gets another one keeps what was computed for it.
-        let reusable = request.reusable.max(request.fed);
-        let shared = request.wanted.each_from().min(reusable);
-        let keys = &self.keys[..shared.min(self.keys.len())];
-        request.fed = self.kv.begin(seat as usize, keys, fits, &mut self.edits);
-        self.apply(seat)?;
-        let known = request.picking.is_some() && self.logits_of == self.keys;
-        let silent = request.picking.is_none() && matches!(request.wanted, OutputRequest::Nothing);
-        if request.fed == len && len > 0 && !silent && (sequence.was_picked(len - 1) || !known) {
-            // The logits behind the last token are gone: it goes through the model once more.
-            request.fed -= 1;
+        // A preempted request keeps the tokens that were computed for it.
+        let reusable = request.reusable.max(request.cached);
+        let shared = request.output.recompute_from().min(reusable);
+        let token_ids = &self.token_ids[..shared.min(self.token_ids.len())];
+        request.cached = self
+            .kv
+            .attach_prefix(slot as usize, token_ids, fits, &mut self.edits);
+        self.apply_edits(slot)?;
+        let has_logits = request.sampling.is_some() && self.logits_of == self.token_ids;
+        let no_output =
+            request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
+        if request.cached == len
+            && len > 0
+            && !no_output
+            && (sequence.is_sampled(len - 1) || !has_logits)
+        {
+            // The logits after the last token were overwritten: compute the token again.
+            request.cached -= 1;
         }
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
-        let offset = seat as usize * self.linked.facts.context as usize * size_of::<u32>();
+        let offset = slot as usize * self.linked.facts.context as usize * size_of::<u32>();
         let bytes = bytemuck::cast_slice(history);
         self.linked
             .executor
             .write(BufferId::History, offset, bytes)?;
-        if let Some(picking) = &request.picking {
-            write_picking(&mut self.linked, seat, picking)?;
+        if let Some(sampling) = &request.sampling {
+            write_sampler(&mut self.linked, slot, sampling)?;
         }
         Ok(())
     }
 
-    /// Takes back what was learned of a request in its seat.
-    pub(super) fn learn(&mut self, request: &mut Request) -> Result<()> {
-        match &mut request.picking {
-            Some(picking) => read_learned(&mut self.linked, request.seat, picking),
+    /// Reads back the state of the sampler of a request.
+    pub(super) fn read_sampler_state(&mut self, request: &mut Request) -> Result<()> {
+        match &mut request.sampling {
+            Some(sampling) => read_mirostat(&mut self.linked, request.slot, sampling),
             None => Ok(()),
         }
     }
 
-    /// Takes the seat of a request, and keeps what was computed for it.
-    pub(super) fn unseat(&mut self, request: &mut Request) {
-        let fed = request.fed.min(request.sequence.len());
-        let fed = fed.min(request.wanted.each_from());
-        if fed > 0 {
-            let apart = self.apart();
-            request.sequence.keys(fed, apart, &mut self.keys);
-            self.kv.keep(request.seat as usize, &self.keys);
+    /// Releases the slot of a request and adds its tokens to the prefix cache.
+    pub(super) fn release_slot(&mut self, request: &mut Request) {
+        let cached = request.cached.min(request.sequence.len());
+        let cached = cached.min(request.output.recompute_from());
+        if cached > 0 {
+            let step_bits = self.step_bits();
+            request
+                .sequence
+                .token_ids(cached, step_bits, &mut self.token_ids);
+            self.kv
+                .insert_prefix(request.slot as usize, &self.token_ids);
         }
-        self.kv.trim(request.seat as usize, 0);
+        self.kv.release_pages_after(request.slot as usize, 0);
     }
 
-    /// Takes the seat of a request whose pages hold who knows what.
-    pub(super) fn drop_seat(&mut self, request: &Request) {
-        self.kv.trim(request.seat as usize, 0);
+    /// Releases the slot of a request whose pages have undefined content.
+    pub(super) fn discard_slot(&mut self, request: &Request) {
+        self.kv.release_pages_after(request.slot as usize, 0);
     }
 
-    /// Makes positions of a seat writable.
-    pub(super) fn grow(&mut self, seat: u32, from: usize, to: usize) -> Result<()> {
+    /// Makes positions of a slot writable.
+    pub(super) fn make_writable(&mut self, slot: u32, from: usize, to: usize) -> Result<()> {
         let to = to.min(self.linked.facts.context as usize);
-        self.kv.grow(seat as usize, from..to, &mut self.edits);
-        self.apply(seat)
+        self.kv
+            .make_writable(slot as usize, from..to, &mut self.edits);
+        self.apply_edits(slot)
     }
 
-    /// Does what the cache's bookkeeping wants done.
-    fn apply(&mut self, seat: u32) -> Result<()> {
+    /// Applies pending edits to the device.
+    fn apply_edits(&mut self, slot: u32) -> Result<()> {
         let Self {
             linked, kv, edits, ..
         } = self;
         let tables = Arc::clone(&linked.tables);
         for copy in edits.copies.drain(..) {
-            for slot in &tables[0].slots {
-                let Some((bytes, ringed)) = linked.page_of(slot) else {
+            for buffer in &tables[0].slots {
+                let Some((bytes, windowed)) = linked.page_layout(buffer) else {
                     continue;
                 };
-                if ringed == (copy.kind == Kind::Ringed) {
+                if windowed == (copy.kind == PageKind::Windowed) {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
-                    linked.executor.duplicate(slot.place, from, to, bytes)?;
+                    linked.executor.duplicate(buffer.place, from, to, bytes)?;
                 }
             }
         }
         if std::mem::take(&mut edits.entries) {
-            let row = kv.row(seat as usize);
+            let row = kv.row(slot as usize);
             let bytes: &[u8] = bytemuck::cast_slice(row);
-            let offset = seat as usize * bytes.len();
+            let offset = slot as usize * bytes.len();
             linked.executor.write(BufferId::Pages, offset, bytes)?;
         }
         Ok(())
     }
 
-    /// One pass of tokens that a request's cache lacks: a chunk of given ones, or some picked ones.
-    /// What is wanted of them is read back.
-    pub(super) fn feed(&mut self, request: &mut Request) -> Result<()> {
-        let batch = self.linked.at(TableId::Batch)?;
+    /// Computes one pass of tokens that are not cached: a chunk of prompt tokens, or several
+    /// sampled tokens. Reads back the requested output.
+    pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
+        let batch = self.linked.table_index(TableId::Batch)?;
         let len = request.sequence.len();
-        let (table, run) = match request.wanted {
+        let (table, run) = match request.output {
             OutputRequest::Hidden(_) => {
-                let table = self.linked.at(TableId::EmbedOptions)?;
+                let table = self.linked.table_index(TableId::Embed)?;
                 let rows = self.linked.tables[table].tokens as usize;
-                (table, request.fed..len.min(request.fed + rows))
+                (table, request.cached..len.min(request.cached + rows))
             }
-            OutputRequest::Scores(_) | OutputRequest::Likelihoods(_)
-                if request.fed >= request.wanted.each_from() =>
+            OutputRequest::AllLogits(_) | OutputRequest::LogProbs(_)
+                if request.cached >= request.output.recompute_from() =>
             {
-                let run = request.fed..len.min(request.fed + self.widest());
-                (self.step_for(run.len()).table, run)
+                let run = request.cached..len.min(request.cached + self.max_rows());
+                (self.step_table(run.len()).table, run)
             }
             _ => {
-                let mut run = request.sequence.run(request.fed, self.rows_of_runs()?);
-                run.end = run.end.min(request.wanted.each_from());
-                let picked = request.sequence.was_picked(run.start);
-                if picked && request.picking.is_some() {
-                    // The last one goes through with the step that picks the next.
+                let mut run = request.sequence.run(request.cached, self.max_run_rows()?);
+                run.end = run.end.min(request.output.recompute_from());
+                let sampled = request.sequence.is_sampled(run.start);
+                if sampled && request.sampling.is_some() {
+                    // The last token is computed in the step that samples the next one.
                     run.end = run.end.min(len - 1);
                     let last = &request.sequence.tokens()[len - 1..];
-                    write_history(&mut self.linked, request.seat, len - 1, last)?;
+                    write_history(&mut self.linked, request.slot, len - 1, last)?;
                 }
-                let table = if picked {
-                    self.step_for(run.len()).table
+                let table = if sampled {
+                    self.step_table(run.len()).table
                 } else {
                     batch
                 };
@@ -231,51 +243,60 @@ impl Engine {
             }
         };
         let last = run.end == len;
-        let found = &self.linked.tables[table];
+        let current = &self.linked.tables[table];
         let end = if table == batch && !last {
-            found.head
+            current.head
         } else {
-            found.body().end
+            current.body().end
         };
-        // Tables for steps of several rows leave the logits of each, others those of the last.
-        let each = table != batch && found.tokens > 1;
-        let place = if each {
+        // Multi-row step tables output the logits of every row, other tables those of the last row.
+        let per_row = table != batch && current.tokens > 1;
+        let place = if per_row {
             BufferId::Scores
         } else {
             BufferId::Logits
         };
-        self.grow(request.seat, run.start, run.end)?;
-        let stretch = Stretch {
-            sequence: request.seat,
+        self.make_writable(request.slot, run.start, run.end)?;
+        let token_run = TokenRun {
+            sequence: request.slot,
             start: run.start,
             tokens: &request.sequence.tokens()[run.clone()],
         };
         self.logits_of.clear();
         let cmds = (0..end).into();
-        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
+        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
         wait(&mut self.linked)?;
-        request.fed = run.end;
+        request.cached = run.end;
         request.computed += run.len();
         if table == batch && last {
-            let apart = self.apart();
-            request.sequence.keys(len, apart, &mut self.logits_of);
+            let step_bits = self.step_bits();
+            request
+                .sequence
+                .token_ids(len, step_bits, &mut self.logits_of);
         }
-        self.read(request, run, place)
+        self.read_output(request, run, place)
     }
 
-    /// Reads what is wanted of a pass of these tokens, whose logits are in this place.
-    fn read(&mut self, request: &mut Request, run: Range<usize>, place: BufferId) -> Result<()> {
+    /// Reads the requested output of a pass over `run`, whose logits are in buffer `place`.
+    fn read_output(
+        &mut self,
+        request: &mut Request,
+        run: Range<usize>,
+        place: BufferId,
+    ) -> Result<()> {
         let last = run.end == request.sequence.len();
         let vocab = self.linked.facts.vocab as usize;
-        let (place, first, out) = match &mut request.wanted {
+        let (place, first, out) = match &mut request.output {
             OutputRequest::Hidden(out) => {
                 let dim = self.linked.facts.dim as usize;
                 let rows = run.start * dim..run.end * dim;
                 (BufferId::Hidden, 0, &mut out[rows])
             }
-            OutputRequest::Scores(out) => (place, 0, &mut out[run.start * vocab..run.end * vocab]),
-            OutputRequest::Likelihoods(wanted) if run.start >= wanted.first => {
-                (place, 0, wanted.room(run.len(), vocab))
+            OutputRequest::AllLogits(out) => {
+                (place, 0, &mut out[run.start * vocab..run.end * vocab])
+            }
+            OutputRequest::LogProbs(targets) if run.start >= targets.first => {
+                (place, 0, targets.logits_buffer(run.len(), vocab))
             }
             OutputRequest::Logits(out) if last && place == BufferId::Scores => {
                 (place, run.len() - 1, &mut out[..])
@@ -286,15 +307,15 @@ impl Engine {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
         self.linked.executor.read(place, offset, bytes)?;
-        if let OutputRequest::Likelihoods(wanted) = &mut request.wanted {
-            wanted.take(run, vocab);
+        if let OutputRequest::LogProbs(targets) = &mut request.output {
+            targets.compute(run, vocab);
         }
         Ok(())
     }
 
-    /// The last layer's rows of some texts of an encoder, which fit a pass together.
+    /// Computes the hidden states of texts that fit one pass of an encoder.
     pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let table = self.linked.at(TableId::EmbedOptions)?;
+        let table = self.linked.table_index(TableId::Embed)?;
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
         let all = 0..self.linked.tables[table].cmds.len();
         self.linked.executor.run(table, all.into(), 1)?;
@@ -303,124 +324,132 @@ impl Engine {
         Ok(hidden)
     }
 
-    /// The narrowest table for so many rows.
-    fn step_for(&self, rows: usize) -> Step {
-        let wide = self.steps.iter().find(|step| step.rows >= rows);
-        *wide.unwrap_or(&self.steps[self.steps.len() - 1])
+    /// Returns the smallest step table with at least `rows` rows.
+    fn step_table(&self, rows: usize) -> StepTable {
+        let wide_enough = self.steps.iter().find(|step| step.rows >= rows);
+        *wide_enough.unwrap_or(&self.steps[self.steps.len() - 1])
     }
 
-    /// Rows that go together at most.
-    pub(super) fn widest(&self) -> usize {
+    /// Returns the maximum number of rows of a step.
+    pub(super) fn max_rows(&self) -> usize {
         self.steps.last().map_or(1, |step| step.rows)
     }
 
-    /// Tokens of a chain at most.
-    pub(super) fn longest_chain(&self) -> u32 {
-        self.linked.executor.profile().burst_tokens.min(PICKS_MAX)
+    /// Returns the maximum number of steps of a burst.
+    pub(super) fn max_burst(&self) -> u32 {
+        self.linked.executor.profile().burst_tokens.min(BURST_MAX)
     }
 
-    /// PendingTokens the token behind the logits that feeding a request has left.
-    pub(super) fn pick_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
-        let since = Instant::now();
-        let tail = request.tail();
-        let tells = request.tells();
-        let row = row_of(request, request.fed - 1);
+    /// Samples a token from the logits of the last prefill pass.
+    pub(super) fn sample_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
+        let start = Instant::now();
+        let stage = request.stage();
+        let log_probs = request.log_probs_mode();
+        let row = row_of(request, request.cached - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
-        let table = self.linked.at(TableId::Step)?;
-        let cmds = self.linked.tables[table].stages[tail as usize].clone();
+        let table = self.linked.table_index(TableId::Step)?;
+        let cmds = self.linked.tables[table].stages[stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
-        let from = [(request.seat, request.sequence.len())].into_iter();
-        let times = 1;
-        let picks = PendingTokens::ask(&mut self.linked, from, Submission { tail, times, tells })?;
-        request.submitting += since.elapsed();
-        Ok(picks)
+        let sequences = [(request.slot, request.sequence.len())].into_iter();
+        let steps = 1;
+        let pending = PendingTokens::request(
+            &mut self.linked,
+            sequences,
+            Submission {
+                stage,
+                steps,
+                log_probs,
+            },
+        )?;
+        request.submitting += start.elapsed();
+        Ok(pending)
     }
 
-    /// LogProbsMode the device where sequences are that go on together. It moves them on by itself, chain by
-    /// chain.
+    /// Writes the rows of a batch to the device. Steps advance the rows on the device, so that
+    /// bursts follow each other without further writes.
     pub(super) fn begin_steps(&mut self, rows: impl Iterator<Item = Row>) -> Result<()> {
         write_rows(&mut self.linked, &mut self.state, rows)?;
         Ok(())
     }
 
-    /// Steps of so many rows behind those that were submitted since they were told. What is picked
-    /// of each sequence comes with the picks: its seat, and where its first token is.
+    /// Submits a burst of steps for the rows of the last [`Engine::begin_steps`]. `sequences`
+    /// contains the slot and the position of the first new token of each row.
     pub(super) fn steps(
         &mut self,
         rows: usize,
-        steps: Submission,
+        submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_for(rows).table;
+        let table = self.step_table(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
-        let cmds = self.linked.tables[table].pass(steps.tail);
-        self.linked.executor.run(table, cmds, steps.times)?;
-        PendingTokens::ask(&mut self.linked, sequences, steps)
+        let cmds = self.linked.tables[table].pass(submission.stage);
+        self.linked.executor.run(table, cmds, submission.steps)?;
+        PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
-    /// The first part of a step of so many rows: their logits.
+    /// Submits the first part of a step, which computes the logits.
     pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
         self.logits_of.clear();
-        let table = self.step_for(rows).table;
+        let table = self.step_table(rows).table;
         let cmds = self.linked.tables[table].body();
         self.linked.executor.run(table, cmds.into(), 1)
     }
 
-    /// Says which tokens may come next of a sequence.
-    pub(super) fn mask(&mut self, seat: u32, mask: &[u32]) -> Result<()> {
+    /// Writes the mask of allowed tokens of a slot.
+    pub(super) fn mask(&mut self, slot: u32, mask: &[u32]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(mask);
-        let offset = seat as usize * bytes.len();
+        let offset = slot as usize * bytes.len();
         self.linked.executor.write(BufferId::Masks, offset, bytes)
     }
 
-    /// The second part: what is picked from the logits, as for [`Engine::steps`].
-    pub(super) fn step_picks(
+    /// Submits the second part of a step, which samples from the logits; see [`Engine::steps`].
+    pub(super) fn step_sample(
         &mut self,
         rows: usize,
-        steps: Submission,
+        submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_for(rows).table;
-        let tail = self.linked.tables[table].stages[steps.tail as usize].clone();
-        self.linked.executor.run(table, tail.into(), 1)?;
-        PendingTokens::ask(&mut self.linked, sequences, steps)
+        let table = self.step_table(rows).table;
+        let cmds = self.linked.tables[table].stages[submission.stage as usize].clone();
+        self.linked.executor.run(table, cmds.into(), 1)?;
+        PendingTokens::request(&mut self.linked, sequences, submission)
     }
 
-    /// One pass of the last token of a request and of guesses at what follows it, which stand behind it
-    /// in `tokens`. What is picked behind each of them comes in their order, with its row's `done`.
-    pub(super) fn check(
+    /// Runs one pass over `tokens`: the last token of a request and draft tokens. Returns for each
+    /// of them the token sampled after it and the `done` of its row.
+    pub(super) fn check_draft(
         &mut self,
         request: &Request,
         tokens: &[u32],
     ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
-        let start = request.fed;
-        let tail = request.tail();
-        self.grow(request.seat, start, start + tokens.len())?;
-        let table = self.step_for(tokens.len()).table;
-        let stretch = Stretch {
-            sequence: request.seat,
+        let start = request.cached;
+        let stage = request.stage();
+        self.make_writable(request.slot, start, start + tokens.len())?;
+        let table = self.step_table(tokens.len()).table;
+        let token_run = TokenRun {
+            sequence: request.slot,
             start,
             tokens,
         };
-        let cmds = self.linked.tables[table].pass(tail);
-        pass(&mut self.linked, &mut self.state, (table, cmds), &stretch)?;
-        read_picked(&mut self.linked, tokens.len(), start)
+        let cmds = self.linked.tables[table].pass(stage);
+        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+        read_sampled(&mut self.linked, tokens.len(), start)
     }
 
-    /// Waits for what was picked.
-    pub(super) fn take(&mut self, picks: PendingTokens) -> Result<SampledTokens> {
-        picks.take(&mut self.linked)
+    /// Waits for sampled tokens.
+    pub(super) fn wait(&mut self, pending: PendingTokens) -> Result<SampledTokens> {
+        pending.wait(&mut self.linked)
     }
 }
 
-/// The row of a request whose token at this place is picked from, or goes through the model.
+/// Returns the row of the token at index `at` of a request.
 pub(super) fn row_of(request: &Request, at: usize) -> Row {
     Row {
         token: request.sequence.tokens()[at],
-        position: u32::try_from(at).expect("a position is under the context"),
-        sequence: request.seat,
+        position: u32::try_from(at).expect("positions are less than the context"),
+        sequence: request.slot,
         done: RUNNING,
     }
 }

@@ -1,4 +1,4 @@
-//! LoadOptions of a generation.
+//! Options of text generation.
 
 use super::logit_biases::{LogitBiases, breaker_bits};
 use super::sampling::Sampling;
@@ -9,77 +9,83 @@ use crate::op::table::BIASES_MAX;
 use crate::text::{CompiledGrammar, Tokenizer};
 use std::sync::Arc;
 
-/// What to generate.
+/// Options of [`Session::generate`](crate::Session::generate). The default samples with
+/// [`Sampling::default`] until a stop token or a full context.
 #[derive(Clone, Debug, Default)]
 pub struct GenerateOptions {
-    /// How tokens are picked.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// Tokens at most; 0 goes on until a stop token or a full context.
+    /// Maximum number of tokens to generate; 0: until a stop token or a full context.
     pub max_tokens: u32,
-    /// Tokens of one submission; 0 adapts: short at the start, longer as long as pieces keep
-    /// coming at least every 40 ms. The device's own limit holds, 32 on a CPU.
-    pub chain: u32,
-    /// Whether the model's own stop tokens are ordinary.
+    /// Number of steps in a burst: steps that are submitted to the device at once. 0 adapts: bursts
+    /// start short and grow as long as text arrives at least every 40 ms. The limit of the device
+    /// applies, 32 on a CPU.
+    pub burst: u32,
+    /// Whether to ignore the model's own stop tokens.
     pub ignore_stops: bool,
-    /// Further tokens that end the answer; with the model's own [`GenerateOptions::STOPS_MAX`] at most.
+    /// Additional stop tokens. Together with the model's own, at most
+    /// [`GenerateOptions::STOPS_MAX`].
     pub stop_tokens: Vec<u32>,
-    /// Texts that end the answer, wherever tokens end, [`GenerateOptions::STOP_STRINGS_MAX`] at most of
-    /// [`GenerateOptions::STOP_STRING_BYTES_MAX`] each. No part of one gets out.
+    /// Stop strings: text that ends the generation and is not part of the output. At most
+    /// [`GenerateOptions::STOP_STRINGS_MAX`] strings of [`GenerateOptions::STOP_STRING_BYTES_MAX`]
+    /// bytes.
     pub stop: Vec<String>,
-    /// What happens when the context is full.
+    /// Behavior when the context is full.
     pub overflow: Overflow,
-    /// Where guesses at the next tokens come from.
+    /// Speculative decoding.
     pub speculate: SpeculateOptions,
-    /// The grammar that the answer follows, from [`Model::compile_grammar`](crate::Model::compile_grammar).
-    /// It ends where nothing can follow; what can come in one way only is not picked,
-    /// unless log-probabilities are asked for.
+    /// Grammar that constrains the output, from
+    /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
+    /// allows no further token. Tokens that the grammar forces are appended without sampling,
+    /// unless `log_probs` is set.
     pub grammar: Option<Arc<CompiledGrammar>>,
-    /// What is added to the logits of tokens in front of every sampler, [`GenerateOptions::BIASES_MAX`] tokens
-    /// at most; -inf bans one. Those of one token add up.
+    /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
+    /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
     pub logit_bias: Vec<(u32, f32)>,
-    /// So many tokens come before a stop token may.
+    /// Minimum number of tokens before a stop token is allowed.
     pub min_tokens: u32,
-    /// What repetitions end at for DRY: any token with one of these texts in it, so many and so long as
-    /// stop strings at most. `None`: [`GenerateOptions::DRY_BREAKERS`].
+    /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
+    /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_BREAKERS`].
     pub dry_breakers: Option<Vec<String>>,
-    /// Has every piece tell how likely its token was, and so many of the likeliest,
-    /// [`GenerateOptions::LOG_PROBS_MAX`] at most. Steps are submitted one by one then.
+    /// Number of likeliest tokens to return with the log-probability of each generated token, at
+    /// most [`GenerateOptions::LOG_PROBS_MAX`]; `None`: no log-probabilities. Bursts are then
+    /// single steps.
     pub log_probs: Option<u32>,
 }
 
 impl GenerateOptions {
-    /// Stop tokens at most.
+    /// Maximum number of stop tokens.
     pub const STOPS_MAX: usize = STOPS_MAX;
-    /// Stop strings at most.
+    /// Maximum number of stop strings.
     pub const STOP_STRINGS_MAX: usize = 64;
-    /// Bytes of a stop string at most.
+    /// Maximum length of a stop string in bytes.
     pub const STOP_STRING_BYTES_MAX: usize = 1024;
 
-    /// Tokens that have a bias at most.
+    /// Maximum number of tokens with a bias.
     pub const BIASES_MAX: u32 = BIASES_MAX;
-    /// Likeliest tokens that are told at most.
+    /// Maximum of [`GenerateOptions::log_probs`].
     pub const LOG_PROBS_MAX: u32 = 20;
-    /// What repetitions end at for DRY unless somebody says otherwise, as llama.cpp has it.
+    /// Default DRY sequence breakers, the same as in llama.cpp.
     pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
-    /// Holds every option to its range.
+    /// Checks the range of every option.
     pub(super) fn check(&self) -> Result<()> {
         self.sampling.check()?;
-        let (wanted, most) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
-        if wanted > most {
-            bail!(Argument, "log_probs {wanted} is over {most}");
+        let (count, max) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
+        if count > max {
+            bail!(Argument, "log_probs must be at most {max}, got {count}");
         }
-        let (own, most) = (self.stop_tokens.len(), Self::STOPS_MAX);
-        if own > most {
-            bail!(Argument, "{own} stop tokens are over the limit of {most}");
+        let (count, max) = (self.stop_tokens.len(), Self::STOPS_MAX);
+        if count > max {
+            bail!(Argument, "expected at most {max} stop tokens, got {count}");
         }
         check_texts("stop string", &self.stop)?;
         let breakers = self.dry_breakers.as_deref();
         check_texts("DRY breaker", breakers.unwrap_or(&[]))
     }
 
-    /// Creates the logit biases and DRY breakers of the answer.
-    pub(super) fn steering(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<LogitBiases> {
+    /// Creates the logit biases and DRY sequence breakers.
+    pub(super) fn logit_biases(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<LogitBiases> {
         let breakers = match &self.dry_breakers {
             _ if self.sampling.dry_multiplier == 0.0 => Vec::new(),
             None => breaker_bits(tokenizer, vocab, &Self::DRY_BREAKERS),
@@ -88,18 +94,19 @@ impl GenerateOptions {
         LogitBiases::new(vocab, &self.logit_bias, breakers)
     }
 
-    /// How an answer picks the tokens behind `len`, `picked` of them its own.
+    /// Creates the sampler for the tokens after a sequence of `len` tokens, of which `sampled` were
+    /// generated.
     pub(super) fn sampler(
         &self,
-        steering: &LogitBiases,
+        logit_biases: &LogitBiases,
         stops: &[u32],
-        (len, picked): (usize, usize),
+        (len, sampled): (usize, usize),
     ) -> Sampler {
-        let count = u32::try_from(steering.biases.len()).expect("no more than have room");
-        let early = (self.min_tokens as usize).saturating_sub(picked);
+        let count = u32::try_from(logit_biases.biases.len()).expect("at most BIASES_MAX biases");
+        let early = (self.min_tokens as usize).saturating_sub(sampled);
         let stop_from = match early {
             0 => 0,
-            // Positions are under the context, which is less than that.
+            // Positions are less than the context length, which is less than `u32::MAX`.
             early => u32::try_from(len + early).unwrap_or(u32::MAX),
         };
         Sampler {
@@ -112,33 +119,36 @@ impl GenerateOptions {
     }
 }
 
-/// Holds texts to a number and a length.
+/// Validates the number and length of strings.
 fn check_texts(what: &str, texts: &[String]) -> Result<()> {
-    let (count, most) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
-    if count > most {
-        bail!(Argument, "{count} {what}s are over the limit of {most}");
+    let (count, max) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
+    if count > max {
+        bail!(Argument, "expected at most {max} {what}s, got {count}");
     }
-    let most = GenerateOptions::STOP_STRING_BYTES_MAX;
+    let max = GenerateOptions::STOP_STRING_BYTES_MAX;
     for (at, text) in texts.iter().enumerate() {
         let bytes = text.len();
-        if !(1..=most).contains(&bytes) {
-            bail!(Argument, "{what} {at} has {bytes} bytes, not 1 to {most}");
+        if !(1..=max).contains(&bytes) {
+            bail!(
+                Argument,
+                "{what} {at} has {bytes} bytes, expected 1 to {max}"
+            );
         }
     }
     Ok(())
 }
 
-/// What happens when the context is full.
+/// Behavior when the context is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// Generation ends.
+    /// Ends the generation.
     #[default]
     Stop,
-    /// The older half of the sequence behind its first `keep` tokens is forgotten, and the rest
-    /// computed anew at its new positions.
+    /// Context shift: discards the older half of the sequence after its first `keep` tokens, and
+    /// recomputes the rest at its new positions.
     Shift {
-        /// Tokens at the front that stay, half of the context at most; one that begins texts
-        /// (BOS) stays in any case.
+        /// Number of tokens to keep at the start, at most half of the context. A BOS token at the
+        /// start is always kept.
         keep: u32,
     },
 }

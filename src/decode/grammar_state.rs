@@ -1,5 +1,5 @@
-//! Answers that follow a grammar: which tokens it lets through is found on a thread of its own while
-//! the model computes how likely they are.
+//! Grammar-constrained decoding. A separate thread computes the mask of allowed tokens while the
+//! model computes the logits.
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::model::STEP_ROWS_MAX;
@@ -8,19 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// An answer on its way through a grammar.
+/// State of a grammar during a generation.
 #[derive(Debug)]
 pub(super) struct GrammarState {
     matcher: Matcher,
-    /// The tokens that may come next, a bit for each.
+    /// Bit set of the allowed tokens.
     mask: Vec<u32>,
-    /// Why there is no mask.
+    /// Error of the last mask computation.
     failure: Option<Error>,
     forced: Vec<u32>,
 }
 
 impl GrammarState {
-    /// At the start of an answer, for so many tokens of a vocabulary.
+    /// Creates the initial state for a vocabulary of `vocab` tokens.
     pub(super) fn new(grammar: &CompiledGrammar, vocab: u32) -> Box<Self> {
         Box::new(Self {
             matcher: grammar.matcher(),
@@ -30,108 +30,112 @@ impl GrammarState {
         })
     }
 
-    /// The tokens that may come next, once they were found.
+    /// Returns the mask of allowed tokens. Valid after the mask worker computed it.
     pub(super) fn mask(&self) -> &[u32] {
         &self.mask
     }
 
-    /// Why the answer cannot go on.
+    /// Takes the error of the last mask computation.
     pub(super) fn failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
 
-    fn find(&mut self) {
+    fn compute_mask(&mut self) {
         let Self { matcher, mask, .. } = self;
-        let found = catch_unwind(AssertUnwindSafe(|| matcher.mask(mask)));
+        let result = catch_unwind(AssertUnwindSafe(|| matcher.mask(mask)));
         let panicked = |_| {
             Err(Error::new(
                 ErrorKind::Internal,
-                "the grammar's parser panicked",
+                "the grammar parser panicked",
             ))
         };
-        self.failure = found.unwrap_or_else(panicked).err();
+        self.failure = result.unwrap_or_else(panicked).err();
     }
 
-    /// Takes the token that was picked.
+    /// Advances the grammar by a sampled token.
     ///
     /// # Errors
     ///
-    /// `Grammar` where the samplers left none that the grammar lets through.
-    pub(super) fn take(&mut self, token: u32) -> Result<()> {
-        let taken = self.matcher.commit(token);
-        taken.map_err(|e| match e.kind() {
+    /// `Grammar` if the grammar does not allow the token.
+    pub(super) fn accept(&mut self, token: u32) -> Result<()> {
+        let accepted = self.matcher.commit(token);
+        accepted.map_err(|e| match e.kind() {
             ErrorKind::Argument => {
-                let message = "the samplers leave no token that the grammar lets through";
+                let message = "the grammar allows none of the tokens that the samplers keep";
                 Error::new(ErrorKind::Grammar, message).caused_by(e)
             }
             _ => e,
         })
     }
 
-    /// Takes the tokens that must come next, `most` of them at most, and returns them.
+    /// Advances the grammar by the tokens that it forces, at most `max`, and returns them.
     ///
     /// # Errors
     ///
-    /// `Grammar` where the grammar has become too ambiguous.
-    pub(super) fn force(&mut self, most: usize) -> Result<&[u32]> {
+    /// `Grammar` if the grammar is too ambiguous.
+    pub(super) fn accept_forced(&mut self, max: usize) -> Result<&[u32]> {
         self.matcher.forced(&mut self.forced)?;
-        self.forced.truncate(most);
+        self.forced.truncate(max);
         for token in &self.forced {
-            let taken = self.matcher.commit(*token);
-            taken.context("a token that must come next")?;
+            let accepted = self.matcher.commit(*token);
+            accepted.context("forced token")?;
         }
         Ok(&self.forced)
     }
 
-    /// Whether nothing can follow.
+    /// Returns whether the grammar allows no further token.
     pub(super) fn is_done(&self) -> bool {
         self.matcher.is_done()
     }
 }
 
-/// An answer, and the session that it is of.
-type Of = (u64, Box<GrammarState>);
+/// A session number and its grammar state.
+type MaskJob = (u64, Box<GrammarState>);
 
-/// The thread that finds masks.
-pub(super) struct Masks {
-    work: SyncSender<Of>,
-    found: Receiver<Of>,
+/// Thread that computes token masks.
+pub(super) struct MaskWorker {
+    jobs: SyncSender<MaskJob>,
+    done: Receiver<MaskJob>,
 }
 
-impl Masks {
+impl MaskWorker {
+    /// Starts the thread.
+    ///
     /// # Errors
     ///
-    /// `Memory` where the thread cannot be had.
+    /// `Memory` if the thread cannot be started.
     pub(super) fn new() -> Result<Self> {
-        // Each row of a step has one at most, and channels with an end allocate nothing.
-        let (work, wanted) = sync_channel::<Of>(STEP_ROWS_MAX as usize);
-        let (give, found) = sync_channel(STEP_ROWS_MAX as usize);
+        // Each row of a step has at most one job. Bounded channels do not allocate when sending.
+        let (jobs, received) = sync_channel::<MaskJob>(STEP_ROWS_MAX as usize);
+        let (send_done, done) = sync_channel(STEP_ROWS_MAX as usize);
         let thread = thread::Builder::new().name("tabla-masks".to_string());
         let run = move || {
-            for (session, mut follow) in wanted {
-                follow.find();
-                // Nobody waits any more where this fails.
-                let _ = give.send((session, follow));
+            for (session, mut grammar_state) in received {
+                grammar_state.compute_mask();
+                // Ignore that the receiver is gone.
+                let _ = send_done.send((session, grammar_state));
             }
         };
         thread.spawn(run).map_err(|e| {
-            let message = "the thread for grammars cannot start";
+            let message = "cannot start the grammar thread";
             Error::new(ErrorKind::Memory, message).caused_by(e)
         })?;
-        Ok(Self { work, found })
+        Ok(Self { jobs, done })
     }
 
-    /// Has the mask of an answer found.
-    pub(super) fn want(&self, session: u64, follow: Box<GrammarState>) -> Result<()> {
-        self.work.send((session, follow)).map_err(|_| ended())
+    /// Requests the mask of a session.
+    pub(super) fn request(&self, session: u64, grammar_state: Box<GrammarState>) -> Result<()> {
+        self.jobs
+            .send((session, grammar_state))
+            .map_err(|_| ended())
     }
 
-    /// Waits for the mask of one of them.
-    pub(super) fn next(&self) -> Result<Of> {
-        self.found.recv().map_err(|_| ended())
+    /// Waits for the next computed mask.
+    pub(super) fn wait(&self) -> Result<MaskJob> {
+        self.done.recv().map_err(|_| ended())
     }
 }
 
 fn ended() -> Error {
-    Error::new(ErrorKind::Internal, "the thread for grammars has ended")
+    Error::new(ErrorKind::Internal, "the grammar thread has ended")
 }

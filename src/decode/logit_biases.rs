@@ -6,17 +6,18 @@ use crate::op::table::BIASES_MAX;
 use crate::text::Tokenizer;
 use std::sync::Arc;
 
-/// It goes with every request of an answer, and nothing of it is copied.
+/// Logit biases and DRY breakers, shared by all requests of a generation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogitBiases {
-    /// What is added to logits, each for a token of its own.
+    /// Bias of each token.
     pub(super) biases: Arc<[Bias]>,
-    /// A bit for each token that no repetition holds; none where DRY is off.
+    /// Bit set of the tokens that end a repetition; empty if DRY is off.
     pub(super) breakers: Arc<[u32]>,
 }
 
 impl LogitBiases {
-    /// Checks and merges the biases. `breakers` is what [`breaker_bits`] returns; empty: DRY is off.
+    /// Checks and merges the biases. `breakers` comes from [`breaker_bits`], or is empty if DRY is
+    /// off.
     pub(super) fn new(vocab: u32, biases: &[(u32, f32)], breakers: Vec<u32>) -> Result<Self> {
         Ok(Self {
             biases: merged(vocab, biases)?.into(),
@@ -25,7 +26,7 @@ impl LogitBiases {
     }
 }
 
-/// The biases of tokens, each with one.
+/// Adds up the biases of each token.
 fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
     let mut merged: Vec<Bias> = Vec::new();
     for &(token, bias) in biases {
@@ -35,15 +36,18 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
                 "token {token} is outside the vocabulary of {vocab}"
             );
         }
-        let known = merged.iter().position(|known| known.token == token);
-        let sum = known.map_or(0.0, |at| merged[at].bias) + bias;
+        let existing = merged.iter().position(|existing| existing.token == token);
+        let sum = existing.map_or(0.0, |at| merged[at].bias) + bias;
         if sum.is_nan() || sum == f32::INFINITY {
-            bail!(Argument, "the bias of token {token} is {sum}");
+            bail!(Argument, "invalid logit bias of token {token}: {sum}");
         }
-        match known {
+        match existing {
             Some(at) => merged[at].bias = sum,
             None if merged.len() == BIASES_MAX as usize => {
-                bail!(Argument, "more than {BIASES_MAX} tokens have a bias");
+                bail!(
+                    Argument,
+                    "at most {BIASES_MAX} tokens can have a logit bias"
+                );
             }
             None => merged.push(Bias { token, bias }),
         }
@@ -51,7 +55,7 @@ fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
     Ok(merged)
 }
 
-/// A bit for each token whose text has one of `breakers` in it.
+/// Returns the bit set of tokens whose text contains one of `breakers`.
 pub(super) fn breaker_bits(
     tokenizer: &Tokenizer,
     vocab: u32,
@@ -75,26 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn biases_of_one_token_add_up() {
+    fn adds_biases_of_same_token() {
         let bias = |token, bias| Bias { token, bias };
-        let found = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
+        let actual = merged(9, &[(3, 1.5), (8, f32::NEG_INFINITY), (3, -1.0)]);
         assert_eq!(
-            found.expect("three"),
+            actual.expect("three"),
             [bias(3, 0.5), bias(8, f32::NEG_INFINITY)]
         );
         let many: Vec<(u32, f32)> = (0..=BIASES_MAX).map(|token| (token, 1.0)).collect();
         for (bad, words) in [
             (&[(9, 1.0)][..], "token 9 is outside the vocabulary of 9"),
-            (&[(2, f32::NAN)], "the bias of token 2 is NaN"),
-            (&[(2, f32::INFINITY)], "the bias of token 2 is inf"),
+            (&[(2, f32::NAN)], "invalid logit bias of token 2: NaN"),
+            (&[(2, f32::INFINITY)], "invalid logit bias of token 2: inf"),
             (
                 &[(2, f32::MAX), (2, f32::MAX)],
-                "the bias of token 2 is inf",
+                "invalid logit bias of token 2: inf",
             ),
         ] {
             assert_eq!(merged(9, bad).expect_err(words).message(), words);
         }
         let error = merged(1000, &many).expect_err("one too many");
-        assert_eq!(error.message(), "more than 512 tokens have a bias");
+        assert_eq!(error.message(), "at most 512 tokens can have a logit bias");
     }
 }

@@ -1,9 +1,8 @@
-//! Decoding: sessions that share a model drive its tables from prompt to text, and from texts to
-//! embeddings.
+//! Decoding: sessions, batching, scheduling, sampling and embeddings.
 //!
-//! A session hands its sequence to the model's thread and gets it back, with what was picked. That
-//! thread alone has the device: the scheduler says what goes through it next, the engine has it go,
-//! and the cache's pages are shared by all.
+//! A session sends its sequence to the model's thread and gets it back with the sampled tokens.
+//! Only that thread uses the device: the scheduler selects the next requests, the engine runs them,
+//! and all sequences share the pages of the KV cache.
 
 mod answer;
 mod batch;

@@ -1,4 +1,4 @@
-//! A model that sessions share: what is known of it, and the way to the thread that has its device.
+//! A model shared by sessions: its properties, and the queue to the thread that owns its device.
 
 use super::engine::Engine;
 use super::request::Request;
@@ -6,7 +6,7 @@ use super::request_queue::{Message, RequestQueue};
 use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Digesting, Embedding, Facts, LinkedTables, TableId};
+use crate::model::{ComputeDigest, Embedding, Facts, LinkedTables, TableId};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// A model, ready. It is a handle: copies are the same model, from any thread.
+/// A loaded model. Clones are cheap handles to the same model and can be used from any thread.
 #[derive(Clone)]
 pub struct Model(Arc<Shared>);
 
@@ -26,7 +26,7 @@ struct Shared {
     embedding: Embedding,
     tokenizer: Arc<Tokenizer>,
     chat_templates: Arc<ChatTemplates>,
-    digesting: Digesting,
+    compute_digest: ComputeDigest,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
     #[cfg(feature = "gpu")]
@@ -34,28 +34,28 @@ struct Shared {
     sessions: AtomicU64,
     role: OnceLock<Role>,
     grammars: Mutex<Option<Arc<GrammarEngine>>>,
-    inbox: Arc<RequestQueue>,
+    request_queue: Arc<RequestQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a model is to others once there are drafts: its thread waits for that of its draft model, so
-/// that none is both.
+/// Role of a model in speculative decoding. The thread of a target model waits for the thread of
+/// its draft model; a model with both roles could deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Others draft for it.
+    /// Has a draft model.
     Target,
-    /// It drafts for others.
+    /// Drafts tokens for another model.
     Draft,
 }
 
 impl Model {
-    /// Gives a linked model its thread.
+    /// Starts the thread of a linked model.
     ///
     /// # Errors
     ///
-    /// `Memory` where the thread cannot be had.
+    /// `Memory` if the thread cannot be started.
     pub(crate) fn new(linked: LinkedTables) -> Result<Self> {
-        let inbox = Arc::new(RequestQueue::new());
+        let request_queue = Arc::new(RequestQueue::new());
         let mut shared = Shared {
             facts: linked.facts.clone(),
             tables: linked.tables.clone(),
@@ -63,7 +63,7 @@ impl Model {
             embedding: linked.embedding.clone(),
             tokenizer: Arc::clone(&linked.tokenizer),
             chat_templates: Arc::clone(&linked.chat_templates),
-            digesting: Arc::clone(&linked.digest),
+            compute_digest: Arc::clone(&linked.digest),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
             #[cfg(feature = "gpu")]
@@ -75,149 +75,151 @@ impl Model {
             sessions: AtomicU64::new(0),
             role: OnceLock::new(),
             grammars: Mutex::default(),
-            inbox: Arc::clone(&inbox),
+            request_queue: Arc::clone(&request_queue),
             thread: None,
         };
         let scheduler = Scheduler::new(Engine::new(linked));
         let thread = std::thread::Builder::new().name("tabla-model".to_string());
-        let thread = thread.spawn(move || scheduler.serve(&inbox));
+        let thread = thread.spawn(move || scheduler.serve(&request_queue));
         shared.thread = Some(thread.map_err(|e| {
-            let message = "the model's thread cannot start";
+            let message = "cannot start the model's thread";
             Error::new(ErrorKind::Memory, message).caused_by(e)
         })?);
         Ok(Self(Arc::new(shared)))
     }
 
-    /// What is known of it.
+    /// Returns the properties of the model.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
 
-    /// Text to tokens and back.
+    /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.0.tokenizer
     }
 
-    /// The chat templates that its files bring along.
+    /// Returns the chat templates of the model files.
     pub fn chat_templates(&self) -> &ChatTemplates {
         &self.0.chat_templates
     }
 
-    /// The facts of its device.
+    /// Returns the properties of the device.
     pub fn profile(&self) -> &Profile {
         &self.0.profile
     }
 
-    /// What its files say of embeddings.
+    /// Returns the embedding settings of the model files.
     pub fn embedding(&self) -> &Embedding {
         &self.0.embedding
     }
 
-    /// The longest text that becomes an embedding, in tokens, its special ones among them.
+    /// Returns the maximum length of a text for embeddings in tokens, including special tokens.
     pub fn embedding_length(&self) -> u32 {
         let context = self.facts().context;
-        let said = self.embedding().length;
-        said.map_or(context, |length| length.min(context))
+        let length = self.embedding().length;
+        length.map_or(context, |length| length.min(context))
     }
 
-    /// Its tables.
+    /// Returns the tables.
     pub fn tables(&self) -> &[Table] {
         &self.0.tables
     }
 
-    /// One of its tables, the narrowest of those for steps.
+    /// Returns a table; of the step tables, the one with the fewest rows.
     pub fn table(&self, id: TableId) -> Option<&Table> {
         self.0.tables.iter().find(|table| table.name == id.name())
     }
 
-    /// What tells its files from those of other models: a digest of the architecture and its numbers,
-    /// and of the name, storage type, shape and bytes of every tensor, of large ones of samples. It is
-    /// computed when it is first asked for.
+    /// Returns a digest that identifies the model: of the architecture, its hyperparameters, and
+    /// the name, storage type, shape and bytes of every tensor. Large tensors are sampled. The
+    /// digest is computed on the first call.
     ///
-    /// Device, precision and options are no part of it, nor are tokenizer and templates. The same
-    /// model in another format or storage type has another one.
+    /// Device, precision, options, tokenizer and chat templates are not included. The same model in
+    /// another file format or storage type has another digest.
     ///
     /// # Errors
     ///
-    /// `State` where a file has changed since it was opened.
+    /// `State` if a file has changed since it was opened.
     pub fn digest(&self) -> Result<[u8; 32]> {
         if let Some(digest) = self.0.digest.get() {
             return Ok(*digest);
         }
-        let digest = (self.0.digesting)()?;
+        let digest = (self.0.compute_digest)()?;
         Ok(*self.0.digest.get_or_init(|| digest))
     }
 
-    /// What the bits of its KV cache depend on beside its files, in words.
+    /// Returns everything except the model files that affects the bits of the KV cache, as text.
     pub(super) fn provenance(&self) -> &str {
         &self.0.provenance
     }
 
-    /// Whether it yields embeddings alone.
+    /// Returns whether the model is an encoder, which only computes embeddings.
     pub fn is_encoder(&self) -> bool {
         self.table(TableId::Step).is_none()
     }
 
-    /// Compiles a grammar for answers. The first one takes some tenths of a second more; the last few
-    /// are kept.
+    /// Compiles a grammar for [`GenerateOptions::grammar`](crate::GenerateOptions::grammar). The
+    /// first call takes some tenths of a second more. The last few grammars are cached.
     ///
     /// # Errors
     ///
-    /// `Grammar` for what is no grammar or lets nothing through, `TooLarge` over the limits on size and
-    /// time, `Unsupported` where the vocabulary has nothing to end an answer with, `Busy` where too
-    /// many are compiled at once.
+    /// `Grammar` for a grammar that is invalid or matches nothing, `TooLarge` over the limits of
+    /// size and time, `Unsupported` if the vocabulary has no stop token, `Busy` if too many
+    /// grammars are being compiled.
     pub fn compile_grammar(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
-        let mut made = self.0.grammars.lock();
-        let engine = match &*made {
+        let mut engine_slot = self.0.grammars.lock();
+        let engine = match &*engine_slot {
             Some(engine) => Arc::clone(engine),
-            None => Arc::clone(made.insert(Arc::new(GrammarEngine::new(&self.0.tokenizer)?))),
+            None => {
+                Arc::clone(engine_slot.insert(Arc::new(GrammarEngine::new(&self.0.tokenizer)?)))
+            }
         };
-        drop(made);
+        drop(engine_slot);
         engine.compile(grammar)
     }
 
-    /// The GPU that it is on: for tests that lose it.
+    /// Returns the GPU of the model, for tests of device loss.
     #[cfg(feature = "gpu")]
     #[doc(hidden)]
     pub fn gpu(&self) -> Option<crate::exec::gpu::Device> {
         self.0.gpu.clone()
     }
 
-    /// A number that no other session of it has.
+    /// Returns a unique session number.
     pub(super) fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the two are the same model.
+    /// Returns whether two handles refer to the same model.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives it a role, which it keeps. Returns whether it has it.
-    pub(super) fn takes(&self, role: Role) -> bool {
+    /// Assigns a role permanently. Returns whether the model has this role.
+    pub(super) fn assign_role(&self, role: Role) -> bool {
         *self.0.role.get_or_init(|| role) == role
     }
 
-    /// Hands a request to its thread, which ends it whatever happens.
+    /// Sends a request to the model's thread. Every request ends, even if the thread fails.
     pub(super) fn start(&self, request: Request) {
-        self.0.inbox.send(Message::Start(request));
+        self.0.request_queue.send(Message::Start(request));
     }
 
-    /// Has work done on the engine between two rounds, and waits for it.
+    /// Runs `work` on the engine between two scheduler iterations, and waits for its result.
     ///
     /// # Errors
     ///
-    /// As of `work`; `Poisoned` where the thread has ended.
+    /// Those of `work`; `Poisoned` if the model's thread has ended.
     pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (sender, answer) = channel();
         let work = move |engine: &mut Engine| {
-            // Nobody waits any more where this fails.
+            // Ignore that the receiver is gone.
             let _ = sender.send(work(engine));
         };
-        self.0.inbox.send(Message::Call(Box::new(work)));
+        self.0.request_queue.send(Message::Call(Box::new(work)));
         let ended = |_| {
             Error::new(
                 ErrorKind::Poisoned,
@@ -230,11 +232,11 @@ impl Model {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.request_queue.close();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // It catches its panics, so there is nothing to learn here.
+            // The thread catches its panics: join returns no information.
             let _ = thread.join();
         }
     }

@@ -1,38 +1,39 @@
-//! What rings where one of several mails has something new: one thread waits for all of them.
+//! Condition variable shared by several output queues, so that one thread can wait for all of them.
 
 use super::sync::{Condvar, Mutex};
 
-/// A count of rings, and who waits for the next.
+/// Counter of notifications and its condition variable.
 #[derive(Debug)]
 pub(super) struct Notifier {
-    rings: Mutex<u64>,
-    rang: Condvar,
+    generation: Mutex<u64>,
+    notified: Condvar,
 }
 
 impl Notifier {
     pub(super) fn new() -> Self {
         Self {
-            rings: Mutex::new(0),
-            rang: Condvar::new(),
+            generation: Mutex::new(0),
+            notified: Condvar::new(),
         }
     }
 
-    /// Says that something is new, once it can be had.
-    pub(super) fn ring(&self) {
-        *self.rings.lock() += 1;
-        self.rang.notify_one();
+    /// Wakes the waiting thread. Called after the new output is available.
+    pub(super) fn notify(&self) {
+        *self.generation.lock() += 1;
+        self.notified.notify_one();
     }
 
-    /// How often it rang: read before one looks for what is new.
-    pub(super) fn rings(&self) -> u64 {
-        *self.rings.lock()
+    /// Returns the number of notifications. Read it before polling, then pass it to
+    /// [`Notifier::wait`].
+    pub(super) fn generation(&self) -> u64 {
+        *self.generation.lock()
     }
 
-    /// Waits until it rang more often than `rings`.
-    pub(super) fn wait(&self, rings: u64) {
-        let mut now = self.rings.lock();
-        while *now == rings {
-            self.rang.wait(&mut now);
+    /// Waits until there are more notifications than `generation`.
+    pub(super) fn wait(&self, generation: u64) {
+        let mut now = self.generation.lock();
+        while *now == generation {
+            self.notified.wait(&mut now);
         }
     }
 }

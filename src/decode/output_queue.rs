@@ -1,5 +1,4 @@
-//! What lies between a session and the engine while the engine works for it: tokens and news come out
-//! here, and the session waits for them on its own thread.
+//! Queue of output from the model's thread to a session, which waits on its own thread.
 
 use super::end::End;
 use super::notifier::Notifier;
@@ -8,145 +7,142 @@ use crate::exec::state::LogProbs;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Tokens that wait for the session at most: who does not take them is left out of further steps.
+/// Maximum number of unread tokens. A request is paused while its queue is full.
 pub(super) const UNREAD_MAX: usize = 64;
 
-/// A session's box.
+/// Output queue of a session.
 #[derive(Debug)]
 pub(super) struct OutputQueue {
-    inside: Mutex<Inside>,
+    state: Mutex<OutputState>,
     changed: Condvar,
-    /// Rings with whatever comes in, for who waits for several.
-    bell: Option<Arc<Notifier>>,
+    /// Notifier for a thread that waits for several queues.
+    notifier: Option<Arc<Notifier>>,
 }
 
 #[derive(Debug)]
-struct Inside {
-    picked: VecDeque<u32>,
-    /// What each was picked from, where that was asked for.
+struct OutputState {
+    tokens: VecDeque<u32>,
+    /// Log-probabilities of each token, if requested.
     log_probs: VecDeque<LogProbs>,
-    /// Tokens that the cache holds.
-    fed: usize,
+    /// Number of tokens in the KV cache.
+    cached: usize,
     end: Option<End>,
-    /// Whether the session wants no more.
-    enough: bool,
+    /// Whether the session requested the end of the output.
+    stop_requested: bool,
 }
 
-/// What comes next of the engine's work.
+/// Output event of a request.
 #[derive(Debug)]
 pub(super) enum OutputEvent {
-    /// A token was picked, from what it was asked to tell.
-    SampledTokens(u32, Option<LogProbs>),
-    /// The cache holds so many tokens.
-    Fed(usize),
-    /// The work has ended.
+    /// A sampled token and its log-probabilities, if requested.
+    Token(u32, Option<LogProbs>),
+    /// Number of tokens in the KV cache.
+    Progress(usize),
+    /// The request has ended.
     End(End),
 }
 
 impl OutputQueue {
-    /// An empty one.
-    pub(super) fn new(bell: Option<Arc<Notifier>>) -> Self {
+    /// Creates an empty queue.
+    pub(super) fn new(notifier: Option<Arc<Notifier>>) -> Self {
         Self {
-            inside: Mutex::new(Inside {
-                picked: VecDeque::with_capacity(UNREAD_MAX),
+            state: Mutex::new(OutputState {
+                tokens: VecDeque::with_capacity(UNREAD_MAX),
                 log_probs: VecDeque::new(),
-                fed: 0,
+                cached: 0,
                 end: None,
-                enough: false,
+                stop_requested: false,
             }),
             changed: Condvar::new(),
-            bell,
+            notifier,
         }
     }
 
-    /// Forgets what is in it.
+    /// Clears the queue.
     pub(super) fn clear(&self) {
-        let mut inside = self.inside.lock();
-        inside.picked.clear();
-        inside.log_probs.clear();
-        inside.fed = 0;
-        inside.end = None;
-        inside.enough = false;
+        let mut state = self.state.lock();
+        state.tokens.clear();
+        state.log_probs.clear();
+        state.cached = 0;
+        state.end = None;
+        state.stop_requested = false;
     }
 
-    /// Makes room for the probabilities of as many tokens as there is room for.
-    pub(super) fn expect_log_probs(&self) {
-        self.inside.lock().log_probs.reserve(UNREAD_MAX);
+    /// Reserves memory for the log-probabilities of all queued tokens.
+    pub(super) fn reserve_log_probs(&self) {
+        self.state.lock().log_probs.reserve(UNREAD_MAX);
     }
 
-    /// Says that no more is wanted.
-    pub(super) fn enough(&self) {
-        self.inside.lock().enough = true;
+    /// Requests the end of the output.
+    pub(super) fn request_stop(&self) {
+        self.state.lock().stop_requested = true;
     }
 
-    /// Whether no more is wanted.
-    pub(super) fn is_enough(&self) -> bool {
-        self.inside.lock().enough
+    /// Returns whether the session requested the end of the output.
+    pub(super) fn is_stop_requested(&self) -> bool {
+        self.state.lock().stop_requested
     }
 
-    /// How many tokens it takes.
+    /// Returns the number of tokens that can be pushed.
     pub(super) fn room(&self) -> usize {
-        UNREAD_MAX - self.inside.lock().picked.len()
+        UNREAD_MAX - self.state.lock().tokens.len()
     }
 
-    /// Puts in tokens, for which there is room; of a session that wants them probabilities come with
-    /// each, one by one.
-    pub(super) fn pick(&self, tokens: &[u32], log_probs: Option<LogProbs>) {
-        let mut inside = self.inside.lock();
-        inside.picked.extend(tokens);
-        inside.log_probs.extend(log_probs);
-        drop(inside);
-        self.tell();
+    /// Pushes tokens, at most [`OutputQueue::room`]. With log-probabilities, tokens are pushed one
+    /// by one.
+    pub(super) fn push_tokens(&self, tokens: &[u32], log_probs: Option<LogProbs>) {
+        let mut state = self.state.lock();
+        state.tokens.extend(tokens);
+        state.log_probs.extend(log_probs);
+        drop(state);
+        self.notify();
     }
 
-    /// Says how many tokens the cache holds.
-    pub(super) fn fed(&self, count: usize) {
-        self.inside.lock().fed = count;
-        self.tell();
+    /// Reports the number of tokens in the KV cache.
+    pub(super) fn report_progress(&self, count: usize) {
+        self.state.lock().cached = count;
+        self.notify();
     }
 
-    /// Ends the work.
+    /// Pushes the end of the request.
     pub(super) fn end(&self, end: End) {
-        self.inside.lock().end = Some(end);
-        self.tell();
+        self.state.lock().end = Some(end);
+        self.notify();
     }
 
-    /// Wakes who waits.
-    fn tell(&self) {
+    /// Wakes the waiting threads.
+    fn notify(&self) {
         self.changed.notify_one();
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        if let Some(notifier) = &self.notifier {
+            notifier.notify();
         }
     }
 
-    /// Waits for what comes next: tokens in their order, then how far feeding is where that is wanted
-    /// and is not `fed`, then the end.
-    pub(super) fn next(&self, fed: Option<usize>) -> OutputEvent {
-        let mut inside = self.inside.lock();
+    /// Waits for the next event: first the tokens in order, then the progress if it is requested
+    /// and differs from `cached`, then the end.
+    pub(super) fn next(&self, cached: Option<usize>) -> OutputEvent {
+        let mut state = self.state.lock();
         loop {
-            if let Some(news) = inside.next(fed) {
-                return news;
+            if let Some(event) = state.next(cached) {
+                return event;
             }
-            self.changed.wait(&mut inside);
+            self.changed.wait(&mut state);
         }
     }
 
-    /// What is there of tokens and the end, without a wait.
+    /// Returns the next token or the end, if there is one.
     pub(super) fn try_next(&self) -> Option<OutputEvent> {
-        self.inside.lock().next(None)
+        self.state.lock().next(None)
     }
 }
 
-impl Inside {
-    fn next(&mut self, fed: Option<usize>) -> Option<OutputEvent> {
-        if let Some(token) = self.picked.pop_front() {
-            return Some(OutputEvent::SampledTokens(
-                token,
-                self.log_probs.pop_front(),
-            ));
+impl OutputState {
+    fn next(&mut self, cached: Option<usize>) -> Option<OutputEvent> {
+        if let Some(token) = self.tokens.pop_front() {
+            return Some(OutputEvent::Token(token, self.log_probs.pop_front()));
         }
-        if fed.is_some_and(|fed| self.fed != fed) {
-            return Some(OutputEvent::Fed(self.fed));
+        if cached.is_some_and(|cached| self.cached != cached) {
+            return Some(OutputEvent::Progress(self.cached));
         }
         self.end.take().map(OutputEvent::End)
     }

@@ -1,86 +1,87 @@
-//! Outputs of a generation: pieces, log-probabilities, why it ended, statistics.
+//! Outputs of a generation: pieces, log-probabilities, finish reason, statistics.
 
 use std::time::Duration;
 
-/// A piece of the answer: one token. Where the last character stays incomplete, or text was held back
-/// that a stop string might have begun with, the last token comes once more with what there is of it.
+/// Text of one generated token. If the output ends with an incomplete character or with text that
+/// was held back for a stop string, a final piece repeats the last token with that text.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// The token.
+    /// Token ID.
     pub token: u32,
-    /// The text that it completes; empty while a character is incomplete, or a stop string may have
-    /// begun.
+    /// Text that the token completes. Empty while a character is incomplete or a stop string may
+    /// have started.
     pub text: &'a str,
-    /// How likely the token was, where [`GenerateOptions::log_probs`](crate::GenerateOptions::log_probs) asked for it.
+    /// Log-probability of the token, if
+    /// [`GenerateOptions::log_probs`](crate::GenerateOptions::log_probs) is set.
     pub log_prob: Option<f32>,
-    /// The likeliest tokens in its place, the likeliest first.
+    /// Likeliest tokens at this position, in descending order.
     pub likeliest: &'a [LogProb],
-    /// Whether it is text that was held back to the end, and the token the one that came before.
-    pub is_rest: bool,
+    /// Whether this is the final piece with held-back text, whose token was already returned.
+    pub is_flush: bool,
 }
 
-/// The natural logarithm of how likely the model held a token, before biases and samplers.
+/// Log-probability (natural logarithm) of a token, before biases and samplers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogProb {
-    /// The token.
+    /// Token ID.
     pub token: u32,
-    /// The logarithm.
+    /// Log-probability.
     pub log_prob: f32,
 }
 
-/// What a callback answers.
+/// Result of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continues the generation.
     Continue,
-    /// End here; the token stays in the sequence.
+    /// Ends the generation. The last token stays in the sequence.
     Stop,
 }
 
-/// Why generation ended.
+/// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// A stop token or a stop string, which is in the sequence and not in the text, or the end of the
-    /// grammar.
+    /// A stop token, a stop string, or the end of the grammar. The stop token or string is in the
+    /// sequence but not in the text.
     Stop,
-    /// `max_tokens` were picked.
+    /// `max_tokens` tokens were generated.
     Length,
     /// The context is full.
     Context,
-    /// The callback said so.
+    /// The callback returned [`Flow::Stop`].
     Callback,
-    /// Someone called [`Cancel::cancel`](crate::Cancel::cancel).
+    /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,
 }
 
-/// What a generation did.
+/// Statistics of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
-    /// Tokens that were picked.
+    /// Number of generated tokens.
     pub tokens: u32,
-    /// How long it took.
+    /// Duration of the generation.
     pub took: Duration,
-    /// How much of that the host spent on handing chains to the device; `None` where they are done by
-    /// then, as on a CPU.
+    /// Time in which the host submitted work to the device; `None` if submitting waits for the
+    /// result, as on a CPU.
     pub submitting: Option<Duration>,
-    /// DraftStats that were made at tokens, and those of them that were right.
-    pub guesses: DraftStats,
-    /// Why it ended.
+    /// Draft tokens of speculative decoding.
+    pub draft: DraftStats,
+    /// Finish reason.
     pub finish: Finish,
 }
 
-/// DraftStats at tokens.
+/// Statistics of draft tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftStats {
-    /// How many were made.
-    pub made: u32,
-    /// How many of them were right.
-    pub right: u32,
+    /// Number of draft tokens that were checked.
+    pub drafted: u32,
+    /// Number of draft tokens that were accepted.
+    pub accepted: u32,
 }
 
 impl std::ops::AddAssign for DraftStats {
     fn add_assign(&mut self, other: Self) {
-        self.made = self.made.saturating_add(other.made);
-        self.right = self.right.saturating_add(other.right);
+        self.drafted = self.drafted.saturating_add(other.drafted);
+        self.accepted = self.accepted.saturating_add(other.accepted);
     }
 }

@@ -1,4 +1,4 @@
-//! What a session asks of the engine: to feed a sequence and to pick tokens behind it.
+//! Requests of sessions to the scheduler: to prefill a sequence and to sample tokens after it.
 
 use super::cancel::Cancel;
 use super::drafter::Drafter;
@@ -14,155 +14,164 @@ use crate::op::table::SamplingStage;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of a request where no seat is free.
+/// Behavior of a request if no slot is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IfBusy {
-    /// It waits for one.
+    /// Waits for a slot.
     Wait,
-    /// It ends at once, with `Busy`.
+    /// Fails with `Busy`.
     Fail,
 }
 
-/// A sequence at work.
+/// A request that is waiting or running.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Whose it is.
+    /// Session number.
     pub(super) session: u64,
     pub(super) sequence: Sequence,
-    /// How many of its tokens the cache holds.
-    pub(super) fed: usize,
+    /// Number of tokens in the KV cache.
+    pub(super) cached: usize,
     /// Maximum number of its tokens that may come from the prefix cache.
     pub(super) reusable: usize,
     /// Number of tokens that were computed for it.
     pub(super) computed: usize,
-    /// `None`: the sequence is fed and nothing more.
-    pub(super) picking: Option<SamplingRequest>,
-    /// What is wanted beside tokens.
-    pub(super) wanted: OutputRequest,
-    /// Its row of the page table and of the history, once it has one.
-    pub(super) seat: u32,
-    pub(super) picked: usize,
-    /// What the host spent on handing its chains to the device.
+    /// How tokens are sampled; `None`: the sequence is only prefilled.
+    pub(super) sampling: Option<SamplingRequest>,
+    /// Other requested output.
+    pub(super) output: OutputRequest,
+    /// Slot: index of its row in the page table and of its history. Unset while the request waits.
+    pub(super) slot: u32,
+    /// Number of sampled tokens.
+    pub(super) sampled: usize,
+    /// Time in which the host submitted its bursts.
     pub(super) submitting: Duration,
-    pub(super) mail: Arc<OutputQueue>,
+    pub(super) output_queue: Arc<OutputQueue>,
     pub(super) cancel: Cancel,
     pub(super) if_busy: IfBusy,
-    /// Whether the end was told.
+    /// Whether the end was sent to the session.
     pub(super) ended: bool,
 }
 
 impl Request {
-    /// Gives everything back.
+    /// Returns the sequence and all output to the session.
     pub(super) fn end(&mut self, finish: Result<Option<Finish>>) {
         self.ended = true;
-        self.mail.end(End {
+        self.output_queue.end(End {
             sequence: std::mem::take(&mut self.sequence),
-            wanted: std::mem::take(&mut self.wanted),
+            output: std::mem::take(&mut self.output),
             submitting: self.submitting,
-            guesses: self.guesser().map(|g| g.count).unwrap_or_default(),
-            follow: self.picking.as_mut().and_then(|p| p.follow.take()),
-            fed: self.fed,
+            draft: self.drafter().map(|g| g.stats).unwrap_or_default(),
+            grammar_state: self.sampling.as_mut().and_then(|p| p.grammar_state.take()),
+            cached: self.cached,
             computed: self.computed,
             finish,
         });
     }
 
-    /// Whether all is in the cache that has to be before anything is picked: a picked last token goes
-    /// through the model with the step that picks the next one.
-    pub(super) fn is_fed(&self) -> bool {
+    /// Returns whether all tokens before the next sampling step are in the KV cache. A sampled last
+    /// token is computed in the step that samples the next one.
+    pub(super) fn is_prefilled(&self) -> bool {
         let len = self.sequence.len();
-        let goes_on = self.picking.is_some() && self.fed + 1 == len;
-        self.fed == len || goes_on && self.sequence.was_picked(self.fed)
+        let goes_on = self.sampling.is_some() && self.cached + 1 == len;
+        self.cached == len || goes_on && self.sequence.is_sampled(self.cached)
     }
 
-    /// Whether it goes on only once its session takes tokens, and may do so in another seat.
+    /// Returns whether the output queue is full. The request then may be preempted.
     pub(super) fn is_stalled(&self) -> bool {
-        self.picking.is_some() && self.mail.room() == 0
+        self.sampling.is_some() && self.output_queue.room() == 0
     }
 
-    /// Whether its session has taken enough tokens for a seat to be worth it: one that has just lost its seat
-    /// would lose the next one with the next token.
-    pub(super) fn wants_seat(&self) -> bool {
-        self.mail.room() >= UNREAD_MAX / 2
+    /// Returns whether the output queue is empty enough to assign a slot. The margin keeps a
+    /// preempted request from losing its new slot after one token.
+    pub(super) fn needs_slot(&self) -> bool {
+        self.output_queue.room() >= UNREAD_MAX / 2
     }
 
-    /// The tail of tables that picks its tokens.
-    pub(super) fn tail(&self) -> SamplingStage {
-        let picking = self.picking.as_ref();
-        picking.map_or(SamplingStage::Greedy, |picking| picking.tail)
+    /// Returns the sampling stage that the request needs.
+    pub(super) fn stage(&self) -> SamplingStage {
+        let sampling = self.sampling.as_ref();
+        sampling.map_or(SamplingStage::Greedy, |sampling| sampling.stage)
     }
 
-    /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> LogProbsMode {
-        let picking = self.picking.as_ref();
-        picking.map_or(LogProbsMode::Nothing, SamplingRequest::tells)
+    /// Returns whether its steps output log-probabilities.
+    pub(super) fn log_probs_mode(&self) -> LogProbsMode {
+        let sampling = self.sampling.as_ref();
+        sampling.map_or(LogProbsMode::Off, SamplingRequest::log_probs_mode)
     }
 
-    /// What makes guesses for it.
-    pub(super) fn guesser(&self) -> Option<&Drafter> {
-        self.picking.as_ref()?.guesser.as_ref()
+    /// Returns the drafter.
+    pub(super) fn drafter(&self) -> Option<&Drafter> {
+        self.sampling.as_ref()?.drafter.as_ref()
     }
 
-    /// Takes back what makes guesses for it.
-    pub(super) fn give_back(&mut self, guesser: Drafter) {
-        if let Some(picking) = &mut self.picking {
-            picking.guesser = Some(guesser);
+    /// Puts the drafter back.
+    pub(super) fn restore_drafter(&mut self, drafter: Drafter) {
+        if let Some(sampling) = &mut self.sampling {
+            sampling.drafter = Some(drafter);
         }
     }
 
-    /// Hands its session the tokens behind the first `before`, which were just picked.
-    pub(super) fn take(&mut self, before: usize, log_probs: Option<LogProbs>) {
-        self.fed = self.sequence.len() - 1;
-        self.picked += self.sequence.len() - before;
-        self.mail.pick(&self.sequence.tokens()[before..], log_probs);
+    /// Sends the tokens after the first `before` to the session.
+    pub(super) fn deliver(&mut self, before: usize, log_probs: Option<LogProbs>) {
+        self.cached = self.sequence.len() - 1;
+        self.sampled += self.sequence.len() - before;
+        self.output_queue
+            .push_tokens(&self.sequence.tokens()[before..], log_probs);
     }
 
-    /// Goes on in the grammar behind the token that was picked last, and as far as there is but one way
-    /// if the sequence is not `done`. Returns whether it is then.
+    /// Advances the grammar by the last sampled token and, unless the sequence is `done`, appends
+    /// the tokens that the grammar forces. Returns the new `done`.
     ///
     /// # Errors
     ///
-    /// `Grammar` where there is no way on.
-    pub(super) fn follow(&mut self, done: u32, context: usize) -> Result<u32> {
-        let (left, room, len) = (self.left(), self.mail.room(), self.sequence.len());
-        let (Some(picking), Some(last)) = (&mut self.picking, self.sequence.tokens().last()) else {
+    /// `Grammar` if no token is allowed.
+    pub(super) fn advance_grammar(&mut self, done: u32, context: usize) -> Result<u32> {
+        let (remaining, room, len) = (
+            self.remaining(),
+            self.output_queue.room(),
+            self.sequence.len(),
+        );
+        let (Some(sampling), Some(last)) = (&mut self.sampling, self.sequence.tokens().last())
+        else {
             return Ok(done);
         };
-        // What is told of tokens is told of picked ones.
-        let alone = picking.tells() == LogProbsMode::LogProbs;
-        let Some(follow) = &mut picking.follow else {
+        // Log-probabilities exist only for sampled tokens, so forced tokens are sampled then.
+        let with_log_probs = sampling.log_probs_mode() == LogProbsMode::On;
+        let Some(grammar_state) = &mut sampling.grammar_state else {
             return Ok(done);
         };
-        if let Some(failure) = follow.failure() {
+        if let Some(failure) = grammar_state.failure() {
             return Err(failure);
         }
-        follow.take(*last)?;
-        if follow.is_done() {
+        grammar_state.accept(*last)?;
+        if grammar_state.is_done() {
             return Ok(STOPPED);
         }
         if done != RUNNING {
             return Ok(done);
         }
-        let most = left.min(room).min(context.saturating_sub(len));
-        let forced = follow.force(if alone { 0 } else { most })?;
-        let stops = &picking.sampler.stops[..picking.sampler.stop_count as usize];
+        let max = remaining.min(room).min(context.saturating_sub(len));
+        let forced = grammar_state.accept_forced(if with_log_probs { 0 } else { max })?;
+        let stops = &sampling.sampler.stops[..sampling.sampler.stop_count as usize];
         let stop = forced.iter().position(|token| stops.contains(token));
         let forced = &forced[..stop.map_or(forced.len(), |at| at + 1)];
-        forced.iter().for_each(|token| self.sequence.pick(*token));
-        self.mail.pick(forced, None);
-        self.picked += forced.len();
-        let done = stop.is_some() || follow.is_done();
+        forced
+            .iter()
+            .for_each(|token| self.sequence.push_sampled(*token));
+        self.output_queue.push_tokens(forced, None);
+        self.sampled += forced.len();
+        let done = stop.is_some() || grammar_state.is_done();
         Ok(if done { STOPPED } else { RUNNING })
     }
 
-    /// Tokens that may still be picked.
-    pub(super) fn left(&self) -> usize {
-        let limit = self.picking.as_ref().map_or(0, |picking| picking.limit);
-        limit - self.picked
+    /// Returns the number of tokens that may still be sampled.
+    pub(super) fn remaining(&self) -> usize {
+        let limit = self.sampling.as_ref().map_or(0, |sampling| sampling.limit);
+        limit - self.sampled
     }
 }
 
-/// Nobody waits for ever, whatever happens to the engine.
+/// A session must not wait forever for a request that the engine dropped.
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.ended {

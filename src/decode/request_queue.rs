@@ -1,4 +1,4 @@
-//! What sessions send to the scheduler: a queue that keeps its room.
+//! Queue of messages from sessions to the scheduler.
 
 use super::engine::Engine;
 use super::request::Request;
@@ -6,101 +6,101 @@ use super::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What comes to the scheduler.
+/// Message to the scheduler.
 #[expect(
     clippy::large_enum_variant,
-    reason = "a step of a session allocates nothing, no box either"
+    reason = "a step of a session must not allocate, so requests are not boxed"
 )]
 pub(super) enum Message {
-    /// A sequence wants to be fed or to go on.
+    /// Starts a request.
     Start(Request),
-    /// Work on the engine itself, between two rounds.
+    /// Runs a function on the engine between two scheduler iterations.
     Call(Box<dyn FnOnce(&mut Engine) + Send>),
 }
 
 /// How long the scheduler waits for a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaitPolicy {
-    /// There is work to do.
-    None,
-    /// So long: sessions have to take tokens first.
-    Some(Duration),
-    /// There is nothing to do.
-    Endless,
+    /// Does not wait: there is other work.
+    NoWait,
+    /// Waits at most this long: requests are paused until sessions read their tokens.
+    Timeout(Duration),
+    /// Waits without limit: there is no other work.
+    Forever,
 }
 
-/// What was found in the inbox.
-#[expect(clippy::large_enum_variant, reason = "as of messages")]
-pub(super) enum Found {
+/// Result of [`RequestQueue::receive`].
+#[expect(clippy::large_enum_variant, reason = "same as for `Message`")]
+pub(super) enum Received {
     Message(Message),
-    Nothing,
-    /// Nobody sends any more.
+    Empty,
+    /// The queue is closed.
     Closed,
 }
 
-/// Messages in their order.
+/// First-in first-out queue of messages.
 pub(super) struct RequestQueue {
-    inside: Mutex<Inside>,
-    came: Condvar,
+    state: Mutex<RequestQueueState>,
+    arrived: Condvar,
 }
 
-struct Inside {
+struct RequestQueueState {
     messages: VecDeque<Message>,
     is_closed: bool,
 }
 
-/// Messages that there is room for from the start.
-const ROOM: usize = 64;
+/// Initial capacity.
+const INITIAL_CAPACITY: usize = 64;
 
 impl RequestQueue {
     pub(super) fn new() -> Self {
         Self {
-            inside: Mutex::new(Inside {
-                messages: VecDeque::with_capacity(ROOM),
+            state: Mutex::new(RequestQueueState {
+                messages: VecDeque::with_capacity(INITIAL_CAPACITY),
                 is_closed: false,
             }),
-            came: Condvar::new(),
+            arrived: Condvar::new(),
         }
     }
 
-    /// Puts a message in. A closed inbox drops it, which ends what it asks for.
+    /// Sends a message. A closed queue drops it, which ends its request with an error.
     pub(super) fn send(&self, message: Message) {
-        let mut inside = self.inside.lock();
-        if inside.is_closed {
-            drop(inside);
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
             drop(message);
             return;
         }
-        inside.messages.push_back(message);
-        self.came.notify_one();
+        state.messages.push_back(message);
+        self.arrived.notify_one();
     }
 
-    /// Says that nothing comes or goes any more. What is in it is dropped.
+    /// Closes the queue and drops its messages.
     pub(super) fn close(&self) {
-        let mut inside = self.inside.lock();
-        inside.is_closed = true;
-        let left = std::mem::take(&mut inside.messages);
-        self.came.notify_one();
-        drop(inside);
-        drop(left);
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let remaining = std::mem::take(&mut state.messages);
+        self.arrived.notify_one();
+        drop(state);
+        drop(remaining);
     }
 
-    /// Takes the next message.
-    pub(super) fn take(&self, patience: WaitPolicy) -> Found {
-        let mut inside = self.inside.lock();
+    /// Receives the next message.
+    pub(super) fn receive(&self, wait: WaitPolicy) -> Received {
+        let mut state = self.state.lock();
         loop {
-            if let Some(message) = inside.messages.pop_front() {
-                return Found::Message(message);
+            if let Some(message) = state.messages.pop_front() {
+                return Received::Message(message);
             }
-            if inside.is_closed {
-                return Found::Closed;
+            if state.is_closed {
+                return Received::Closed;
             }
-            match patience {
-                WaitPolicy::None => return Found::Nothing,
-                WaitPolicy::Endless => self.came.wait(&mut inside),
-                WaitPolicy::Some(time) => {
-                    if self.came.wait_for(&mut inside, time).timed_out() {
-                        return Found::Nothing;
+            match wait {
+                WaitPolicy::NoWait => return Received::Empty,
+                WaitPolicy::Forever => self.arrived.wait(&mut state),
+                WaitPolicy::Timeout(time) => {
+                    if self.arrived.wait_for(&mut state, time).timed_out() {
+                        return Received::Empty;
                     }
                 }
             }

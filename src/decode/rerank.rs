@@ -1,69 +1,70 @@
-//! Reranking: how well documents answer a query, as a model says that was trained to answer yes or
-//! no. It gets query and document in one prompt, and the logits of the two words are the answer.
+//! Reranking with models trained to answer whether a document is relevant. The prompt contains
+//! query and document; the score comes from the logits of "yes" and "no".
 
 use super::output_request::OutputRequest;
-use super::session::{Session, room};
+use super::session::{Session, zeroed};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::text::{ChatTemplate, Conversation, Encode, Ends, Specials};
 use serde_json::{Map, Value};
 
-/// What files call the prompt that a model was trained to rank by.
-const NAME: &str = "rerank";
+/// Name of the rerank prompt in model files.
+const PROMPT_NAME: &str = "rerank";
 
-/// That of Qwen3-Reranker, for files without it.
-const USUAL: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on \
+/// Prompt of Qwen3-Reranker, used if the model files define none.
+const DEFAULT_PROMPT: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on \
     the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".\
     <|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages \
     that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
     <|im_start|>assistant\n<think>\n\n</think>\n\n";
 
-/// Special tokens of that prompt: a vocabulary without them is of another family.
-const USUAL_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
+/// Special tokens that [`USUAL`] requires. A vocabulary without them belongs to another model
+/// family.
+const DEFAULT_PROMPT_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
-/// What stands in a prompt, and what it stands for.
-const PLACES: [(&str, &str); 3] = [
+/// Placeholders of a prompt and their variables.
+const PLACEHOLDERS: [(&str, &str); 3] = [
     (RerankOptions::INSTRUCTION, "instruction"),
     ("{query}", "query"),
     ("{document}", "document"),
 ];
 
-/// What documents are ranked by.
+/// Options of [`Session::rerank`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RerankOptions<'a> {
-    /// What they are to answer.
+    /// Query that documents are compared with.
     pub query: &'a str,
-    /// What answers it; `None` takes [`RerankOptions::INSTRUCTION`].
+    /// Instruction that defines relevance; `None`: [`RerankOptions::INSTRUCTION`].
     pub instruction: Option<&'a str>,
 }
 
 impl RerankOptions<'_> {
-    /// What Qwen3-Reranker is told where nobody says another thing.
+    /// Default instruction of Qwen3-Reranker.
     pub const INSTRUCTION: &'static str =
         "Given a web search query, retrieve relevant passages that answer the query";
 }
 
 impl Session {
-    /// How well each of some documents answers a query, from 0 to 1: the probability of "yes" against
-    /// "no" behind a prompt with both. The prompt is the one that the model's files call `rerank`,
-    /// else that of Qwen3-Reranker. Special tokens that query or documents spell are text. `progress`
-    /// hears how many of how many documents are done.
+    /// Returns the relevance of each document to a query, from 0 to 1: the probability of "yes"
+    /// against "no" after a prompt with both. The prompt is the `rerank` prompt of the model files,
+    /// otherwise that of Qwen3-Reranker. Special tokens in query or documents are treated as text.
+    /// `progress` receives the number of scored documents and the total.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the model's vocabulary has not the words or the special tokens for it,
-    /// `Argument` for an instruction that its prompt has no place for, `TooLarge` for a document that
-    /// does not fit the context, `State` for an encoder. `Cancelled` after
+    /// `Unsupported` if the vocabulary lacks the tokens of the prompt or of the labels, `Argument`
+    /// for an instruction if the prompt has no placeholder for it, `TooLarge` for a document that
+    /// exceeds the context, `State` for an encoder. `Cancelled` after
     /// [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn rerank<T: AsRef<str>>(
         &mut self,
-        by: &RerankOptions<'_>,
+        options: &RerankOptions<'_>,
         documents: &[T],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
-        let labels = [self.word("yes")?, self.word("no")?];
-        let template = self.rerank_template(by)?;
+        let labels = [self.label_token("yes")?, self.label_token("no")?];
+        let template = self.rerank_template(options)?;
         let (total, vocab) = (documents.len(), self.facts().vocab as usize);
-        let mut scores = room(total)?;
+        let mut scores = zeroed(total)?;
         for (at, document) in documents.iter().enumerate() {
             if self.cancelled() {
                 bail!(Cancelled, "cancelled after {at} of {total} documents");
@@ -71,9 +72,9 @@ impl Session {
             let variables: Map<String, Value> = [
                 (
                     "instruction",
-                    by.instruction.unwrap_or(RerankOptions::INSTRUCTION),
+                    options.instruction.unwrap_or(RerankOptions::INSTRUCTION),
                 ),
-                ("query", by.query),
+                ("query", options.query),
                 ("document", document.as_ref()),
             ]
             .map(|(name, text)| (name.to_string(), text.into()))
@@ -84,14 +85,11 @@ impl Session {
                 ..Conversation::new(&[])
             };
             let tokens = template.encode(&conversation, self.tokenizer());
-            let named = format_args!("document {at}");
-            let mut session = self.beside(&tokens.context(named)?).context(named)?;
-            let logits = session.feed(OutputRequest::Logits(room(vocab)?), &mut |_, _| {})?;
+            let context = format_args!("document {at}");
+            let mut session = self.detached(&tokens.context(context)?).context(context)?;
+            let logits = session.compute(OutputRequest::Logits(zeroed(vocab)?), &mut |_, _| {})?;
             let [yes, no] = labels.map(|label| f64::from(logits[label as usize]));
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "rounded to what logits have"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "scores are f32")]
             let score = (1.0 / (1.0 + (no - yes).exp())) as f32;
             scores[at] = score;
             progress(at + 1, total);
@@ -99,8 +97,8 @@ impl Session {
         Ok(scores)
     }
 
-    /// The token that is a word by itself.
-    fn word(&self, word: &str) -> Result<u32> {
+    /// Returns the token of a word that is a single token.
+    fn label_token(&self, word: &str) -> Result<u32> {
         let alone = Encode {
             add_special: false,
             specials: Specials::Text,
@@ -109,55 +107,62 @@ impl Session {
             [token] => Ok(token),
             _ => bail!(
                 Unsupported,
-                "the vocabulary has no token {word:?}: the model cannot rank by it"
+                "reranking is not supported: the vocabulary has no token {word:?}"
             ),
         }
     }
 
-    /// The prompt as a template of its places.
-    fn rerank_template(&self, by: &RerankOptions<'_>) -> Result<ChatTemplate> {
-        let own = self.chat_templates().get(NAME);
-        let known = |token: &&str| self.tokenizer().special_id(token).is_some();
-        if own.is_none() && !USUAL_TOKENS.iter().all(known) {
+    /// Creates a chat template from the prompt.
+    fn rerank_template(&self, options: &RerankOptions<'_>) -> Result<ChatTemplate> {
+        let own = self.chat_templates().get(PROMPT_NAME);
+        let is_known = |token: &&str| self.tokenizer().special_id(token).is_some();
+        if own.is_none() && !DEFAULT_PROMPT_TOKENS.iter().all(is_known) {
             bail!(
                 Unsupported,
-                "the model names no prompt to rank by, and its vocabulary lacks the tokens of the usual one"
+                "reranking is not supported: the model files define no rerank prompt, and the vocabulary lacks the tokens of the default prompt"
             );
         }
-        let prompt = own.unwrap_or(USUAL);
-        if by.instruction.is_some() && !prompt.contains(RerankOptions::INSTRUCTION) {
+        let prompt = own.unwrap_or(DEFAULT_PROMPT);
+        if options.instruction.is_some() && !prompt.contains(RerankOptions::INSTRUCTION) {
             bail!(
                 Argument,
-                "the model's prompt to rank by has no place for an instruction"
+                "the model's rerank prompt has no placeholder for an instruction"
             );
         }
-        ChatTemplate::new(&source(prompt)?, Ends::default())
+        ChatTemplate::new(&template_source(prompt)?, Ends::default())
     }
 }
 
-/// A template that says what a prompt says, with a variable in each of its places.
-fn source(prompt: &str) -> Result<String> {
+/// Converts a prompt to the source of a chat template, with a variable for each placeholder.
+fn template_source(prompt: &str) -> Result<String> {
     let mut source = String::new();
     let mut rest = prompt;
-    let mut missing = PLACES.to_vec();
+    let mut missing = PLACEHOLDERS.to_vec();
     loop {
-        let next = PLACES
+        let next = PLACEHOLDERS
             .iter()
-            .filter_map(|place| Some((rest.find(place.0)?, place)));
+            .filter_map(|placeholder| Some((rest.find(placeholder.0)?, placeholder)));
         let next = next.min_by_key(|(at, _)| *at);
         let text = &rest[..next.map_or(rest.len(), |(at, _)| at)];
-        let literal = serde_json::to_string(text)
-            .map_err(|e| Error::new(ErrorKind::Internal, "a text is JSON").caused_by(e))?;
+        let literal = serde_json::to_string(text).map_err(|e| {
+            Error::new(ErrorKind::Internal, "cannot serialize a string as JSON").caused_by(e)
+        })?;
         source.push_str(&format!("{{{{ {literal} }}}}"));
-        let Some((at, (place, name))) = next else {
+        let Some((at, (placeholder, name))) = next else {
             break;
         };
         source.push_str(&format!("{{{{ {name} }}}}"));
-        missing.retain(|(other, _)| other != place);
-        rest = &rest[at + place.len()..];
+        missing.retain(|(other, _)| other != placeholder);
+        rest = &rest[at + placeholder.len()..];
     }
-    match missing.iter().find(|(place, _)| place.starts_with('{')) {
-        Some((place, _)) => bail!(Format, "the prompt to rank by has no {place}"),
+    match missing
+        .iter()
+        .find(|(placeholder, _)| placeholder.starts_with('{'))
+    {
+        Some((placeholder, _)) => bail!(
+            Format,
+            "the rerank prompt lacks the placeholder {placeholder}"
+        ),
         None => Ok(source),
     }
 }
@@ -167,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_become_templates_of_their_places() {
+    fn converts_prompts_to_templates() {
         let variables: Map<String, Value> = [
             ("instruction", "i"),
             ("query", "{document} {{ d }}"),
@@ -187,15 +192,15 @@ mod tests {
                 "\"d\n\" {% if %}{document} {{ d }}",
             ),
         ] {
-            let source = source(prompt).expect("all places are there");
-            let template = ChatTemplate::new(&source, Ends::default()).expect("it is a template");
+            let source = template_source(prompt).expect("prompt has all placeholders");
+            let template = ChatTemplate::new(&source, Ends::default()).expect("valid template");
             assert_eq!(
-                template.render(&conversation).expect("it renders"),
+                template.render(&conversation).expect("template renders"),
                 expected
             );
         }
-        assert!(source("{query}").is_err() && source("{document}").is_err());
-        let template = source(USUAL).expect("all places are there");
+        assert!(template_source("{query}").is_err() && template_source("{document}").is_err());
+        let template = template_source(DEFAULT_PROMPT).expect("prompt has all placeholders");
         assert!(template.contains("{{ instruction }}"), "{template}");
     }
 }

@@ -1,4 +1,4 @@
-//! How the next token is picked from the logits.
+//! Sampling parameters.
 
 use crate::error::{Result, bail};
 use crate::exec::state::{SAMPLER_OFF, STOPS_MAX, Sampler};
@@ -11,8 +11,8 @@ macro_rules! sampling {
         off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
         role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
     })+) => {
-        /// How the next token is picked. Fields are in the default order of the samplers;
-        /// `docs/sampling.md` defines each.
+        /// Sampling parameters: how the next token is chosen from the logits. Fields are in the
+        /// default order of the samplers; `docs/sampling.md` defines each.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct Sampling {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -28,10 +28,10 @@ macro_rules! sampling {
         }
 
         impl Sampling {
-            /// The likeliest token, always: every parameter is off.
+            /// Greedy decoding: all samplers are off.
             pub const GREEDY: Self = Self { $($name: $off,)+ seed: 0 };
 
-            /// Checks that every field is in its range.
+            /// Checks the range of every field.
             ///
             /// # Errors
             ///
@@ -41,7 +41,7 @@ macro_rules! sampling {
                 Ok(())
             }
 
-            /// Switches off every sampler that removes tokens.
+            /// Returns a copy with all samplers that remove tokens switched off.
             fn without_filters(self) -> Self {
                 Self {
                     $($name: match Role::$role {
@@ -52,17 +52,17 @@ macro_rules! sampling {
                 }
             }
 
-            /// The parameters as the device has them.
+            /// Returns the parameters in the layout of the device.
             fn parameters(&self) -> Sampler {
                 let [seed_lo, seed_hi] = bytemuck::cast(self.seed.to_le());
                 Sampler { seed_lo, seed_hi, $($sampler: self.$name,)+ ..SAMPLER_OFF }
             }
         }
 
-        /// The smallest tail that applies all parameters of a sampler that are not off.
-        fn tail_of_parameters(s: &Sampler) -> SamplingStage {
-            let tails = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$stage },)+];
-            tails.into_iter().max().unwrap_or(SamplingStage::Greedy)
+        /// Returns the smallest sampling stage that applies all parameters that are not off.
+        fn stage_of_parameters(s: &Sampler) -> SamplingStage {
+            let stages = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$stage },)+];
+            stages.into_iter().max().unwrap_or(SamplingStage::Greedy)
         }
     };
 }
@@ -75,52 +75,52 @@ fn in_range<T: PartialOrd + Display + Copy>(name: &str, value: T, min: T, max: T
     Ok(())
 }
 
-/// A smaller temperature counts as this one: logits that are divided by it stay finite, and it
-/// leaves the largest alone all the same.
+/// Minimum positive temperature. Smaller ones are clamped, so that logits divided by it stay
+/// finite. The result is still greedy.
 const TEMPERATURE_MIN: f32 = 1e-20;
 
 impl Sampling {
     /// Maximum of [`Sampling::repeat_last`], in tokens.
     pub const REPEAT_LAST_MAX: u32 = REPEAT_LAST_MAX;
 
-    /// The parameters that have an effect: with temperature 0 no sampler removes the likeliest
-    /// token, and Mirostat replaces all samplers that remove tokens.
+    /// Returns the parameters that have an effect. With temperature 0 no sampler removes the
+    /// likeliest token, and Mirostat replaces all samplers that remove tokens.
     fn effective(self) -> Self {
         let likeliest = self.temperature == 0.0;
         if !likeliest && self.mirostat_tau == 0.0 {
             return self;
         }
-        let mut left = self.without_filters();
+        let mut sampling = self.without_filters();
         if likeliest {
-            left.dynatemp_range = Self::GREEDY.dynatemp_range;
-            left.mirostat_tau = Self::GREEDY.mirostat_tau;
+            sampling.dynatemp_range = Self::GREEDY.dynatemp_range;
+            sampling.mirostat_tau = Self::GREEDY.mirostat_tau;
         }
-        left
+        sampling
     }
 
-    /// The sampler for the device, with the tokens that end a sequence, as many as have room there.
+    /// Creates the sampler of the device with at most [`STOPS_MAX`] stop tokens.
     pub(super) fn sampler(&self, stops: &[u32]) -> Sampler {
         let mut sampler = self.effective().parameters();
         sampler.temperature = match sampler.temperature {
             0.0 => 0.0,
             t => t.max(TEMPERATURE_MIN),
         };
-        // Where Mirostat begins.
+        // Initial value of Mirostat.
         sampler.mirostat_mu = 2.0 * sampler.mirostat_tau;
         let count = stops.len().min(STOPS_MAX);
         sampler.stops[..count].copy_from_slice(&stops[..count]);
-        sampler.stop_count = u32::try_from(count).expect("a small array");
+        sampler.stop_count = u32::try_from(count).expect("at most STOPS_MAX");
         sampler
     }
 }
 
-/// The smallest tail of tables that picks this way.
-pub(super) fn tail(s: &Sampler) -> SamplingStage {
+/// Returns the smallest sampling stage that supports this sampler.
+pub(super) fn sampling_stage(s: &Sampler) -> SamplingStage {
     let full = s.log_probs != 0 || s.masked != 0 || s.bias_count > 0 || s.stop_from > 0;
     if full {
         SamplingStage::Full
     } else {
-        tail_of_parameters(s)
+        stage_of_parameters(s)
     }
 }
 
@@ -134,15 +134,15 @@ mod tests {
     };
 
     #[test]
-    fn the_shortest_tail_that_picks_this_way() {
+    fn selects_smallest_sampling_stage() {
         let of = |change: fn(&mut Sampling)| {
             [Sampling::GREEDY, PLAIN].map(|mut sampling| {
                 change(&mut sampling);
-                tail(&sampling.sampler(&[]))
+                sampling_stage(&sampling.sampler(&[]))
             })
         };
         use SamplingStage::{Full, Greedy, Sampled};
-        assert_eq!(tail(&Sampling::default().sampler(&[])), Sampled);
+        assert_eq!(sampling_stage(&Sampling::default().sampler(&[])), Sampled);
         assert_eq!(of(|_| {}), [Greedy, Sampled]);
         assert_eq!(of(|s| s.frequency_penalty = 0.1), [Sampled, Sampled]);
         assert_eq!(of(|s| s.presence_penalty = 0.1), [Sampled, Sampled]);
@@ -156,7 +156,7 @@ mod tests {
         let of = |change: fn(&mut Sampler)| {
             let mut sampler = SAMPLER_OFF;
             change(&mut sampler);
-            tail(&sampler)
+            sampling_stage(&sampler)
         };
         assert_eq!(of(|_| {}), Greedy);
         assert_eq!(of(|s| s.log_probs = 1), Full);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn mirostat_takes_the_place_of_the_others_and_nothing_that_of_the_likeliest() {
+    fn mirostat_replaces_filters_and_greedy_disables_all() {
         let all = Sampling {
             top_n_sigma: 1.0,
             top_k: 5,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_outside_its_range_is_named() {
+    fn range_error_names_field() {
         let bad = Sampling {
             xtc_threshold: -0.5,
             ..PLAIN

@@ -1,69 +1,70 @@
-//! How a request picks its tokens.
+//! Sampling settings of a request.
 
 use super::burst::Burst;
 use super::drafter::Drafter;
 use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
-use super::sampling::{Sampling, tail};
+use super::sampling::{Sampling, sampling_stage};
 use crate::exec::state::Sampler;
 use crate::op::table::SamplingStage;
 
-/// How tokens are picked, and how many.
+/// How many tokens a request samples, and how.
 #[derive(Debug)]
 pub(super) struct SamplingRequest {
-    /// As the device has it.
+    /// Sampler parameters in the layout of the device.
     pub(super) sampler: Sampler,
-    /// What it has beside numbers.
-    pub(super) steering: LogitBiases,
-    /// The tail of tables that picks so.
-    pub(super) tail: SamplingStage,
-    /// Tokens at most; the context ends it in any case.
+    /// Logit biases and DRY breakers.
+    pub(super) logit_biases: LogitBiases,
+    /// Sampling stage that these settings need.
+    pub(super) stage: SamplingStage,
+    /// Maximum number of tokens. A full context also ends the request.
     pub(super) limit: usize,
-    /// How many come in one submission.
-    pub(super) chain: Burst,
-    /// The grammar that they follow.
-    pub(super) follow: Option<Box<GrammarState>>,
-    /// What makes guesses at them.
-    pub(super) guesser: Option<Drafter>,
+    /// Burst size.
+    pub(super) burst: Burst,
+    /// Grammar that constrains the tokens.
+    pub(super) grammar_state: Option<Box<GrammarState>>,
+    /// Drafter for speculative decoding.
+    pub(super) drafter: Option<Drafter>,
 }
 
-/// What steps tell beside tokens.
+/// Whether steps output log-probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogProbsMode {
-    Nothing,
-    LogProbs,
+    Off,
+    On,
 }
 
 impl SamplingRequest {
-    /// One token.
+    /// Creates a request for one token.
     pub(super) fn one(sampling: &Sampling) -> Self {
         Self::plain(sampling, 1, 1)
     }
 
-    /// At most `limit` tokens by `sampling` alone, in submissions of at most `longest` tokens.
-    pub(super) fn plain(sampling: &Sampling, limit: u32, longest: u32) -> Self {
+    /// Creates a request for at most `limit` tokens without further options, in bursts of at most
+    /// `max_burst` steps.
+    pub(super) fn plain(sampling: &Sampling, limit: u32, max_burst: u32) -> Self {
         let sampler = sampling.sampler(&[]);
         Self {
-            tail: tail(&sampler),
+            stage: sampling_stage(&sampler),
             sampler,
-            steering: LogitBiases::default(),
+            logit_biases: LogitBiases::default(),
             limit: limit as usize,
-            chain: Burst::new(limit, longest),
-            follow: None,
-            guesser: None,
+            burst: Burst::new(limit, max_burst),
+            grammar_state: None,
+            drafter: None,
         }
     }
 
-    /// Whether its tokens follow a grammar.
-    pub(super) fn follows(&self) -> bool {
+    /// Returns whether a grammar constrains the tokens.
+    pub(super) fn uses_grammar(&self) -> bool {
         self.sampler.masked != 0
     }
 
-    /// What its steps tell beside tokens.
-    pub(super) fn tells(&self) -> LogProbsMode {
+    /// Returns whether steps output log-probabilities.
+    pub(super) fn log_probs_mode(&self) -> LogProbsMode {
         match self.sampler.log_probs {
-            0 => LogProbsMode::Nothing,
-            _ => LogProbsMode::LogProbs,
+            0 => LogProbsMode::Off,
+            _ => LogProbsMode::On,
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Scores: how likely a model finds tokens behind those in front of them.
+//! Log-probabilities of given tokens.
 
-use super::output_request::{Likelihoods, OutputRequest};
-use super::session::{Session, room};
+use super::output_request::{OutputRequest, TargetLogProbs};
+use super::session::{Session, zeroed};
 use crate::error::{Result, bail};
 use crate::model::TableId;
 
 impl Session {
-    /// The log-probability (natural logarithm) of each token from the `from`th on, given all that
-    /// stand in front of it. The text begins anew, beside the sequence of the session; what is in
-    /// front of `from` may come out of the cache and stays there, so that several ends of one
-    /// beginning cost that once. `progress` hears how many of how many tokens are done.
+    /// Returns the log-probability (natural logarithm) of each token from index `from` on, given
+    /// all tokens before it. The tokens are a separate sequence, not a continuation of the session.
+    /// The prefix before `from` is cached, so that scoring several continuations computes it once.
+    /// `progress` receives the number of computed tokens and the total.
     ///
     /// # Errors
     ///
-    /// `Argument` where `from` names no token with one in front of it and for an id outside the
-    /// vocabulary, `TooLarge` where the tokens do not fit the context, `State` for an encoder,
-    /// `Memory`; nothing is computed then. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
+    /// `Argument` if `from` is 0 or not less than the number of tokens, and for a token outside the
+    /// vocabulary; `TooLarge` if the tokens exceed the context; `State` for an encoder; `Memory`.
+    /// Nothing is computed then. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn score(
         &mut self,
         tokens: &[u32],
@@ -23,19 +23,25 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let (vocab, context) = (self.facts().vocab, self.facts().context as usize);
-        let Some((last, fed)) = tokens.split_last().filter(|_| from < tokens.len()) else {
+        let Some((last, prefix)) = tokens.split_last().filter(|_| from < tokens.len()) else {
             let count = tokens.len();
-            bail!(Argument, "no token {from} to score: there are {count}");
+            bail!(
+                Argument,
+                "index {from} of the first token to score is out of range: there are {count} tokens"
+            );
         };
         if from == 0 {
-            bail!(Argument, "the first token has nothing in front of it");
+            bail!(
+                Argument,
+                "the first token cannot be scored: no token precedes it"
+            );
         }
-        // The last one has to be known and is not fed.
-        if fed.len() > context {
-            let (count, most) = (tokens.len(), context + 1);
+        // The last token is scored but not computed.
+        if prefix.len() > context {
+            let (count, max) = (tokens.len(), context + 1);
             bail!(
                 TooLarge,
-                "{count} tokens are over the {most} that a context of {context} positions scores"
+                "{count} tokens exceed the maximum of {max} for a context of {context} positions"
             );
         }
         if *last >= vocab {
@@ -47,13 +53,13 @@ impl Session {
         let steps = self.model.tables().iter();
         let steps = steps.filter(|table| table.name == TableId::Step.name());
         let rows = steps.map(|table| table.tokens as usize).max().unwrap_or(0);
-        let wanted = Likelihoods {
+        let targets = TargetLogProbs {
             first: from - 1,
             tokens: tokens[from..].to_vec(),
-            logits: room(rows * vocab as usize)?,
-            numbers: room(tokens.len() - from)?,
+            logits: zeroed(rows * vocab as usize)?,
+            log_probs: zeroed(tokens.len() - from)?,
         };
-        self.beside(fed)?
-            .feed(OutputRequest::Likelihoods(wanted), progress)
+        self.detached(prefix)?
+            .compute(OutputRequest::LogProbs(targets), progress)
     }
 }

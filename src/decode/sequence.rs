@@ -1,33 +1,33 @@
-//! The tokens of a sequence, and by which kind of table each goes through the model.
+//! Tokens of a sequence, each with the kind of table that computes it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::builder::FEW_TOKENS;
 use std::ops::Range;
 
-/// Marks the key of a token that goes through a table for steps.
-const PICKED: u32 = 1 << 31;
+/// Tag of token IDs that step tables compute.
+const SAMPLED: u32 = 1 << 31;
 
-/// Every token of a sequence. Given ones go through the table for chunks, picked ones through those
-/// for steps; the numbers that they leave in the cache may differ in their last bits, so that it is
-/// kept of each which it is.
+/// Tokens of a sequence. Chunk tables compute prompt tokens and step tables compute sampled tokens.
+/// Their KV cache entries may differ in the last bits, so the kind of each token is recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     tokens: Vec<u32>,
-    picked: Vec<bool>,
+    sampled: Vec<bool>,
 }
 
 impl Sequence {
-    /// Makes room for so many tokens in all, so that none of them takes memory.
+    /// Reserves memory for `tokens` tokens in total.
     ///
     /// # Errors
     ///
     /// `Memory`.
-    pub(super) fn make_room(&mut self, tokens: usize) -> Result<()> {
+    pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
         let more = tokens.saturating_sub(self.tokens.len());
-        let made = self.tokens.try_reserve_exact(more);
-        made.and_then(|()| self.picked.try_reserve_exact(more))
+        let reserved = self.tokens.try_reserve_exact(more);
+        reserved
+            .and_then(|()| self.sampled.try_reserve_exact(more))
             .map_err(|e| {
-                let message = format_args!("room for {tokens} tokens cannot be had");
+                let message = format_args!("out of memory: cannot allocate {tokens} tokens");
                 Error::new(ErrorKind::Memory, message).caused_by(e)
             })
     }
@@ -43,95 +43,95 @@ impl Sequence {
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.truncate(0);
         self.tokens.extend_from_slice(&other.tokens);
-        self.picked.extend_from_slice(&other.picked);
+        self.sampled.extend_from_slice(&other.sampled);
     }
 
-    pub(super) fn give(&mut self, tokens: &[u32]) {
+    pub(super) fn push_prompt(&mut self, tokens: &[u32]) {
         self.tokens.extend_from_slice(tokens);
-        self.picked.resize(self.tokens.len(), false);
+        self.sampled.resize(self.tokens.len(), false);
     }
 
-    pub(super) fn pick(&mut self, token: u32) {
+    pub(super) fn push_sampled(&mut self, token: u32) {
         self.tokens.push(token);
-        self.picked.push(true);
+        self.sampled.push(true);
     }
 
     pub(super) fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
-        self.picked.truncate(len);
+        self.sampled.truncate(len);
     }
 
-    /// Appends the token of a key that says by which kind of table it goes.
-    pub(super) fn push_key(&mut self, key: u32) {
-        self.tokens.push(key & !PICKED);
-        self.picked.push(key & PICKED != 0);
+    /// Appends a tagged token ID.
+    pub(super) fn push_token_id(&mut self, id: u32) {
+        self.tokens.push(id & !SAMPLED);
+        self.sampled.push(id & SAMPLED != 0);
     }
 
-    /// Takes tokens out. Those behind them have new positions: they are given ones there.
+    /// Removes tokens. The tokens after them move, and become prompt tokens.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         self.tokens.drain(range.clone());
-        self.picked.drain(range.clone());
-        self.picked[range.start..].fill(false);
+        self.sampled.drain(range.clone());
+        self.sampled[range.start..].fill(false);
     }
 
-    pub(super) fn was_picked(&self, at: usize) -> bool {
-        self.picked[at]
+    pub(super) fn is_sampled(&self, at: usize) -> bool {
+        self.sampled[at]
     }
 
-    /// The tokens from `at` on that go through the same kind of table, as many as one has rows;
-    /// chunks end at multiples of their size, wherever they begin.
+    /// Returns the range of tokens from `at` on that one pass of the same kind of table can
+    /// compute. Chunks end at multiples of the chunk size, wherever they start.
     pub(super) fn run(&self, at: usize, rows: [usize; 2]) -> Range<usize> {
         let [steps, chunk] = rows;
-        let picked = self.picked[at];
-        let same = self.picked[at..]
+        let sampled = self.sampled[at];
+        let same = self.sampled[at..]
             .iter()
-            .take_while(|p| **p == picked)
+            .take_while(|p| **p == sampled)
             .count();
-        let most = if picked { steps } else { chunk - at % chunk };
-        at..at + same.min(most)
+        let max = if sampled { steps } else { chunk - at % chunk };
+        at..at + same.min(max)
     }
 
-    /// The longest beginning of the first `known` tokens that ends where a chunk does.
-    pub(super) fn aligned(&self, known: usize, chunk: usize) -> usize {
-        let given = self.picked[..known]
+    /// Returns the longest prefix of the first `cached` tokens that ends at a chunk boundary.
+    pub(super) fn aligned(&self, cached: usize, chunk: usize) -> usize {
+        let prompt = self.sampled[..cached]
             .iter()
             .rev()
             .take_while(|p| !**p)
             .count();
-        (known / chunk * chunk).max(known - given)
+        (cached / chunk * chunk).max(cached - prompt)
     }
 
-    /// What the cache knows the first `len` tokens by: where `apart` says that tables leave other
-    /// bits, by the kind of table too.
-    pub(super) fn keys(&self, len: usize, apart: Apart, keys: &mut Vec<u32>) {
-        keys.clear();
-        let both = self.tokens.iter().zip(&self.picked).take(len);
-        keys.extend(both.map(|(token, picked)| match apart {
-            Apart::Yes if *picked => token | PICKED,
+    /// Writes the IDs under which the prefix cache stores the first `len` tokens. Sampled tokens
+    /// are tagged if step tables write different bits.
+    pub(super) fn token_ids(&self, len: usize, step_bits: StepBits, ids: &mut Vec<u32>) {
+        ids.clear();
+        let tagged = self.tokens.iter().zip(&self.sampled).take(len);
+        ids.extend(tagged.map(|(token, sampled)| match step_bits {
+            StepBits::Distinct if *sampled => token | SAMPLED,
             _ => *token,
         }));
     }
 }
 
-/// Whether tables for steps and for chunks leave other bits in the cache.
+/// Whether step tables and chunk tables write different bits to the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Apart {
-    No,
-    Yes,
+pub(super) enum StepBits {
+    SameAsChunk,
+    Distinct,
 }
 
-const _: () = assert!(FEW_TOKENS < PICKED);
+const _: () = assert!(FEW_TOKENS < SAMPLED);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_of_one_kind() {
+    fn runs_contain_one_kind_of_token() {
         let mut sequence = Sequence::default();
-        sequence.give(&[1; 10]);
-        (0..5).for_each(|_| sequence.pick(2));
-        sequence.give(&[3; 4]);
+        sequence.push_prompt(&[1; 10]);
+        (0..5).for_each(|_| sequence.push_sampled(2));
+        sequence.push_prompt(&[3; 4]);
         let rows = [2, 8];
         let mut runs = Vec::new();
         let mut at = 0;
@@ -141,20 +141,20 @@ mod tests {
             runs.push(run);
         }
         assert_eq!(runs, [0..8, 8..10, 10..12, 12..14, 14..15, 15..16, 16..19]);
-        let mut keys = Vec::new();
-        sequence.keys(12, Apart::Yes, &mut keys);
-        assert_eq!(keys[9..], [1, 2 | PICKED, 2 | PICKED]);
+        let mut ids = Vec::new();
+        sequence.token_ids(12, StepBits::Distinct, &mut ids);
+        assert_eq!(ids[9..], [1, 2 | SAMPLED, 2 | SAMPLED]);
         let mut again = Sequence::default();
-        keys.iter().for_each(|key| again.push_key(*key));
+        ids.iter().for_each(|id| again.push_token_id(*id));
         assert_eq!(again.tokens(), &sequence.tokens()[..12]);
         assert_eq!(
-            [9, 10, 11].map(|at| again.was_picked(at)),
+            [9, 10, 11].map(|at| again.is_sampled(at)),
             [false, true, true]
         );
-        sequence.keys(12, Apart::No, &mut keys);
-        assert_eq!(keys[9..], [1, 2, 2]);
+        sequence.token_ids(12, StepBits::SameAsChunk, &mut ids);
+        assert_eq!(ids[9..], [1, 2, 2]);
         sequence.remove(3..11);
         assert_eq!(sequence.tokens(), [1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
-        assert!(!sequence.was_picked(4), "it moved");
+        assert!(!sequence.is_sampled(4), "moved tokens are prompt tokens");
     }
 }

@@ -1,4 +1,5 @@
-//! A session: the tokens of one sequence. While the model works for it they are with the model.
+//! A session: the tokens of one sequence. While the model processes the sequence, the model's
+//! thread owns the tokens.
 
 use super::cancel::Cancel;
 use super::end::End;
@@ -20,140 +21,143 @@ use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One sequence of a model: text goes in, text comes out.
+/// One sequence of tokens of a model: [`prefill`](Session::prefill) appends a prompt,
+/// [`generate`](Session::generate) appends generated tokens. Sessions of one model can run on
+/// different threads; the model decodes them in batches.
 ///
-/// What was computed for it stays with the model while there is room, for whoever comes with the
-/// same tokens: a session that goes on, a copy of it, another one with the same beginning.
+/// The KV cache of a session remains in the prefix cache of the model while there is room. Later
+/// prefills with the same prefix reuse it: of this session, of a [fork](Session::fork), or of any
+/// other session of the model.
 #[derive(Debug)]
 pub struct Session {
     pub(super) model: Model,
     number: u64,
     pub(super) sequence: Sequence,
-    /// How many of its tokens were in the cache when the model last worked for it.
-    pub(super) fed: usize,
-    /// Number of tokens that were computed for it so far.
+    /// Number of tokens that were in the KV cache after the last request.
+    pub(super) cached: usize,
+    /// Number of tokens that were computed for this session.
     computed: u64,
-    /// Which computed tokens it reuses.
+    /// Which cached tokens this session reuses.
     reuse: Reuse,
-    mail: Arc<OutputQueue>,
+    output_queue: Arc<OutputQueue>,
     cancel: Cancel,
-    /// Whether the model works for it.
-    at_work: bool,
+    /// Whether a request of this session is running.
+    is_running: bool,
     if_busy: IfBusy,
 }
 
-/// Which computed tokens a session reuses.
+/// Which cached tokens a session reuses.
 #[derive(Clone, Copy, Debug)]
 enum Reuse {
-    /// Those of every sequence with the same prefix.
+    /// Tokens of every sequence with the same prefix.
     Shared,
-    /// Only its own.
+    /// Only tokens computed for this session.
     Own,
 }
 
 impl Session {
-    /// A session with an empty sequence.
+    /// Creates a session with an empty sequence.
     pub fn new(model: Model) -> Self {
         Self::with(model, IfBusy::Wait, None)
     }
 
-    /// One that waits for others or does not, and whose news ring a bell.
-    pub(super) fn with(model: Model, if_busy: IfBusy, bell: Option<Arc<Notifier>>) -> Self {
+    /// Creates a session with a policy for a busy model and a notifier for its output.
+    pub(super) fn with(model: Model, if_busy: IfBusy, notifier: Option<Arc<Notifier>>) -> Self {
         Self {
             number: model.next_session(),
             sequence: Sequence::default(),
-            fed: 0,
+            cached: 0,
             computed: 0,
             reuse: Reuse::Shared,
-            mail: Arc::new(OutputQueue::new(bell)),
-            at_work: false,
+            output_queue: Arc::new(OutputQueue::new(notifier)),
+            is_running: false,
             if_busy,
             cancel: Cancel::new(),
             model,
         }
     }
 
-    /// Another session with the same sequence. Nothing is computed again for it, and no memory of the
-    /// cache is taken for what the two have in common.
+    /// Creates a session with the same sequence. The two share the KV cache of the common prefix;
+    /// nothing is recomputed or copied.
     ///
     /// # Errors
     ///
-    /// `Memory` where there is none for the tokens.
+    /// `Memory` if the tokens cannot be allocated.
     pub fn fork(&self) -> Result<Self> {
         let mut fork = Self::new(self.model.clone());
         fork.reserve()?;
         fork.sequence.copy_from(&self.sequence);
-        fork.fed = self.fed;
+        fork.cached = self.cached;
         fork.reuse = self.reuse;
         Ok(fork)
     }
 
-    /// Makes room for all the tokens that fit the context.
+    /// Reserves memory for a full context.
     fn reserve(&mut self) -> Result<()> {
         let context = self.model.facts().context as usize;
-        self.sequence.make_room(context + 1)
+        self.sequence.reserve(context + 1)
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// What is known of the model.
+    /// Returns the properties of the model.
     pub fn facts(&self) -> &Facts {
         self.model.facts()
     }
 
-    /// Text to tokens and back.
+    /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         self.model.tokenizer()
     }
 
-    /// The chat templates that the model's files bring along.
+    /// Returns the chat templates of the model files.
     pub fn chat_templates(&self) -> &ChatTemplates {
         self.model.chat_templates()
     }
 
-    /// The facts of the device.
+    /// Returns the properties of the device.
     pub fn profile(&self) -> &Profile {
         self.model.profile()
     }
 
-    /// A handle that stops this session from any thread.
+    /// Returns a handle that cancels this session from any thread.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
     }
 
-    /// Forgets a cancellation that nothing heeded.
-    pub fn forget_cancel(&mut self) {
+    /// Clears a pending cancellation.
+    pub fn clear_cancel(&mut self) {
         self.cancelled();
     }
 
-    /// Whether someone asked to stop, and nobody has heeded it.
+    /// Returns whether a cancellation is pending.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel.is_asked()
+        self.cancel.is_pending()
     }
 
-    /// Whether someone asked to stop; who is told heeds it.
+    /// Returns whether a cancellation was pending, and clears it.
     pub(super) fn cancelled(&self) -> bool {
-        self.cancel.heed()
+        self.cancel.take_pending()
     }
 
-    /// Begins to time every command that the model runs, for whichever session, from nothing.
+    /// Starts to time every command of the model, for all sessions, and clears earlier timings.
     ///
     /// # Errors
     ///
-    /// `Unsupported` on a device that cannot tell the times of commands.
+    /// `Unsupported` if the device cannot time commands.
     pub fn time_commands(&mut self) -> Result<()> {
         self.model
             .call(|engine| engine.linked.executor.time_commands())
     }
 
-    /// Ends timing; what was timed stays.
+    /// Stops timing. Recorded timings are kept.
     ///
     /// # Errors
     ///
-    /// `Poisoned` where the model's thread has ended.
+    /// `Poisoned` if the model's thread has ended.
     pub fn end_timing(&mut self) -> Result<()> {
         self.model.call(|engine| {
             engine.linked.executor.end_timing();
@@ -161,68 +165,70 @@ impl Session {
         })
     }
 
-    /// The tables of the model, and of each the commands as timed.
+    /// Returns each table of the model with the timings of its commands.
     ///
     /// # Errors
     ///
-    /// `Poisoned` where the model's thread has ended.
-    pub fn laps(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
-        let laps = self.model.call(|engine| {
+    /// `Poisoned` if the model's thread has ended.
+    pub fn command_timings(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
+        let timings = self.model.call(|engine| {
             let tables = 0..engine.linked.tables.len();
-            let laps = tables.map(|at| engine.linked.executor.laps(at).to_vec());
-            Ok(laps.collect::<Vec<_>>())
+            let timings = tables.map(|at| engine.linked.executor.laps(at).to_vec());
+            Ok(timings.collect::<Vec<_>>())
         })?;
-        Ok(self.model.tables().iter().zip(laps).collect())
+        Ok(self.model.tables().iter().zip(timings).collect())
     }
 
-    /// Disables prefix caching for this session and its forks, as for measurements: the model
-    /// computes every token that was not computed for this session itself, even if the prefix cache
-    /// has it from another one. Other sessions still reuse what is computed for this one;
-    /// [`LoadOptions::prefix_bytes`](crate::LoadOptions::prefix_bytes) bounds the prefix cache of a model.
+    /// Disables prefix caching for this session and its forks, for example in benchmarks. The model
+    /// then computes every token that was not computed for this session, even if the prefix cache
+    /// contains it. Other sessions still reuse the cache of this one.
+    ///
+    /// [`LoadOptions::prefix_bytes`](crate::LoadOptions::prefix_bytes) limits the prefix cache of a
+    /// model.
     pub fn disable_prefix_caching(&mut self) {
         self.reuse = Reuse::Own;
     }
 
-    /// Number of tokens that the model has computed for the sequence of this session since it was
-    /// made or forked. Tokens from the prefix cache are not counted. Draft tokens are counted when
-    /// they are checked, accepted or not; tokens that are computed again are counted again.
+    /// Returns the number of tokens that the model computed for this session since it was created
+    /// or forked. Tokens from the prefix cache are not counted. Checked draft tokens are counted,
+    /// accepted or not, and recomputed tokens are counted again.
     pub fn computed_tokens(&self) -> u64 {
         self.computed
     }
 
-    /// Every token of the sequence: given and picked.
+    /// Returns all tokens of the sequence: prompt tokens and generated tokens.
     pub fn tokens(&self) -> &[u32] {
         self.sequence.tokens()
     }
 
-    /// Forgets the sequence.
+    /// Removes all tokens.
     pub fn reset(&mut self) {
         self.truncate(0);
     }
 
-    /// Forgets the tokens behind the first `keep`, to go on from there.
+    /// Removes all tokens after the first `keep`.
     pub fn truncate(&mut self, keep: usize) {
         self.sequence.truncate(keep);
-        self.fed = self.fed.min(self.sequence.len());
+        self.cached = self.cached.min(self.sequence.len());
     }
 
-    /// Forgets `count` tokens behind the first `keep`. What follows moves up and is computed
-    /// anew at its new positions when it is needed, as if it had always stood there.
+    /// Removes `count` tokens after the first `keep`. The tokens after them move to lower
+    /// positions, and are recomputed there when they are needed.
     pub fn shift(&mut self, keep: usize, count: usize) {
         let keep = keep.min(self.sequence.len());
         let end = keep.saturating_add(count).min(self.sequence.len());
         self.sequence.remove(keep..end);
-        self.fed = self.fed.min(keep);
+        self.cached = self.cached.min(keep);
     }
 
-    /// Appends tokens to the sequence and runs them through the model, so that the next token
-    /// can be picked. `progress` hears how many of how many tokens are done.
+    /// Appends tokens to the sequence and computes their KV cache, so that the next token can be
+    /// sampled. `progress` receives the number of computed tokens and the total.
     ///
     /// # Errors
     ///
-    /// `TooLarge` where they do not fit the context, `Argument` for an id outside the
-    /// vocabulary; nothing is appended then. `Cancelled` after [`Cancel::cancel`]: of these tokens,
-    /// those of the chunks that were done stay.
+    /// `TooLarge` if the tokens exceed the context, `Argument` for a token outside the vocabulary;
+    /// the sequence is unchanged then. `Cancelled` after [`Cancel::cancel`]; tokens of completed
+    /// chunks stay in the sequence.
     pub fn prefill(
         &mut self,
         tokens: &[u32],
@@ -231,29 +237,29 @@ impl Session {
         let before = self.sequence.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        let done = self.feed(OutputRequest::Nothing, progress).map(drop);
-        if done.is_err() {
-            // A shift or a step back may have left earlier tokens to be computed, too: they stay.
-            self.truncate(before.max(self.fed));
+        let result = self.compute(OutputRequest::Nothing, progress).map(drop);
+        if result.is_err() {
+            // Earlier tokens may be uncached after a shift or a truncation: keep them.
+            self.truncate(before.max(self.cached));
         }
-        done
+        result
     }
 
-    /// Checks tokens and appends them as given ones.
+    /// Checks tokens and appends them as prompt tokens.
     pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
         let facts = self.model.facts();
         if self.model.is_encoder() {
             bail!(
                 State,
-                "the model is an encoder: it yields embeddings and generates no text"
+                "the model is an encoder: it computes embeddings and cannot generate text"
             );
         }
-        let wanted = self.sequence.len().saturating_add(tokens.len());
-        if wanted > facts.context as usize {
+        let needed = self.sequence.len().saturating_add(tokens.len());
+        if needed > facts.context as usize {
             let context = facts.context;
             bail!(
                 TooLarge,
-                "{wanted} tokens do not fit the context of {context} positions"
+                "{needed} tokens exceed the context of {context} positions"
             );
         }
         if let Some(bad) = tokens.iter().find(|t| **t >= facts.vocab) {
@@ -261,56 +267,59 @@ impl Session {
             bail!(Argument, "token {bad} is outside the vocabulary of {vocab}");
         }
         self.reserve()?;
-        self.sequence.give(tokens);
+        self.sequence.push_prompt(tokens);
         Ok(())
     }
 
-    /// Appends a token as if it had been picked: the table for steps runs it, not that for chunks.
+    /// Appends a token as if it had been sampled: the step table computes it, not the chunk table.
     ///
     /// # Errors
     ///
-    /// As [`Session::prefill`].
+    /// See [`Session::prefill`].
     pub fn force(&mut self, token: u32) -> Result<()> {
         let before = self.sequence.len();
         self.append(&[token])?;
         self.sequence.truncate(before);
-        self.sequence.pick(token);
-        let done = self.feed(OutputRequest::Nothing, &mut |_, _| {}).map(drop);
-        if done.is_err() {
-            self.truncate(before.max(self.fed));
+        self.sequence.push_sampled(token);
+        let result = self
+            .compute(OutputRequest::Nothing, &mut |_, _| {})
+            .map(drop);
+        if result.is_err() {
+            self.truncate(before.max(self.cached));
         }
-        done
+        result
     }
 
-    /// PendingTokens the next token after the sequence and appends it.
+    /// Samples the next token and appends it to the sequence.
     ///
     /// # Errors
     ///
-    /// `State` for an empty sequence or a full context, `Argument` for options out of range.
+    /// `State` for an empty sequence or a full context, `Argument` for sampling parameters out of
+    /// range.
     pub fn step(&mut self, sampling: &Sampling) -> Result<u32> {
         sampling.check()?;
-        self.check_room()?;
-        self.pick(SamplingRequest::one(sampling))?;
+        self.check_not_full()?;
+        self.sample_tokens(SamplingRequest::one(sampling))?;
         let token = self.sequence.tokens().last();
         token
             .copied()
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was picked"))
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "no token was sampled"))
     }
 
-    /// PendingTokens tokens after the sequence and appends them, up to the limit of `picking` or a full
+    /// Samples tokens and appends them to the sequence, up to the limit of `sampling` or a full
     /// context.
-    pub(super) fn pick(&mut self, picking: SamplingRequest) -> Result<()> {
+    pub(super) fn sample_tokens(&mut self, sampling: SamplingRequest) -> Result<()> {
         let total = self.sequence.len();
-        self.start(Some(picking), OutputRequest::Nothing)?;
+        self.start(Some(sampling), OutputRequest::Nothing)?;
         self.finish(total, &mut |_, _| {}).map(drop)
     }
 
-    /// Draws a token after the sequence and does not append it: one seed after another gives
-    /// independent draws from the same logits.
+    /// Samples a token without appending it. Different seeds give independent samples from the same
+    /// logits.
     ///
     /// # Errors
     ///
-    /// As [`Session::step`].
+    /// See [`Session::step`].
     pub fn draw(&mut self, sampling: &Sampling) -> Result<u32> {
         let before = self.sequence.len();
         let token = self.step(sampling);
@@ -318,25 +327,25 @@ impl Session {
         token
     }
 
-    /// The logits after the last token of the sequence, `[vocab]`.
+    /// Computes the logits after the last token, `[vocab]`.
     ///
     /// # Errors
     ///
-    /// `State` for an empty sequence, `Argument` for a slice of another length.
+    /// `State` for an empty sequence, `Argument` if `out` has the wrong length.
     pub fn logits(&mut self, out: &mut [f32]) -> Result<()> {
         self.check_sequence()?;
         let vocab = self.facts().vocab as usize;
         if out.len() != vocab {
             let found = out.len();
-            bail!(Argument, "a row of logits has {vocab} numbers, not {found}");
+            bail!(Argument, "expected {vocab} logits, got {found}");
         }
-        self.check_room()?;
-        let logits = self.feed(OutputRequest::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
+        self.check_not_full()?;
+        let logits = self.compute(OutputRequest::Logits(vec![0.0; vocab]), &mut |_, _| {})?;
         out.copy_from_slice(&logits);
         Ok(())
     }
 
-    /// Checks that there is a sequence to go on from.
+    /// Checks that the sequence is not empty.
     pub(super) fn check_sequence(&self) -> Result<()> {
         if self.sequence.len() == 0 {
             bail!(State, "the sequence is empty: prefill a prompt first");
@@ -344,7 +353,7 @@ impl Session {
         Ok(())
     }
 
-    fn check_room(&self) -> Result<()> {
+    fn check_not_full(&self) -> Result<()> {
         self.check_sequence()?;
         let context = self.facts().context;
         if self.sequence.len() > context as usize {
@@ -353,11 +362,11 @@ impl Session {
         Ok(())
     }
 
-    /// The logits after every token of the sequence, `[tokens, vocab]`.
+    /// Computes the logits after every token, `[tokens, vocab]`.
     ///
     /// # Errors
     ///
-    /// `State` for an empty sequence, `Argument` for a slice of another length, `Memory`.
+    /// `State` for an empty sequence, `Argument` if `out` has the wrong length, `Memory`.
     pub fn logits_all(&mut self, out: &mut [f32]) -> Result<()> {
         self.check_sequence()?;
         let (vocab, total) = (self.facts().vocab as usize, self.sequence.len());
@@ -366,76 +375,76 @@ impl Session {
             let found = out.len();
             bail!(
                 Argument,
-                "logits of {total} tokens are {numbers} numbers, not {found}"
+                "expected {numbers} logits for {total} tokens, got {found}"
             );
         }
-        self.check_room()?;
-        let room = room(numbers)?;
-        out.copy_from_slice(&self.feed(OutputRequest::Scores(room), &mut |_, _| {})?);
+        self.check_not_full()?;
+        let buffer = zeroed(numbers)?;
+        out.copy_from_slice(&self.compute(OutputRequest::AllLogits(buffer), &mut |_, _| {})?);
         Ok(())
     }
 
-    /// The last layer's row of every token of a text, beside the sequence of the session.
+    /// Computes the hidden states of a text in a separate session.
     pub(super) fn hidden(&self, text: &[u32], hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let mut other = self.beside(text)?;
-        other.feed(OutputRequest::Hidden(hidden), &mut |_, _| {})
+        let mut session = self.detached(text)?;
+        session.compute(OutputRequest::Hidden(hidden), &mut |_, _| {})
     }
 
-    /// A session with this text, which is cancelled with this one.
-    pub(super) fn beside(&self, text: &[u32]) -> Result<Self> {
-        let mut other = Self::new(self.model.clone());
-        other.cancel = self.cancel.clone();
-        other.reuse = self.reuse;
-        other.append(text)?;
-        Ok(other)
+    /// Creates a separate session with these tokens and the cancellation of this one.
+    pub(super) fn detached(&self, text: &[u32]) -> Result<Self> {
+        let mut session = Self::new(self.model.clone());
+        session.cancel = self.cancel.clone();
+        session.reuse = self.reuse;
+        session.append(text)?;
+        Ok(session)
     }
 
-    /// Feeds all of the sequence, and returns what is wanted of it.
-    pub(super) fn feed(
+    /// Computes the whole sequence and returns the requested output.
+    pub(super) fn compute(
         &mut self,
-        wanted: OutputRequest,
+        output: OutputRequest,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let total = self.sequence.len();
-        self.start(None, wanted)?;
+        self.start(None, output)?;
         self.finish(total, progress)
     }
 
-    /// Hands the sequence to the model.
+    /// Sends the sequence to the model's thread.
     ///
     /// # Errors
     ///
-    /// `Memory` where there is none for a whole context.
+    /// `Memory` if a full context cannot be allocated.
     pub(super) fn start(
         &mut self,
-        picking: Option<SamplingRequest>,
-        wanted: OutputRequest,
+        sampling: Option<SamplingRequest>,
+        output: OutputRequest,
     ) -> Result<()> {
         self.end_leaked();
         self.reserve()?;
-        self.mail.clear();
-        if picking
+        self.output_queue.clear();
+        if sampling
             .as_ref()
-            .is_some_and(|p| p.tells() == LogProbsMode::LogProbs)
+            .is_some_and(|p| p.log_probs_mode() == LogProbsMode::On)
         {
-            self.mail.expect_log_probs();
+            self.output_queue.reserve_log_probs();
         }
-        self.at_work = true;
+        self.is_running = true;
         self.model.start(Request {
             session: self.number,
             sequence: std::mem::take(&mut self.sequence),
-            fed: 0,
+            cached: 0,
             reusable: match self.reuse {
                 Reuse::Shared => usize::MAX,
-                Reuse::Own => self.fed,
+                Reuse::Own => self.cached,
             },
             computed: 0,
-            picking,
-            wanted,
-            seat: 0,
-            picked: 0,
+            sampling,
+            output,
+            slot: 0,
+            sampled: 0,
             submitting: Duration::ZERO,
-            mail: Arc::clone(&self.mail),
+            output_queue: Arc::clone(&self.output_queue),
             cancel: self.cancel.clone(),
             if_busy: self.if_busy,
             ended: false,
@@ -443,77 +452,82 @@ impl Session {
         Ok(())
     }
 
-    /// An answer that was leaked in the midst is still at work, and has what the sequence was.
+    /// A leaked `Answer` (`mem::forget`) is still running and owns the sequence.
     fn end_leaked(&mut self) {
-        while self.at_work {
-            self.mail.enough();
-            self.at_work = !matches!(self.news(None), OutputEvent::End(_));
+        while self.is_running {
+            self.output_queue.request_stop();
+            self.is_running = !matches!(self.next_event(None), OutputEvent::End(_));
         }
     }
 
-    /// What comes next of what the model does.
-    pub(super) fn news(&self, fed: Option<usize>) -> OutputEvent {
-        self.mail.next(fed)
+    /// Waits for the next output event.
+    pub(super) fn next_event(&self, cached: Option<usize>) -> OutputEvent {
+        self.output_queue.next(cached)
     }
 
-    /// What is there of it, without a wait.
-    pub(super) fn try_news(&self) -> Option<OutputEvent> {
-        self.mail.try_next()
+    /// Returns the next output event, if there is one.
+    pub(super) fn try_next_event(&self) -> Option<OutputEvent> {
+        self.output_queue.try_next()
     }
 
-    /// Says that no more tokens are wanted.
-    pub(super) fn enough(&self) {
-        self.mail.enough();
+    /// Requests the end of the output.
+    pub(super) fn request_stop(&self) {
+        self.output_queue.request_stop();
     }
 
-    /// Takes the sequence back.
+    /// Takes the sequence back from the model's thread.
     pub(super) fn take_back(&mut self, end: &mut End) {
-        self.at_work = false;
+        self.is_running = false;
         self.sequence = std::mem::take(&mut end.sequence);
-        self.fed = end.fed;
+        self.cached = end.cached;
         self.computed += end.computed as u64;
     }
 
-    /// Waits for the end of what the model does with a sequence of `total` tokens, and takes it back.
+    /// Waits for the end of the request on a sequence of `total` tokens, and takes the sequence
+    /// back.
     fn finish(&mut self, total: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
-        let mut fed = 0;
+        let mut cached = 0;
         loop {
-            match self.news(Some(fed)) {
-                OutputEvent::SampledTokens(..) => {}
-                OutputEvent::Fed(count) => {
-                    fed = count;
-                    progress(fed, total);
+            match self.next_event(Some(cached)) {
+                OutputEvent::Token(..) => {}
+                OutputEvent::Progress(count) => {
+                    cached = count;
+                    progress(cached, total);
                 }
                 OutputEvent::End(mut end) => {
                     self.take_back(&mut end);
                     if end.finish? == Some(Finish::Cancelled) {
                         self.cancelled();
-                        bail!(Cancelled, "cancelled after {} of {total} tokens", self.fed);
+                        bail!(
+                            Cancelled,
+                            "cancelled after {} of {total} tokens",
+                            self.cached
+                        );
                     }
-                    return Ok(end.wanted.numbers());
+                    return Ok(end.output.into_values());
                 }
             }
         }
     }
 }
 
-/// What a leaked answer has of it comes to its end.
+/// Ends the request of a leaked `Answer`.
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.at_work {
-            self.mail.enough();
+        if self.is_running {
+            self.output_queue.request_stop();
         }
     }
 }
 
-/// Room for so many numbers.
-pub(super) fn room(numbers: usize) -> Result<Vec<f32>> {
-    let mut room = Vec::new();
+/// Allocates a zeroed vector.
+pub(super) fn zeroed(numbers: usize) -> Result<Vec<f32>> {
+    let mut values = Vec::new();
     let failed = |e| {
-        let message = format_args!("room for {numbers} numbers cannot be had");
+        let message = format_args!("out of memory: cannot allocate {numbers} numbers");
         Error::new(ErrorKind::Memory, message).caused_by(e)
     };
-    room.try_reserve_exact(numbers).map_err(failed)?;
-    room.resize(numbers, 0.0);
-    Ok(room)
+    values.try_reserve_exact(numbers).map_err(failed)?;
+    values.resize(numbers, 0.0);
+    Ok(values)
 }

@@ -1,99 +1,105 @@
-//! Speculation: guesses at the tokens to come, which one pass of the model checks together.
+//! Speculative decoding: one pass of the model checks several draft tokens.
 //!
-//! A pass over the last token and `k` guesses behind it picks a token behind each of them. A guess is
-//! right where it is what was picked in front of it; up to the first wrong one the tokens are those
-//! of as many steps, whatever was guessed (Leviathan et al., arXiv 2211.17192). Draws depend on the
-//! seed and the position alone, so that this holds of sampled tokens, too.
+//! A pass over the last token and `k` draft tokens samples a token after each of them. A draft
+//! token is accepted if it equals the token sampled at its position. The tokens up to the first
+//! rejected one are the same as without speculation (Leviathan et al., arXiv 2211.17192). This
+//! holds for sampled tokens, too, because random draws depend only on the seed and the position.
 
 use super::drafter::lookup::Lookup;
-use super::drafter::{Drafter, Source};
+use super::drafter::{DraftSource, Drafter};
 use super::model::{Model, Role};
 use super::request::IfBusy;
-use super::rows::PICKS_MAX;
+use super::rows::BURST_MAX;
 use super::sampling::Sampling;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
 use crate::error::{ErrorKind, Result, bail};
 use crate::text::Tokenizer;
 
-/// Where guesses at the next tokens come from. They change how fast an answer comes, and no token of
-/// it: where they do not pay, steps go on without them.
+/// Source of draft tokens for speculative decoding. Speculation changes the speed, never the
+/// output; it is paused automatically while it is slower than single steps.
 ///
-/// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::Wide), and nothing is
-/// guessed without; nor is anything where Mirostat picks, where an answer follows a grammar, or where
-/// [probabilities](crate::GenerateOptions::log_probs) are told.
+/// A GPU requires a model that was loaded with [wide steps](crate::StepTables::Wide); otherwise
+/// speculation is disabled. It is also disabled with Mirostat, a grammar or
+/// [log-probabilities](crate::GenerateOptions::log_probs).
 #[derive(Clone, Debug, Default)]
 pub enum SpeculateOptions {
-    /// There are none.
+    /// No speculative decoding.
     #[default]
     Off,
-    /// What followed the last tokens when they stood in the sequence before (prompt lookup).
+    /// Prompt lookup: draft tokens are those that followed an earlier occurrence of the last
+    /// tokens.
     Lookup,
-    /// What a smaller model of the same vocabulary picks. It guesses nothing while its sequences are all
-    /// taken by others.
+    /// Draft model: a smaller model with the same vocabulary. No tokens are drafted while other
+    /// sessions use all of its sequences.
     Draft(Model),
 }
 
 impl SpeculateOptions {
-    /// Holds a draft model to the vocabulary of the model that it drafts for.
+    /// Checks that the draft model has the vocabulary of the target model.
     ///
     /// # Errors
     ///
-    /// `Argument` where it has another one, or yields embeddings alone.
+    /// `Argument` if the vocabularies differ, or if the draft model is an encoder.
     pub(super) fn check(&self, model: &Model) -> Result<()> {
         let Self::Draft(draft) = self else {
             return Ok(());
         };
         if draft.is_encoder() {
-            bail!(Argument, "the draft model is an encoder");
-        }
-        let [own, others] = [model.facts().vocab, draft.facts().vocab];
-        if own != others {
             bail!(
                 Argument,
-                "the draft model has another vocabulary: {others} tokens, not {own}"
+                "the draft model is an encoder, expected a decoder"
             );
         }
-        let [own, others] = [model, draft].map(Model::tokenizer);
-        let unlike = |token: &u32| own.token_bytes(*token) != others.token_bytes(*token);
-        if let Some(token) = (0..model.facts().vocab).find(unlike) {
-            let text = |of: &Tokenizer| String::from_utf8_lossy(of.token_bytes(token)).into_owned();
-            let [own, others] = [own, others].map(text);
+        let [own, other] = [model.facts().vocab, draft.facts().vocab];
+        if own != other {
             bail!(
                 Argument,
-                "the draft model has another vocabulary: token {token} is {others:?}, not {own:?}"
+                "vocabulary mismatch: the draft model has {other} tokens, the target model {own}"
+            );
+        }
+        let [own, other] = [model, draft].map(Model::tokenizer);
+        let differs = |token: &u32| own.token_bytes(*token) != other.token_bytes(*token);
+        if let Some(token) = (0..model.facts().vocab).find(differs) {
+            let text = |of: &Tokenizer| String::from_utf8_lossy(of.token_bytes(token)).into_owned();
+            let [own, other] = [own, other].map(text);
+            bail!(
+                Argument,
+                "vocabulary mismatch: token {token} of the draft model is {other:?}, expected {own:?}"
             );
         }
         Ok(())
     }
 
-    /// Gives both models their parts, for good.
+    /// Assigns the roles of draft and target for the lifetime of the models.
     ///
     /// # Errors
     ///
-    /// `State` where one of the two has been the other's part before.
-    pub(super) fn take_roles(&self, model: &Model) -> Result<()> {
+    /// `State` if a model already has the other role.
+    pub(super) fn assign_roles(&self, model: &Model) -> Result<()> {
         match self {
             Self::Draft(draft)
-                if model.is(draft) || !(draft.takes(Role::Draft) && model.takes(Role::Target)) =>
+                if model.is(draft)
+                    || !(draft.assign_role(Role::Draft) && model.assign_role(Role::Target)) =>
             {
                 bail!(
                     State,
-                    "a model cannot draft and have a draft model: load one of the two once more"
+                    "a model cannot be both a draft model and a target model: load a second copy"
                 )
             }
             _ => Ok(()),
         }
     }
 
-    /// Creates the guesser for a sequence of at most `context` tokens; `None` for [`SpeculateOptions::Off`].
-    pub(super) fn guesser(&self, sampling: &Sampling, context: usize) -> Option<Drafter> {
-        let source: Box<dyn Source> = match self {
+    /// Creates the drafter for a sequence of at most `context` tokens; `None` for
+    /// [`SpeculateOptions::Off`].
+    pub(super) fn drafter(&self, sampling: &Sampling, context: usize) -> Option<Drafter> {
+        let source: Box<dyn DraftSource> = match self {
             Self::Off => return None,
-            Self::Lookup => Box::new(Lookup::with_room(context)),
-            Self::Draft(model) => Box::new(Draft {
+            Self::Lookup => Box::new(Lookup::with_capacity(context)),
+            Self::Draft(model) => Box::new(DraftModel {
                 session: Session::with(model.clone(), IfBusy::Fail, None),
-                // The draft model has no DRY breakers of its own.
+                // DRY breakers belong to the target model.
                 sampling: Sampling {
                     dry_multiplier: 0.0,
                     ..*sampling
@@ -104,19 +110,20 @@ impl SpeculateOptions {
     }
 }
 
-/// A sequence of the draft model.
+/// A sequence of a draft model.
 #[derive(Debug)]
-struct Draft {
+struct DraftModel {
     session: Session,
     sampling: Sampling,
 }
 
-impl Source for Draft {
-    /// What the draft model picks behind these tokens. It guesses nothing where it fails or others have it,
-    /// and as long as it has more than a chunk of them to read: what it drafts for goes on without it.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool {
-        let known = self.session.tokens().iter().zip(tokens);
-        let same = known.take_while(|(a, b)| a == b).count();
+impl DraftSource for DraftModel {
+    /// Drafts the tokens that the draft model generates after `tokens`. Drafts none if the draft
+    /// model fails or is busy, or if more than a chunk of `tokens` is left to prefill: the target
+    /// model goes on without draft tokens.
+    fn draft(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool {
+        let cached = self.session.tokens().iter().zip(tokens);
+        let same = cached.take_while(|(a, b)| a == b).count();
         self.session.truncate(same);
         if tokens.len() + count > self.session.facts().context as usize {
             return true;
@@ -125,19 +132,19 @@ impl Source for Draft {
         let unread = &tokens[same..];
         let part = &unread[..unread.len().min(chunk)];
         let mut drafted = self.session.prefill(part, &mut |_, _| {});
-        let read = drafted.is_err() || part.len() == unread.len();
-        if drafted.is_ok() && read {
-            let longest = self.session.profile().burst_tokens.min(PICKS_MAX);
-            let limit = u32::try_from(count).expect("no more than rows of a table");
-            let picking = SamplingRequest::plain(&self.sampling, limit, longest);
-            drafted = self.session.pick(picking);
+        let is_prefilled = drafted.is_err() || part.len() == unread.len();
+        if drafted.is_ok() && is_prefilled {
+            let max_burst = self.session.profile().burst_tokens.min(BURST_MAX);
+            let limit = u32::try_from(count).expect("at most the rows of a table");
+            let sampling = SamplingRequest::plain(&self.sampling, limit, max_burst);
+            drafted = self.session.sample_tokens(sampling);
         }
-        // That others have it passes.
+        // `Busy` is temporary.
         if let Some(e) = drafted.err().filter(|e| e.kind() != ErrorKind::Busy) {
-            tracing::warn!("the draft model guesses nothing: {e}");
+            tracing::warn!("the draft model failed: {e}");
         }
-        let guesses = self.session.tokens().get(tokens.len()..);
-        out.extend(guesses.unwrap_or_default());
-        read
+        let draft = self.session.tokens().get(tokens.len()..);
+        out.extend(draft.unwrap_or_default());
+        is_prefilled
     }
 }

@@ -1,4 +1,5 @@
-//! What threads meet by. `loom/` puts loom's in their place and tries every order of threads.
+//! Synchronization primitives. The `loom/` package replaces them with those of loom to test all
+//! thread interleavings.
 
 pub(super) use parking_lot::{Condvar, Mutex};
 pub(super) use std::sync::atomic::{AtomicU8, Ordering};

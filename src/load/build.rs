@@ -90,12 +90,7 @@ impl Build {
     }
 
     fn embed(&self) -> Result<Table> {
-        self.table(
-            TableId::EmbedOptions,
-            self.chunk,
-            LogitRows::None,
-            |_, _| {},
-        )
+        self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
     }
 
     /// Recipe, tails, plan, checks.

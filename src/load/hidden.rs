@@ -111,7 +111,7 @@ pub fn hidden_states(
     let device = Device::choose(&options)?.check_shaders()?;
     let build = inspect::prepare(source, &options, device.profile()?)?;
     let id = if build.arch.encoder {
-        TableId::EmbedOptions
+        TableId::Embed
     } else {
         TableId::Batch
     };

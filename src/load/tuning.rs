@@ -155,20 +155,20 @@ impl Tuning {
 /// that cannot be followed is left, and it is said why: tables are right without it.
 pub(super) fn follow(profile: &mut Profile, catalog: &Catalog, options: &LoadOptions) -> Tuned {
     let Some(folder) = &options.tuning_folder else {
-        return Tuned::No;
+        return Tuned::None;
     };
     if profile.kind == DeviceKind::Cpu {
-        return Tuned::No;
+        return Tuned::None;
     }
     let usual = Tuning::usual(profile, catalog, options.precision);
     let path = folder.join(usual.file_name());
     match read(&path, &usual) {
-        Ok(None) => Tuned::No,
+        Ok(None) => Tuned::None,
         Ok(Some(tuning)) => {
             tuning.put_into(profile);
-            Tuned::By(path)
+            Tuned::Applied(path)
         }
-        Err(error) => Tuned::Left(error.to_string()),
+        Err(error) => Tuned::Ignored(error.to_string()),
     }
 }
 

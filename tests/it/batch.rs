@@ -1,4 +1,5 @@
-//! Sequences that are decoded together get the tokens, and on a CPU the logits, that each gets alone.
+//! Sequences that are decoded in a batch give the tokens, and on a CPU the logits, that each gives
+//! alone.
 
 use crate::common::{devices, golden, greedy, has_gpu, picks, session, testdata};
 use std::path::{Path, PathBuf};
@@ -7,10 +8,10 @@ use tabla::{
     Session, Source,
 };
 
-/// Tokens that every sequence picks.
+/// Number of tokens that every sequence generates.
 const PICKS: u32 = 16;
 
-/// Prompts of lengths from one token up, none the beginning of another.
+/// Prompts of different lengths, none a prefix of another.
 fn prompts(count: usize, vocab: u32) -> Vec<Vec<u32>> {
     let prompt = |i: usize| {
         let tokens = (0..=i * 3 % 17).map(|j| u32::try_from(31 * i + 7 * j + 5).expect("small"));
@@ -19,21 +20,21 @@ fn prompts(count: usize, vocab: u32) -> Vec<Vec<u32>> {
     (0..count).map(prompt).collect()
 }
 
-/// A sequence that had a model for itself.
-struct Alone {
+/// Reference output of a sequence that was decoded alone.
+struct Reference {
     prompt: Vec<u32>,
     tokens: Vec<u32>,
     logits: Vec<f32>,
 }
 
-fn alone(path: &Path, options: &LoadOptions, count: usize, times: u32) -> Vec<Alone> {
+fn references(path: &Path, options: &LoadOptions, count: usize, times: u32) -> Vec<Reference> {
     let mut s = session(path, options);
     let vocab = s.facts().vocab;
     let run = |prompt: Vec<u32>| {
         picks(&mut s, &prompt, &greedy(times));
         let mut logits = vec![0.0; vocab as usize];
-        s.logits(&mut logits).expect("the room is right");
-        Alone {
+        s.logits(&mut logits).expect("logits are available");
+        Reference {
             prompt,
             tokens: s.tokens().to_vec(),
             logits,
@@ -42,10 +43,10 @@ fn alone(path: &Path, options: &LoadOptions, count: usize, times: u32) -> Vec<Al
     prompts(count, vocab).into_iter().map(run).collect()
 }
 
-/// Sessions of one model, as many as it has sequences.
+/// Creates sessions of one model that has as many sequences.
 fn sessions(path: &Path, options: &LoadOptions, count: usize) -> Vec<Session> {
     let options = LoadOptions {
-        sequences: u32::try_from(count).expect("a few"),
+        sequences: u32::try_from(count).expect("small"),
         ..options.clone()
     };
     let source = Source::Path(path.to_path_buf());
@@ -55,7 +56,7 @@ fn sessions(path: &Path, options: &LoadOptions, count: usize) -> Vec<Session> {
 
 fn logits(s: &mut Session) -> Vec<f32> {
     let mut logits = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut logits).expect("the room is right");
+    s.logits(&mut logits).expect("logits are available");
     logits
 }
 
@@ -63,42 +64,42 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-/// All sessions answer their prompts at once, each on a thread of its own. Returns why each ended.
-fn together<'a>(
+/// Generates in all sessions at once, each on its own thread, and returns their finish reasons.
+fn generate_together<'a>(
     sessions: &'a mut [Session],
     prompts: impl Iterator<Item = &'a [u32]>,
-    how: &GenerateOptions,
+    generation: &GenerateOptions,
 ) -> Vec<Finish> {
     std::thread::scope(|scope| {
         let run = |(s, prompt): (&'a mut Session, &'a [u32])| {
             scope.spawn(move || {
                 if !prompt.is_empty() {
                     s.reset();
-                    s.prefill(prompt, &mut |_, _| {}).expect("it fits");
+                    s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
                 }
-                let stats = s.generate(how, &mut |_| Flow::Continue);
-                stats.expect("it generates").finish
+                let stats = s.generate(generation, &mut |_| Flow::Continue);
+                stats.expect("generation succeeds").finish
             })
         };
         let threads: Vec<_> = sessions.iter_mut().zip(prompts).map(run).collect();
         let ends = threads
             .into_iter()
-            .map(|thread| thread.join().expect("it ends"));
+            .map(|thread| thread.join().expect("thread ends"));
         ends.collect()
     })
 }
 
-fn of(all: &[Alone]) -> impl Iterator<Item = &[u32]> {
+fn prompts_of(all: &[Reference]) -> impl Iterator<Item = &[u32]> {
     all.iter().map(|one| &*one.prompt)
 }
 
-fn same_tokens(what: &str, sessions: &[Session], all: &[Alone]) {
+fn same_tokens(what: &str, sessions: &[Session], all: &[Reference]) {
     for (i, (s, one)) in sessions.iter().zip(all).enumerate() {
         assert_eq!(s.tokens(), one.tokens, "{what}: sequence {i}");
     }
 }
 
-fn same_logits(what: &str, sessions: &mut [Session], all: &[Alone]) {
+fn same_logits(what: &str, sessions: &mut [Session], all: &[Reference]) {
     for (i, (s, one)) in sessions.iter_mut().zip(all).enumerate() {
         assert!(
             bits(&logits(s)) == bits(&one.logits),
@@ -113,21 +114,25 @@ fn cpu(threads: u32, precision: Precision) -> LoadOptions {
         threads,
         precision,
         context: 96,
-        // Rings of windows begin anew within the prompts.
+        // Sliding windows wrap around within the prompts.
         chunk_tokens: 4,
         ..LoadOptions::default()
     }
 }
 
-/// So many sequences by so many threads, in either precision.
+/// Compares batches of several sizes and thread counts with the reference, in both precisions.
 fn check(path: &Path, runs: &[(usize, u32)]) {
     for precision in [Precision::Fast, Precision::Exact] {
-        let most = runs.iter().map(|run| run.0).max().expect("some");
-        let all = alone(path, &cpu(1, precision), most, PICKS);
+        let most = runs
+            .iter()
+            .map(|run| run.0)
+            .max()
+            .expect("at least one run");
+        let all = references(path, &cpu(1, precision), most, PICKS);
         for &(count, threads) in runs {
             let what = format!("{path:?} {precision:?}: {count} sequences, {threads} threads");
             let mut sessions = sessions(path, &cpu(threads, precision), count);
-            together(&mut sessions, of(&all), &greedy(PICKS));
+            generate_together(&mut sessions, prompts_of(&all), &greedy(PICKS));
             same_tokens(&what, &sessions, &all);
             same_logits(&what, &mut sessions, &all);
         }
@@ -135,14 +140,14 @@ fn check(path: &Path, runs: &[(usize, u32)]) {
 }
 
 #[test]
-fn sequences_of_a_llama() {
+fn llama_batch_matches_single_sequences() {
     for name in ["llama", "quant_q4_0", "quant_q8_0"] {
         let runs = [(1, 1), (2, 1), (3, 2), (4, 1), (8, 3), (16, 2), (20, 1)];
         check(&golden(&format!("{name}.gguf")), &runs);
     }
 }
 
-/// Every architecture that generates: windows, shared caches, experts, ternary weights.
+/// Every decoder architecture: windows, shared caches, experts, ternary weights.
 fn generating() -> Vec<PathBuf> {
     let folders = golden("arch").read_dir().expect("a folder");
     let mut paths: Vec<_> = folders
@@ -155,7 +160,7 @@ fn generating() -> Vec<PathBuf> {
             };
             let tables = tabla::compile(&Source::Path(path.clone()), &options);
             tables
-                .expect("it compiles")
+                .expect("model compiles")
                 .iter()
                 .any(|t| t.name == "step")
         })
@@ -166,118 +171,118 @@ fn generating() -> Vec<PathBuf> {
 }
 
 #[test]
-fn sequences_of_every_architecture() {
+fn batch_matches_single_sequences_for_every_architecture() {
     for path in generating() {
         check(&path, &[(5, 2)]);
     }
 }
 
 #[test]
-fn sequences_of_windows() {
+fn sliding_window_batch_matches_single_sequences() {
     let runs = [(2, 1), (4, 2), (8, 3), (16, 1)];
     check(&golden("arch/gemma2/model.gguf"), &runs);
 }
 
 #[test]
-fn sequences_of_real_models() {
+fn real_model_batch_matches_single_sequences() {
     if let Some(path) = testdata("gguf/stories260K.gguf") {
         check(&path, &[(16, 2)]);
     }
     if let Some(path) = testdata("gguf/SmolLM2-135M-Instruct.Q4_1.gguf") {
         let options = cpu(2, Precision::Fast);
-        let all = alone(&path, &options, 16, PICKS);
+        let all = references(&path, &options, 16, PICKS);
         let mut sessions = sessions(&path, &options, 16);
-        together(&mut sessions, of(&all), &greedy(PICKS));
+        generate_together(&mut sessions, prompts_of(&all), &greedy(PICKS));
         same_tokens("SmolLM2", &sessions, &all);
         same_logits("SmolLM2", &mut sessions, &all);
     }
 }
 
 #[test]
-fn the_length_of_a_submission_changes_nothing() {
+fn burst_size_does_not_change_tokens() {
     let path = golden("arch/gemma3/model.gguf");
     let options = cpu(2, Precision::Fast);
-    let all = alone(&path, &options, 6, PICKS);
+    let all = references(&path, &options, 6, PICKS);
     let mut sessions = sessions(&path, &options, 6);
-    for chain in [1, 4, PICKS] {
-        let how = GenerateOptions {
-            chain,
+    for burst in [1, 4, PICKS] {
+        let generation = GenerateOptions {
+            burst,
             ..greedy(PICKS)
         };
-        together(&mut sessions, of(&all), &how);
-        same_tokens(&format!("submissions of {chain}"), &sessions, &all);
+        generate_together(&mut sessions, prompts_of(&all), &generation);
+        same_tokens(&format!("submissions of {burst}"), &sessions, &all);
     }
 }
 
-/// More sessions than sequences: those that come wait for those that go.
+/// More sessions than sequences: the rest are queued.
 #[test]
-fn sequences_come_and_go() {
+fn queued_sequences_match_single_sequences() {
     let path = golden("arch/gemma2/model.gguf");
     let options = LoadOptions {
         sequences: 3,
         ..cpu(2, Precision::Fast)
     };
-    let all = alone(&path, &options, 16, PICKS);
+    let all = references(&path, &options, 16, PICKS);
     let source = Source::Path(path);
     let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
     let sessions = (0..all.len()).map(|_| Session::new(model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
-    together(&mut sessions, of(&all), &greedy(PICKS));
+    generate_together(&mut sessions, prompts_of(&all), &greedy(PICKS));
     same_tokens("three of sixteen at once", &sessions, &all);
     same_logits("three of sixteen at once", &mut sessions, &all);
 }
 
 #[test]
-fn a_prompt_in_parts_is_the_prompt() {
+fn prefill_in_parts_matches_whole_prompt() {
     let path = golden("quant_q8_0.gguf");
     let options = cpu(1, Precision::Fast);
-    let all = alone(&path, &options, 3, PICKS);
+    let all = references(&path, &options, 3, PICKS);
     let mut sessions = sessions(&path, &options, 3);
     for (s, one) in sessions.iter_mut().zip(&all) {
         for part in one.prompt.chunks(3) {
-            s.prefill(part, &mut |_, _| {}).expect("it fits");
+            s.prefill(part, &mut |_, _| {}).expect("prefill succeeds");
         }
     }
-    together(&mut sessions, std::iter::repeat(&[][..]), &greedy(PICKS));
+    generate_together(&mut sessions, std::iter::repeat(&[][..]), &greedy(PICKS));
     same_tokens("parts", &sessions, &all);
 }
 
 #[test]
-fn one_that_stops_disturbs_no_other() {
+fn stopped_sequence_does_not_affect_others() {
     for (device, base) in devices(Precision::Fast) {
         let path = golden("quant_q8_0.gguf");
         let options = LoadOptions {
             context: 96,
             ..base
         };
-        let all = alone(&path, &options, 8, PICKS);
+        let all = references(&path, &options, 8, PICKS);
         let mut sessions = sessions(&path, &options, 8);
-        // A token that some pick early, some late, and some not at all.
-        let picked = |one: &Alone| one.tokens[one.prompt.len()..].to_vec();
+        // A token that some sequences generate early, some late, and some never.
+        let generated = |one: &Reference| one.tokens[one.prompt.len()..].to_vec();
         let ends = |stop: u32| {
             all.iter()
-                .map(move |one| picked(one).iter().position(|token| *token == stop))
+                .map(move |one| generated(one).iter().position(|token| *token == stop))
         };
         let early = |stop: &u32| {
             let found = ends(*stop).flatten();
             found.clone().count() * 10 + found.collect::<std::collections::HashSet<_>>().len()
         };
-        let candidates = all.iter().flat_map(picked);
+        let candidates = all.iter().flat_map(generated);
         let candidates = candidates.filter(|stop| ends(*stop).any(|end| end.is_none()));
         let stop = candidates.max_by_key(early).expect("a token");
-        let how = GenerateOptions {
+        let generation = GenerateOptions {
             stop_tokens: vec![stop],
             ..greedy(PICKS)
         };
-        let ended = together(&mut sessions, of(&all), &how);
+        let ended = generate_together(&mut sessions, prompts_of(&all), &generation);
         let mut stopped = 0;
         for ((i, one), end) in all.iter().enumerate().zip(ends(stop)) {
             let what = format!("{device}: sequence {i}, stop {stop}");
-            let wanted = match end {
+            let expected = match end {
                 Some(end) => &one.tokens[..one.prompt.len() + end + 1],
                 None => &one.tokens[..],
             };
-            assert_eq!(sessions[i].tokens(), wanted, "{what}");
+            assert_eq!(sessions[i].tokens(), expected, "{what}");
             let finish = if end.is_some() {
                 Finish::Stop
             } else {
@@ -291,7 +296,7 @@ fn one_that_stops_disturbs_no_other() {
 }
 
 #[test]
-fn full_contexts_end_one_after_the_other() {
+fn sequences_end_at_full_context() {
     for (device, base) in devices(Precision::Fast) {
         for name in ["quant_q4_0.gguf", "arch/gemma2/model.gguf"] {
             let path = golden(name);
@@ -303,23 +308,23 @@ fn full_contexts_end_one_after_the_other() {
             let mut s = session(&path, &options);
             let prompts = prompts(6, s.facts().vocab);
             let mut sessions = sessions(&path, &options, 6);
-            let given = prompts.iter().map(|prompt| &**prompt);
-            let ended = together(&mut sessions, given, &greedy(1000));
+            let prompts_iter = prompts.iter().map(|prompt| &**prompt);
+            let ended = generate_together(&mut sessions, prompts_iter, &greedy(1000));
             assert_eq!(ended, [Finish::Context; 6]);
             for (i, prompt) in prompts.iter().enumerate() {
-                let wanted = picks(&mut s, prompt, &greedy(1000));
+                let expected = picks(&mut s, prompt, &greedy(1000));
                 let what = format!("{device} {name}: sequence {i}");
-                assert_eq!(sessions[i].tokens()[prompt.len()..], wanted, "{what}");
+                assert_eq!(sessions[i].tokens()[prompt.len()..], expected, "{what}");
                 assert_eq!(sessions[i].tokens().len(), 33, "{what}");
             }
         }
     }
 }
 
-/// A GPU sums mat-vecs of one row and mat-mats of several in orders of their own: the tokens are the
-/// same where no two are about as likely, and the bits in any company.
+/// On a GPU, the mat-vec of one row and the mat-mat of several sum in different orders. Tokens are
+/// the same unless two are about equally likely. The bits do not depend on the batch.
 #[test]
-fn sequences_on_a_gpu() {
+fn gpu_batch_matches_single_sequences() {
     if !has_gpu() {
         return;
     }
@@ -335,16 +340,16 @@ fn sequences_on_a_gpu() {
         "arch/qwen3moe/model.gguf",
     ] {
         let path = golden(name);
-        let all = alone(&path, &options, 16, PICKS);
+        let all = references(&path, &options, 16, PICKS);
         let mut pair = sessions(&path, &options, 2);
         for count in [4, 16] {
             let mut sessions = sessions(&path, &options, count);
-            together(&mut sessions, of(&all), &greedy(PICKS));
+            generate_together(&mut sessions, prompts_of(&all), &greedy(PICKS));
             same_tokens(&format!("{name}: {count}"), &sessions, &all);
             for (i, one) in all[..count].iter().enumerate() {
-                together(
+                generate_together(
                     &mut pair[1..],
-                    of(std::slice::from_ref(one)),
+                    prompts_of(std::slice::from_ref(one)),
                     &greedy(PICKS),
                 );
                 let [a, b] = [logits(&mut pair[1]), logits(&mut sessions[i])];
@@ -355,7 +360,7 @@ fn sequences_on_a_gpu() {
 }
 
 #[test]
-fn a_session_is_the_first_sequence() {
+fn number_of_sequences_does_not_change_tokens() {
     let path = golden("arch/gemma2/model.gguf");
     let run = |sequences| {
         let options = LoadOptions {
@@ -371,32 +376,33 @@ fn a_session_is_the_first_sequence() {
             },
             ..greedy(PICKS)
         };
-        [greedy(PICKS), sampled].map(|how| picks(&mut s, &[3, 4, 5], &how))
+        [greedy(PICKS), sampled].map(|generation| picks(&mut s, &[3, 4, 5], &generation))
     };
     assert_eq!(run(0), run(4));
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn rejects_invalid_arguments() {
     let path = golden("quant_q8_0.gguf");
     let mut s = session(&path, &cpu(1, Precision::Fast));
     let vocab = s.facts().vocab;
-    let mut given = |tokens: &[u32]| s.prefill(tokens, &mut |_, _| {});
-    let kind = |done: tabla::Result<()>| done.expect_err("it cannot be").kind();
-    assert_eq!(kind(given(&[vocab])), ErrorKind::Argument);
-    assert_eq!(kind(given(&[])), ErrorKind::State);
-    assert_eq!(kind(given(&[1; 97])), ErrorKind::TooLarge);
+    let mut prefill = |tokens: &[u32]| s.prefill(tokens, &mut |_, _| {});
+    let kind = |done: tabla::Result<()>| done.expect_err("error").kind();
+    assert_eq!(kind(prefill(&[vocab])), ErrorKind::Argument);
+    assert_eq!(kind(prefill(&[])), ErrorKind::State);
+    assert_eq!(kind(prefill(&[1; 97])), ErrorKind::TooLarge);
     let mut row = vec![0.0; vocab as usize];
     assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::State);
     assert!(s.tokens().is_empty());
-    s.prefill(&[1; 96], &mut |_, _| {}).expect("it fits");
+    s.prefill(&[1; 96], &mut |_, _| {})
+        .expect("prefill succeeds");
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::Argument);
-    let how = GenerateOptions {
+    let generation = GenerateOptions {
         stop_tokens: vec![0; 33],
         ..greedy(1)
     };
-    let refused = s.generate(&how, &mut |_| Flow::Continue).map(drop);
+    let refused = s.generate(&generation, &mut |_| Flow::Continue).map(drop);
     assert_eq!(kind(refused), ErrorKind::Argument);
     let stats = s.generate(&greedy(4), &mut |_| Flow::Continue);
     assert_eq!(stats.expect("a token").finish, Finish::Context);
@@ -406,7 +412,7 @@ fn what_cannot_be_is_an_error() {
 }
 
 #[test]
-fn too_many_sequences_are_refused_before_memory_is_taken() {
+fn rejects_too_many_sequences_before_allocating() {
     let load = |sequences, context| {
         let options = LoadOptions {
             device: DeviceChoice::Cpu,
@@ -433,7 +439,7 @@ fn too_many_sequences_are_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn an_encoder_generates_nothing() {
+fn encoder_rejects_prefill() {
     let mut s = session(&golden("arch/bert/model.gguf"), &cpu(1, Precision::Fast));
     let error = s.prefill(&[1], &mut |_, _| {}).expect_err("an encoder");
     assert_eq!(error.kind(), ErrorKind::State, "{error}");

@@ -1,27 +1,27 @@
-//! BF16 checkpoints in the shapes of real models against `transformers`, one layer each.
-//! `tests/reference/bf16.py` makes them, in a folder of its own: they are large.
+//! Compares BF16 checkpoints with the shapes of real models, one layer each, with `transformers`.
+//! `tests/reference/bf16.py` creates them in a separate folder, because they are large.
 
 use crate::common::{devices, print, skip, worst};
 use crate::npy::Npy;
 use std::path::PathBuf;
 use tabla::{LoadOptions, Precision, Source};
 
-/// Greatest difference from `transformers` in float32: absolute, or relative to the largest number
-/// where that is over 1.
+/// Maximum difference from `transformers` in float32: absolute, or relative to the largest value if
+/// that is over 1.
 const F32: f32 = 1e-4;
 
-/// Greatest and mean difference from `transformers` in bfloat16.
+/// Maximum and mean difference from `transformers` in bfloat16.
 const BF16: (f32, f32) = (1e-2, 1e-3);
 
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("TABLA_BF16").map(PathBuf::from);
     if folder.is_none() {
-        skip("BF16 checkpoints: TABLA_BF16 names no folder of them");
+        skip("BF16 checkpoints: TABLA_BF16 is not set");
     }
     folder
 }
 
-/// The greatest and the mean difference.
+/// Returns the maximum and the mean difference.
 fn gaps(a: &[f32], b: &[f32]) -> (f32, f32) {
     let sum: f64 = a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).sum();
     #[expect(clippy::cast_possible_truncation, reason = "a mean of f32")]
@@ -66,7 +66,8 @@ fn check(name: &str) {
             (of_rounded.0, moved.0, BF16.0),
             (of_rounded.1, moved.1, BF16.1),
         ] {
-            // Where the reference itself moves by more than the bound, by no more than that.
+            // If the bf16 reference differs from the f32 reference by more than the bound, that
+            // difference is the bound.
             let bound = bound.max(moved + slack);
             assert!(found <= bound, "{name} on {device}: {of_rounded:?}");
         }
@@ -74,16 +75,16 @@ fn check(name: &str) {
 }
 
 #[test]
-fn a_layer_of_llama() {
+fn llama_layer_matches_transformers() {
     check("llama");
 }
 
 #[test]
-fn a_layer_of_qwen3() {
+fn qwen3_layer_matches_transformers() {
     check("qwen3");
 }
 
 #[test]
-fn a_layer_of_gemma3() {
+fn gemma3_layer_matches_transformers() {
     check("gemma3");
 }

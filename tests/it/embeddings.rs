@@ -1,5 +1,5 @@
-//! Embeddings of tiny random checkpoints against `transformers` and sentence-transformers, from
-//! every kind of file, on every device. `tests/reference/arch` made them.
+//! Compares embeddings of small random checkpoints with `transformers` and sentence-transformers,
+//! for every file format and device. `tests/reference/arch` creates the checkpoints.
 
 use crate::common::{devices, golden, greedy, picks, session, skip, testdata, worst};
 use crate::npy::Npy;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use tabla::text::Encode;
 use tabla::{EmbedOptions, ErrorKind, LoadOptions, Pooling, Precision, Sampling, Session, Source};
 
-/// Greatest difference of a number in the residual stream: absolute, or relative to the largest
-/// of its layer where that is over 1.
+/// Maximum difference of the residual stream: absolute, or relative to the largest value of the
+/// layer if that is over 1.
 const HIDDEN_TOLERANCE: f32 = 1e-4;
-/// Greatest difference of a number of an embedding, relative to its length where that is over 1.
+/// Maximum difference of an embedding, relative to its length if that is over 1.
 const TOLERANCE: f64 = 1e-5;
 const COSINE_MIN: f64 = 0.99999;
 
-/// What a reference says of a checkpoint.
+/// Reference output of a checkpoint.
 struct Golden {
     name: &'static str,
     json: Value,
@@ -55,12 +55,12 @@ impl Golden {
         golden("arch").join(self.name).join(form)
     }
 
-    /// The checkpoint in each form.
+    /// Paths of the checkpoint in each file format.
     fn forms(&self) -> [PathBuf; 2] {
         ["model.gguf", "hf"].map(|form| self.path(form))
     }
 
-    /// The texts that the reference embedded, and their tokens.
+    /// Returns the embedded texts and their tokens.
     fn texts(&self) -> Vec<(&str, Vec<u32>)> {
         let texts = self.json["texts"].as_array().expect("texts").iter();
         texts
@@ -68,18 +68,18 @@ impl Golden {
             .collect()
     }
 
-    /// Row `at` of the batch's embeddings.
+    /// Returns row `at` of the reference embeddings.
     fn row(&self, at: usize) -> &[f32] {
         &self.embeddings.data[at * self.embeddings.cols..][..self.embeddings.cols]
     }
 
-    /// Tokens of a text at most, as the folder says.
+    /// Returns the maximum text length in the folder, in tokens.
     fn length(&self) -> usize {
         let length = self.json["max_seq_length"].as_u64().expect("a length");
         usize::try_from(length).expect("small")
     }
 
-    /// What holds for a file: a GGUF file does not say whether embeddings get the length 1.
+    /// Returns the options for GGUF files, which do not contain the normalization setting.
     fn options(&self) -> EmbedOptions<'static> {
         EmbedOptions {
             normalize: Some(self.json["normalize"].as_bool().expect("a flag")),
@@ -97,7 +97,7 @@ fn options(options: LoadOptions) -> LoadOptions {
     }
 }
 
-/// Every form of a checkpoint on every device.
+/// Checks every file format of a checkpoint on every device.
 fn check(name: &'static str) {
     let golden = Golden::read(name);
     for path in golden.forms() {
@@ -119,8 +119,8 @@ fn check(name: &'static str) {
     }
 }
 
-/// The residual stream behind every layer, so that a fault has a place: of an encoder all texts
-/// in one pass, of another model the last.
+/// Compares the residual stream after every layer, to locate errors. For encoders all texts are in
+/// one pass, otherwise only the last text.
 fn check_layers(
     what: &str,
     path: &Path,
@@ -132,11 +132,11 @@ fn check_layers(
     let found = tabla::hidden_states(&source, options, texts).expect("the model runs");
     let found = found.layers;
     let layers = found.len();
-    let wanted = golden.hidden.data.chunks(golden.hidden.data.len() / layers);
-    for (layer, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let wanted = &wanted[wanted.len() - found.len()..];
-        let largest = wanted.iter().fold(1.0f32, |m, x| m.max(x.abs()));
-        let (at, difference) = worst(found, wanted);
+    let expected = golden.hidden.data.chunks(golden.hidden.data.len() / layers);
+    for (layer, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let expected = &expected[expected.len() - found.len()..];
+        let largest = expected.iter().fold(1.0f32, |m, x| m.max(x.abs()));
+        let (at, difference) = worst(found, expected);
         let cols = golden.hidden.cols;
         assert!(
             difference <= HIDDEN_TOLERANCE * largest,
@@ -147,16 +147,16 @@ fn check_layers(
     }
 }
 
-/// Panics unless two embeddings point the same way and have the same numbers.
-fn check_row(what: &str, found: &[f32], wanted: &[f32]) {
+/// Compares the direction and the values of two embeddings.
+fn check_row(what: &str, found: &[f32], expected: &[f32]) {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         let pairs = a.iter().zip(b);
         pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     };
-    let length = dot(wanted, wanted).sqrt();
-    let cosine = dot(found, wanted) / dot(found, found).sqrt() / length;
+    let length = dot(expected, expected).sqrt();
+    let cosine = dot(found, expected) / dot(found, found).sqrt() / length;
     assert!(cosine > COSINE_MIN, "{what}: cosine {cosine}");
-    let (at, difference) = worst(found, wanted);
+    let (at, difference) = worst(found, expected);
     let most = TOLERANCE * length.max(1.0);
     assert!(
         f64::from(difference) <= most,
@@ -168,7 +168,7 @@ fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &EmbedOptions<'_>)
     let dim = s.embedding_dim(options).expect("dimensions");
     let mut out = vec![f32::NAN; texts.len() * dim];
     s.embed_tokens(texts, options, &mut out, &mut |_, _| {})
-        .expect("it embeds");
+        .expect("embedding succeeds");
     out
 }
 
@@ -178,7 +178,7 @@ fn embed(s: &mut Session, text: &str, options: &EmbedOptions<'_>) -> tabla::Resu
     Ok(out)
 }
 
-/// The batch together, and each text alone: bit for bit the same, and the reference's.
+/// Compares batch embeddings with single embeddings bit for bit, and with the reference.
 fn check_batch(what: &str, s: &mut Session, golden: &Golden) {
     let options = golden.options();
     let together = embed_tokens(s, &golden.batch, &options);
@@ -194,14 +194,14 @@ fn check_batch(what: &str, s: &mut Session, golden: &Golden) {
     assert!(rows.flatten().eq(&reversed), "{what}: another order");
 }
 
-/// Text to embedding: tokens, prompts, poolings, dimensions, the limit.
+/// Checks tokenization, prompts, pooling, dimensions and the length limit.
 fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     let options = golden.options();
     let texts = golden.texts();
     for (at, (text, tokens)) in texts.iter().enumerate() {
-        let found = embed(s, text, &options).expect("it embeds");
-        let wanted = embed_tokens(s, std::slice::from_ref(tokens), &options);
-        assert!(found == wanted, "{what}: text {at} has other tokens");
+        let found = embed(s, text, &options).expect("embedding succeeds");
+        let expected = embed_tokens(s, std::slice::from_ref(tokens), &options);
+        assert!(found == expected, "{what}: text {at} has other tokens");
         if let Some(in_batch) = golden.batch.get(at + 1) {
             assert_eq!(in_batch, tokens);
         }
@@ -212,7 +212,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         ("last", Pooling::Last),
         ("max", Pooling::Max),
     ] {
-        let Some(wanted) = golden.json["poolings"].get(name) else {
+        let Some(expected) = golden.json["poolings"].get(name) else {
             continue;
         };
         let options = EmbedOptions {
@@ -221,8 +221,8 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
             ..EmbedOptions::default()
         };
         let found = embed_tokens(s, &golden.batch, &options);
-        for (found, wanted) in found.chunks(golden.embeddings.cols).zip(rows(wanted)) {
-            check_row(&format!("{what}: {name}"), found, &wanted);
+        for (found, expected) in found.chunks(golden.embeddings.cols).zip(rows(expected)) {
+            check_row(&format!("{what}: {name}"), found, &expected);
         }
     }
     if let Some(matryoshka) = golden.json.get("matryoshka") {
@@ -232,33 +232,33 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
             ..options
         };
         let found = embed_tokens(s, &golden.batch, &options);
-        let wanted = rows(&matryoshka["embeddings"]);
-        for (found, wanted) in found.chunks(wanted[0].len()).zip(wanted) {
-            check_row(&format!("{what}: dimensions"), found, &wanted);
+        let expected = rows(&matryoshka["embeddings"]);
+        for (found, expected) in found.chunks(expected[0].len()).zip(expected) {
+            check_row(&format!("{what}: dimensions"), found, &expected);
         }
     }
     let long = golden.json.get("truncated");
     if let Some(long) = long.filter(|_| s.embedding_length() == golden.length()) {
         let text = long["text"].as_str().expect("a text");
-        let error = embed(s, text, &options).expect_err("it is too long");
+        let error = embed(s, text, &options).expect_err("error");
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{what}: {error}");
         let cut = EmbedOptions {
             truncate: true,
             ..options
         };
-        let found = embed(s, text, &cut).expect("it embeds");
-        let wanted = embed_tokens(s, &[ids(&long["tokens"])], &options);
-        assert!(found == wanted, "{what}: the long text has other tokens");
+        let found = embed(s, text, &cut).expect("embedding succeeds");
+        let expected = embed_tokens(s, &[ids(&long["tokens"])], &options);
+        assert!(found == expected, "{what}: the long text has other tokens");
     }
-    // What only folders say.
+    // Only folders define prompts.
     if !s.embedding().prompts.is_empty() {
-        for (name, wanted) in golden.json["prompted"].as_object().expect("prompts") {
+        for (name, expected) in golden.json["prompted"].as_object().expect("prompts") {
             let options = EmbedOptions {
                 prompt: Some(name),
                 ..options
             };
-            let found = embed(s, texts[0].0, &options).expect("it embeds");
-            check_row(&format!("{what}: prompt {name}"), &found, &floats(wanted));
+            let found = embed(s, texts[0].0, &options).expect("embedding succeeds");
+            check_row(&format!("{what}: prompt {name}"), &found, &floats(expected));
         }
     }
 }
@@ -273,7 +273,7 @@ macro_rules! checkpoints {
 }
 checkpoints! { bert, bert_cls, roberta, nomic, modernbert, qwen3_embedding, bitnet_embedding }
 
-/// A model that generates text, and embeds as well.
+/// Loads a decoder with embeddings.
 fn decoder(name: &str) -> Session {
     let (_, with) = devices(Precision::Exact).remove(0);
     session(
@@ -283,29 +283,30 @@ fn decoder(name: &str) -> Session {
 }
 
 #[test]
-fn embedding_leaves_the_sequence_alone() {
-    // Llama's layers see all, Gemma 3's have windows.
+fn embedding_does_not_change_the_sequence() {
+    // Llama has full attention, Gemma 3 has sliding windows.
     for name in ["llama", "gemma3"] {
         let mut s = decoder(name);
         let prompt: Vec<u32> = (1..41).collect();
-        let wanted = picks(&mut s, &prompt, &greedy(12));
+        let expected = picks(&mut s, &prompt, &greedy(12));
         let options = EmbedOptions {
             pooling: Some(Pooling::Mean),
             ..EmbedOptions::default()
         };
         s.reset();
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        s.prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
         for at in 0..12 {
             let embedding = embed_tokens(&mut s, &[vec![7; 60], vec![3, 4]], &options);
             assert!(embedding.iter().all(|x| x.is_finite()), "{name}");
-            s.step(&Sampling::GREEDY).expect("there is room");
-            assert_eq!(s.tokens()[prompt.len()..], wanted[..=at], "{name}");
+            s.step(&Sampling::GREEDY).expect("step succeeds");
+            assert_eq!(s.tokens()[prompt.len()..], expected[..=at], "{name}");
         }
     }
 }
 
 #[test]
-fn chunks_of_a_text_make_no_difference() {
+fn chunk_size_does_not_change_embeddings() {
     let golden = Golden::read("qwen3_embedding");
     let texts = &golden.batch;
     for (device, with) in devices(Precision::Exact) {
@@ -322,11 +323,11 @@ fn chunks_of_a_text_make_no_difference() {
                 let mut s = session(&golden.path("model.gguf"), &with);
                 embed_tokens(&mut s, texts, &with_pooling)
             };
-            let wanted = embed(128);
+            let expected = embed(128);
             for chunk in [2, 7] {
                 let found = embed(chunk);
                 assert!(
-                    found == wanted,
+                    found == expected,
                     "{device}: {pooling:?} in chunks of {chunk}"
                 );
             }
@@ -335,7 +336,7 @@ fn chunks_of_a_text_make_no_difference() {
 }
 
 #[test]
-fn errors_say_what_is_wrong_and_what_would_do() {
+fn rejects_invalid_arguments() {
     let mut s = decoder("llama");
     let mean = EmbedOptions {
         pooling: Some(Pooling::Mean),
@@ -344,11 +345,11 @@ fn errors_say_what_is_wrong_and_what_would_do() {
     let mut refused = |texts: &[Vec<u32>], options: &EmbedOptions<'_>, floats: usize| {
         let mut out = vec![0.0; floats];
         let error = s.embed_tokens(texts, options, &mut out, &mut |_, _| {});
-        error.expect_err("refused")
+        error.expect_err("error")
     };
     let one = [vec![1, 2, 3]];
     let dim = 48;
-    for (error, kind, says) in [
+    for (error, kind, text) in [
         (
             refused(&one, &EmbedOptions::default(), dim),
             ErrorKind::Argument,
@@ -357,17 +358,17 @@ fn errors_say_what_is_wrong_and_what_would_do() {
         (
             refused(&one, &mean, dim + 1),
             ErrorKind::Argument,
-            "48 numbers each, the room has 49",
+            "48 numbers each, got 49",
         ),
         (
             refused(&[vec![1], vec![]], &mean, 2 * dim),
             ErrorKind::Argument,
-            "text 1 has no tokens",
+            "text 1 is empty",
         ),
         (
             refused(&[vec![1; 129]], &mean, dim),
             ErrorKind::TooLarge,
-            "text 0 has 129 tokens, the limit is 128",
+            "text 0 has 129 tokens, expected at most 128",
         ),
         (
             refused(&[vec![1, 4000]], &mean, dim),
@@ -384,18 +385,18 @@ fn errors_say_what_is_wrong_and_what_would_do() {
                 dim,
             ),
             ErrorKind::Argument,
-            "49 dimensions",
+            "got 49",
         ),
     ] {
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.message().contains(says), "{error}");
+        assert!(error.message().contains(text), "{error}");
     }
     let unknown = EmbedOptions {
         prompt: Some("query"),
         ..mean
     };
-    let error = embed(&mut s, "x", &unknown).expect_err("refused");
-    assert!(error.message().contains("name none"), "{error}");
+    let error = embed(&mut s, "x", &unknown).expect_err("error");
+    assert!(error.message().contains("define no prompts"), "{error}");
     assert!(embed(&mut s, "x", &mean).is_ok());
 
     s.canceller().cancel();
@@ -405,14 +406,14 @@ fn errors_say_what_is_wrong_and_what_would_do() {
 }
 
 #[test]
-fn prompts_go_by_name() {
+fn selects_prompt_by_name() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("nomic").path("hf"), &options(with));
     let unknown = EmbedOptions {
         prompt: Some("question"),
         ..EmbedOptions::default()
     };
-    let error = embed(&mut s, "the sun", &unknown).expect_err("refused");
+    let error = embed(&mut s, "the sun", &unknown).expect_err("error");
     for name in ["\"question\"", "search_query", "search_document"] {
         assert!(error.message().contains(name), "{error}");
     }
@@ -420,12 +421,15 @@ fn prompts_go_by_name() {
         prompt: Some(""),
         ..EmbedOptions::default()
     };
-    let without = embed(&mut s, "the sun", &EmbedOptions::default()).expect("it embeds");
-    assert_eq!(embed(&mut s, "the sun", &none).expect("it embeds"), without);
+    let without = embed(&mut s, "the sun", &EmbedOptions::default()).expect("embedding succeeds");
+    assert_eq!(
+        embed(&mut s, "the sun", &none).expect("embedding succeeds"),
+        without
+    );
 }
 
 #[test]
-fn a_model_of_text_embeds_where_it_was_asked_to() {
+fn embedding_requires_embedding_table() {
     let mut s = crate::common::story(LoadOptions::default());
     let mut out = vec![0.0; s.facts().dim as usize];
     let mean = EmbedOptions {
@@ -433,23 +437,23 @@ fn a_model_of_text_embeds_where_it_was_asked_to() {
         ..EmbedOptions::default()
     };
     let error = s.embed(&["x"], &mean, &mut out, &mut |_, _| {});
-    assert_eq!(error.expect_err("refused").kind(), ErrorKind::State);
+    assert_eq!(error.expect_err("error").kind(), ErrorKind::State);
 }
 
 #[test]
-fn an_encoder_generates_nothing() {
+fn encoder_rejects_prefill() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("bert").path("model.gguf"), &with);
-    let error = s.prefill(&[1, 2], &mut |_, _| {}).expect_err("refused");
+    let error = s.prefill(&[1, 2], &mut |_, _| {}).expect_err("error");
     assert_eq!(error.kind(), ErrorKind::State);
     assert!(error.message().contains("encoder"), "{error}");
 }
 
-/// sentence-transformers/all-MiniLM-L6-v2, whose folder `TABLA_MINILM` names.
+/// Compares sentence-transformers/all-MiniLM-L6-v2 in the folder `TABLA_MINILM` with the reference.
 #[test]
-fn minilm_says_what_sentence_transformers_says() {
+fn minilm_matches_sentence_transformers() {
     let Some(folder) = std::env::var_os("TABLA_MINILM") else {
-        return skip("MiniLM: TABLA_MINILM names no folder of it");
+        return skip("MiniLM: TABLA_MINILM is not set");
     };
     let Some(recorded) = testdata("golden/minilm_golden.json") else {
         return;
@@ -460,9 +464,9 @@ fn minilm_says_what_sentence_transformers_says() {
     let sentences: Vec<_> = sentences.map(|t| t.as_str().expect("a text")).collect();
     for (device, with) in devices(Precision::Exact) {
         let mut s = session(Path::new(&folder), &with);
-        for (text, wanted) in sentences.iter().zip(json["ids"].as_array().expect("ids")) {
+        for (text, expected) in sentences.iter().zip(json["ids"].as_array().expect("ids")) {
             let found = s.tokenizer().encode(text, Encode::PROMPT).expect("ids");
-            assert_eq!(found, ids(wanted), "{text}");
+            assert_eq!(found, ids(expected), "{text}");
         }
         let dim = s.facts().dim as usize;
         let mut out = vec![0.0; sentences.len() * dim];
@@ -472,13 +476,13 @@ fn minilm_says_what_sentence_transformers_says() {
             &mut out,
             &mut |_, _| {},
         )
-        .expect("it embeds");
-        for ((text, found), wanted) in sentences
+        .expect("embedding succeeds");
+        for ((text, found), expected) in sentences
             .iter()
             .zip(out.chunks(dim))
             .zip(rows(&json["embeddings"]))
         {
-            check_row(&format!("{device}: {text:?}"), found, &wanted);
+            check_row(&format!("{device}: {text:?}"), found, &expected);
         }
     }
 }

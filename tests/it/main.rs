@@ -1,9 +1,10 @@
-//! The integration tests: one binary, so that the library is linked once.
+//! Integration tests, compiled into one binary so that the library is linked once.
 
 mod answers;
 mod arch_errors;
 mod archs;
 mod batch;
+mod batching;
 mod bf16;
 mod bitnet;
 mod blocks;
@@ -11,15 +12,14 @@ mod calls;
 mod chat;
 mod checkpoints;
 mod common;
-mod company;
 mod embeddings;
 mod formats;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod grammar;
-mod head;
+mod kv_cache;
+mod lm_head;
 mod npy;
-mod pages;
 mod parity;
 mod real;
 mod rerank;
@@ -27,9 +27,9 @@ mod sampling;
 mod saved;
 mod score;
 mod scratch;
-mod seats;
 mod sessions;
 mod shift;
+mod slots;
 mod speculate;
 mod stages;
 mod structure;

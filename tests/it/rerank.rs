@@ -1,4 +1,4 @@
-//! Reranking against `transformers`: tokens of every pair, and what the model says of it.
+//! Compares reranking with `transformers`: tokens of every pair, and scores.
 
 use crate::common::{devices, golden, session, story};
 use serde_json::Value;
@@ -15,30 +15,35 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn documents_score_as_the_reference_says() {
+fn scores_match_reference() {
     let golden_json = reference();
     let documents = golden_json["documents"].as_array().expect("documents");
     let documents: Vec<&str> = documents.iter().map(text).collect();
     let ranked = golden_json["ranked"]
         .as_array()
         .expect("a row for each instruction");
-    // The file of llama.cpp has the prompt, the folder has none.
+    // The GGUF file of llama.cpp contains the prompt, the folder does not.
     for form in ["model.gguf", "hf"] {
         let path = golden("reranker").join(form);
         for (device, options) in devices(Precision::Exact) {
             let mut s = session(&path, &options);
-            // The first is the one that is taken where none is given.
+            // The first row uses the default instruction.
             for (at, row) in ranked.iter().enumerate() {
                 let by = RerankOptions {
                     query: text(&golden_json["query"]),
                     instruction: (at > 0).then(|| text(&row["instruction"])),
                 };
-                let found = s.rerank(&by, &documents, &mut |_, _| {}).expect("it ranks");
-                let wanted = row["scores"].as_array().expect("scores").iter();
-                for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-                    let wanted = wanted.as_f64().expect("a number");
-                    let off = (f64::from(*found) - wanted).abs();
-                    assert!(off < 2e-5, "{form} on {device}: {at}: {found} for {wanted}");
+                let found = s
+                    .rerank(&by, &documents, &mut |_, _| {})
+                    .expect("reranking succeeds");
+                let expected = row["scores"].as_array().expect("scores").iter();
+                for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+                    let expected = expected.as_f64().expect("a number");
+                    let off = (f64::from(*found) - expected).abs();
+                    assert!(
+                        off < 2e-5,
+                        "{form} on {device}: document {at}: expected {expected}, got {found}"
+                    );
                 }
                 assert_eq!(found.len(), documents.len());
             }
@@ -47,7 +52,7 @@ fn documents_score_as_the_reference_says() {
 }
 
 #[test]
-fn models_that_cannot_rank_say_so() {
+fn rejects_models_without_reranking() {
     let kind = |s: &mut tabla::Session, by: &RerankOptions<'_>| {
         let scores = s.rerank(by, &["a document"], &mut |_, _| {});
         scores.map(drop).map_err(|error| error.kind())
@@ -67,6 +72,6 @@ fn models_that_cannot_rank_say_so() {
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::Cancelled));
     let none = s
         .rerank::<&str>(&by, &[], &mut |_, _| {})
-        .expect("nothing to do");
+        .expect("empty result");
     assert!(none.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The sampled table draws from softmax(logits / T) with its filters applied: a chi-square test.
+//! Chi-square tests: sampling draws from softmax(logits / T) with its filters applied.
 
 use crate::common::{devices, golden, greedy, has_gpu, picks, session};
 use tabla::{
@@ -6,7 +6,7 @@ use tabla::{
     Session, Source,
 };
 
-/// What comes before the drawn token.
+/// Tokens before the sampled token.
 const PROMPT: [u32; 4] = [1, 17, 93, 40];
 
 fn softmax(logits: &[f64]) -> Vec<f64> {
@@ -21,27 +21,32 @@ fn entropy(p: &[f64]) -> f64 {
     some.map(|p| -p * p.ln()).sum()
 }
 
-/// Takes away what `keeps` does not keep of a logit and its probability.
-fn filter(logits: &mut [f64], keeps: impl Fn(f64, f64) -> bool) {
+/// Removes logits for which `keep(logit, probability)` is false.
+fn filter(logits: &mut [f64], keep: impl Fn(f64, f64) -> bool) {
     let p = softmax(logits);
-    let gone = logits.iter_mut().zip(p).filter(|(x, p)| !keeps(**x, *p));
+    let gone = logits.iter_mut().zip(p).filter(|(x, p)| !keep(**x, *p));
     gone.for_each(|(x, _)| *x = f64::NEG_INFINITY);
 }
 
-/// The greatest of `far` in the smallest set with the smallest of them that has this share.
-fn reach(logits: &[f64], share: f64, far: impl Fn(f64, f64) -> f64) -> f64 {
+/// Sorts tokens by `distance`, and returns the distance of the last token of the smallest set that
+/// holds the probability `share`.
+fn cutoff(logits: &[f64], share: f64, distance: impl Fn(f64, f64) -> f64) -> f64 {
     let p = softmax(logits);
-    let mut all: Vec<(f64, f64)> = logits.iter().zip(p).map(|(x, p)| (far(*x, p), p)).collect();
+    let mut all: Vec<(f64, f64)> = logits
+        .iter()
+        .zip(p)
+        .map(|(x, p)| (distance(*x, p), p))
+        .collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut mass = 0.0;
     let last = all.iter().find(|(_, p)| {
         mass += p;
         mass >= share - 1e-9
     });
-    last.expect("the mass of all is all").0
+    last.expect("probabilities sum to 1").0
 }
 
-fn penalise(logits: &mut [f64], s: &Sampling) {
+fn penalize(logits: &mut [f64], s: &Sampling) {
     let recent = &PROMPT[PROMPT.len().saturating_sub(s.repeat_last as usize)..];
     for token in recent {
         let x = &mut logits[*token as usize];
@@ -51,10 +56,10 @@ fn penalise(logits: &mut [f64], s: &Sampling) {
     }
 }
 
-/// The probabilities that the samplers leave, as `docs/sampling.md` has them.
+/// Returns the probabilities after all samplers, as defined in `docs/sampling.md`.
 fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
     let mut x: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();
-    penalise(&mut x, s);
+    penalize(&mut x, s);
     let largest = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if s.top_n_sigma > 0.0 {
         let mean = x.iter().sum::<f64>() / x.len() as f64;
@@ -72,30 +77,30 @@ fn expected(logits: &[f32], s: &Sampling) -> Vec<f64> {
     }
     if s.typical_p < 1.0 {
         let typical = entropy(&softmax(&x));
-        let far = |_: f64, p: f64| (-p.ln() - typical).abs();
-        let last = reach(&x, f64::from(s.typical_p), far);
-        filter(&mut x, |x, p| far(x, p) <= last);
+        let distance = |_: f64, p: f64| (-p.ln() - typical).abs();
+        let last = cutoff(&x, f64::from(s.typical_p), distance);
+        filter(&mut x, |x, p| distance(x, p) <= last);
     }
     if s.top_p < 1.0 {
-        let last = reach(&x, f64::from(s.top_p), |x, _| -x);
+        let last = cutoff(&x, f64::from(s.top_p), |x, _| -x);
         filter(&mut x, |x, _| -x <= last);
     }
     let peak = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     filter(&mut x, |x, _| (x - peak).exp() >= f64::from(s.min_p));
-    let mut taken = x.clone();
+    let mut xtc = x.clone();
     let tops = softmax(&x)
         .into_iter()
         .filter(|p| *p >= f64::from(s.xtc_threshold));
     let last = tops.fold(f64::INFINITY, f64::min);
-    filter(&mut taken, |_, p| p <= last);
+    filter(&mut xtc, |_, p| p <= last);
     let chance = f64::from(s.xtc_probability);
-    let pairs = tempered(x, s).into_iter().zip(tempered(taken, s));
+    let pairs = tempered(x, s).into_iter().zip(tempered(xtc, s));
     pairs
-        .map(|(x, taken)| (1.0 - chance) * x + chance * taken)
+        .map(|(x, xtc)| (1.0 - chance) * x + chance * xtc)
         .collect()
 }
 
-/// The probabilities at the temperature, and what Mirostat leaves of them at first.
+/// Applies the temperature and the first Mirostat step.
 fn tempered(mut x: Vec<f64>, s: &Sampling) -> Vec<f64> {
     let [middle, range] = [s.temperature, s.dynatemp_range].map(f64::from);
     let count = x.iter().filter(|x| x.is_finite()).count();
@@ -114,12 +119,14 @@ fn tempered(mut x: Vec<f64>, s: &Sampling) -> Vec<f64> {
     softmax(&x)
 }
 
-/// Draws with one seed after another, and Pearson's statistic against what is expected.
+/// Samples with consecutive seeds, and returns Pearson's chi-square statistic and the degrees of
+/// freedom.
 fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) {
     s.reset();
-    s.prefill(&PROMPT, &mut |_, _| {}).expect("it fits");
+    s.prefill(&PROMPT, &mut |_, _| {})
+        .expect("prefill succeeds");
     let mut logits = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut logits).expect("the room is right");
+    s.logits(&mut logits).expect("logits are available");
     let expected = expected(&logits, sampling);
     let mut counts = vec![0u32; logits.len()];
     for seed in 0..draws {
@@ -133,17 +140,18 @@ fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) 
     let mut statistic = 0.0;
     let (mut bins, mut rest) = (0, (0.0, 0.0));
     for (&count, &p) in counts.iter().zip(&expected) {
-        let wanted = p * f64::from(draws);
+        let expected_count = p * f64::from(draws);
         assert!(
             p > 0.0 || count == 0,
             "a filtered token was drawn {count} times"
         );
-        // Rare tokens share a bin, as the test asks for at least five expected a bin.
-        if wanted < 5.0 {
-            rest = (rest.0 + f64::from(count), rest.1 + wanted);
+        // Rare tokens share a bin, because the test requires at least five expected samples per
+        // bin.
+        if expected_count < 5.0 {
+            rest = (rest.0 + f64::from(count), rest.1 + expected_count);
             continue;
         }
-        statistic += (f64::from(count) - wanted).powi(2) / wanted;
+        statistic += (f64::from(count) - expected_count).powi(2) / expected_count;
         bins += 1;
     }
     if rest.1 >= 5.0 {
@@ -153,7 +161,7 @@ fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) 
     (statistic, bins - 1)
 }
 
-/// The 99.9 % quantile of chi-square with `k` degrees of freedom, by Wilson and Hilferty.
+/// Returns the 99.9 % quantile of chi-square with `k` degrees of freedom (Wilson and Hilferty).
 fn quantile(k: usize) -> f64 {
     let k = k as f64;
     let t = 2.0 / (9.0 * k);
@@ -165,8 +173,8 @@ const OFF: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-/// What the second tail draws from.
-const USUAL: [Sampling; 4] = [
+/// Samplings for the `sampled` stage.
+const SAMPLED: [Sampling; 4] = [
     OFF,
     Sampling {
         temperature: 0.7,
@@ -187,8 +195,8 @@ const USUAL: [Sampling; 4] = [
     },
 ];
 
-/// What takes the third one, or penalties.
-const OTHERS: [Sampling; 4] = [
+/// Samplings for the `full` stage, or with penalties.
+const FULL: [Sampling; 4] = [
     Sampling {
         repeat_penalty: 1.4,
         frequency_penalty: -0.5,
@@ -217,12 +225,12 @@ const OTHERS: [Sampling; 4] = [
     },
 ];
 
-fn check(s: &mut Session, [usual, others]: [u32; 2]) {
-    let usual = USUAL.iter().map(|sampling| (sampling, usual));
-    let others = OTHERS.iter().map(|sampling| (sampling, others));
-    for (sampling, draws) in usual.chain(others) {
+fn check(s: &mut Session, [sampled, full]: [u32; 2]) {
+    let sampled = SAMPLED.iter().map(|sampling| (sampling, sampled));
+    let full = FULL.iter().map(|sampling| (sampling, full));
+    for (sampling, draws) in sampled.chain(full) {
         let (statistic, freedom) = chi_square(s, sampling, draws);
-        assert!(freedom > 2, "{sampling:?}: nearly nothing is left");
+        assert!(freedom > 2, "{sampling:?}: too few tokens remain");
         let limit = quantile(freedom);
         assert!(
             statistic < limit,
@@ -232,7 +240,7 @@ fn check(s: &mut Session, [usual, others]: [u32; 2]) {
 }
 
 #[test]
-fn the_cpu_draws_from_the_softmax() {
+fn cpu_samples_match_expected_distribution() {
     let device = DeviceChoice::Cpu;
     let options = LoadOptions {
         device,
@@ -246,7 +254,7 @@ fn the_cpu_draws_from_the_softmax() {
 }
 
 #[test]
-fn the_gpu_draws_from_the_softmax() {
+fn gpu_samples_match_expected_distribution() {
     if has_gpu() {
         let options = LoadOptions {
             device: DeviceChoice::Gpu,
@@ -259,9 +267,9 @@ fn the_gpu_draws_from_the_softmax() {
     }
 }
 
-/// What an answer adds to logits, and tokens that come too early.
+/// Logit biases, and stop tokens before `min_tokens`.
 #[test]
-fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
+fn logit_bias_bans_and_forces_and_min_tokens_delays_stop() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let plain = picks(&mut s, &PROMPT, &greedy(12));
@@ -275,12 +283,12 @@ fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
             "{banned:?} without {}",
             plain[0]
         );
-        assert_eq!(picks(&mut s, &PROMPT, &with(&[])), plain, "they are off");
+        assert_eq!(picks(&mut s, &PROMPT, &with(&[])), plain, "no biases");
         let forced = picks(&mut s, &PROMPT, &with(&[(77, 50.0), (77, 50.0)]));
         assert_eq!(forced, [77; 12]);
         let error = s
             .answer(&with(&[(u32::MAX, 1.0)]))
-            .expect_err("no such token");
+            .expect_err("token is out of range");
         assert_eq!(error.kind(), ErrorKind::Argument);
 
         let early = |min_tokens| GenerateOptions {
@@ -290,7 +298,7 @@ fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
             ..greedy(12)
         };
         let ended = picks(&mut s, &PROMPT, &early(0));
-        assert_eq!(ended, plain[..1], "it ends with its first token");
+        assert_eq!(ended, plain[..1], "ends with the first token");
         let longer = picks(&mut s, &PROMPT, &early(5));
         assert!(longer.len() >= 5, "{longer:?}");
         let before = longer.iter().take(5);
@@ -301,12 +309,12 @@ fn biases_ban_and_force_and_a_text_does_not_end_too_early() {
     }
 }
 
-/// DRY keeps a text from going round.
+/// DRY penalizes repetitions.
 #[test]
-fn a_text_that_repeats_itself_stops_doing_so() {
+fn dry_prevents_repetition() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
-        let round: Vec<u32> = [5, 6, 7, 8].repeat(6);
+        let repetition: Vec<u32> = [5, 6, 7, 8].repeat(6);
         let with = |dry_multiplier: f32, dry_breakers: &[&str]| GenerateOptions {
             sampling: Sampling {
                 dry_multiplier,
@@ -316,20 +324,20 @@ fn a_text_that_repeats_itself_stops_doing_so() {
             dry_breakers: Some(dry_breakers.iter().map(ToString::to_string).collect()),
             ..greedy(1)
         };
-        assert_eq!(picks(&mut s, &round, &with(0.0, &[])), [5]);
-        assert_ne!(picks(&mut s, &round, &with(5.0, &[])), [5]);
-        // Nothing repeats what a breaker ended.
+        assert_eq!(picks(&mut s, &repetition, &with(0.0, &[])), [5]);
+        assert_ne!(picks(&mut s, &repetition, &with(5.0, &[])), [5]);
+        // A breaker ends the repetition.
         let breaker = s.tokenizer().token_bytes(8).to_vec();
         let breaker = String::from_utf8(breaker).expect("a piece of text");
-        assert_eq!(picks(&mut s, &round, &with(5.0, &[&breaker])), [5]);
-        // The next answer does not have it.
-        assert_ne!(picks(&mut s, &round, &with(5.0, &[])), [5]);
+        assert_eq!(picks(&mut s, &repetition, &with(5.0, &[&breaker])), [5]);
+        // The next generation has no breakers.
+        assert_ne!(picks(&mut s, &repetition, &with(5.0, &[])), [5]);
     }
 }
 
-/// A model that was loaded without samplers has none of them in its tables.
+/// Samplers that the model was loaded without have no effect.
 #[test]
-fn samplers_that_are_left_out_have_no_say() {
+fn omitted_samplers_have_no_effect() {
     let options = |samplers| LoadOptions {
         device: DeviceChoice::Cpu,
         samplers: Some(samplers),
@@ -356,12 +364,12 @@ fn samplers_that_are_left_out_have_no_say() {
         },
         ..greedy(12)
     };
-    let wanted = picks(&mut s, &PROMPT, &plain);
-    assert_eq!(picks(&mut s, &PROMPT, &all), wanted);
+    let expected = picks(&mut s, &PROMPT, &plain);
+    assert_eq!(picks(&mut s, &PROMPT, &all), expected);
 
     let twice = options(vec![SamplerKind::TopK; 2]);
     let source = Source::Path(golden("quant_f16.gguf"));
-    let error = tabla::load(&source, &twice, &mut |_| {}).expect_err("a sampler is listed twice");
+    let error = tabla::load(&source, &twice, &mut |_| {}).expect_err("duplicate sampler");
     assert!(
         error.message().contains("duplicate sampler top_k"),
         "{error}"

@@ -1,4 +1,4 @@
-//! Sessions in files: what comes back goes on bit for bit as what was saved, and nothing else comes in.
+//! Saved sessions: loaded sessions continue bit for bit, and damaged files are rejected.
 
 use crate::common::{golden, greedy, has_gpu};
 use crate::scratch::Folder;
@@ -30,39 +30,43 @@ fn text(count: u32) -> Vec<u32> {
 
 fn prefilled(model: &Model, tokens: &[u32]) -> Session {
     let mut session = Session::new(model.clone());
-    session.prefill(tokens, &mut |_, _| {}).expect("it fits");
+    session
+        .prefill(tokens, &mut |_, _| {})
+        .expect("prefill succeeds");
     session
 }
 
-fn generate(session: &mut Session, how: &GenerateOptions) {
+fn generate(session: &mut Session, generation: &GenerateOptions) {
     session
-        .generate(how, &mut |_| Flow::Continue)
-        .expect("it generates");
+        .generate(generation, &mut |_| Flow::Continue)
+        .expect("generation succeeds");
 }
 
 fn logits(session: &mut Session) -> Vec<u32> {
     let mut out = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut out).expect("there is a sequence");
+    session.logits(&mut out).expect("logits are available");
     out.into_iter().map(f32::to_bits).collect()
 }
 
-/// Passes that tokens of it go through before all of them are in the cache.
-fn passes(session: &Session) -> u32 {
-    let mut session = session.fork().expect("there is memory");
-    session.time_commands().expect("the device tells times");
-    session.prefill(&[], &mut |_, _| {}).expect("it fits");
-    session.end_timing().expect("the model is there");
-    let laps = session.laps().expect("the model is there");
-    laps.iter().map(|(_, laps)| laps[0].runs).sum()
+/// Counts the passes needed to cache the whole session.
+fn missing_passes(session: &Session) -> u32 {
+    let mut session = session.fork().expect("fork succeeds");
+    session.time_commands().expect("commands can be timed");
+    session
+        .prefill(&[], &mut |_, _| {})
+        .expect("prefill succeeds");
+    session.end_timing().expect("model is running");
+    let timings = session.command_timings().expect("model is running");
+    timings.iter().map(|(_, timings)| timings[0].runs).sum()
 }
 
-/// A session with given tokens, greedy ones and drawn ones.
-fn lived(model: &Model) -> Session {
+/// A session with prompt tokens, greedy tokens and sampled tokens.
+fn used_session(model: &Model) -> Session {
     let mut session = prefilled(model, &text(150));
     generate(&mut session, &greedy(21));
     session
         .prefill(&[7, 8, 9], &mut |_, _| {})
-        .expect("it fits");
+        .expect("prefill succeeds");
     let sampling = Sampling {
         seed: 5,
         ..Sampling::default()
@@ -77,32 +81,34 @@ fn lived(model: &Model) -> Session {
     session
 }
 
-fn same(name: &str, options: &LoadOptions) {
+fn check_round_trip(name: &str, options: &LoadOptions) {
     let folder = Folder::new("saved");
     let path = folder.0.join("session");
     let model = load(name, options);
-    let mut session = lived(&model);
-    session.save(&path).expect("it can be saved");
+    let mut session = used_session(&model);
+    session.save(&path).expect("save succeeds");
     let fresh = load(name, options);
     let mut others = [&model, &fresh].map(|model| {
-        let other = Session::load(model.clone(), &path).expect("it is whole");
+        let other = Session::load(model.clone(), &path).expect("load succeeds");
         assert_eq!(other.tokens(), session.tokens());
         other
     });
-    // Nothing is computed again: the last token that was picked is not in the cache yet.
-    assert_eq!(passes(&others[1]), 1, "{name}");
-    // A copy of what was loaded goes its own way.
-    let mut fork = others[1].fork().expect("there is memory");
-    fork.prefill(&[4, 5], &mut |_, _| {}).expect("it fits");
-    let mut here = session.fork().expect("there is memory");
-    here.prefill(&[4, 5], &mut |_, _| {}).expect("it fits");
+    // Everything but the last sampled token is cached.
+    assert_eq!(missing_passes(&others[1]), 1, "{name}");
+    // A fork of the loaded session.
+    let mut fork = others[1].fork().expect("fork succeeds");
+    fork.prefill(&[4, 5], &mut |_, _| {})
+        .expect("prefill succeeds");
+    let mut here = session.fork().expect("fork succeeds");
+    here.prefill(&[4, 5], &mut |_, _| {})
+        .expect("prefill succeeds");
     assert_eq!(logits(&mut fork), logits(&mut here), "{name}: a fork");
 
-    let wanted = logits(&mut session);
+    let expected = logits(&mut session);
     generate(&mut session, &greedy(9));
     let last = logits(&mut session);
     for other in &mut others {
-        assert_eq!(logits(other), wanted, "{name}");
+        assert_eq!(logits(other), expected, "{name}");
         generate(other, &greedy(9));
         assert_eq!(other.tokens(), session.tokens(), "{name}");
         assert_eq!(logits(other), last, "{name}");
@@ -110,13 +116,13 @@ fn same(name: &str, options: &LoadOptions) {
 }
 
 #[test]
-fn a_session_goes_on_as_it_would_have_on_a_cpu() {
+fn loaded_session_continues_identically_on_cpu() {
     let [f32, f16, q8_0] = [DType::F32, DType::F16, DType::Q8_0];
     for (name, cache, sequences) in [
         ("quant_q8_0.gguf", f16, 1),
         ("quant_q4_0.gguf", f32, 3),
         ("arch/bitnet_tq/model.gguf", q8_0, 1),
-        // Windows.
+        // Sliding windows.
         ("arch/gemma2/model.gguf", f16, 1),
         ("arch/gemma3/model.gguf", f32, 2),
     ] {
@@ -125,12 +131,12 @@ fn a_session_goes_on_as_it_would_have_on_a_cpu() {
             sequences,
             ..cpu(400)
         };
-        same(name, &options);
+        check_round_trip(name, &options);
     }
 }
 
 #[test]
-fn a_session_goes_on_as_it_would_have_on_a_gpu() {
+fn loaded_session_continues_identically_on_gpu() {
     if !has_gpu() {
         return;
     }
@@ -141,33 +147,32 @@ fn a_session_goes_on_as_it_would_have_on_a_gpu() {
             chunk_tokens: 32,
             ..cpu(260)
         };
-        same(name, &options);
+        check_round_trip(name, &options);
     }
 }
 
-/// What another cache had computed is computed anew, and is as if it always had been.
+/// A session saved with other cache settings is recomputed.
 #[test]
-fn another_cache_takes_the_tokens_alone() {
+fn incompatible_cache_is_recomputed() {
     let folder = Folder::new("saved-caches");
     let path = folder.0.join("session");
     let model = load("quant_q8_0.gguf", &cpu(300));
     let tokens = text(130);
     prefilled(&model, &tokens)
         .save(&path)
-        .expect("it can be saved");
+        .expect("save succeeds");
     let mut exact = cpu(300);
     exact.precision = Precision::Exact;
     let mut wide = cpu(300);
     wide.cache_type = Some(DType::F32);
     for options in [exact, wide] {
         let other = load("quant_q8_0.gguf", &options);
-        let mut session = Session::load(other, &path).expect("it is of this model");
-        assert_eq!(passes(&session), 9, "130 tokens in chunks of 16");
-        let mut wanted = prefilled(&load("quant_q8_0.gguf", &options), &tokens);
-        assert_eq!(logits(&mut session), logits(&mut wanted));
+        let mut session = Session::load(other, &path).expect("load succeeds");
+        assert_eq!(missing_passes(&session), 9, "130 tokens in chunks of 16");
+        let mut expected = prefilled(&load("quant_q8_0.gguf", &options), &tokens);
+        assert_eq!(logits(&mut session), logits(&mut expected));
     }
-    // Neither does the size of chunks matter on a CPU, nor where weights are, nor how many positions
-    // and sequences there are.
+    // On a CPU, chunk size, weight memory, context length and number of sequences do not matter.
     let others = LoadOptions {
         sequences: 2,
         weights: WeightMemory::Packed,
@@ -175,41 +180,41 @@ fn another_cache_takes_the_tokens_alone() {
         ..cpu(500)
     };
     let other = load("quant_q8_0.gguf", &others);
-    let mut session = Session::load(other, &path).expect("it is of this model");
-    assert_eq!(passes(&session), 0);
-    let mut wanted = prefilled(&load("quant_q8_0.gguf", &others), &tokens);
-    assert_eq!(logits(&mut session), logits(&mut wanted));
-    // Where no prefix stays, none comes in.
+    let mut session = Session::load(other, &path).expect("load succeeds");
+    assert_eq!(missing_passes(&session), 0);
+    let mut expected = prefilled(&load("quant_q8_0.gguf", &others), &tokens);
+    assert_eq!(logits(&mut session), logits(&mut expected));
+    // Without a prefix cache nothing is restored.
     let none = LoadOptions {
         prefix_bytes: Some(0),
         ..cpu(300)
     };
     let other = load("quant_q8_0.gguf", &none);
-    let session = Session::load(other, &path).expect("it is of this model");
-    assert_eq!(passes(&session), 9);
+    let session = Session::load(other, &path).expect("load succeeds");
+    assert_eq!(missing_passes(&session), 9);
 }
 
-/// What is different, and the passes that 64 tokens go through then.
+/// A change of options, and the passes needed to cache 64 tokens with it.
 type Change = (fn(&mut LoadOptions), u32);
 
 #[test]
-fn on_a_gpu_the_tables_have_to_be_the_same() {
+fn gpu_cache_requires_same_tables() {
     if !has_gpu() {
         return;
     }
     let folder = Folder::new("saved-tables");
     let path = folder.0.join("session");
-    let lone = LoadOptions {
+    let base = LoadOptions {
         device: DeviceChoice::Gpu,
         ..cpu(128)
     };
     let with = |change: fn(&mut LoadOptions)| {
-        let mut options = lone.clone();
+        let mut options = base.clone();
         change(&mut options);
         load("quant_q8_0.gguf", &options)
     };
-    let session = prefilled(&load("quant_q8_0.gguf", &lone), &text(64));
-    session.save(&path).expect("it can be saved");
+    let session = prefilled(&load("quant_q8_0.gguf", &base), &text(64));
+    session.save(&path).expect("save succeeds");
     let changes: [Change; 7] = [
         (|_| {}, 0),
         (|o| o.context = 200, 0),
@@ -220,32 +225,34 @@ fn on_a_gpu_the_tables_have_to_be_the_same() {
         (|o| o.device = DeviceChoice::Cpu, 4),
     ];
     for (at, (change, computed)) in changes.into_iter().enumerate() {
-        let mut other = Session::load(with(change), &path).expect("it is of this model");
-        assert_eq!(passes(&other), computed, "change {at}");
-        let wanted = logits(&mut prefilled(&with(change), &text(64)));
-        assert_eq!(logits(&mut other), wanted, "change {at}");
+        let mut other = Session::load(with(change), &path).expect("load succeeds");
+        assert_eq!(missing_passes(&other), computed, "change {at}");
+        let expected = logits(&mut prefilled(&with(change), &text(64)));
+        assert_eq!(logits(&mut other), expected, "change {at}");
     }
 }
 
 #[test]
-fn an_empty_session_and_a_full_one_come_back() {
+fn saves_empty_and_full_sessions() {
     let folder = Folder::new("saved-ends");
     let path = folder.0.join("session");
     let model = load("quant_q8_0.gguf", &cpu(128));
     let empty = Session::new(model.clone());
-    empty.save(&path).expect("it can be saved");
-    let mut other = Session::load(model.clone(), &path).expect("it is whole");
+    empty.save(&path).expect("save succeeds");
+    let mut other = Session::load(model.clone(), &path).expect("load succeeds");
     assert!(other.tokens().is_empty());
-    other.prefill(&text(128), &mut |_, _| {}).expect("it fits");
+    other
+        .prefill(&text(128), &mut |_, _| {})
+        .expect("prefill succeeds");
     other.step(&Sampling::GREEDY).expect("a token");
-    // One token is behind the context. The file that is there is replaced.
+    // One token is past the context. The existing file is replaced.
     assert_eq!(other.tokens().len(), 129);
-    other.save(&path).expect("it can be saved");
-    let full = Session::load(load("quant_q8_0.gguf", &cpu(128)), &path).expect("it is whole");
+    other.save(&path).expect("save succeeds");
+    let full = Session::load(load("quant_q8_0.gguf", &cpu(128)), &path).expect("load succeeds");
     assert_eq!(full.tokens(), other.tokens());
     let mut full = full;
     full.truncate(128);
-    assert_eq!(passes(&full), 0);
+    assert_eq!(missing_passes(&full), 0);
     let names = || folder.0.read_dir().expect("a folder").count();
     assert_eq!(names(), 1);
     let nowhere = folder.0.join("none").join("session");
@@ -258,31 +265,31 @@ fn an_empty_session_and_a_full_one_come_back() {
 }
 
 #[test]
-fn a_cache_that_was_forgotten_is_computed_anew() {
+fn evicted_cache_is_recomputed() {
     let folder = Folder::new("saved-forgotten");
-    let [path, later] = ["session", "later"].map(|name| folder.0.join(name));
+    let [path, evicted] = ["session", "later"].map(|name| folder.0.join(name));
     let model = load("quant_q8_0.gguf", &cpu(256));
     let mut session = prefilled(&model, &text(200));
-    session.save(&path).expect("it can be saved");
-    let wanted = logits(&mut session);
-    // Another one takes all pages.
+    session.save(&path).expect("save succeeds");
+    let expected = logits(&mut session);
+    // Another session uses all pages.
     let other: Vec<u32> = text(256).into_iter().map(|token| token + 1).collect();
     prefilled(&model, &other);
-    session.save(&later).expect("it can be saved");
-    let [whole, bare] = [&path, &later].map(|path| path.metadata().expect("a file").len());
+    session.save(&evicted).expect("save succeeds");
+    let [whole, bare] = [&path, &evicted].map(|path| path.metadata().expect("a file").len());
     assert!(bare < 6000 && whole > 20 * bare, "{whole} and {bare} bytes");
-    // What was forgotten makes room again.
-    let mut back = Session::load(model.clone(), &path).expect("it is whole");
-    assert_eq!(passes(&back), 0);
-    assert_eq!(logits(&mut back), wanted);
+    // Loading evicts other sessions.
+    let mut back = Session::load(model.clone(), &path).expect("load succeeds");
+    assert_eq!(missing_passes(&back), 0);
+    assert_eq!(logits(&mut back), expected);
     prefilled(&model, &other);
-    let mut anew = Session::load(model, &later).expect("it is whole");
-    assert_eq!(passes(&anew), 13, "200 tokens in chunks of 16");
-    assert_eq!(logits(&mut anew), wanted);
+    let mut anew = Session::load(model, &evicted).expect("load succeeds");
+    assert_eq!(missing_passes(&anew), 13, "200 tokens in chunks of 16");
+    assert_eq!(logits(&mut anew), expected);
 }
 
 #[test]
-fn others_go_on_while_sessions_are_saved_and_loaded() {
+fn saving_and_loading_does_not_affect_other_sessions() {
     let folder = Folder::new("saved-company");
     let path = folder.0.join("session");
     let options = LoadOptions {
@@ -300,22 +307,22 @@ fn others_go_on_while_sessions_are_saved_and_loaded() {
             busy
         });
         loop {
-            session.save(&path).expect("it can be saved");
-            let other = Session::load(model.clone(), &path).expect("it is whole");
+            session.save(&path).expect("save succeeds");
+            let other = Session::load(model.clone(), &path).expect("load succeeds");
             assert_eq!(other.tokens(), session.tokens());
             if busy.is_finished() {
                 break;
             }
         }
-        let busy = busy.join().expect("it ends");
+        let busy = busy.join().expect("thread ends");
         assert_eq!(busy.tokens(), alone.tokens());
     });
 }
 
-/// The digest is of what files say, and of nothing else.
+/// The digest depends on the model files only.
 #[test]
-fn a_digest_is_of_a_model() {
-    let of = |name: &str, options: &LoadOptions| load(name, options).digest().expect("it is there");
+fn digest_identifies_the_model() {
+    let of = |name: &str, options: &LoadOptions| load(name, options).digest().expect("file exists");
     let plain = of("quant_q4_0.gguf", &cpu(64));
     let others = [
         LoadOptions {
@@ -341,32 +348,32 @@ fn a_digest_is_of_a_model() {
     }
     assert_ne!(of("quant_q4_1.gguf", &cpu(64)), plain);
 
-    // One number of the header, and one byte of a weight.
+    // Change one number of the header, and one byte of a weight.
     let folder = Folder::new("digest");
     let file = std::fs::read(golden("quant_q4_0.gguf")).expect("a file");
     let mut other = file.clone();
-    *other.last_mut().expect("it has bytes") ^= 1;
+    *other.last_mut().expect("file is not empty") ^= 1;
     let path = folder.write("model.gguf", &other);
     let load = |path: &Path| {
         let source = Source::Path(path.to_path_buf());
         tabla::load(&source, &cpu(64), &mut |_| {}).expect("the model loads")
     };
-    assert_ne!(load(&path).digest().expect("it is there"), plain);
+    assert_ne!(load(&path).digest().expect("file exists"), plain);
     let key = b"llama.attention.layer_norm_rms_epsilon";
     let at = file.windows(key.len()).position(|w| w == key);
     let mut other = file;
     other[at.expect("a key") + key.len() + 5] ^= 1;
     let path = folder.write("other.gguf", &other);
     let model = load(&path);
-    assert_ne!(model.digest().expect("it is there"), plain);
-    // A file that is another one meanwhile is none of which anything is known.
+    assert_ne!(model.digest().expect("file exists"), plain);
+    // A file that changed after loading has no digest.
     let model = load(&path);
     folder.write("other.gguf", &other[..other.len() - 1]);
-    let error = model.digest().expect_err("it was cut");
+    let error = model.digest().expect_err("file was truncated");
     assert_eq!(error.kind(), ErrorKind::State);
 }
 
-/// A file with its checksum, whatever is in it.
+/// Appends a valid checksum.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut sum = blake3::Hasher::new();
     for block in bytes.chunks(1 << 20) {
@@ -375,12 +382,12 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     [bytes, sum.finalize().as_bytes()].concat()
 }
 
-/// A small model, a saved session of it, and the folder that it is in.
+/// A small model, a saved session, and its folder.
 struct Damage {
     model: Model,
     folder: Folder,
     bytes: Vec<u8>,
-    wanted: Vec<u32>,
+    expected: Vec<u32>,
 }
 
 impl Damage {
@@ -389,42 +396,42 @@ impl Damage {
         let model = load("quant_q8_0.gguf", &cpu(128));
         let mut session = prefilled(&model, &text(70));
         let path = folder.0.join("session");
-        session.save(&path).expect("it can be saved");
-        let bytes = std::fs::read(path).expect("it is there");
+        session.save(&path).expect("save succeeds");
+        let bytes = std::fs::read(path).expect("file exists");
         let body = bytes.len() - 32;
-        assert_eq!(sealed(&bytes[..body]), bytes, "the checksum");
-        let wanted = logits(&mut session);
+        assert_eq!(sealed(&bytes[..body]), bytes, "checksum");
+        let expected = logits(&mut session);
         Self {
             model,
             folder,
             bytes,
-            wanted,
+            expected,
         }
     }
 
-    /// These bytes are refused, in words that say where.
+    /// Checks that loading these bytes fails with an offset in the message.
     fn refused(&self, bytes: &[u8]) -> tabla::Error {
         let path = self.folder.write("damaged", bytes);
-        let error = Session::load(self.model.clone(), &path).expect_err("it is damaged");
+        let error = Session::load(self.model.clone(), &path).expect_err("damaged file");
         let message = error.message();
-        let says = message.contains("damaged: ") && message.contains("byte");
-        assert!(says, "{error:?}");
+        let text = message.contains("damaged: ") && message.contains("byte");
+        assert!(text, "{error:?}");
         error
     }
 
-    /// The model is none the worse.
+    /// Checks that the model still loads the undamaged file.
     fn end(self) {
         let path = self.folder.write("whole", &self.bytes);
         for model in [load("quant_q8_0.gguf", &cpu(128)), self.model] {
-            let mut session = Session::load(model, &path).expect("it is whole");
-            assert_eq!(passes(&session), 0);
-            assert_eq!(logits(&mut session), self.wanted);
+            let mut session = Session::load(model, &path).expect("load succeeds");
+            assert_eq!(missing_passes(&session), 0);
+            assert_eq!(logits(&mut session), self.expected);
         }
     }
 }
 
 #[test]
-fn damage_is_found_before_anything_is_taken() {
+fn detects_damage_at_every_offset() {
     let damage = Damage::new("saved-damage");
     let all = damage.bytes.len();
     let some = |at: &usize| *at < 200 || *at + 100 > all || at.is_multiple_of(397);
@@ -434,11 +441,11 @@ fn damage_is_found_before_anything_is_taken() {
         let mut bytes = damage.bytes.clone();
         bytes[at] ^= 1 << (at % 8);
         let error = damage.refused(&bytes);
-        let wanted = match at {
+        let expected = match at {
             8..12 => ErrorKind::Unsupported,
             _ => ErrorKind::Format,
         };
-        assert_eq!(error.kind(), wanted, "{at}: {error}");
+        assert_eq!(error.kind(), expected, "{at}: {error}");
     }
     let mut longer = damage.bytes.clone();
     longer.extend([0; 64]);
@@ -447,7 +454,7 @@ fn damage_is_found_before_anything_is_taken() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_refused() {
+fn rejects_invalid_header_values() {
     let damage = Damage::new("saved-numbers");
     let body = &damage.bytes[..damage.bytes.len() - 32];
     let word = |at: usize| {
@@ -463,28 +470,43 @@ fn numbers_that_cannot_be_are_refused() {
         let mut bytes = body.to_vec();
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         let error = damage.refused(&sealed(&bytes));
-        let says = error.kind() == kind && error.message().contains(clue);
-        assert!(says, "{at}: {error:?}");
+        let text = error.kind() == kind && error.message().contains(clue);
+        assert!(text, "{at}: {error:?}");
     };
     let [format, large] = [ErrorKind::Format, ErrorKind::TooLarge];
-    refused(12, 1, ErrorKind::Argument, "another model");
+    refused(12, 1, ErrorKind::Argument, "model mismatch");
     refused(44, u32::MAX, large, "byte 44: 4294967295 tokens");
-    refused(44, 130, large, "do not fit the context of 128");
+    refused(44, 130, large, "exceed the context of 128");
     refused(44, 71, format, "byte");
     refused(44, 0, format, "byte");
-    refused(48, 2, format, "byte 48: page 2");
-    refused(48, u32::MAX, format, "is behind all 70 tokens");
-    refused(52, u32::MAX, format, "byte 52: 4294967295 bytes");
+    refused(48, 2, format, "byte 48: first window page 2");
+    refused(48, u32::MAX, format, "is out of range for 70 tokens");
+    refused(52, u32::MAX, format, "at most 4096 bytes, got 4294967295");
     refused(52, 4096, format, "byte");
-    refused(56, u32::MAX, format, "byte 56: a cache of 4294967295");
-    refused(56, 0, format, "byte 56: a cache of 0");
+    refused(56, u32::MAX, format, "byte 56: expected");
+    refused(56, 0, format, "byte 56: expected");
     refused(rows, u32::MAX, format, "byte 60: 4294967295 bytes");
-    refused(rows, 0, format, "the pages of 70 positions");
+    refused(rows, 0, format, "bytes of pages for 70 positions");
     refused(rows + 4, 2, format, "byte 60: ");
     refused(ids, 1 << 20, format, "is outside the vocabulary");
-    refused(body.len() - 4, 71, format, "71 positions of 70 tokens");
-    refused(body.len() - 4, u32::MAX, format, "4294967295 positions");
-    refused(body.len() - 4, 64, format, "the pages of 64 positions");
+    refused(
+        body.len() - 4,
+        71,
+        format,
+        "71 stored positions exceed 70 tokens",
+    );
+    refused(
+        body.len() - 4,
+        u32::MAX,
+        format,
+        "4294967295 stored positions",
+    );
+    refused(
+        body.len() - 4,
+        64,
+        format,
+        "bytes of pages for 64 positions",
+    );
     for cut in [ids, pages, pages + 1, body.len() - 5] {
         let error = damage.refused(&sealed(&body[..cut]));
         assert_eq!(error.kind(), format, "{cut}: {error}");
@@ -495,26 +517,23 @@ fn numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_session_of_another_model_is_refused() {
+fn rejects_session_of_another_model() {
     let folder = Folder::new("saved-other");
     let path = folder.0.join("session");
     let model = load("quant_q8_0.gguf", &cpu(128));
     prefilled(&model, &text(9))
         .save(&path)
-        .expect("it can be saved");
+        .expect("save succeeds");
     let other = load("quant_q4_0.gguf", &cpu(128));
-    let error = Session::load(other.clone(), &path).expect_err("it is of another model");
+    let error = Session::load(other.clone(), &path).expect_err("another model");
     assert_eq!(error.kind(), ErrorKind::Argument);
-    assert!(
-        error.message().contains("it is of another model"),
-        "{error}"
-    );
-    // A longer one than this context holds.
+    assert!(error.message().contains("model mismatch"), "{error}");
+    // A session longer than the context.
     prefilled(&model, &text(100))
         .save(&path)
-        .expect("it can be saved");
+        .expect("save succeeds");
     let short = load("quant_q8_0.gguf", &cpu(96));
-    let error = Session::load(short, &path).expect_err("it is too long");
+    let error = Session::load(short, &path).expect_err("error");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     logits(&mut prefilled(&other, &text(9)));
 }

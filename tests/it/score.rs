@@ -1,7 +1,7 @@
-//! Scores of tokens: held against log-softmax in f64 of the logits that the model gives anyway.
+//! Compares scores with the log-softmax of all logits in f64.
 
+use crate::batching::passes_of;
 use crate::common::{devices, golden, picks, session, story};
-use crate::company::passes_of;
 use tabla::text::Encode;
 use tabla::{ErrorKind, GenerateOptions, LoadOptions, Precision, Session, Source};
 
@@ -13,13 +13,13 @@ fn tokens(s: &Session) -> Vec<u32> {
     s.tokenizer().encode(TEXT, Encode::PROMPT).expect("text")
 }
 
-/// The log-probability of every token but the first, from all logits at once.
+/// Computes the log-probability of every token but the first from all logits.
 fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
     let vocab = s.facts().vocab as usize;
     s.reset();
-    s.prefill(tokens, &mut |_, _| {}).expect("it fits");
+    s.prefill(tokens, &mut |_, _| {}).expect("prefill succeeds");
     let mut logits = vec![0.0; tokens.len() * vocab];
-    s.logits_all(&mut logits).expect("the room is right");
+    s.logits_all(&mut logits).expect("logits are available");
     let rows = logits.chunks_exact(vocab).zip(&tokens[1..]);
     rows.map(|(row, token)| {
         let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
@@ -29,26 +29,28 @@ fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
 }
 
 #[test]
-fn scores_are_log_softmax_of_logits() {
+fn scores_equal_log_softmax() {
     for (name, options) in devices(Precision::Exact) {
         let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
-        let mut s = Session::new(model.expect("it loads"));
+        let mut s = Session::new(model.expect("model loads"));
         let tokens = tokens(&s);
         let expected = plain(&mut s, &tokens);
         for from in [1, 9, tokens.len() - 1] {
-            let found = s.score(&tokens, from, &mut |_, _| {}).expect("it fits");
+            let found = s
+                .score(&tokens, from, &mut |_, _| {})
+                .expect("prefill succeeds");
             assert_eq!(found.len(), tokens.len() - from, "{name}");
             for (at, (found, expected)) in found.iter().zip(&expected[from - 1..]).enumerate() {
                 let off = (f64::from(*found) - expected).abs();
                 assert!(off < 2e-5, "{name}: {from} + {at}: {found} for {expected}");
             }
         }
-        assert_eq!(s.tokens(), tokens, "{name}: the sequence is not touched");
+        assert_eq!(s.tokens(), tokens, "{name}: the sequence changed");
     }
 }
 
 #[test]
-fn layers_with_windows_score_past_them() {
+fn scores_past_sliding_windows() {
     let path = golden("arch/gemma3/model.gguf");
     let options = LoadOptions {
         device: tabla::DeviceChoice::Cpu,
@@ -58,7 +60,9 @@ fn layers_with_windows_score_past_them() {
     let mut s = session(&path, &options);
     let tokens: Vec<u32> = (0..150).map(|i| 3 + i * 7 % 50).collect();
     let expected = plain(&mut s, &tokens);
-    let found = s.score(&tokens, 100, &mut |_, _| {}).expect("it fits");
+    let found = s
+        .score(&tokens, 100, &mut |_, _| {})
+        .expect("prefill succeeds");
     for (found, expected) in found.iter().zip(&expected[99..]) {
         assert!(
             (f64::from(*found) - expected).abs() < 2e-5,
@@ -68,7 +72,7 @@ fn layers_with_windows_score_past_them() {
 }
 
 #[test]
-fn several_ends_of_one_beginning_cost_it_once() {
+fn shared_prefix_is_computed_once() {
     let mut s = story(LoadOptions {
         chunk_tokens: 8,
         ..LoadOptions::default()
@@ -80,23 +84,27 @@ fn several_ends_of_one_beginning_cost_it_once() {
         let passes = passes_of(s, |s| {
             let mut seen = Vec::new();
             let found = s.score(tokens, from, &mut |done, of| seen.push((done, of)));
-            scores = found.expect("it fits");
+            scores = found.expect("prefill succeeds");
             assert_eq!(seen.last(), Some(&(tokens.len() - 1, tokens.len() - 1)));
         });
         (scores, passes)
     };
     let (first, all) = score(&mut s, &tokens);
     let chunks = u32::try_from(tokens.len() / 8).expect("few");
-    assert!(all >= chunks, "nothing is known yet: {all} of {chunks}");
+    assert!(all >= chunks, "nothing is cached yet: {all} of {chunks}");
     tokens[from + 2] += 1;
     let (second, few) = score(&mut s, &tokens);
     assert!(few <= 4, "{few} passes for 4 tokens");
-    assert_eq!(first[..2], second[..2], "what stands in front is the same");
+    assert_eq!(
+        first[..2],
+        second[..2],
+        "scores before the change are equal"
+    );
     assert_ne!(first[2..], second[2..]);
 }
 
 #[test]
-fn a_session_goes_on_as_if_nothing_was_scored() {
+fn scoring_does_not_change_the_sequence() {
     let mut s = story(LoadOptions::default());
     let tokens = tokens(&s);
     let generate = GenerateOptions {
@@ -105,15 +113,17 @@ fn a_session_goes_on_as_if_nothing_was_scored() {
     };
     let expected = picks(&mut s, &tokens[..20], &generate);
     s.reset();
-    s.prefill(&tokens[..20], &mut |_, _| {}).expect("it fits");
-    s.score(&tokens, 10, &mut |_, _| {}).expect("it fits");
+    s.prefill(&tokens[..20], &mut |_, _| {})
+        .expect("prefill succeeds");
+    s.score(&tokens, 10, &mut |_, _| {})
+        .expect("prefill succeeds");
     s.generate(&generate, &mut |_| tabla::Flow::Continue)
-        .expect("it generates");
+        .expect("generation succeeds");
     assert_eq!(s.tokens()[20..], expected);
 }
 
 #[test]
-fn what_cannot_be_scored_is_refused() {
+fn rejects_invalid_arguments() {
     let mut s = story(LoadOptions {
         context: 64,
         ..LoadOptions::default()
@@ -124,7 +134,7 @@ fn what_cannot_be_scored_is_refused() {
         scores.map(drop).map_err(|error| error.kind())
     };
     let most = vec![5; 65];
-    assert_eq!(kind(&most, 1), Ok(()), "the last one takes no position");
+    assert_eq!(kind(&most, 1), Ok(()), "the last token needs no position");
     for (tokens, from, expected) in [
         (&[][..], 0, ErrorKind::Argument),
         (&[][..], 1, ErrorKind::Argument),

@@ -1,9 +1,9 @@
-//! Folders that tests make and that go when they end.
+//! Temporary folders, which are deleted when they are dropped.
 
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// A folder of files.
+/// A temporary folder.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -13,26 +13,26 @@ impl Folder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tabla-{}-{number}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary folder can be written");
+        std::fs::create_dir_all(&path).expect("temporary folder is writable");
         Self(path)
     }
 
-    /// Copies the files and folders of another folder.
+    /// Copies the content of another folder.
     pub(crate) fn copy(&self, from: &Path) {
         copy(from, &self.0);
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.join(name);
-        std::fs::write(&path, bytes).expect("it can be written");
+        std::fs::write(&path, bytes).expect("file is writable");
         path
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        std::fs::remove_file(self.0.join(name)).expect("it is there");
+        std::fs::remove_file(self.0.join(name)).expect("file exists");
     }
 
-    /// Replaces a text in a file, wherever it stands.
+    /// Replaces all occurrences of a text in a file.
     pub(crate) fn edit(&self, name: &str, from: &str, to: &str) {
         let text = std::fs::read_to_string(self.0.join(name)).expect("a text");
         assert!(text.contains(from), "{name} has no {from}: {text}");
@@ -41,14 +41,14 @@ impl Folder {
 }
 
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("it can be made");
+    std::fs::create_dir_all(to).expect("folder can be created");
     for entry in from.read_dir().expect("a folder") {
         let path = entry.expect("a folder").path();
         let to = to.join(path.file_name().expect("a name"));
         if path.is_dir() {
             copy(&path, &to);
         } else {
-            std::fs::copy(&path, to).expect("it can be copied");
+            std::fs::copy(&path, to).expect("file can be copied");
         }
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Folder {
 /// Name, type, shape and bytes of a tensor.
 pub(crate) type Tensor = (String, &'static str, Vec<u64>, Vec<u8>);
 
-/// A safetensors file.
+/// Creates a safetensors file.
 pub(crate) fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
     let (mut header, mut data) = (Map::new(), Vec::<u8>::new());
     for (name, dtype, shape, bytes) in tensors {

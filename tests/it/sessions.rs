@@ -1,4 +1,4 @@
-//! The same answer: seeds, threads, chains, chunks; cancellation and limits.
+//! Reproducibility across seeds, threads, burst sizes and chunks; cancellation and limits.
 
 use crate::common::{golden, greedy, picks, replays, session, story};
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ const SAMPLING: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-fn sampled(chain: u32) -> GenerateOptions {
+fn sampled(burst: u32) -> GenerateOptions {
     GenerateOptions {
         sampling: SAMPLING,
         max_tokens: 64,
-        chain,
+        burst,
         ignore_stops: true,
         ..GenerateOptions::default()
     }
@@ -37,7 +37,7 @@ fn prompt(s: &Session) -> Vec<u32> {
 }
 
 #[test]
-fn a_seed_gives_the_same_tokens_again() {
+fn same_seed_gives_same_tokens() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let first = picks(&mut s, &prompt, &sampled(0));
@@ -63,12 +63,12 @@ fn a_seed_gives_the_same_tokens_again() {
 }
 
 #[test]
-fn threads_chains_and_chunks_change_nothing() {
+fn threads_bursts_and_chunks_do_not_change_tokens() {
     for precision in [Precision::Fast, Precision::Exact] {
         let reference = |options| {
             let mut s = story(options);
             let prompt = prompt(&s);
-            [sampled(0), greedy(64)].map(|how| picks(&mut s, &prompt, &how))
+            [sampled(0), greedy(64)].map(|generation| picks(&mut s, &prompt, &generation))
         };
         let base = LoadOptions {
             precision,
@@ -100,27 +100,27 @@ fn threads_chains_and_chunks_change_nothing() {
         }
         let mut s = story(base);
         let prompt = prompt(&s);
-        for chain in [1, 4, 32] {
-            let again = picks(&mut s, &prompt, &sampled(chain));
-            assert_eq!(again, first[0], "{precision:?}: chains of {chain}");
+        for burst in [1, 4, 32] {
+            let again = picks(&mut s, &prompt, &sampled(burst));
+            assert_eq!(again, first[0], "{precision:?}: bursts of {burst}");
         }
     }
 }
 
 #[test]
-fn chains_and_chunks_change_nothing_on_a_gpu() {
-    let run = |options: LoadOptions, chain| {
+fn bursts_and_chunks_do_not_change_tokens_on_gpu() {
+    let run = |options: LoadOptions, burst| {
         let mut s = session(&golden("quant_q8_0.gguf"), &options);
         let prompt: Vec<u32> = (3..40).collect();
-        picks(&mut s, &prompt, &sampled(chain))
+        picks(&mut s, &prompt, &sampled(burst))
     };
     let replays = replays();
     let first = replays.first().map(|gpu| run(gpu.clone(), 1));
     for gpu in replays {
-        let (first, replay) = (first.as_ref().expect("there is one"), gpu.replay);
-        for chain in [1, 4, 32] {
-            let found = run(gpu.clone(), chain);
-            assert_eq!(&found, first, "{replay:?}: chains of {chain}");
+        let (first, replay) = (first.as_ref().expect("at least one replay"), gpu.replay);
+        for burst in [1, 4, 32] {
+            let found = run(gpu.clone(), burst);
+            assert_eq!(&found, first, "{replay:?}: bursts of {burst}");
         }
         for chunk_tokens in [1, 2, 3, 7, 32] {
             let options = LoadOptions {
@@ -133,9 +133,9 @@ fn chains_and_chunks_change_nothing_on_a_gpu() {
     }
 }
 
-/// Prompts, chains, single steps, rewound and shifted sequences, several sequences at once.
+/// Prefill, bursts, single steps, truncation, shifts and several sequences.
 #[test]
-fn encoded_and_recorded_replay_leave_the_same_bits() {
+fn encoded_and_recorded_replay_give_same_bits() {
     for name in [
         "quant_q4_0.gguf",
         "arch/gemma2/model.gguf",
@@ -143,94 +143,97 @@ fn encoded_and_recorded_replay_leave_the_same_bits() {
     ] {
         let all: Vec<_> = replays()
             .iter()
-            .map(|gpu| (gpu.replay, trail(name, gpu)))
+            .map(|gpu| (gpu.replay, trace(name, gpu)))
             .collect();
-        for (replay, trail) in &all {
-            assert!(trail == &all[0].1, "{name}: {replay:?}");
+        for (replay, trace) in &all {
+            assert!(trace == &all[0].1, "{name}: {replay:?}");
         }
     }
 }
 
-/// Tokens and logits, as bits, on a way through everything that a session and a batch do.
-fn trail(name: &str, gpu: &LoadOptions) -> Vec<u32> {
+/// Returns tokens and logits, as bits, after a series of operations.
+fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
     let options = LoadOptions {
         context: 128,
-        // Experts are grouped where tokens are over 16.
+        // Experts are grouped for more than 16 tokens.
         chunk_tokens: 20,
         sequences: 4,
         ..gpu.clone()
     };
     let mut s = session(&golden(name), &options);
     let mut logits = vec![0.0; s.facts().vocab as usize];
-    let mut trail = picks(&mut s, &(3..40).collect::<Vec<_>>(), &sampled(0));
-    let mut note = |s: &mut Session, trail: &mut Vec<u32>| {
-        trail.extend(s.tokens());
-        s.logits(&mut logits).expect("a sequence");
-        trail.extend(logits.iter().map(|x| x.to_bits()));
+    let mut trace = picks(&mut s, &(3..40).collect::<Vec<_>>(), &sampled(0));
+    let mut record = |s: &mut Session, trace: &mut Vec<u32>| {
+        trace.extend(s.tokens());
+        s.logits(&mut logits).expect("logits are available");
+        trace.extend(logits.iter().map(|x| x.to_bits()));
     };
-    note(&mut s, &mut trail);
+    record(&mut s, &mut trace);
     s.truncate(20);
-    trail.extend((0..5).map(|_| s.step(&SAMPLING).expect("a token")));
-    note(&mut s, &mut trail);
+    trace.extend((0..5).map(|_| s.step(&SAMPLING).expect("a token")));
+    record(&mut s, &mut trace);
     s.shift(2, 10);
-    s.force(7).expect("it fits");
-    note(&mut s, &mut trail);
+    s.force(7).expect("prefill succeeds");
+    record(&mut s, &mut trace);
     let model = tabla::load(&Source::Path(golden(name)), &options, &mut |_| {});
-    let model = model.expect("it loads");
+    let model = model.expect("model loads");
     let mut sessions: Vec<Session> = (0..4).map(|_| Session::new(model.clone())).collect();
     for (i, s) in (0..).zip(&mut sessions) {
         let prompt: Vec<u32> = (5..8 + 9 * i).collect();
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        s.prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
     }
-    let how = greedy(12);
+    let generation = greedy(12);
     let answers = sessions
         .iter_mut()
-        .map(|s| s.answer(&how).expect("it generates"));
+        .map(|s| s.answer(&generation).expect("generation succeeds"));
     for mut answer in answers.collect::<Vec<_>>() {
-        while answer.next().expect("it goes on").is_some() {}
+        while answer.next().expect("generation continues").is_some() {}
     }
-    sessions.iter().for_each(|s| trail.extend(s.tokens()));
-    trail
+    sessions.iter().for_each(|s| trace.extend(s.tokens()));
+    trace
 }
 
 #[test]
-fn steps_are_a_generation() {
+fn steps_match_generation() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let wanted = picks(&mut s, &prompt, &sampled(0));
+    let expected = picks(&mut s, &prompt, &sampled(0));
     s.reset();
-    s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+    s.prefill(&prompt, &mut |_, _| {})
+        .expect("prefill succeeds");
     let steps: Vec<u32> = (0..64)
         .map(|_| s.step(&SAMPLING).expect("a token"))
         .collect();
-    assert_eq!(steps, wanted);
+    assert_eq!(steps, expected);
 }
 
 #[test]
-fn a_prompt_in_parts_is_the_prompt() {
+fn prefill_in_parts_matches_whole_prompt() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let wanted = picks(&mut s, &prompt, &greedy(16));
+    let expected = picks(&mut s, &prompt, &greedy(16));
     s.reset();
     for part in prompt.chunks(5) {
-        s.prefill(part, &mut |_, _| {}).expect("it fits");
+        s.prefill(part, &mut |_, _| {}).expect("prefill succeeds");
     }
     s.generate(&greedy(16), &mut |_| Flow::Continue)
-        .expect("it generates");
-    assert_eq!(&s.tokens()[prompt.len()..], wanted);
+        .expect("generation succeeds");
+    assert_eq!(&s.tokens()[prompt.len()..], expected);
 }
 
 #[test]
-fn generation_goes_on_where_it_stopped() {
+fn generation_continues_after_stop() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let wanted = picks(&mut s, &prompt, &greedy(40));
+    let expected = picks(&mut s, &prompt, &greedy(40));
     s.reset();
-    s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-    // A callback that stops in the middle of a chain must leave no trace of the rest.
+    s.prefill(&prompt, &mut |_, _| {})
+        .expect("prefill succeeds");
+    // Tokens after a stop in the middle of a burst must be discarded.
     let mut seen = 0;
     let options = GenerateOptions {
-        chain: 8,
+        burst: 8,
         ..greedy(40)
     };
     let stats = s
@@ -242,51 +245,52 @@ fn generation_goes_on_where_it_stopped() {
                 Flow::Continue
             }
         })
-        .expect("it generates");
+        .expect("generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Callback, 11));
     s.generate(&greedy(29), &mut |_| Flow::Continue)
-        .expect("it generates");
-    assert_eq!(&s.tokens()[prompt.len()..], wanted);
+        .expect("generation succeeds");
+    assert_eq!(&s.tokens()[prompt.len()..], expected);
 }
 
-/// Wherever tokens end, and the answer ends with the token that completes it.
+/// Stop strings may begin inside a token.
 #[test]
-fn stop_strings_end_an_answer_and_stay_out_of_it() {
+fn stop_strings_end_generation_and_are_not_output() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let mut answer = |stop: &[&str]| {
         s.reset();
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        let how = GenerateOptions {
+        s.prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
+        let generation = GenerateOptions {
             stop: stop.iter().map(ToString::to_string).collect(),
             ..greedy(60)
         };
         let mut text = String::new();
-        let stats = s.generate(&how, &mut |piece| {
+        let stats = s.generate(&generation, &mut |piece| {
             text.push_str(piece.text);
             Flow::Continue
         });
-        let finish = stats.expect("it generates").finish;
+        let finish = stats.expect("generation succeeds").finish;
         (text, finish, s.tokens()[prompt.len()..].to_vec())
     };
     let (whole, _, tokens) = answer(&[]);
     for range in [0..1, 3..9, 10..11, 20..45] {
         let stop = &whole[range];
-        let end = whole.find(stop).expect("it is of it");
-        let (text, finish, picked) = answer(&["no such text", stop]);
+        let end = whole.find(stop).expect("substring");
+        let (text, finish, tokens_so_far) = answer(&["no such text", stop]);
         assert_eq!((&*text, finish), (&whole[..end], Finish::Stop), "{stop:?}");
         assert!(
-            tokens.starts_with(&picked) && picked.len() < tokens.len(),
+            tokens.starts_with(&tokens_so_far) && tokens_so_far.len() < tokens.len(),
             "{stop:?}"
         );
     }
-    // What may begin one comes out at the end.
-    let last = whole.chars().next_back().expect("it has text");
+    // A partial stop string is output at the end.
+    let last = whole.chars().next_back().expect("text is not empty");
     let (text, finish, _) = answer(&[&format!("{last}{last}{last}")]);
     assert_eq!((&*text, finish), (&*whole, Finish::Length));
     let mut kind = |stop: Vec<String>| {
-        let how = GenerateOptions { stop, ..greedy(1) };
-        let refused = s.generate(&how, &mut |_| Flow::Continue);
+        let generation = GenerateOptions { stop, ..greedy(1) };
+        let refused = s.generate(&generation, &mut |_| Flow::Continue);
         refused.expect_err("out of range").kind()
     };
     for stop in [
@@ -315,48 +319,48 @@ fn cancellation_ends_generation_and_prefill() {
     let done = s.tokens().len();
     assert!(
         (4..1000).contains(&done) && done.is_multiple_of(4),
-        "{done}: chunks that were done stay"
+        "{done}: completed chunks are kept"
     );
     assert_eq!(s.tokens(), &prompt[..done]);
-    // News of a later chunk may have come behind the end, and asked once more.
-    s.forget_cancel();
+    // A progress report of a later chunk may have cancelled again.
+    s.clear_cancel();
     s.prefill(&prompt[done..], &mut |_, _| {})
-        .expect("it goes on");
+        .expect("generation continues");
     let stats = s
         .generate(&greedy(900), &mut |_| {
             cancel.cancel();
             Flow::Continue
         })
-        .expect("a cancelled generation is no error");
+        .expect("cancelled generation succeeds");
     assert_eq!(stats.finish, Finish::Cancelled);
     assert!(stats.tokens < 900);
 }
 
 #[test]
-fn a_cancel_waits_until_it_is_heeded_or_forgotten() {
+fn cancellation_is_pending_until_handled_or_cleared() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let cancel = s.canceller();
-    // It comes while the last chunk runs: the answer behind it must not begin.
+    // The cancellation arrives during the last chunk, so the next generation must not start.
     s.prefill(&prompt, &mut |_, _| cancel.cancel())
-        .expect("the last chunk ends");
+        .expect("prefill succeeds");
     let stats = s
         .generate(&greedy(8), &mut |_| Flow::Continue)
-        .expect("a cancelled generation is no error");
+        .expect("cancelled generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Cancelled, 0));
     cancel.cancel();
-    s.forget_cancel();
+    s.clear_cancel();
     let stats = s
         .generate(&greedy(8), &mut |_| Flow::Continue)
-        .expect("it generates");
+        .expect("generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Length, 8));
 }
 
 #[test]
-fn a_temperature_near_zero_is_greedy() {
+fn temperature_near_zero_is_greedy() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let wanted = picks(&mut s, &prompt, &greedy(16));
+    let expected = picks(&mut s, &prompt, &greedy(16));
     let sampling = Sampling {
         temperature: 1e-40,
         ..Sampling::default()
@@ -365,31 +369,32 @@ fn a_temperature_near_zero_is_greedy() {
         sampling,
         ..greedy(16)
     };
-    assert_eq!(picks(&mut s, &prompt, &options), wanted);
+    assert_eq!(picks(&mut s, &prompt, &options), expected);
 }
 
 #[test]
-fn the_context_is_a_limit() {
+fn context_limits_prefill_and_generation() {
     let mut s = story(LoadOptions {
         context: 24,
         ..LoadOptions::default()
     });
     let prompt: Vec<u32> = prompt(&s)[..20].to_vec();
-    s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+    s.prefill(&prompt, &mut |_, _| {})
+        .expect("prefill succeeds");
     let error = s.prefill(&[5; 5], &mut |_, _| {}).expect_err("25 tokens");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert_eq!(s.tokens(), prompt, "nothing is appended");
+    assert_eq!(s.tokens(), prompt, "failed prefill changed the sequence");
     let stats = s
         .generate(&greedy(100), &mut |_| Flow::Continue)
-        .expect("it generates");
-    // 24 positions feed 24 tokens, and the 25th is picked from the last one's logits.
+        .expect("generation succeeds");
+    // 24 positions hold 24 tokens, and the 25th is sampled from the logits of the last one.
     assert_eq!((stats.finish, stats.tokens), (Finish::Context, 5));
     let error = s.step(&Sampling::GREEDY).expect_err("full");
     assert_eq!(error.kind(), ErrorKind::State);
 }
 
 #[test]
-fn a_stop_token_ends_the_answer() {
+fn stop_token_ends_generation() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let options = GenerateOptions {
@@ -397,22 +402,23 @@ fn a_stop_token_ends_the_answer() {
         max_tokens: 450,
         ..GenerateOptions::default()
     };
-    s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+    s.prefill(&prompt, &mut |_, _| {})
+        .expect("prefill succeeds");
     let mut text = String::new();
     let stats = s
         .generate(&options, &mut |piece| {
             text.push_str(piece.text);
             Flow::Continue
         })
-        .expect("it generates");
-    assert_eq!(stats.finish, Finish::Stop, "a story ends: {text}");
+        .expect("generation succeeds");
+    assert_eq!(stats.finish, Finish::Stop, "no stop token: {text}");
     let last = *s.tokens().last().expect("a token");
     assert!(s.tokenizer().stops().contains(&last));
-    assert!(!text.contains("<|"), "the stop token is no text: {text}");
+    assert!(!text.contains("<|"), "stop token in the text: {text}");
 }
 
 #[test]
-fn bad_arguments_are_errors() {
+fn rejects_invalid_arguments() {
     let mut s = story(LoadOptions::default());
     let kind = |e: tabla::Error| e.kind();
     assert_eq!(
@@ -470,9 +476,9 @@ fn bad_arguments_are_errors() {
     );
 }
 
-/// The commands of one replay take no longer together than the replay, and nothing is left out.
+/// The sum of command times is at most the time of the replay, and every command is timed.
 #[test]
-fn every_command_is_timed() {
+fn times_every_command() {
     let with = |threads| LoadOptions {
         device: DeviceChoice::Cpu,
         threads,
@@ -480,38 +486,39 @@ fn every_command_is_timed() {
     };
     for options in [1, 3].map(with).into_iter().chain(replays()) {
         let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
-        let mut s = Session::new(model.expect("it loads"));
+        let mut s = Session::new(model.expect("model loads"));
         let prompt = prompt(&s);
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        s.time_commands().expect("there is a clock");
+        s.prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
+        s.time_commands().expect("commands can be timed");
         let begun = Instant::now();
         let stats = s
             .generate(&sampled(0), &mut |_| Flow::Continue)
-            .expect("it generates");
-        s.end_timing().expect("it runs");
-        s.step(&SAMPLING).expect("there is room");
+            .expect("generation succeeds");
+        s.end_timing().expect("model is running");
+        s.step(&SAMPLING).expect("step succeeds");
 
-        for (table, laps) in s.laps().expect("it runs") {
-            assert_eq!(laps.len(), table.cmds.len(), "{}", table.name);
-            for (at, lap) in laps.iter().enumerate() {
-                // The first pick needs no pass: prefilling left its logits.
+        for (table, timings) in s.command_timings().expect("model is running") {
+            assert_eq!(timings.len(), table.cmds.len(), "{}", table.name);
+            for (at, timing) in timings.iter().enumerate() {
+                // The first token is sampled from the logits of the prefill.
                 let passes = match (table.name, table.stage_of(at)) {
                     ("step", None) if table.tokens == 1 => stats.tokens - 1,
                     ("step", Some(SamplingStage::Sampled)) if table.tokens == 1 => stats.tokens,
                     _ => 0,
                 };
-                assert_eq!(lap.runs, passes, "{} {at}", table.name);
+                assert_eq!(timing.runs, passes, "{} {at}", table.name);
             }
-            let all: Duration = laps.iter().map(|lap| lap.took).sum();
+            let all: Duration = timings.iter().map(|timing| timing.took).sum();
             assert!(all <= stats.took, "{all:?} of {:?}", stats.took);
             let ran = table.name == "step" && table.tokens == 1;
             assert_eq!(all > Duration::ZERO, ran);
-            let laps = laps.iter().filter(|lap| lap.runs > 0);
-            let laps: Vec<_> = laps.collect();
-            for pair in laps.windows(2) {
-                assert!(pair[0].begun <= pair[1].begun, "one after the other");
+            let timings = timings.iter().filter(|timing| timing.runs > 0);
+            let timings: Vec<_> = timings.collect();
+            for pair in timings.windows(2) {
+                assert!(pair[0].begun <= pair[1].begun, "commands are in order");
             }
-            assert!(laps.iter().all(|lap| lap.begun <= begun.elapsed()));
+            assert!(timings.iter().all(|timing| timing.begun <= begun.elapsed()));
         }
     }
 }

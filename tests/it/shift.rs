@@ -1,4 +1,4 @@
-//! Sessions that move up or go back: what they answer is what a fresh session answers.
+//! Context shifts and truncations: results match a fresh session.
 
 use crate::common::{devices, golden, greedy, picks, session, story, worst};
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use tabla::{
     ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Overflow, Precision, Sampling, Session,
 };
 
-/// Positions: all of them lie in one page, `pages` has contexts of several.
+/// Context length, within one page. `kv_cache.rs` tests contexts of several pages.
 const CONTEXT: u32 = 40;
 const CHUNK: u32 = 4;
 
-/// Without a window, with windows and a cache that layers share, with experts, with ternary weights.
+/// Full attention, sliding windows, a cache shared by layers, experts, ternary weights.
 const MODELS: [&str; 5] = ["llama", "gemma3", "gemma4", "qwen3moe", "bitnet"];
 
 const SAMPLED: Sampling = Sampling {
@@ -45,22 +45,22 @@ fn shifting(sampling: Sampling, max_tokens: u32, keep: u32) -> GenerateOptions {
     }
 }
 
-/// Tokens of no meaning, all of the goldens' vocabularies.
+/// Arbitrary tokens that exist in every test vocabulary.
 fn text(length: u32) -> Vec<u32> {
     (0..length).map(|i| 5 + i * 37 % 200).collect()
 }
 
-/// What a session picks that begins anew with what is left whenever the context is full.
-fn begun_anew(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: usize) -> Vec<u32> {
+/// Generates with a fresh session whenever the context is full.
+fn restarted(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: usize) -> Vec<u32> {
     let context = CONTEXT as usize;
-    let (mut tokens, mut picked) = (prompt.to_vec(), Vec::new());
+    let (mut tokens, mut generated) = (prompt.to_vec(), Vec::new());
     let total = options.max_tokens as usize;
-    while picked.len() < total {
+    while generated.len() < total {
         if tokens.len() > context {
             let keep = keep.min(context / 2);
             tokens.drain(keep..keep + (context - keep).div_ceil(2));
         }
-        let room = (context + 1 - tokens.len()).min(total - picked.len());
+        let room = (context + 1 - tokens.len()).min(total - generated.len());
         let part = GenerateOptions {
             max_tokens: u32::try_from(room).expect("a context"),
             overflow: Overflow::Stop,
@@ -69,44 +69,46 @@ fn begun_anew(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: 
         let found = picks(s, &tokens, &part);
         assert_eq!(found.len(), room);
         tokens.extend(&found);
-        picked.extend(found);
+        generated.extend(found);
     }
-    picked
+    generated
 }
 
-/// What a session picks that shifts, as its callback hears it.
+/// Generates with context shifts.
 fn shifted(s: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
-    let mut heard = Vec::new();
+    let mut pieces = Vec::new();
     s.reset();
-    s.prefill(prompt, &mut |_, _| {}).expect("the prompt fits");
+    s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
     let stats = s
         .generate(options, &mut |piece| {
-            heard.push(piece.token);
+            pieces.push(piece.token);
             Flow::Continue
         })
-        .expect("it generates");
+        .expect("generation succeeds");
     assert_eq!(stats.finish, Finish::Length);
     assert_eq!(stats.tokens, options.max_tokens);
-    // The last token may come twice, with what is left of a character.
-    heard.truncate(options.max_tokens as usize);
-    heard
+    // A final piece may repeat the last token with held-back text.
+    pieces.truncate(options.max_tokens as usize);
+    pieces
 }
 
-/// The logits after the sequence.
+/// Computes the logits after the sequence.
 fn logits(s: &mut Session) -> Vec<f32> {
     let mut out = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut out).expect("there is a sequence");
+    s.logits(&mut out).expect("logits are available");
     out
 }
 
-/// The logits of a session that begins with `tokens`.
+/// Computes the logits of `tokens` in a fresh session.
 fn fresh_logits(fresh: &mut Session, tokens: &[u32]) -> Vec<f32> {
     fresh.reset();
-    fresh.prefill(tokens, &mut |_, _| {}).expect("they fit");
+    fresh
+        .prefill(tokens, &mut |_, _| {})
+        .expect("prefill succeeds");
     logits(fresh)
 }
 
-/// Prompts of few tokens and of a full context; the front that stays in the prompt or beyond it.
+/// Short prompts and a full context; `keep` within and past the prompt.
 fn check_shift(name: &str) {
     for (device, options) in devices(Precision::Exact) {
         let options = small(options);
@@ -121,22 +123,22 @@ fn check_shift(name: &str) {
             let what = format!("{name} on {device}: {length} tokens, keep {keep}");
             let generate = shifting(sampling, 64, keep);
             let prompt = text(length);
-            let wanted = begun_anew(&mut other, &prompt, &generate, keep as usize);
-            assert_eq!(shifted(&mut s, &prompt, &generate), wanted, "{what}");
+            let expected = restarted(&mut other, &prompt, &generate, keep as usize);
+            assert_eq!(shifted(&mut s, &prompt, &generate), expected, "{what}");
             assert!(s.tokens().len() <= CONTEXT as usize + 1, "{what}");
         }
     }
 }
 
 #[test]
-fn a_shift_answers_as_a_fresh_session() {
+fn shifted_generation_matches_fresh_session() {
     for name in MODELS {
         check_shift(name);
     }
 }
 
 #[test]
-fn a_shift_gives_the_same_bits() {
+fn shift_gives_same_bits_as_fresh_session() {
     for name in MODELS {
         for (device, options) in devices(Precision::Exact) {
             let options = small(options);
@@ -144,15 +146,16 @@ fn a_shift_gives_the_same_bits() {
             let mut fresh = session(&model(name), &options);
             for (keep, count) in [(0, 7), (6, 1), (6, 20), (39, 1), (0, 39)] {
                 s.reset();
-                s.prefill(&text(CONTEXT), &mut |_, _| {}).expect("it fits");
+                s.prefill(&text(CONTEXT), &mut |_, _| {})
+                    .expect("prefill succeeds");
                 s.shift(keep, count);
                 let mut rest = text(CONTEXT);
                 rest.drain(keep..keep + count);
                 assert_eq!(s.tokens(), rest);
-                let wanted = fresh_logits(&mut fresh, &rest);
+                let expected = fresh_logits(&mut fresh, &rest);
                 assert_eq!(
                     logits(&mut s),
-                    wanted,
+                    expected,
                     "{name} on {device}: {keep}, {count}"
                 );
             }
@@ -161,44 +164,45 @@ fn a_shift_gives_the_same_bits() {
 }
 
 #[test]
-fn the_smallest_contexts_shift() {
+fn smallest_contexts_can_shift() {
     for context in [1, 2, 3] {
         let (_, options) = devices(Precision::Exact).remove(0);
         let options = LoadOptions { context, ..options };
         let mut s = session(&model("gemma3"), &options);
         for keep in [0, 1, 5] {
             s.reset();
-            s.prefill(&[7], &mut |_, _| {}).expect("it fits");
+            s.prefill(&[7], &mut |_, _| {}).expect("prefill succeeds");
             let stats = s
                 .generate(&shifting(SAMPLED, 12, keep), &mut |_| Flow::Continue)
-                .expect("it generates");
+                .expect("generation succeeds");
             assert_eq!((stats.finish, stats.tokens), (Finish::Length, 12));
         }
     }
 }
 
 #[test]
-fn a_callback_that_ends_a_shifted_answer_is_counted_right() {
+fn counts_tokens_when_callback_stops_after_shift() {
     let (_, options) = devices(Precision::Exact).remove(0);
     let mut s = session(&model("llama"), &small(options));
-    s.prefill(&text(CONTEXT), &mut |_, _| {}).expect("it fits");
+    s.prefill(&text(CONTEXT), &mut |_, _| {})
+        .expect("prefill succeeds");
     for stop in [1, 2, 3, 30] {
-        let mut heard = 0;
+        let mut pieces = 0;
         let stats = s
             .generate(&shifting(Sampling::GREEDY, 64, 0), &mut |_| {
-                heard += 1;
-                if heard == stop {
+                pieces += 1;
+                if pieces == stop {
                     Flow::Stop
                 } else {
                     Flow::Continue
                 }
             })
-            .expect("it generates");
+            .expect("generation succeeds");
         assert_eq!((stats.finish, stats.tokens), (Finish::Callback, stop));
     }
 }
 
-/// Numbers of no pattern, the same ones for a seed: xorshift.
+/// Deterministic pseudorandom numbers (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -216,40 +220,40 @@ impl Random {
     }
 }
 
-/// Generates, and ends some of it before its time: chains are under way then.
+/// Generates; some generations are cancelled or stopped while bursts are in flight.
 fn generate(s: &mut Session, random: &mut Random) -> String {
-    let [count, keep, chain, end] =
+    let [count, keep, burst, end] =
         [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
     let options = GenerateOptions {
-        chain,
+        burst,
         ..shifting(SAMPLED, 1 + count, keep)
     };
-    let (cancel, mut heard) = (s.canceller(), 0);
+    let (cancel, mut pieces) = (s.canceller(), 0);
     let stats = s.generate(&options, &mut |_| {
-        heard += 1;
-        match heard == end {
+        pieces += 1;
+        match pieces == end {
             true if end % 2 == 0 => cancel.cancel(),
             true => return Flow::Stop,
             false => {}
         }
         Flow::Continue
     });
-    s.forget_cancel();
-    // Half a character at the end is heard once more.
-    let picked = stats.expect("it generates").tokens;
-    assert!(heard == picked || heard == picked + 1);
-    format!("generate {count} by {chain}, keep {keep}, end behind {end}")
+    s.clear_cancel();
+    // A final piece may contain an incomplete character.
+    let generated = stats.expect("generation succeeds").tokens;
+    assert!(pieces == generated || pieces == generated + 1);
+    format!("generate {count} by {burst}, keep {keep}, end after {end}")
 }
 
-/// One thing that a session can be asked for; in words.
-fn operate(s: &mut Session, random: &mut Random) -> String {
+/// Runs a random operation and returns its description.
+fn random_operation(s: &mut Session, random: &mut Random) -> String {
     let length = s.tokens().len();
     let room = CONTEXT as usize - length.min(CONTEXT as usize);
     match random.below(9) {
         0 | 1 if room > 0 => {
             let count = 1 + random.below(room as u64);
             s.prefill(&random.tokens(count), &mut |_, _| {})
-                .expect("they fit");
+                .expect("prefill succeeds");
             format!("prefill {count}")
         }
         2 if room > 0 => {
@@ -260,11 +264,11 @@ fn operate(s: &mut Session, random: &mut Random) -> String {
                     cancel.cancel();
                 }
             });
-            s.forget_cancel();
-            // What had stood there before stays, and so do the chunks that were done.
+            s.clear_cancel();
+            // The previous tokens and those of completed chunks are kept.
             assert!(s.tokens().len() >= length);
             assert_eq!(&s.tokens()[length..], &tokens[..s.tokens().len() - length]);
-            format!("prefill {room}, cancelled behind {at}: {result:?}")
+            format!("prefill {room}, cancelled after {at}: {result:?}")
         }
         3 if length > 0 => {
             let keep = 1 + random.below(length as u64);
@@ -288,7 +292,7 @@ fn operate(s: &mut Session, random: &mut Random) -> String {
         7 if length > 0 => {
             let mut out = vec![0.0; length * s.facts().vocab as usize];
             if length <= CONTEXT as usize {
-                s.logits_all(&mut out).expect("the room is right");
+                s.logits_all(&mut out).expect("logits are available");
             }
             "score".into()
         }
@@ -298,10 +302,10 @@ fn operate(s: &mut Session, random: &mut Random) -> String {
 }
 
 #[test]
-fn whatever_a_session_went_through_it_answers_as_a_fresh_one() {
+fn random_operations_match_fresh_session() {
     for name in MODELS {
         for (device, options) in devices(Precision::Exact) {
-            // Tight rings, and some with room to step back in.
+            // Windows without and with room to truncate.
             for chunk_tokens in [2, 16] {
                 let options = LoadOptions {
                     chunk_tokens,
@@ -312,18 +316,18 @@ fn whatever_a_session_went_through_it_answers_as_a_fresh_one() {
                 let mut random = Random(0x5eed + u64::from(chunk_tokens));
                 let mut history = Vec::new();
                 for _ in 0..40 {
-                    history.push(operate(&mut s, &mut random));
+                    history.push(random_operation(&mut s, &mut random));
                     if s.tokens().len() > CONTEXT as usize {
                         s.truncate(CONTEXT as usize);
                     }
-                    // A look at the logits feeds what is missing: not always, then.
+                    // Computing logits caches the missing tokens, so do it only sometimes.
                     if s.tokens().is_empty() || random.below(2) == 0 {
                         continue;
                     }
                     let tokens = s.tokens().to_vec();
-                    let wanted = fresh_logits(&mut fresh, &tokens);
-                    let (at, difference) = worst(&logits(&mut s), &wanted);
-                    // One token's products may have another order than a pass of several.
+                    let expected = fresh_logits(&mut fresh, &tokens);
+                    let (at, difference) = worst(&logits(&mut s), &expected);
+                    // A step may sum in another order than a pass of several tokens.
                     assert!(
                         difference <= 1e-4,
                         "{name} on {device}, chunks of {chunk_tokens}: {difference} at {at}: \
@@ -336,62 +340,64 @@ fn whatever_a_session_went_through_it_answers_as_a_fresh_one() {
 }
 
 #[test]
-fn a_cancel_in_the_middle_of_a_shift_loses_nothing() {
+fn cancellation_during_shift_keeps_tokens() {
     for name in ["llama", "gemma3"] {
         let (_, options) = devices(Precision::Exact).remove(0);
         let options = small(options);
         let mut s = session(&model(name), &options);
         let mut fresh = session(&model(name), &options);
-        s.prefill(&text(CONTEXT), &mut |_, _| {}).expect("it fits");
+        s.prefill(&text(CONTEXT), &mut |_, _| {})
+            .expect("prefill succeeds");
         s.shift(2, 9);
         let mut rest = text(CONTEXT);
         rest.drain(2..11);
-        // Told of a chunk, it asks for no more: the model may be at a later one by then.
-        let (cancel, asked) = (s.canceller(), [11, 12, 13]);
-        let done = s.prefill(&asked, &mut |_, _| cancel.cancel());
+        // The model may already be at a later chunk when the cancellation arrives.
+        let (cancel, tokens_after) = (s.canceller(), [11, 12, 13]);
+        let done = s.prefill(&tokens_after, &mut |_, _| cancel.cancel());
         let kept = s.tokens().len() - rest.len();
         match done {
-            Ok(()) => assert_eq!(kept, asked.len()),
+            Ok(()) => assert_eq!(kept, tokens_after.len()),
             Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
         }
-        s.forget_cancel();
+        s.clear_cancel();
         assert_eq!(
             s.tokens(),
-            [&rest, &asked[..kept]].concat(),
-            "what had stood there stays, and the chunks that were done"
+            [&rest, &tokens_after[..kept]].concat(),
+            "previous tokens and completed chunks are kept"
         );
         s.truncate(rest.len());
         assert_eq!(logits(&mut s), fresh_logits(&mut fresh, &rest), "{name}");
 
-        // From another thread, at any time.
+        // Cancel from another thread at random times.
         s.reset();
-        s.prefill(&text(20), &mut |_, _| {}).expect("it fits");
+        s.prefill(&text(20), &mut |_, _| {})
+            .expect("prefill succeeds");
         let cancel = s.canceller();
-        let (mut cancelled, mut picked) = (0, 0);
+        let (mut cancelled, mut generated) = (0, 0);
         std::thread::scope(|scope| {
-            let (done, told) = std::sync::mpsc::channel::<()>();
+            let (done, stopped) = std::sync::mpsc::channel::<()>();
             scope.spawn(move || {
                 use std::sync::mpsc::TryRecvError;
-                while told.try_recv() == Err(TryRecvError::Empty) {
+                while stopped.try_recv() == Err(TryRecvError::Empty) {
                     cancel.cancel();
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
             });
             for _ in 0..200 {
                 let before = s.tokens().to_vec();
-                let mut heard = Vec::new();
+                let mut pieces = Vec::new();
                 let stats = s
                     .generate(&shifting(SAMPLED, 50, 4), &mut |piece| {
-                        heard.push(piece.token);
+                        pieces.push(piece.token);
                         Flow::Continue
                     })
-                    .expect("a cancelled generation is no error");
-                heard.truncate(stats.tokens as usize);
-                assert!(heard.len() < 50 || stats.finish == Finish::Length);
+                    .expect("cancelled generation succeeds");
+                pieces.truncate(stats.tokens as usize);
+                assert!(pieces.len() < 50 || stats.finish == Finish::Length);
                 cancelled += u32::from(stats.finish == Finish::Cancelled);
-                picked += heard.len();
-                // Whatever was forgotten was so by whole shifts: the end is what was heard.
-                let all: Vec<u32> = before.iter().chain(&heard).copied().collect();
+                generated += pieces.len();
+                // Only whole shifts remove tokens, so the sequence ends with the received tokens.
+                let all: Vec<u32> = before.iter().chain(&pieces).copied().collect();
                 let tail = s.tokens().len().min(all.len()) - 4;
                 assert_eq!(
                     s.tokens()[s.tokens().len() - tail..],
@@ -400,8 +406,8 @@ fn a_cancel_in_the_middle_of_a_shift_loses_nothing() {
             }
             drop(done);
         });
-        s.forget_cancel();
-        assert!(cancelled > 0 && picked > 0, "{cancelled} {picked}");
+        s.clear_cancel();
+        assert!(cancelled > 0 && generated > 0, "{cancelled} {generated}");
         s.truncate(CONTEXT as usize);
         let tokens = s.tokens().to_vec();
         let (_, difference) = worst(&logits(&mut s), &fresh_logits(&mut fresh, &tokens));
@@ -410,7 +416,7 @@ fn a_cancel_in_the_middle_of_a_shift_loses_nothing() {
 }
 
 #[test]
-fn encoders_have_nothing_to_shift() {
+fn encoder_rejects_generation() {
     let (_, options) = devices(Precision::Exact).remove(0);
     let mut s = session(&model("bert"), &options);
     let kind = |e: tabla::Error| e.kind();
@@ -424,27 +430,28 @@ fn encoders_have_nothing_to_shift() {
     assert!(s.tokens().is_empty());
 }
 
-/// What begins texts stays, even where nothing is asked to.
+/// A BOS token is kept even with `keep` 0.
 #[test]
-fn the_beginning_of_a_text_stays() {
-    let told = |keep| {
+fn shift_keeps_bos_token() {
+    let generated = |keep| {
         let mut s = story(small(LoadOptions::default()));
         let text = "Once upon a time, there was a little fox";
         let prompt = s.tokenizer().encode(text, Encode::PROMPT).expect("text");
         assert_eq!(prompt.first().copied(), s.tokenizer().bos());
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        s.prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
         let stats = s.generate(&shifting(Sampling::GREEDY, 80, keep), &mut |_| {
             Flow::Continue
         });
         assert_eq!(
-            stats.expect("it generates").tokens,
+            stats.expect("generation succeeds").tokens,
             80,
             "more than the context"
         );
         s.tokens().to_vec()
     };
     let begins = story(LoadOptions::default()).tokenizer().bos();
-    assert_eq!(told(0).first().copied(), begins);
-    assert_eq!(told(0), told(1));
-    assert_ne!(told(0), told(6));
+    assert_eq!(generated(0).first().copied(), begins);
+    assert_eq!(generated(0), generated(1));
+    assert_ne!(generated(0), generated(6));
 }

@@ -1,4 +1,4 @@
-//! DraftStats at tokens change how fast they come, and nothing else.
+//! Speculative decoding does not change the output.
 
 use crate::common::{golden, has_gpu};
 use std::path::Path;
@@ -14,29 +14,33 @@ fn load(path: &Path, options: &LoadOptions) -> Model {
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
 
-/// The tokens and the text of an answer, the logits behind it, and what was guessed.
+/// Generates; returns tokens, text, logit bits and draft statistics.
 fn answer(
     model: &Model,
     prompt: &[u32],
-    how: &GenerateOptions,
+    generation: &GenerateOptions,
 ) -> (Vec<u32>, String, Vec<u32>, DraftStats) {
     let mut session = Session::new(model.clone());
-    session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    session
+        .prefill(prompt, &mut |_, _| {})
+        .expect("prefill succeeds");
     let mut text = String::new();
     let mut each = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
         Flow::Continue
     };
-    let stats = session.generate(how, &mut each).expect("it generates");
+    let stats = session
+        .generate(generation, &mut each)
+        .expect("generation succeeds");
     let tokens = session.tokens().to_vec();
     let mut logits = vec![0.0; session.facts().vocab as usize];
     session.truncate(session.facts().context as usize);
-    session.logits(&mut logits).expect("the room is right");
+    session.logits(&mut logits).expect("logits are available");
     let bits = logits.iter().map(|logit| logit.to_bits()).collect();
-    (tokens, text, bits, stats.guesses)
+    (tokens, text, bits, stats.draft)
 }
 
-/// Texts in which much comes again, and one in which nothing does.
+/// Prompts with many repetitions, and one without.
 fn prompts(vocab: u32) -> Vec<Vec<u32>> {
     let mut random = Random::of("prompts");
     let phrase: Vec<u32> = (0..7).map(|_| random.word() % vocab).collect();
@@ -56,7 +60,7 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
     ]
 }
 
-fn ways() -> Vec<GenerateOptions> {
+fn option_sets() -> Vec<GenerateOptions> {
     let plain = GenerateOptions {
         max_tokens: 40,
         ignore_stops: true,
@@ -73,7 +77,7 @@ fn ways() -> Vec<GenerateOptions> {
     vec![
         of(Sampling::GREEDY),
         of(seeded(3)),
-        // What was said is said again.
+        // Favors repetition.
         of(Sampling {
             repeat_penalty: 0.2,
             repeat_last: 64,
@@ -88,7 +92,7 @@ fn ways() -> Vec<GenerateOptions> {
             stop_tokens: (0..12).collect(),
             ..of(seeded(5))
         },
-        // Until the context is full, and beyond.
+        // Until the context is full, and past it.
         GenerateOptions {
             max_tokens: 0,
             ..of(Sampling::GREEDY)
@@ -105,27 +109,28 @@ fn ways() -> Vec<GenerateOptions> {
     ]
 }
 
-/// Every way on every prompt, with and without guesses. Returns what was guessed.
+/// Compares generation with and without speculation for all options and prompts. Returns the draft
+/// statistics.
 fn check(model: &Model, speculate: &SpeculateOptions) -> DraftStats {
     let mut all = DraftStats::default();
     let prompts = prompts(model.facts().vocab);
-    for (at, how) in ways().into_iter().enumerate() {
+    for (at, generation) in option_sets().into_iter().enumerate() {
         for prompt in prompts.iter().skip(at % 2).step_by(2) {
-            let plain = answer(model, prompt, &how);
+            let plain = answer(model, prompt, &generation);
             assert_eq!(plain.3, DraftStats::default());
-            let guessing = GenerateOptions {
+            let speculative = GenerateOptions {
                 speculate: speculate.clone(),
-                ..how.clone()
+                ..generation.clone()
             };
-            let (tokens, text, logits, guesses) = answer(model, prompt, &guessing);
+            let (tokens, text, logits, drafts) = answer(model, prompt, &speculative);
             assert_eq!(
                 (tokens, text),
                 (plain.0, plain.1),
-                "{prompt:?}, {guessing:?}"
+                "{prompt:?}, {speculative:?}"
             );
-            assert_eq!(logits, plain.2, "{prompt:?}, {guessing:?}");
-            assert!(guesses.right <= guesses.made);
-            all += guesses;
+            assert_eq!(logits, plain.2, "{prompt:?}, {speculative:?}");
+            assert!(drafts.accepted <= drafts.drafted);
+            all += drafts;
         }
     }
     all
@@ -143,7 +148,7 @@ fn options(device: DeviceChoice) -> LoadOptions {
 }
 
 #[test]
-fn guesses_change_no_token_on_a_cpu() {
+fn speculation_does_not_change_tokens_on_cpu() {
     for (name, sequences) in [
         ("quant_q8_0.gguf", 1),
         ("quant_q4_0.gguf", 9),
@@ -156,24 +161,24 @@ fn guesses_change_no_token_on_a_cpu() {
                 ..options(DeviceChoice::Cpu)
             },
         );
-        let found = check(&model, &SpeculateOptions::Lookup);
-        assert!(found.made > 0, "{name}: {found:?}");
-        // The same model as its draft is always right.
+        let drafts = check(&model, &SpeculateOptions::Lookup);
+        assert!(drafts.drafted > 0, "{name}: {drafts:?}");
+        // Drafts of the same model are always accepted.
         let draft = load(&golden(name), &options(DeviceChoice::Cpu));
-        let found = check(&model, &SpeculateOptions::Draft(draft));
-        assert!(found.right > 0, "{found:?}");
-        assert_eq!(found.made, found.right);
+        let drafts = check(&model, &SpeculateOptions::Draft(draft));
+        assert!(drafts.accepted > 0, "{drafts:?}");
+        assert_eq!(drafts.drafted, drafts.accepted);
     }
 }
 
-/// A text that has come before is guessed.
+/// Repeated text is drafted.
 #[test]
-fn repetition_is_found() {
+fn lookup_drafts_repetitions() {
     let model = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let model = model.expect("the model loads");
     let prompt = model.tokenizer().encode("Once", Encode::PROMPT);
-    let how = GenerateOptions {
-        // What was said is said again.
+    let generation = GenerateOptions {
+        // Favors repetition.
         sampling: Sampling::GREEDY,
         logit_bias: vec![(5, 1e4)],
         max_tokens: 60,
@@ -181,21 +186,21 @@ fn repetition_is_found() {
         speculate: SpeculateOptions::Lookup,
         ..GenerateOptions::default()
     };
-    let found = answer(&model, &prompt.expect("it is text"), &how).3;
-    assert!(found.right > 0, "{found:?}");
+    let drafts = answer(&model, &prompt.expect("valid text"), &generation).3;
+    assert!(drafts.accepted > 0, "{drafts:?}");
 }
 
 #[test]
-fn a_draft_model_guesses_for_another() {
+fn draft_model_with_other_weights_keeps_output() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
-    let found = check(&model, &SpeculateOptions::Draft(draft));
-    assert!(found.made > 0, "{found:?}");
+    let drafts = check(&model, &SpeculateOptions::Draft(draft));
+    assert!(drafts.drafted > 0, "{drafts:?}");
 }
 
-/// A prompt of several chunks is read between steps, one after the other.
+/// The draft model prefills a long prompt chunk by chunk between steps.
 #[test]
-fn a_draft_model_catches_up_with_a_long_prompt() {
+fn draft_model_prefills_long_prompt() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let slow = LoadOptions {
         chunk_tokens: 16,
@@ -203,24 +208,26 @@ fn a_draft_model_catches_up_with_a_long_prompt() {
     };
     let draft = load(&golden("quant_q8_0.gguf"), &slow);
     let prompt: Vec<u32> = (0..70).map(|i| 5 + i * 37 % 200).collect();
-    let how = GenerateOptions {
+    let generation = GenerateOptions {
         speculate: SpeculateOptions::Draft(draft),
         max_tokens: 12,
         ignore_stops: true,
         ..GenerateOptions::default()
     };
-    let found = answer(&model, &prompt, &how).3;
-    assert!(found.made > 0, "{found:?}");
+    let drafts = answer(&model, &prompt, &generation).3;
+    assert!(drafts.drafted > 0, "{drafts:?}");
 }
 
-/// A model's thread waits for nobody else's: what it drafts for may be what that one waits for.
+/// A target model must not wait for a busy draft model, to avoid a deadlock.
 #[test]
-fn a_draft_model_that_others_have_guesses_nothing() {
+fn busy_draft_model_drafts_nothing() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
     let mut other = Session::new(draft.clone());
-    other.prefill(&[5], &mut |_, _| {}).expect("it fits");
-    // What Mirostat has learned is in a seat, which it keeps though nobody reads on.
+    other
+        .prefill(&[5], &mut |_, _| {})
+        .expect("prefill succeeds");
+    // The unread request keeps its slot.
     let endless = GenerateOptions {
         sampling: Sampling {
             mirostat_tau: 5.0,
@@ -230,86 +237,100 @@ fn a_draft_model_that_others_have_guesses_nothing() {
         ignore_stops: true,
         ..GenerateOptions::default()
     };
-    let mut unread = other.answer(&endless).expect("it generates");
-    unread.next().expect("it goes on").expect("a token");
-    let how = GenerateOptions {
+    let mut unread = other.answer(&endless).expect("generation succeeds");
+    unread
+        .next()
+        .expect("generation continues")
+        .expect("a token");
+    let generation = GenerateOptions {
         speculate: SpeculateOptions::Draft(draft),
         max_tokens: 20,
         ignore_stops: true,
         ..GenerateOptions::default()
     };
-    let (tokens, _, _, found) = answer(&model, &[5], &how);
-    assert_eq!((tokens.len(), found), (21, DraftStats::default()));
-    unread.stop().expect("it ends");
+    let (tokens, _, _, drafts) = answer(&model, &[5], &generation);
+    assert_eq!((tokens.len(), drafts), (21, DraftStats::default()));
+    unread.stop().expect("thread ends");
     drop(unread);
-    let (again, _, _, found) = answer(&model, &[5], &how);
+    let (again, _, _, drafts) = answer(&model, &[5], &generation);
     assert_eq!(again, tokens);
-    assert!(found.made > 0, "{found:?}");
+    assert!(drafts.drafted > 0, "{drafts:?}");
 }
 
 #[test]
-fn guesses_change_no_token_on_a_gpu() {
+fn speculation_does_not_change_tokens_on_gpu() {
     if !has_gpu() {
         return;
     }
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Gpu));
-    let found = check(&model, &SpeculateOptions::Lookup);
-    assert!(found.made > 0, "{found:?}");
-    // Where the tables cannot check them there are none.
+    let drafts = check(&model, &SpeculateOptions::Lookup);
+    assert!(drafts.drafted > 0, "{drafts:?}");
+    // Without multi-row tables there are no drafts.
     let plain = LoadOptions {
         steps: StepTables::Lone,
         ..options(DeviceChoice::Gpu)
     };
     let model = load(&golden("quant_q8_0.gguf"), &plain);
-    let how = GenerateOptions {
+    let generation = GenerateOptions {
         speculate: SpeculateOptions::Lookup,
         max_tokens: 20,
         ..GenerateOptions::default()
     };
     let prompt = prompts(model.facts().vocab).remove(0);
-    assert_eq!(answer(&model, &prompt, &how).3, DraftStats::default());
+    assert_eq!(
+        answer(&model, &prompt, &generation).3,
+        DraftStats::default()
+    );
 }
 
 #[test]
-fn a_draft_model_has_the_same_vocabulary() {
+fn rejects_draft_model_with_other_vocabulary() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let built_in = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let mut session = Session::new(model);
-    session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-    let how = GenerateOptions {
+    session
+        .prefill(&[5], &mut |_, _| {})
+        .expect("prefill succeeds");
+    let generation = GenerateOptions {
         speculate: SpeculateOptions::Draft(built_in.expect("the model loads")),
         ..GenerateOptions::default()
     };
-    let error = session.answer(&how).expect_err("another vocabulary");
-    let words = "the draft model has another vocabulary: ";
-    assert!(error.message().starts_with(words), "{error}");
+    let error = session
+        .answer(&generation)
+        .expect_err("vocabulary mismatch");
+    let expected = "vocabulary mismatch: ";
+    assert!(error.message().starts_with(expected), "{error}");
     assert_eq!(session.tokens(), [5]);
 }
 
-/// Two threads that wait for each other would wait for ever.
+/// Two threads that wait for each other would deadlock.
 #[test]
-fn no_model_drafts_and_has_a_draft() {
+fn rejects_model_that_is_both_draft_and_target() {
     let [one, two] = [(); 2].map(|()| {
         let path = golden("quant_q8_0.gguf");
         load(&path, &options(DeviceChoice::Cpu))
     });
     let with = |model: &Model, draft: &Model| {
         let mut session = Session::new(model.clone());
-        session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-        let how = GenerateOptions {
+        session
+            .prefill(&[5], &mut |_, _| {})
+            .expect("prefill succeeds");
+        let generation = GenerateOptions {
             speculate: SpeculateOptions::Draft(draft.clone()),
             max_tokens: 3,
             ..GenerateOptions::default()
         };
-        session.generate(&how, &mut |_| Flow::Continue).map(drop)
+        session
+            .generate(&generation, &mut |_| Flow::Continue)
+            .map(drop)
     };
-    let refused = |result: tabla::Result<()>| {
-        let error = result.expect_err("it would wait for itself");
-        let words = "a model cannot draft and have a draft model";
-        assert!(error.message().starts_with(words), "{error}");
+    let check_error = |result: tabla::Result<()>| {
+        let error = result.expect_err("error");
+        let expected = "a model cannot be both a draft model and a target model";
+        assert!(error.message().starts_with(expected), "{error}");
     };
-    refused(with(&one, &one));
-    with(&one, &two).expect("that is as it should be");
-    refused(with(&two, &one));
-    with(&one, &two).expect("nothing has changed");
+    check_error(with(&one, &one));
+    with(&one, &two).expect("generation succeeds");
+    check_error(with(&two, &one));
+    with(&one, &two).expect("generation succeeds");
 }

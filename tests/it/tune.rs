@@ -109,9 +109,9 @@ fn tables_follow_what_was_measured() {
             let model = tabla::load(source, &options, &mut |_| {}).expect("it loads");
             model.facts().tuned.clone()
         };
-        assert_eq!(tuned(), Tuned::No);
+        assert_eq!(tuned(), Tuned::None);
         let path = tuning.write(&folder.0).expect("it can be written");
-        assert_eq!(tuned(), Tuned::By(path.clone()));
+        assert_eq!(tuned(), Tuned::Applied(path.clone()));
         // Whatever kernel is named for a group is taken: the best, and the plain one.
         for kernel in [|group: &Group| group.taken, plain] {
             let tuning = Tuning {
@@ -125,7 +125,7 @@ fn tables_follow_what_was_measured() {
 
         // What cannot be followed is left, and loading goes on.
         std::fs::write(&path, "{").expect("the folder takes files");
-        let Tuned::Left(why) = tuned() else {
+        let Tuned::Ignored(why) = tuned() else {
             panic!("a damaged file was followed");
         };
         assert!(why.contains(&*path.to_string_lossy()), "{why}");
@@ -178,7 +178,7 @@ fn exact_choices(path: &Path) {
             ..exact.clone()
         };
         let (tuned, by) = logits(&options);
-        assert_eq!(by, Tuned::By(written));
+        assert_eq!(by, Tuned::Applied(written));
         if !form.is_empty() {
             assert_eq!(tuned, usual, "nothing changed");
         }
@@ -193,7 +193,7 @@ fn exact_choices(path: &Path) {
             precision: Precision::Fast,
             ..options
         };
-        assert_eq!(logits(&fast).1, Tuned::No);
+        assert_eq!(logits(&fast).1, Tuned::None);
     }
 }
 

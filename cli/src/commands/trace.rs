@@ -174,7 +174,7 @@ impl Trace {
         let took = self.begun.elapsed() - begun;
         session.end_timing()?;
         self.span((HOST, "host"), name, (begun, took), &json!({}));
-        for (table, laps) in session.laps()? {
+        for (table, laps) in session.command_timings()? {
             self.layers(table, &laps, begun);
             self.table(table, &laps, (begun, load));
         }

@@ -48,5 +48,5 @@ fn documents_come_best_first() {
 #[test]
 fn a_model_that_cannot_rank_is_refused() {
     let story = tabla(&["rerank", "--device", "cpu", "-q", "who", "a document"]);
-    check_failure(&story, "names no prompt to rank by");
+    check_failure(&story, "define no rerank prompt");
 }

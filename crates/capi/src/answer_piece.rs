@@ -120,7 +120,7 @@ impl Room {
             log_prob: likely.log_prob,
         }));
         TablaPiece {
-            token: match piece.is_rest {
+            token: match piece.is_flush {
                 true => TABLA_NO_TOKEN,
                 false => piece.token,
             },
@@ -205,8 +205,8 @@ impl TablaStats {
             tokens_ms: stats.took.as_secs_f64() * 1e3,
             tokens: stats.tokens,
             finish: finish_code(stats.finish),
-            guesses: stats.guesses.made,
-            guesses_right: stats.guesses.right,
+            guesses: stats.draft.drafted,
+            guesses_right: stats.draft.accepted,
         }
     }
 }

@@ -211,7 +211,7 @@ impl TablaModelInfo {
     fn of(model: &Model) -> Self {
         let facts = model.facts();
         let tokenizer = model.tokenizer();
-        let embeds = model.table(TableId::EmbedOptions).is_some();
+        let embeds = model.table(TableId::Embed).is_some();
         Self {
             struct_size: 0,
             layers: facts.layers,

@@ -138,7 +138,7 @@ macro_rules! sampling_options {
                     seed: how.sampling.seed,
                     struct_size: Self::SIZE,
                     max_tokens: how.max_tokens,
-                    chain: how.chain,
+                    chain: how.burst,
                     ignore_stops: u32::from(how.ignore_stops),
                     context_shift: 0,
                     keep: 0,
@@ -189,7 +189,7 @@ impl TablaGenerateOptions {
         Ok(GenerateOptions {
             sampling: self.sampling(),
             max_tokens: self.max_tokens,
-            chain: self.chain,
+            burst: self.chain,
             ignore_stops: self.ignore_stops != 0,
             stop_tokens: few(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?.to_vec(),
             // SAFETY: the caller's promise.

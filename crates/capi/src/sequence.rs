@@ -87,7 +87,7 @@ pub(super) fn enter_idle<H: Sequenced, T>(
             );
         }
         // What came before this call was meant for another.
-        inner.session.forget_cancel();
+        inner.session.clear_cancel();
         call(inner)
     })
 }

@@ -1,4 +1,4 @@
-//! Draft tokens of a sequence: how many a pass checks, and which of them are right.
+//! Draft tokens of a sequence and their acceptance.
 
 mod controller;
 pub(super) mod lookup;
@@ -8,84 +8,84 @@ use crate::model::STEP_ROWS_MAX;
 use controller::SpeculationController;
 use std::time::Duration;
 
-/// DraftStats of a pass at most: with the last token, they are the rows of a table.
-const GUESSES_MAX: usize = STEP_ROWS_MAX as usize - 1;
+/// Maximum number of draft tokens of a pass. With the last token they fill the rows of a table.
+const DRAFT_MAX: usize = STEP_ROWS_MAX as usize - 1;
 
-/// What makes guesses for a sequence.
+/// Drafts tokens for a sequence.
 #[derive(Debug)]
 pub(super) struct Drafter {
-    source: Box<dyn Source>,
-    pace: SpeculationController,
-    /// The last token and the guesses behind it.
+    source: Box<dyn DraftSource>,
+    controller: SpeculationController,
+    /// The last token and the draft tokens after it.
     tokens: Vec<u32>,
-    pub(super) count: DraftStats,
+    pub(super) stats: DraftStats,
 }
 
-/// A source of guesses. It is told apart at run time: a draft model is as much as the model itself.
-pub(super) trait Source: std::fmt::Debug + Send {
-    /// Appends guesses at what follows these tokens, `count` at most. Returns whether it has read them all:
-    /// else it goes on when it is asked next.
-    fn guess(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
+/// Source of draft tokens. Dynamic dispatch, because a draft model contains a whole session.
+pub(super) trait DraftSource: std::fmt::Debug + Send {
+    /// Appends at most `count` draft tokens for the position after `tokens`. Returns `false` if the
+    /// source is still processing `tokens` and must be called again.
+    fn draft(&mut self, tokens: &[u32], count: usize, out: &mut Vec<u32>) -> bool;
 }
 
 impl Drafter {
-    /// Creates a guesser that takes its guesses from `source`.
-    pub(super) fn new(source: Box<dyn Source>) -> Self {
+    /// Creates a drafter with this source.
+    pub(super) fn new(source: Box<dyn DraftSource>) -> Self {
         Self {
             source,
-            pace: SpeculationController::new(GUESSES_MAX),
-            tokens: Vec::with_capacity(1 + GUESSES_MAX),
-            count: DraftStats::default(),
+            controller: SpeculationController::new(DRAFT_MAX),
+            tokens: Vec::with_capacity(1 + DRAFT_MAX),
+            stats: DraftStats::default(),
         }
     }
 
-    /// Steps that are to go without guesses, at least.
-    pub(super) fn rest(&self) -> u32 {
-        self.pace.rest()
+    /// Returns the minimum number of steps until the next draft.
+    pub(super) fn cooldown(&self) -> u32 {
+        self.controller.cooldown()
     }
 
-    /// Hears of steps without guesses.
-    pub(super) fn stepped(&mut self, took: Duration, steps: u32) {
-        self.pace.stepped(took, steps);
+    /// Records steps without draft tokens.
+    pub(super) fn record_steps(&mut self, took: Duration, steps: u32) {
+        self.controller.record_steps(took, steps);
     }
 
-    /// The last of these tokens and guesses at what follows it, `most` at most. No guesses: it is not
-    /// known, or not worth it.
-    pub(super) fn guess(&mut self, tokens: &[u32], most: usize) -> Option<&[u32]> {
-        let count = self.pace.guesses().min(most);
-        if count == 0 || self.rest() > 0 {
+    /// Returns the last token followed by at most `max` draft tokens; `None` if there is no draft
+    /// or speculation is paused.
+    pub(super) fn draft(&mut self, tokens: &[u32], max: usize) -> Option<&[u32]> {
+        let count = self.controller.draft_len().min(max);
+        if count == 0 || self.cooldown() > 0 {
             return None;
         }
         self.tokens.clear();
         self.tokens.extend(tokens.last());
-        let read = self.source.guess(tokens, count, &mut self.tokens);
+        let is_ready = self.source.draft(tokens, count, &mut self.tokens);
         if self.tokens.len() < 2 {
-            match read {
-                true => self.pace.missed(),
-                false => self.pace.later(),
+            match is_ready {
+                true => self.controller.record_miss(),
+                false => self.controller.postpone(),
             }
             return None;
         }
         Some(&self.tokens)
     }
 
-    /// How many guesses are right where this was picked behind each of the tokens.
-    pub(super) fn right(&self, picked: impl Iterator<Item = u32>) -> usize {
-        let guesses = self.tokens[1..].iter();
-        let same = guesses
-            .zip(picked)
-            .take_while(|(guess, pick)| **guess == *pick);
+    /// Returns the number of draft tokens that equal the sampled tokens.
+    pub(super) fn accepted(&self, sampled: impl Iterator<Item = u32>) -> usize {
+        let draft = self.tokens[1..].iter();
+        let same = draft
+            .zip(sampled)
+            .take_while(|(draft, sampled)| **draft == *sampled);
         same.count()
     }
 
-    /// Hears what became of the guesses, and how long they and their check took.
-    pub(super) fn checked(&mut self, right: usize, took: Duration) {
-        let made = self.tokens.len() - 1;
-        let few = |n| u32::try_from(n).expect("no more than rows of a table");
-        self.count += DraftStats {
-            made: few(made),
-            right: few(right),
+    /// Records the result of a check and the time of draft and check.
+    pub(super) fn record_check(&mut self, accepted: usize, took: Duration) {
+        let drafted = self.tokens.len() - 1;
+        let to_u32 = |n| u32::try_from(n).expect("at most the rows of a table");
+        self.stats += DraftStats {
+            drafted: to_u32(drafted),
+            accepted: to_u32(accepted),
         };
-        self.pace.checked(made, right, took);
+        self.controller.record_check(drafted, accepted, took);
     }
 }

@@ -1,34 +1,33 @@
-//! The KV cache as sequences share it: pages, who holds them, and the prefixes that stay behind.
+//! The paged KV cache: page table, reference-counted pages, and the prefix cache.
 //!
-//! Layers that see all positions and layers with a window have pages of two kinds. A sequence that is
-//! at work has a seat, which is a row of the page table on the device. Pages are shared by holding
-//! them; whoever is about to write a shared page takes one of its own first, with a copy of what is
-//! in it. What is to be done on the device comes out as edits.
+//! Full-attention layers and sliding-window layers have separate kinds of pages. A running sequence
+//! has a slot, which is a row of the page table on the device. Shared pages are copy-on-write.
+//! Changes to apply on the device are returned as [`Edits`].
 
 mod pool;
 mod prefixes;
 pub(super) mod saved;
 
 use crate::op::pages::{PAGE, Pages};
-pub(super) use pool::Pair;
+pub(super) use pool::PagePair;
 use pool::{Page, Pool, Pools};
-use prefixes::{Path, Prefixes};
+use prefixes::{PrefixPath, PrefixTree};
 use std::ops::Range;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// What is to be done on the device before a pass.
+/// Changes to apply on the device before a pass.
 #[derive(Debug)]
 pub(super) struct Edits {
-    /// Pages that become copies of others, in this order.
+    /// Pages to copy, in this order.
     pub(super) copies: Vec<PageCopy>,
-    /// Whether the seat's row of the page table is another.
+    /// Whether the row of the slot in the page table has changed.
     pub(super) entries: bool,
 }
 
 impl Edits {
-    /// Room for as many copies as a seat grows by at once.
+    /// Reserves space for the maximum number of copies of one growth.
     pub(super) fn new() -> Self {
         Self {
             copies: Vec::with_capacity(2),
@@ -37,270 +36,277 @@ impl Edits {
     }
 }
 
-/// A page that becomes a copy of another.
+/// Copy of a page to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageCopy {
-    pub(super) kind: Kind,
+    pub(super) kind: PageKind,
     pub(super) from: Page,
     pub(super) to: Page,
 }
 
-/// Which layers a page is of.
+/// Kind of layers that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Whole,
-    Ringed,
+pub(super) enum PageKind {
+    Full,
+    Windowed,
 }
 
-/// The pages of a sequence.
+/// Pages of a slot.
 #[derive(Debug)]
 struct SequenceSlot {
-    whole: Vec<Page>,
-    /// The page of each entry, and which of the sequence's pages it is.
-    ringed: Vec<Option<(usize, Page)>>,
+    full: Vec<Page>,
+    /// For each entry of the window, the index of the page in the sequence, and the page.
+    windowed: Vec<Option<(usize, Page)>>,
 }
 
-/// Who holds what.
+/// Page table, pages and prefix cache.
 #[derive(Debug)]
 pub(super) struct Kv {
     layout: Pages,
-    /// The page table, as the device has it once edits are done.
+    /// Page table on the device after the pending edits.
     table: Vec<u32>,
     pools: Pools,
-    prefixes: Prefixes,
-    seats: Vec<SequenceSlot>,
-    path: Path,
+    prefixes: PrefixTree,
+    slots: Vec<SequenceSlot>,
+    path: PrefixPath,
 }
 
 impl Kv {
-    /// Empty seats, and nothing behind them.
-    pub(super) fn new(seats: usize, layout: Pages) -> Self {
-        let [entries, ring] = [layout.whole, layout.ringed].map(|n| n as usize);
-        let seat = || SequenceSlot {
-            whole: Vec::with_capacity(entries),
-            ringed: vec![None; ring],
+    /// Creates a cache with empty slots.
+    pub(super) fn new(slots: usize, layout: Pages) -> Self {
+        let [entries, window_entries] = [layout.whole, layout.ringed].map(|n| n as usize);
+        let slot = || SequenceSlot {
+            full: Vec::with_capacity(entries),
+            windowed: vec![None; window_entries],
         };
         Self {
-            table: vec![0; seats * (entries + ring)],
+            table: vec![0; slots * (entries + window_entries)],
             pools: Pools::new(layout.whole_pool, layout.ringed_pool),
-            prefixes: Prefixes::new(layout.kept as usize),
-            seats: (0..seats).map(|_| seat()).collect(),
-            path: Path::with_room(entries),
+            prefixes: PrefixTree::new(layout.kept as usize),
+            slots: (0..slots).map(|_| slot()).collect(),
+            path: PrefixPath::with_capacity(entries),
             layout,
         }
     }
 
-    /// A seat's row of the page table.
-    pub(super) fn row(&self, seat: usize) -> &[u32] {
+    /// Returns the row of a slot in the page table.
+    pub(super) fn row(&self, slot: usize) -> &[u32] {
         let stride = self.layout.stride() as usize;
-        &self.table[seat * stride..][..stride]
+        &self.table[slot * stride..][..stride]
     }
 
-    fn set(&mut self, seat: usize, at: usize, page: Page, edits: &mut Edits) {
+    fn set(&mut self, slot: usize, at: usize, page: Page, edits: &mut Edits) {
         let stride = self.layout.stride() as usize;
-        self.table[seat * stride + at] = page;
+        self.table[slot * stride + at] = page;
         edits.entries = true;
     }
 
-    /// Entries of a sequence in layers that see all positions.
+    /// Number of page table entries of a sequence for full-attention layers.
     fn entries(&self) -> usize {
         self.layout.whole as usize
     }
 
-    /// Entries of a sequence in layers with a window.
-    fn ring(&self) -> usize {
+    /// Number of page table entries of a sequence for sliding-window layers.
+    fn window_entries(&self) -> usize {
         self.layout.ringed as usize
     }
 
-    /// Gives an empty seat the longest known beginning of some tokens, in positions. `fits` shortens a
-    /// length to one that may be taken.
-    pub(super) fn begin(
+    /// Attaches the longest cached prefix of `token_ids` to an empty slot and returns its length.
+    /// `fits` shortens a length to one that may be used.
+    pub(super) fn attach_prefix(
         &mut self,
-        seat: usize,
-        keys: &[u32],
+        slot: usize,
+        token_ids: &[u32],
         fits: impl Fn(usize) -> usize,
         edits: &mut Edits,
     ) -> usize {
         let window = self.layout.window as usize;
         let mut path = std::mem::take(&mut self.path);
-        self.prefixes.find(keys, &mut path);
+        self.prefixes.find(token_ids, &mut path);
         let mut tokens = path.tokens();
         loop {
             let fitting = fits(tokens);
-            Prefixes::cut(&mut path, fitting);
-            tokens = self.prefixes.with_window(&path, window);
-            Prefixes::cut(&mut path, tokens);
+            PrefixTree::truncate(&mut path, fitting);
+            tokens = self.prefixes.len_with_window(&path, window);
+            PrefixTree::truncate(&mut path, tokens);
             if tokens == fitting {
                 break;
             }
         }
         self.prefixes.touch_path(&path);
-        let first_seen = tokens.saturating_sub(window) / POSITIONS;
-        debug_assert!(self.seats[seat].whole.is_empty(), "seat {seat} is taken");
+        let first_window_page = tokens.saturating_sub(window) / POSITIONS;
+        debug_assert!(self.slots[slot].full.is_empty(), "slot {slot} is in use");
         for at in 0..path.pages() {
             let pages = self.prefixes.pages(&path, at);
-            self.pools.whole.hold(pages.whole);
-            self.seats[seat].whole.push(pages.whole);
-            self.set(seat, at, pages.whole, edits);
-            if let Some(page) = pages.ringed.filter(|_| at >= first_seen) {
-                self.pools.ringed.hold(page);
-                let entry = at % self.ring();
-                self.seats[seat].ringed[entry] = Some((at, page));
-                self.set(seat, self.entries() + entry, page, edits);
+            self.pools.full.retain(pages.full);
+            self.slots[slot].full.push(pages.full);
+            self.set(slot, at, pages.full, edits);
+            if let Some(page) = pages.windowed.filter(|_| at >= first_window_page) {
+                self.pools.windowed.retain(page);
+                let entry = at % self.window_entries();
+                self.slots[slot].windowed[entry] = Some((at, page));
+                self.set(slot, self.entries() + entry, page, edits);
             }
         }
         self.path = path;
         tokens
     }
 
-    /// Lets a seat write some positions, all in front of which it has.
-    pub(super) fn grow(&mut self, seat: usize, positions: Range<usize>, edits: &mut Edits) {
+    /// Makes positions of a slot writable. All earlier positions must exist.
+    pub(super) fn make_writable(
+        &mut self,
+        slot: usize,
+        positions: Range<usize>,
+        edits: &mut Edits,
+    ) {
         if positions.is_empty() {
             return;
         }
         let pages = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
         for page in pages {
-            self.own_whole(seat, page, positions.start, edits);
-            if self.ring() > 0 {
-                self.own_ringed(seat, page, positions.start, edits);
+            self.make_full_writable(slot, page, positions.start, edits);
+            if self.window_entries() > 0 {
+                self.make_windowed_writable(slot, page, positions.start, edits);
             }
         }
     }
 
-    /// Lets a seat write one of its pages, of which what lies in front of `start` stays.
-    fn own_whole(&mut self, seat: usize, at: usize, start: usize, edits: &mut Edits) {
-        let old = self.seats[seat].whole.get(at).copied();
+    /// Makes a page of a slot writable and preserves positions before `start`.
+    fn make_full_writable(&mut self, slot: usize, at: usize, start: usize, edits: &mut Edits) {
+        let old = self.slots[slot].full.get(at).copied();
         let page = match old {
-            Some(old) if !self.is_contested(Kind::Whole, old) => return,
+            Some(old) if !self.must_copy(PageKind::Full, old) => return,
             Some(old) => {
-                let page = self.take(Kind::Whole);
+                let page = self.allocate(PageKind::Full);
                 if start > at * POSITIONS {
-                    let kind = Kind::Whole;
+                    let kind = PageKind::Full;
                     edits.copies.push(PageCopy {
                         kind,
                         from: old,
                         to: page,
                     });
                 }
-                self.pools.whole.leave(old);
-                self.seats[seat].whole[at] = page;
+                self.pools.full.release(old);
+                self.slots[slot].full[at] = page;
                 page
             }
             None => {
-                let page = self.take(Kind::Whole);
-                debug_assert_eq!(self.seats[seat].whole.len(), at, "a hole in seat {seat}");
-                self.seats[seat].whole.push(page);
+                let page = self.allocate(PageKind::Full);
+                debug_assert_eq!(self.slots[slot].full.len(), at, "slot {slot} skips a page");
+                self.slots[slot].full.push(page);
                 page
             }
         };
-        self.set(seat, at, page, edits);
+        self.set(slot, at, page, edits);
     }
 
-    /// The same of the pages of layers with a window.
-    fn own_ringed(&mut self, seat: usize, of: usize, start: usize, edits: &mut Edits) {
-        let entry = of % self.ring();
-        let old = self.seats[seat].ringed[entry];
+    /// Makes a page of the sliding-window layers writable.
+    fn make_windowed_writable(&mut self, slot: usize, of: usize, start: usize, edits: &mut Edits) {
+        let entry = of % self.window_entries();
+        let old = self.slots[slot].windowed[entry];
         let page = match old {
-            Some((at, old)) if at == of && !self.is_contested(Kind::Ringed, old) => return,
+            Some((at, old)) if at == of && !self.must_copy(PageKind::Windowed, old) => return,
             Some((at, old)) => {
-                // Nobody sees it any more where it is another's, and it may be the one that is taken.
+                // A page that is not copied has left the window: release it first, so that it can
+                // be allocated again.
                 let copied = at == of && start > of * POSITIONS;
                 if !copied {
-                    self.pools.ringed.leave(old);
+                    self.pools.windowed.release(old);
                 }
-                let page = self.take(Kind::Ringed);
+                let page = self.allocate(PageKind::Windowed);
                 if copied {
-                    let kind = Kind::Ringed;
+                    let kind = PageKind::Windowed;
                     edits.copies.push(PageCopy {
                         kind,
                         from: old,
                         to: page,
                     });
-                    self.pools.ringed.leave(old);
+                    self.pools.windowed.release(old);
                 }
                 page
             }
-            None => self.take(Kind::Ringed),
+            None => self.allocate(PageKind::Windowed),
         };
-        self.seats[seat].ringed[entry] = Some((of, page));
-        self.set(seat, self.entries() + entry, page, edits);
+        self.slots[slot].windowed[entry] = Some((of, page));
+        self.set(slot, self.entries() + entry, page, edits);
     }
 
-    fn pool(&mut self, kind: Kind) -> &mut Pool {
+    fn pool(&mut self, kind: PageKind) -> &mut Pool {
         match kind {
-            Kind::Whole => &mut self.pools.whole,
-            Kind::Ringed => &mut self.pools.ringed,
+            PageKind::Full => &mut self.pools.full,
+            PageKind::Windowed => &mut self.pools.windowed,
         }
     }
 
-    /// Whether others hold a page, who cannot be made to forget it for want of free ones.
-    fn is_contested(&mut self, kind: Kind, page: Page) -> bool {
+    /// Returns whether a page must be copied before writing. Evicts prefixes if they share the page
+    /// and no page is free.
+    fn must_copy(&mut self, kind: PageKind, page: Page) -> bool {
         while self.pool(kind).is_shared(page) && self.pool(kind).free() == 0 {
-            if !self.forget(kind) {
+            if !self.evict(kind) {
                 break;
             }
         }
         self.pool(kind).is_shared(page)
     }
 
-    fn forget(&mut self, kind: Kind) -> bool {
+    fn evict(&mut self, kind: PageKind) -> bool {
         match kind {
-            Kind::Whole => self.prefixes.forget_one(&mut self.pools),
-            Kind::Ringed => self.prefixes.forget_ringed(&mut self.pools.ringed),
+            PageKind::Full => self.prefixes.evict_lru(&mut self.pools),
+            PageKind::Windowed => self.prefixes.evict_windowed(&mut self.pools.windowed),
         }
     }
 
-    /// A free page. There are as many as all seats need, so that some are free once prefixes are
-    /// forgotten.
-    fn take(&mut self, kind: Kind) -> Page {
+    /// Allocates a page. There are enough pages for all slots, so evicting prefixes always
+    /// succeeds.
+    fn allocate(&mut self, kind: PageKind) -> Page {
         loop {
-            if let Some(page) = self.pool(kind).take() {
+            if let Some(page) = self.pool(kind).allocate() {
                 return page;
             }
-            let forgotten = self.forget(kind);
-            assert!(forgotten, "seats hold more pages than they have entries");
+            let evicted = self.evict(kind);
+            assert!(evicted, "slots use more pages than they have entries");
         }
     }
 
-    /// Forgets what a seat holds behind so many positions.
-    pub(super) fn trim(&mut self, seat: usize, positions: usize) {
+    /// Releases the pages of a slot after the first `positions` positions.
+    pub(super) fn release_pages_after(&mut self, slot: usize, positions: usize) {
         let keep = positions.div_ceil(POSITIONS);
-        let Self { pools, seats, .. } = self;
-        let seat = &mut seats[seat];
-        let gone = seat.whole.drain(keep.min(seat.whole.len())..);
-        gone.for_each(|page| pools.whole.leave(page));
-        for entry in &mut seat.ringed {
+        let Self { pools, slots, .. } = self;
+        let slot = &mut slots[slot];
+        let released = slot.full.drain(keep.min(slot.full.len())..);
+        released.for_each(|page| pools.full.release(page));
+        for entry in &mut slot.windowed {
             if let Some((_, page)) = entry.take_if(|(at, _)| *at >= keep) {
-                pools.ringed.leave(page);
+                pools.windowed.release(page);
             }
         }
     }
 
-    /// Keeps what a seat has computed for these tokens, for whoever comes with the same.
-    pub(super) fn keep(&mut self, seat: usize, keys: &[u32]) {
+    /// Adds the pages of a slot to the prefix cache.
+    pub(super) fn insert_prefix(&mut self, slot: usize, token_ids: &[u32]) {
         let Self {
             pools,
             prefixes,
-            seats,
+            slots,
             ..
         } = self;
         let SequenceSlot {
-            whole: pages,
-            ringed: rings,
-        } = &seats[seat];
-        let pages = pages.iter().enumerate().map(|(at, &whole)| Pair {
-            whole,
-            ringed: rings
-                .get(at % rings.len().max(1))
+            full: pages,
+            windowed: windowed_pages,
+        } = &slots[slot];
+        let pages = pages.iter().enumerate().map(|(at, &full)| PagePair {
+            full,
+            windowed: windowed_pages
+                .get(at % windowed_pages.len().max(1))
                 .copied()
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
         });
-        prefixes.insert(keys, pages, pools);
+        prefixes.insert(token_ids, pages, pools);
     }
 
-    /// Forgets every prefix.
-    pub(super) fn forget_prefixes(&mut self) {
-        while self.forget(Kind::Whole) {}
+    /// Clears the prefix cache.
+    pub(super) fn clear_prefixes(&mut self) {
+        while self.evict(PageKind::Full) {}
     }
 }

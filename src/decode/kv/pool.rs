@@ -1,104 +1,104 @@
-//! Pages of the KV cache, each with the number of those who hold it.
+//! Reference-counted pages of the KV cache.
 
-/// The number of a page.
+/// Index of a page.
 pub(in crate::decode) type Page = u32;
 
-/// Pages of one kind. A page that nobody holds is free; one that several hold is not written.
+/// Pages of one kind. Pages without references are free; shared pages are read-only.
 #[derive(Debug)]
 pub(super) struct Pool {
-    holders: Vec<u32>,
+    ref_counts: Vec<u32>,
     free: Vec<Page>,
 }
 
 impl Pool {
-    /// So many pages, all free.
+    /// Creates `count` free pages.
     pub(super) fn new(count: u32) -> Self {
         Self {
-            holders: vec![0; count as usize],
+            ref_counts: vec![0; count as usize],
             free: (0..count).rev().collect(),
         }
     }
 
-    /// A free page, held once.
-    pub(super) fn take(&mut self) -> Option<Page> {
+    /// Allocates a free page with one reference.
+    pub(super) fn allocate(&mut self) -> Option<Page> {
         let page = self.free.pop()?;
-        self.holders[page as usize] = 1;
+        self.ref_counts[page as usize] = 1;
         Some(page)
     }
 
-    /// One more holds it.
-    pub(super) fn hold(&mut self, page: Page) {
-        let holders = &mut self.holders[page as usize];
-        debug_assert!(*holders > 0, "page {page} is free");
-        *holders += 1;
+    /// Adds a reference.
+    pub(super) fn retain(&mut self, page: Page) {
+        let ref_counts = &mut self.ref_counts[page as usize];
+        debug_assert!(*ref_counts > 0, "page {page} is free");
+        *ref_counts += 1;
     }
 
-    /// One fewer holds it.
-    pub(super) fn leave(&mut self, page: Page) {
-        let holders = &mut self.holders[page as usize];
-        debug_assert!(*holders > 0, "page {page} is free");
-        *holders -= 1;
-        if *holders == 0 {
+    /// Removes a reference.
+    pub(super) fn release(&mut self, page: Page) {
+        let ref_counts = &mut self.ref_counts[page as usize];
+        debug_assert!(*ref_counts > 0, "page {page} is free");
+        *ref_counts -= 1;
+        if *ref_counts == 0 {
             self.free.push(page);
         }
     }
 
-    /// Whether more than one hold it.
+    /// Returns whether the page has several references.
     pub(super) fn is_shared(&self, page: Page) -> bool {
-        self.holders[page as usize] > 1
+        self.ref_counts[page as usize] > 1
     }
 
-    /// Pages that nobody holds.
+    /// Returns the number of free pages.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Pages in all.
+    /// Returns the total number of pages.
     #[cfg(test)]
     pub(super) fn pages(&self) -> usize {
-        self.holders.len()
+        self.ref_counts.len()
     }
 }
 
-/// The pages of a run of positions.
+/// Pages of a range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::decode) struct Pair {
-    /// Of layers that see all positions.
-    pub(in crate::decode) whole: Page,
-    /// Of layers with a window; `None` where the model has none, and where they were forgotten.
-    pub(in crate::decode) ringed: Option<Page>,
+pub(in crate::decode) struct PagePair {
+    /// Page of the full-attention layers.
+    pub(in crate::decode) full: Page,
+    /// Page of the sliding-window layers; `None` if the model has none or the page was evicted.
+    pub(in crate::decode) windowed: Option<Page>,
 }
 
-/// The pages of both kinds.
+/// Pages of both kinds.
 #[derive(Debug)]
 pub(super) struct Pools {
-    pub(super) whole: Pool,
-    pub(super) ringed: Pool,
+    pub(super) full: Pool,
+    pub(super) windowed: Pool,
 }
 
 impl Pools {
-    /// So many of each, all free.
-    pub(super) fn new(whole: u32, ringed: u32) -> Self {
+    /// Creates free pages of both kinds.
+    pub(super) fn new(full: u32, windowed: u32) -> Self {
         Self {
-            whole: Pool::new(whole),
-            ringed: Pool::new(ringed),
+            full: Pool::new(full),
+            windowed: Pool::new(windowed),
         }
     }
 
-    /// One more holds them.
-    pub(super) fn hold(&mut self, pair: Pair) {
-        self.whole.hold(pair.whole);
-        pair.ringed
+    /// Adds a reference to both pages.
+    pub(super) fn retain(&mut self, pair: PagePair) {
+        self.full.retain(pair.full);
+        pair.windowed
             .into_iter()
-            .for_each(|page| self.ringed.hold(page));
+            .for_each(|page| self.windowed.retain(page));
     }
 
-    /// One fewer holds them.
-    pub(super) fn leave(&mut self, pair: Pair) {
-        self.whole.leave(pair.whole);
-        pair.ringed
+    /// Removes a reference from both pages.
+    pub(super) fn release(&mut self, pair: PagePair) {
+        self.full.release(pair.full);
+        pair.windowed
             .into_iter()
-            .for_each(|page| self.ringed.leave(page));
+            .for_each(|page| self.windowed.release(page));
     }
 }
 
@@ -107,19 +107,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_free_when_the_last_one_leaves_it() {
+    fn page_without_references_is_free() {
         let mut pool = Pool::new(2);
-        let page = pool.take().expect("two are free");
+        let page = pool.allocate().expect("two are free");
         assert!(!pool.is_shared(page));
-        pool.hold(page);
+        pool.retain(page);
         assert!(pool.is_shared(page));
         assert_eq!((pool.free(), pool.pages()), (1, 2));
-        pool.leave(page);
+        pool.release(page);
         assert!(!pool.is_shared(page));
-        let other = pool.take().expect("one is free");
+        let other = pool.allocate().expect("one is free");
         assert_ne!(page, other);
-        assert_eq!(pool.take(), None);
-        pool.leave(page);
-        assert_eq!(pool.take(), Some(page));
+        assert_eq!(pool.allocate(), None);
+        pool.release(page);
+        assert_eq!(pool.allocate(), Some(page));
     }
 }

@@ -1,77 +1,77 @@
-//! Prefixes: what sequences that went before have left in the KV cache, as a tree over their tokens.
+//! Prefix cache: a tree of pages, keyed by token IDs.
 //!
-//! A node is a page of positions with the tokens that it was computed for; its parent is the page in
-//! front of it. Nodes stand in a list, the last used ones first and a parent always in front of its
-//! children: so the last of the list is a leaf, and what is forgotten first.
+//! A node is a page of positions with the tokens that it was computed for. Its parent is the
+//! preceding page. Nodes are in a list in order of last use, with every parent before its children,
+//! so the last node of the list is a leaf and is evicted first.
 
-use super::pool::{Pair, Pool, Pools};
+use super::pool::{PagePair, Pool, Pools};
 use crate::op::pages::PAGE;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// The number of a node. The first is the root, which has no page.
+/// Index of a node. The first node is the root, which has no page.
 type Id = u32;
 const ROOT: Id = 0;
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// The tokens, `len` of them.
-    keys: [u32; POSITIONS],
+    /// Token IDs, of which `len` are used.
+    token_ids: [u32; POSITIONS],
     len: usize,
-    pages: Pair,
+    pages: PagePair,
     parent: Id,
-    /// Children: the first, and the next one of the same parent.
+    /// First child, and next sibling.
     child: Option<Id>,
     sibling: Option<Id>,
-    /// Neighbours in the list: used later, used earlier.
-    later: Id,
-    earlier: Id,
+    /// Neighbors in the list: next more recently used, next less recently used.
+    newer: Id,
+    older: Id,
 }
 
 impl Node {
-    fn keys(&self) -> &[u32] {
-        &self.keys[..self.len]
+    fn token_ids(&self) -> &[u32] {
+        &self.token_ids[..self.len]
     }
 
-    fn fill(&mut self, run: &[u32], pages: Pair) {
-        self.keys[..run.len()].copy_from_slice(run);
+    fn fill(&mut self, run: &[u32], pages: PagePair) {
+        self.token_ids[..run.len()].copy_from_slice(run);
         self.len = run.len();
         self.pages = pages;
     }
 }
 
-/// The tree. It holds the pages of its nodes.
+/// Prefix tree, which holds a reference to the pages of its nodes.
 #[derive(Debug)]
-pub(super) struct Prefixes {
-    /// Room for all nodes, taken once.
+pub(super) struct PrefixTree {
+    /// All nodes, allocated once.
     nodes: Vec<Node>,
     free: Vec<Id>,
 }
 
-/// How far a sequence is known, page by page.
+/// Cached prefix of a sequence: path of nodes from the root.
 #[derive(Debug, Default)]
-pub(super) struct Path {
+pub(super) struct PrefixPath {
     nodes: Vec<Id>,
-    /// Tokens of the last of them that are the same.
+    /// Number of matching tokens in the last node.
     last: usize,
 }
 
-impl Path {
-    /// Room for as many pages as a sequence has.
-    pub(super) fn with_room(pages: usize) -> Self {
+impl PrefixPath {
+    /// Reserves space for `pages` pages.
+    pub(super) fn with_capacity(pages: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(pages),
             last: 0,
         }
     }
 
-    /// Pages that it has.
+    /// Returns the number of pages.
     pub(super) fn pages(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Tokens that are known.
+    /// Returns the number of matching tokens.
     pub(super) fn tokens(&self) -> usize {
         match self.nodes.len() {
             0 => 0,
@@ -84,25 +84,25 @@ fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-impl Prefixes {
-    /// An empty tree, of so many pages at most.
+impl PrefixTree {
+    /// Creates an empty tree of at most `pages` pages.
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
-            keys: [0; POSITIONS],
+            token_ids: [0; POSITIONS],
             len: 0,
-            pages: Pair {
-                whole: 0,
-                ringed: None,
+            pages: PagePair {
+                full: 0,
+                windowed: None,
             },
             parent: ROOT,
             child: None,
             sibling: None,
-            later: ROOT,
-            earlier: ROOT,
+            newer: ROOT,
+            older: ROOT,
         };
         nodes.resize(pages + 1, empty);
-        let ids = 1..=u32::try_from(pages).expect("pages have 32 bits");
+        let ids = 1..=u32::try_from(pages).expect("page numbers fit 32 bits");
         Self {
             nodes,
             free: ids.rev().collect(),
@@ -121,21 +121,22 @@ impl Prefixes {
         std::iter::successors(self.node(id).child, |id| self.node(*id).sibling)
     }
 
-    /// The child that has most of these tokens, and how many it has.
-    fn best_child(&self, id: Id, keys: &[u32]) -> Option<(Id, usize)> {
+    /// Returns the child with the longest common prefix, and the length of the prefix.
+    fn best_child(&self, id: Id, token_ids: &[u32]) -> Option<(Id, usize)> {
         let children = self.children(id);
-        let known = children.map(|child| (child, common(self.node(child).keys(), keys)));
-        known
+        let matches =
+            children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
+        matches
             .max_by_key(|(_, same)| *same)
             .filter(|(_, same)| *same > 0)
     }
 
-    /// How far these tokens are known.
-    pub(super) fn find(&self, keys: &[u32], path: &mut Path) {
+    /// Finds the longest cached prefix of `token_ids`.
+    pub(super) fn find(&self, token_ids: &[u32], path: &mut PrefixPath) {
         path.nodes.clear();
         path.last = 0;
         let mut at = ROOT;
-        for run in keys.chunks(POSITIONS) {
+        for run in token_ids.chunks(POSITIONS) {
             let Some((child, same)) = self.best_child(at, run) else {
                 return;
             };
@@ -148,8 +149,8 @@ impl Prefixes {
         }
     }
 
-    /// Shortens a path to so many tokens.
-    pub(super) fn cut(path: &mut Path, tokens: usize) {
+    /// Truncates a path to `tokens` tokens.
+    pub(super) fn truncate(path: &mut PrefixPath, tokens: usize) {
         if tokens < path.tokens() {
             path.nodes.truncate(tokens.div_ceil(POSITIONS));
             path.last = match tokens % POSITIONS {
@@ -160,72 +161,71 @@ impl Prefixes {
         }
     }
 
-    /// Says that a path was used now.
-    pub(super) fn touch_path(&mut self, path: &Path) {
+    /// Marks a path as used.
+    pub(super) fn touch_path(&mut self, path: &PrefixPath) {
         if let Some(last) = path.nodes.last() {
             self.touch(*last);
         }
     }
 
-    /// The pages of a path's `at`th.
-    pub(super) fn pages(&self, path: &Path, at: usize) -> Pair {
+    /// Returns the pages of the `at`th node of a path.
+    pub(super) fn pages(&self, path: &PrefixPath, at: usize) -> PagePair {
         self.node(path.nodes[at]).pages
     }
 
-    /// The longest beginning of a path whose window of this many positions has its pages too; a
-    /// window of 0 needs none.
-    pub(super) fn with_window(&self, path: &Path, window: usize) -> usize {
+    /// Returns the length of the longest prefix of a path whose window of `window` positions is
+    /// cached. A window of 0 is always cached.
+    pub(super) fn len_with_window(&self, path: &PrefixPath, window: usize) -> usize {
         let mut tokens = path.tokens();
         while window > 0 && tokens > 0 {
             let seen = tokens.saturating_sub(window) / POSITIONS..tokens.div_ceil(POSITIONS);
-            let lacks = |page: &usize| self.node(path.nodes[*page]).pages.ringed.is_none();
+            let lacks = |page: &usize| self.node(path.nodes[*page]).pages.windowed.is_none();
             match seen.rev().find(lacks) {
                 None => break,
-                // Whatever ends behind this page needs it, unless the window has left it.
+                // Prefixes that end after this page need it, until it leaves the window.
                 Some(page) => tokens = page * POSITIONS,
             }
         }
         tokens
     }
 
-    /// Keeps what was computed for these tokens, on these pages, one for each [`PAGE`] of them. What
-    /// is known already stays where it is.
+    /// Adds tokens and their pages, one for each [`PAGE`] tokens. Existing nodes keep their pages.
     pub(super) fn insert(
         &mut self,
-        keys: &[u32],
-        pages: impl Iterator<Item = Pair>,
+        token_ids: &[u32],
+        pages: impl Iterator<Item = PagePair>,
         pools: &mut Pools,
     ) {
         let mut at = ROOT;
-        for (run, pages) in keys.chunks(POSITIONS).zip(pages) {
-            let known = self.best_child(at, run);
-            at = match known {
+        for (run, pages) in token_ids.chunks(POSITIONS).zip(pages) {
+            let best = self.best_child(at, run);
+            at = match best {
                 Some((child, same)) if same == run.len() => {
-                    if let (None, Some(page)) = (self.node(child).pages.ringed, pages.ringed)
+                    if let (None, Some(page)) = (self.node(child).pages.windowed, pages.windowed)
                         && self.node(child).len == run.len()
                     {
-                        pools.ringed.hold(page);
-                        self.node_mut(child).pages.ringed = Some(page);
+                        pools.windowed.retain(page);
+                        self.node_mut(child).pages.windowed = Some(page);
                     }
                     child
                 }
-                // A beginning of these: they take its place.
+                // The node contains a prefix of these tokens: replace it.
                 Some((child, same)) if same == self.node(child).len => {
-                    pools.leave(self.node(child).pages);
-                    pools.hold(pages);
+                    pools.release(self.node(child).pages);
+                    pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
                     child
                 }
                 _ => {
-                    let Some(child) = self.room(at, pools) else {
+                    let Some(child) = self.allocate_node(at, pools) else {
                         break;
                     };
                     let sibling = self.node(at).child;
                     let node = self.node_mut(child);
                     (node.parent, node.child, node.sibling) = (at, None, sibling);
-                    (node.later, node.earlier) = (child, child);
+                    (node.newer, node.older) = (child, child);
                     self.node_mut(at).child = Some(child);
-                    pools.hold(pages);
+                    pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
                     child
                 }
@@ -234,46 +234,46 @@ impl Prefixes {
         self.touch(at);
     }
 
-    /// A free node, or that of the page that was used the longest ago, which is none of those in front
-    /// of `at`.
-    fn room(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
+    /// Returns a free node. Evicts the least recently used page if necessary, but no ancestor of
+    /// `at`.
+    fn allocate_node(&mut self, at: Id, pools: &mut Pools) -> Option<Id> {
         if self.free.is_empty() {
             self.touch(at);
-            if self.node(ROOT).later != at {
-                self.forget_one(pools);
+            if self.node(ROOT).newer != at {
+                self.evict_lru(pools);
             }
         }
         self.free.pop()
     }
 
-    /// Puts a node and those in front of it to the front of the list, a parent before its child.
+    /// Moves a node and its ancestors to the start of the list, each parent before its child.
     fn touch(&mut self, mut id: Id) {
         while id != ROOT {
             self.unlink(id);
-            let first = self.node(ROOT).earlier;
+            let first = self.node(ROOT).older;
             let node = self.node_mut(id);
-            (node.later, node.earlier) = (ROOT, first);
-            self.node_mut(ROOT).earlier = id;
-            self.node_mut(first).later = id;
+            (node.newer, node.older) = (ROOT, first);
+            self.node_mut(ROOT).older = id;
+            self.node_mut(first).newer = id;
             id = self.node(id).parent;
         }
     }
 
     fn unlink(&mut self, id: Id) {
-        let Node { later, earlier, .. } = *self.node(id);
-        self.node_mut(later).earlier = earlier;
-        self.node_mut(earlier).later = later;
+        let Node { newer, older, .. } = *self.node(id);
+        self.node_mut(newer).older = older;
+        self.node_mut(older).newer = newer;
     }
 
-    /// Forgets the page that was used the longest ago. Returns whether there was one.
-    pub(super) fn forget_one(&mut self, pools: &mut Pools) -> bool {
-        let last = self.node(ROOT).later;
+    /// Evicts the least recently used page. Returns whether there was one.
+    pub(super) fn evict_lru(&mut self, pools: &mut Pools) -> bool {
+        let last = self.node(ROOT).newer;
         if last == ROOT {
             return false;
         }
         debug_assert!(
             self.node(last).child.is_none(),
-            "a parent stands before its children"
+            "a parent precedes its children"
         );
         self.unlink(last);
         let Node {
@@ -282,31 +282,32 @@ impl Prefixes {
         if self.node(parent).child == Some(last) {
             self.node_mut(parent).child = sibling;
         } else {
-            let before = self
+            let previous = self
                 .children(parent)
                 .find(|id| self.node(*id).sibling == Some(last));
-            self.node_mut(before.expect("it is a child")).sibling = sibling;
+            self.node_mut(previous.expect("node is a child of its parent"))
+                .sibling = sibling;
         }
-        pools.leave(self.node(last).pages);
+        pools.release(self.node(last).pages);
         self.free.push(last);
         true
     }
 
-    /// Forgets the page for layers with a window of the node that was used the longest ago and has
-    /// one. Returns whether there was one.
-    pub(super) fn forget_ringed(&mut self, ringed: &mut Pool) -> bool {
-        let mut at = self.node(ROOT).later;
+    /// Evicts the least recently used page of the sliding-window layers. Returns whether there was
+    /// one.
+    pub(super) fn evict_windowed(&mut self, windowed: &mut Pool) -> bool {
+        let mut at = self.node(ROOT).newer;
         while at != ROOT {
-            if let Some(page) = self.node_mut(at).pages.ringed.take() {
-                ringed.leave(page);
+            if let Some(page) = self.node_mut(at).pages.windowed.take() {
+                windowed.release(page);
                 return true;
             }
-            at = self.node(at).later;
+            at = self.node(at).newer;
         }
         false
     }
 
-    /// Pages that it holds.
+    /// Returns the number of cached pages.
     #[cfg(test)]
     pub(super) fn pages_held(&self) -> usize {
         self.nodes.len() - 1 - self.free.len()
@@ -318,184 +319,203 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    struct Rig {
-        tree: Prefixes,
+    struct TestCache {
+        tree: PrefixTree,
         pools: Pools,
-        path: Path,
+        path: PrefixPath,
     }
 
-    impl Rig {
+    impl TestCache {
         fn new(pages: u32) -> Self {
             Self {
-                tree: Prefixes::new(pages as usize),
+                tree: PrefixTree::new(pages as usize),
                 pools: Pools::new(pages, pages),
-                path: Path::with_room(100),
+                path: PrefixPath::with_capacity(100),
             }
         }
 
-        /// A sequence that was computed on pages of its own, and has gone.
-        fn leave_behind(&mut self, keys: &[u32]) {
+        /// Inserts a sequence with newly allocated pages, and releases it.
+        fn insert_sequence(&mut self, token_ids: &[u32]) {
             let Self { tree, pools, .. } = self;
-            let pages: Vec<Pair> = keys
+            let pages: Vec<PagePair> = token_ids
                 .chunks(POSITIONS)
-                .map(|_| Pair {
-                    whole: pools.whole.take().expect("enough"),
-                    ringed: pools.ringed.take(),
+                .map(|_| PagePair {
+                    full: pools.full.allocate().expect("enough"),
+                    windowed: pools.windowed.allocate(),
                 })
                 .collect();
-            tree.insert(keys, pages.iter().copied(), pools);
-            pages.into_iter().for_each(|pair| pools.leave(pair));
+            tree.insert(token_ids, pages.iter().copied(), pools);
+            pages.into_iter().for_each(|pair| pools.release(pair));
         }
 
-        fn known(&mut self, keys: &[u32]) -> usize {
-            self.tree.find(keys, &mut self.path);
+        fn matched_len(&mut self, token_ids: &[u32]) -> usize {
+            self.tree.find(token_ids, &mut self.path);
             self.path.tokens()
         }
     }
 
-    fn keys(seed: u32, len: usize) -> Vec<u32> {
+    fn token_ids(seed: u32, len: usize) -> Vec<u32> {
         (0..len)
             .map(|i| seed + 7 * u32::try_from(i).expect("small"))
             .collect()
     }
 
     #[test]
-    fn the_longest_prefix_is_found() {
-        let mut rig = Rig::new(16);
-        let long = keys(1, 200);
-        rig.leave_behind(&long);
-        assert_eq!(rig.known(&long), 200);
-        assert_eq!(rig.known(&long[..150]), 150);
+    fn finds_longest_prefix() {
+        let mut cache = TestCache::new(16);
+        let long = token_ids(1, 200);
+        cache.insert_sequence(&long);
+        assert_eq!(cache.matched_len(&long), 200);
+        assert_eq!(cache.matched_len(&long[..150]), 150);
         let mut other = long[..130].to_vec();
-        other.extend(keys(5000, 100));
-        assert_eq!(rig.known(&other), 130);
-        rig.leave_behind(&other);
-        assert_eq!(rig.known(&other), 230);
-        assert_eq!(rig.known(&long), 200);
-        assert_eq!(rig.known(&keys(9, 10)), 0);
-        // Pages of the common prefix are there once: 200 tokens are 4 pages, and two of the other's
-        // four are the same.
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
-        // A beginning takes no page of its own, and its continuation takes its place.
-        rig.leave_behind(&long[..140]);
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
+        other.extend(token_ids(5000, 100));
+        assert_eq!(cache.matched_len(&other), 130);
+        cache.insert_sequence(&other);
+        assert_eq!(cache.matched_len(&other), 230);
+        assert_eq!(cache.matched_len(&long), 200);
+        assert_eq!(cache.matched_len(&token_ids(9, 10)), 0);
+        // Pages of the common prefix are shared: 200 tokens have 4 pages, two of which the other
+        // sequence shares.
+        assert_eq!(cache.pools.full.free(), 16 - 6);
+        // A prefix needs no page of its own, and a continuation replaces the last page.
+        cache.insert_sequence(&long[..140]);
+        assert_eq!(cache.pools.full.free(), 16 - 6);
         let mut more = long.clone();
-        more.extend(keys(7000, 30));
-        rig.leave_behind(&more);
-        assert_eq!(rig.known(&more), 230);
-        assert_eq!(rig.pools.whole.free(), 16 - 6);
+        more.extend(token_ids(7000, 30));
+        cache.insert_sequence(&more);
+        assert_eq!(cache.matched_len(&more), 230);
+        assert_eq!(cache.pools.full.free(), 16 - 6);
     }
 
     #[test]
-    fn what_was_used_the_longest_ago_is_forgotten_first() {
-        let mut rig = Rig::new(16);
-        let [a, b, c] = [1, 1000, 2000].map(|seed| keys(seed, 128));
-        for keys in [&a, &b, &c] {
-            rig.leave_behind(keys);
+    fn evicts_least_recently_used_first() {
+        let mut cache = TestCache::new(16);
+        let [a, b, c] = [1, 1000, 2000].map(|seed| token_ids(seed, 128));
+        for token_ids in [&a, &b, &c] {
+            cache.insert_sequence(token_ids);
         }
-        assert_eq!(rig.known(&a), 128);
-        let Rig { tree, path, .. } = &mut rig;
+        assert_eq!(cache.matched_len(&a), 128);
+        let TestCache { tree, path, .. } = &mut cache;
         assert_eq!(path.pages(), 2);
         tree.touch_path(path);
-        let forget = |rig: &mut Rig| {
-            let Rig { tree, pools, .. } = rig;
-            assert!(tree.forget_one(pools));
+        let evict = |cache: &mut TestCache| {
+            let TestCache { tree, pools, .. } = cache;
+            assert!(tree.evict_lru(pools));
         };
-        forget(&mut rig);
-        assert_eq!([&a, &b, &c].map(|keys| rig.known(keys)), [128, 64, 128]);
-        forget(&mut rig);
-        forget(&mut rig);
-        assert_eq!([&a, &b, &c].map(|keys| rig.known(keys)), [128, 0, 64]);
-        forget(&mut rig);
-        forget(&mut rig);
-        forget(&mut rig);
-        let Rig { tree, pools, .. } = &mut rig;
-        assert!(!tree.forget_one(pools), "nothing is left");
-        assert_eq!((pools.whole.free(), pools.ringed.free()), (16, 16));
+        evict(&mut cache);
+        assert_eq!(
+            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
+            [128, 64, 128]
+        );
+        evict(&mut cache);
+        evict(&mut cache);
+        assert_eq!(
+            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
+            [128, 0, 64]
+        );
+        evict(&mut cache);
+        evict(&mut cache);
+        evict(&mut cache);
+        let TestCache { tree, pools, .. } = &mut cache;
+        assert!(!tree.evict_lru(pools), "tree is empty");
+        assert_eq!((pools.full.free(), pools.windowed.free()), (16, 16));
     }
 
     #[test]
-    fn a_full_tree_forgets_for_whoever_comes() {
-        let mut rig = Rig::new(16);
-        rig.tree = Prefixes::new(3);
-        let [a, b] = [1, 1000].map(|seed| keys(seed, 128));
-        rig.leave_behind(&a);
-        rig.leave_behind(&b);
-        assert_eq!([&a, &b].map(|keys| rig.known(keys)), [64, 128]);
-        // Of one that has no room whole, the beginning stays.
-        let long = keys(2000, 300);
-        rig.leave_behind(&long);
-        assert_eq!([&a, &b, &long].map(|keys| rig.known(keys)), [0, 0, 192]);
-        rig.leave_behind(&long);
-        assert_eq!((rig.known(&long), rig.tree.pages_held()), (192, 3));
-        assert_eq!(rig.pools.whole.free(), 16 - 3);
-        rig.tree = Prefixes::new(0);
-        rig.pools = Pools::new(16, 16);
-        rig.leave_behind(&a);
-        assert_eq!((rig.known(&a), rig.pools.whole.free()), (0, 16));
+    fn full_tree_evicts_for_new_sequences() {
+        let mut cache = TestCache::new(16);
+        cache.tree = PrefixTree::new(3);
+        let [a, b] = [1, 1000].map(|seed| token_ids(seed, 128));
+        cache.insert_sequence(&a);
+        cache.insert_sequence(&b);
+        assert_eq!(
+            [&a, &b].map(|token_ids| cache.matched_len(token_ids)),
+            [64, 128]
+        );
+        // A sequence that does not fit is inserted partially.
+        let long = token_ids(2000, 300);
+        cache.insert_sequence(&long);
+        assert_eq!(
+            [&a, &b, &long].map(|token_ids| cache.matched_len(token_ids)),
+            [0, 0, 192]
+        );
+        cache.insert_sequence(&long);
+        assert_eq!(
+            (cache.matched_len(&long), cache.tree.pages_held()),
+            (192, 3)
+        );
+        assert_eq!(cache.pools.full.free(), 16 - 3);
+        cache.tree = PrefixTree::new(0);
+        cache.pools = Pools::new(16, 16);
+        cache.insert_sequence(&a);
+        assert_eq!((cache.matched_len(&a), cache.pools.full.free()), (0, 16));
     }
 
     #[test]
-    fn windows_need_their_pages() {
-        let mut rig = Rig::new(16);
-        let long = keys(1, 300);
-        rig.leave_behind(&long);
-        assert_eq!(rig.known(&long), 300);
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 300);
-        // The page that is forgotten first is the last one: whoever ends there lacks its window.
-        let Rig { tree, pools, .. } = &mut rig;
-        assert!(tree.forget_ringed(&mut pools.ringed));
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 256);
-        assert_eq!(rig.tree.with_window(&rig.path, 0), 300);
+    fn prefix_requires_its_window_pages() {
+        let mut cache = TestCache::new(16);
+        let long = token_ids(1, 300);
+        cache.insert_sequence(&long);
+        assert_eq!(cache.matched_len(&long), 300);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 300);
+        // The last page is evicted first, so prefixes that end in it lack their window.
+        let TestCache { tree, pools, .. } = &mut cache;
+        assert!(tree.evict_windowed(&mut pools.windowed));
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 256);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 0), 300);
         for _ in 0..4 {
-            let Rig { tree, pools, .. } = &mut rig;
-            assert!(tree.forget_ringed(&mut pools.ringed));
+            let TestCache { tree, pools, .. } = &mut cache;
+            assert!(tree.evict_windowed(&mut pools.windowed));
         }
-        assert_eq!(rig.tree.with_window(&rig.path, 100), 0);
-        Prefixes::cut(&mut rig.path, 128);
-        assert_eq!(rig.path.tokens(), 128);
-        Prefixes::cut(&mut rig.path, 0);
-        assert_eq!(rig.path.tokens(), 0);
+        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 0);
+        PrefixTree::truncate(&mut cache.path, 128);
+        assert_eq!(cache.path.tokens(), 128);
+        PrefixTree::truncate(&mut cache.path, 0);
+        assert_eq!(cache.path.tokens(), 0);
     }
 
-    /// Random sequences over few tokens, held against a plain set of prefixes.
+    /// Compares random sequences over a small alphabet with a set of prefixes.
     #[test]
-    fn random_sequences() {
+    fn random_sequences_match_reference() {
         let mut state = 1u64;
-        let mut word = move |below: u64| {
+        let mut random = move |below: u64| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             (state >> 33) % below
         };
-        let mut rig = Rig::new(400);
-        let mut known: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
+        let mut cache = TestCache::new(400);
+        let mut reference: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
         for _ in 0..300 {
-            let len = usize::try_from(1 + word(300)).expect("small");
-            let mut keys: Vec<u32> = match known.len() {
+            let len = usize::try_from(1 + random(300)).expect("small");
+            let mut token_ids: Vec<u32> = match reference.len() {
                 0 => Vec::new(),
                 n => {
-                    let at = usize::try_from(word(n as u64)).expect("small");
-                    let other = known.keys().nth(at).expect("it is there");
-                    let keep = usize::try_from(word(other.len() as u64 + 1)).expect("small");
+                    let at = usize::try_from(random(n as u64)).expect("small");
+                    let other = reference.keys().nth(at).expect("it is there");
+                    let keep = usize::try_from(random(other.len() as u64 + 1)).expect("small");
                     other[..keep].to_vec()
                 }
             };
-            while keys.len() < len {
-                keys.push(u32::try_from(word(2)).expect("small"));
+            while token_ids.len() < len {
+                token_ids.push(u32::try_from(random(2)).expect("small"));
             }
-            let longest = known.keys().map(|k| common(k, &keys)).max().unwrap_or(0);
-            assert_eq!(rig.known(&keys), longest);
-            if rig.pools.whole.free() < 8 {
+            let longest = reference
+                .keys()
+                .map(|k| common(k, &token_ids))
+                .max()
+                .unwrap_or(0);
+            assert_eq!(cache.matched_len(&token_ids), longest);
+            if cache.pools.full.free() < 8 {
                 break;
             }
-            rig.leave_behind(&keys);
-            known.insert(keys, ());
-            let held = rig.pools.whole.pages() - rig.pools.whole.free();
-            assert_eq!(held, rig.tree.pages_held());
+            cache.insert_sequence(&token_ids);
+            reference.insert(token_ids, ());
+            let held = cache.pools.full.pages() - cache.pools.full.free();
+            assert_eq!(held, cache.tree.pages_held());
         }
-        let Rig { tree, pools, .. } = &mut rig;
-        while tree.forget_one(pools) {}
-        assert_eq!((pools.whole.free(), pools.ringed.free()), (400, 400));
+        let TestCache { tree, pools, .. } = &mut cache;
+        while tree.evict_lru(pools) {}
+        assert_eq!((pools.full.free(), pools.windowed.free()), (400, 400));
     }
 }

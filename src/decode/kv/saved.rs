@@ -1,102 +1,110 @@
-//! What of the cache can be saved, and room for what was: both go by the tree of prefixes alone.
+//! Prefix cache access for saving and loading sessions.
 
-use super::pool::Pair;
-use super::prefixes::Prefixes;
-use super::{Kind, Kv, POSITIONS};
+use super::pool::PagePair;
+use super::prefixes::PrefixTree;
+use super::{Kv, POSITIONS, PageKind};
 
-/// Whether pages of layers with a window are wanted.
+/// Whether the page of the sliding-window layers is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::decode) enum Window {
-    OutputRequest,
-    Left,
+pub(in crate::decode) enum WindowPages {
+    Required,
+    Skipped,
 }
 
 impl Kv {
-    /// How many of these tokens are known, with what their window needs.
-    pub(in crate::decode) fn known(&mut self, keys: &[u32]) -> usize {
+    /// Returns the number of leading tokens that are cached, including the pages of their window.
+    pub(in crate::decode) fn cached_len(&mut self, token_ids: &[u32]) -> usize {
         let Self {
             prefixes,
             path,
             layout,
             ..
         } = self;
-        prefixes.find(keys, path);
-        let tokens = prefixes.with_window(path, layout.window as usize);
-        Prefixes::cut(path, tokens);
+        prefixes.find(token_ids, path);
+        let tokens = prefixes.len_with_window(path, layout.window as usize);
+        PrefixTree::truncate(path, tokens);
         prefixes.touch_path(path);
         tokens
     }
 
-    /// The first of a sequence's pages that the window of its next token reaches.
-    pub(in crate::decode) fn first_seen(&self, tokens: usize) -> usize {
-        match self.ring() {
+    /// Returns the index of the first page in the window of the next token.
+    pub(in crate::decode) fn first_window_page(&self, tokens: usize) -> usize {
+        match self.window_entries() {
             0 => 0,
             _ => tokens.saturating_sub(self.layout.window as usize) / POSITIONS,
         }
     }
 
-    /// The pages of the last run of these tokens, where they are known with them.
-    pub(in crate::decode) fn last_pages(&mut self, keys: &[u32], window: Window) -> Option<Pair> {
+    /// Returns the pages of the last page range of these tokens, if all of them are cached.
+    pub(in crate::decode) fn last_pages(
+        &mut self,
+        token_ids: &[u32],
+        window: WindowPages,
+    ) -> Option<PagePair> {
         let Self { prefixes, path, .. } = self;
-        prefixes.find(keys, path);
+        prefixes.find(token_ids, path);
         let last = path.pages().checked_sub(1)?;
         let pages = prefixes.pages(path, last);
-        let there = path.tokens() == keys.len();
-        (there && (pages.ringed.is_some() || window == Window::Left)).then_some(pages)
+        let there = path.tokens() == token_ids.len();
+        (there && (pages.windowed.is_some() || window == WindowPages::Skipped)).then_some(pages)
     }
 
-    /// Takes pages for the last run of these tokens, where all in front of it is known. What was
-    /// used the longest ago is forgotten for them.
-    pub(in crate::decode) fn take_pages(&mut self, keys: &[u32], window: Window) -> Option<Pair> {
-        let whole = self.spare(Kind::Whole)?;
-        let ringed = match window {
-            Window::OutputRequest => self.spare(Kind::Ringed),
-            Window::Left => None,
+    /// Allocates pages for the last page range of these tokens, if all tokens before it are cached.
+    /// Evicts the least recently used prefixes.
+    pub(in crate::decode) fn allocate_pages(
+        &mut self,
+        token_ids: &[u32],
+        window: WindowPages,
+    ) -> Option<PagePair> {
+        let full = self.try_allocate(PageKind::Full)?;
+        let windowed = match window {
+            WindowPages::Required => self.try_allocate(PageKind::Windowed),
+            WindowPages::Skipped => None,
         };
-        let pages = Pair { whole, ringed };
-        // What was forgotten may have been what lies in front.
+        let pages = PagePair { full, windowed };
+        // The eviction may have removed the prefix itself.
         let Self { prefixes, path, .. } = self;
-        prefixes.find(keys, path);
-        let front = (keys.len() - 1) / POSITIONS * POSITIONS;
-        let lacks = ringed.is_none() && window == Window::OutputRequest;
-        if lacks || path.tokens() < front {
-            self.leave_pages(pages);
+        prefixes.find(token_ids, path);
+        let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
+        let missing = windowed.is_none() && window == WindowPages::Required;
+        if missing || path.tokens() < prefix_len {
+            self.release_pages(pages);
             return None;
         }
         Some(pages)
     }
 
-    /// A page that nobody holds, or that prefixes alone hold.
-    fn spare(&mut self, kind: Kind) -> Option<u32> {
+    /// Allocates a page, evicting prefixes if necessary.
+    fn try_allocate(&mut self, kind: PageKind) -> Option<u32> {
         loop {
-            if let Some(page) = self.pool(kind).take() {
+            if let Some(page) = self.pool(kind).allocate() {
                 return Some(page);
             }
-            if !self.forget(kind) {
+            if !self.evict(kind) {
                 return None;
             }
         }
     }
 
-    /// Gives back pages that were taken.
-    pub(in crate::decode) fn leave_pages(&mut self, pages: Pair) {
-        self.pools.leave(pages);
+    /// Releases allocated pages.
+    pub(in crate::decode) fn release_pages(&mut self, pages: PagePair) {
+        self.pools.release(pages);
     }
 
-    /// Keeps what was written to pages that were taken for the last run of these tokens.
-    pub(in crate::decode) fn keep_pages(&mut self, keys: &[u32], pages: Pair) {
+    /// Adds pages for the last page range of these tokens to the prefix cache.
+    pub(in crate::decode) fn insert_pages(&mut self, token_ids: &[u32], pages: PagePair) {
         let Self {
             prefixes,
             path,
             pools,
             ..
         } = self;
-        let front = (keys.len() - 1) / POSITIONS;
-        prefixes.find(&keys[..front * POSITIONS], path);
-        let known = (0..path.pages()).map(|at| prefixes.pages(path, at));
-        let all: Vec<Pair> = known.chain([pages]).collect();
-        prefixes.insert(keys, all.into_iter(), pools);
-        pools.leave(pages);
+        let prefix_len = (token_ids.len() - 1) / POSITIONS;
+        prefixes.find(&token_ids[..prefix_len * POSITIONS], path);
+        let cached = (0..path.pages()).map(|at| prefixes.pages(path, at));
+        let all: Vec<PagePair> = cached.chain([pages]).collect();
+        prefixes.insert(token_ids, all.into_iter(), pools);
+        pools.release(pages);
     }
 }
 
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
     use crate::op::pages::Pages;
 
-    /// A cache of so many pages of each kind, and a window of two pages.
+    /// Creates a cache with `pages` pages of each kind and a window of two pages.
     fn kv(pages: u32) -> Kv {
         let layout = Pages {
             whole: pages,
@@ -118,60 +126,58 @@ mod tests {
         Kv::new(1, layout)
     }
 
-    /// Puts a sequence into the cache, as far as there is room.
-    fn put(kv: &mut Kv, keys: &[u32]) -> usize {
-        let first = kv.first_seen(keys.len());
+    /// Inserts a sequence until the cache is full, and returns the number of inserted tokens.
+    fn insert(kv: &mut Kv, token_ids: &[u32]) -> usize {
+        let first = kv.first_window_page(token_ids.len());
         let mut done = 0;
-        while done < keys.len() {
-            let end = keys.len().min(done + POSITIONS);
+        while done < token_ids.len() {
+            let end = token_ids.len().min(done + POSITIONS);
             let window = match done / POSITIONS < first {
-                true => Window::Left,
-                false => Window::OutputRequest,
+                true => WindowPages::Skipped,
+                false => WindowPages::Required,
             };
-            let Some(pages) = kv.take_pages(&keys[..end], window) else {
+            let Some(pages) = kv.allocate_pages(&token_ids[..end], window) else {
                 break;
             };
-            assert_eq!(pages.ringed.is_some(), window == Window::OutputRequest);
-            kv.keep_pages(&keys[..end], pages);
+            assert_eq!(pages.windowed.is_some(), window == WindowPages::Required);
+            kv.insert_pages(&token_ids[..end], pages);
             done = end;
         }
         done
     }
 
     #[test]
-    fn what_was_put_in_is_known() {
+    fn inserted_sequence_is_cached() {
         let mut kv = kv(8);
         let [a, b] = [1, 1000].map(|first| (first..first + 300).collect::<Vec<u32>>());
-        assert_eq!(kv.first_seen(300), 3);
-        assert_eq!(put(&mut kv, &a), 300);
-        assert_eq!(kv.known(&a), 300);
-        // Behind a beginning there is no window.
-        assert_eq!(kv.known(&a[..200]), 0);
-        let last = kv
-            .last_pages(&a, Window::OutputRequest)
-            .expect("it is there");
+        assert_eq!(kv.first_window_page(300), 3);
+        assert_eq!(insert(&mut kv, &a), 300);
+        assert_eq!(kv.cached_len(&a), 300);
+        // The window pages of the prefix were not inserted.
+        assert_eq!(kv.cached_len(&a[..200]), 0);
+        let last = kv.last_pages(&a, WindowPages::Required).expect("cached");
         assert_eq!(
-            kv.last_pages(&a[..256], Window::OutputRequest)
-                .map(|p| p.whole != last.whole),
+            kv.last_pages(&a[..256], WindowPages::Required)
+                .map(|p| p.full != last.full),
             Some(true)
         );
-        assert_eq!(kv.last_pages(&a[..128], Window::OutputRequest), None);
-        assert!(kv.last_pages(&a[..128], Window::Left).is_some());
-        assert_eq!((kv.pools.whole.free(), kv.pools.ringed.free()), (3, 6));
-        // The other one takes the room of what was there.
-        assert_eq!(put(&mut kv, &b), 300);
-        assert_eq!((kv.known(&b), kv.known(&a)), (300, 0));
-        assert_eq!(kv.pools.whole.free(), 0);
+        assert_eq!(kv.last_pages(&a[..128], WindowPages::Required), None);
+        assert!(kv.last_pages(&a[..128], WindowPages::Skipped).is_some());
+        assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (3, 6));
+        // The second sequence evicts the first.
+        assert_eq!(insert(&mut kv, &b), 300);
+        assert_eq!((kv.cached_len(&b), kv.cached_len(&a)), (300, 0));
+        assert_eq!(kv.pools.full.free(), 0);
     }
 
     #[test]
-    fn where_there_is_no_room_nothing_is_lost() {
+    fn full_cache_releases_all_pages() {
         let mut kv = kv(4);
-        let keys: Vec<u32> = (0..300).collect();
-        // Five pages do not fit four, and no page may stand in front of its own beginning.
-        assert_eq!(put(&mut kv, &keys), 256);
-        assert_eq!(kv.prefixes.pages_held() + kv.pools.whole.free(), 4);
-        kv.forget_prefixes();
-        assert_eq!((kv.pools.whole.free(), kv.pools.ringed.free()), (4, 4));
+        let token_ids: Vec<u32> = (0..300).collect();
+        // Five pages do not fit into four, and a prefix is never evicted for its own continuation.
+        assert_eq!(insert(&mut kv, &token_ids), 256);
+        assert_eq!(kv.prefixes.pages_held() + kv.pools.full.free(), 4);
+        kv.clear_prefixes();
+        assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (4, 4));
     }
 }

@@ -1,9 +1,8 @@
-//! A file with a checksum at its end: written in one go, and read only where every byte was found to
-//! be what was written.
+//! File with a checksum at its end. A file is checked completely before it is read.
 //!
-//! The file is cut into blocks of [`BLOCK`] bytes, the last one shorter. The checksum is the BLAKE3
-//! of the BLAKE3s of all blocks, in their order, so that a block can be held against what was found
-//! when the file was checked, whatever became of the file since.
+//! The file is divided into blocks of [`BLOCK`] bytes; the last one may be shorter. The checksum is
+//! the BLAKE3 hash of the BLAKE3 hashes of all blocks in order. Block hashes are kept, so that a
+//! later change of the file is detected when a block is read.
 
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::output::Output;
@@ -12,16 +11,16 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a block.
+/// Block size in bytes.
 const BLOCK: usize = 1 << 20;
 
-/// Bytes that say what a file is.
+/// Size of magic number and version in bytes.
 pub(super) const START: usize = 12;
 
-/// Bytes of the checksum.
+/// Size of the checksum in bytes.
 pub(super) const CHECKSUM: usize = 32;
 
-/// Writes a file, which is there once it is ended.
+/// Writer of a file that appears when it is finished.
 pub(super) struct Writer {
     output: Output,
     path: PathBuf,
@@ -30,7 +29,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Begins a file; what stands under its name stays until the end.
+    /// Creates a temporary file. An existing file is replaced at the end.
     pub(super) fn create(path: &Path) -> Result<Self> {
         Ok(Self {
             output: Output::create(path, std::iter::empty())?,
@@ -58,16 +57,16 @@ impl Writer {
         let written = output.write_all(&self.block);
         self.block.clear();
         written
-            .map_err(|e| io("it cannot be written", e))
+            .map_err(|e| io("cannot write the file", e))
             .context(self.path.display())
     }
 
-    /// Writes the checksum, and puts the file where it belongs.
+    /// Writes the checksum and renames the file to its final name.
     pub(super) fn end(mut self) -> Result<()> {
         if !self.block.is_empty() {
             self.flush()?;
         }
-        // It is part of no block.
+        // The checksum is not part of a block.
         self.block.extend_from_slice(self.sum.finalize().as_bytes());
         self.flush()?;
         self.output.commit()
@@ -78,34 +77,34 @@ fn io(what: &str, cause: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
 }
 
-/// Reads a file whose checksum is right.
+/// Reader of a file with a verified checksum.
 #[derive(Debug)]
 pub(super) struct Reader {
     file: File,
-    /// Bytes in front of the checksum.
+    /// Number of bytes before the checksum.
     len: u64,
-    /// What each block was when the file was checked.
+    /// Hashes of the blocks at the time of the check.
     hashes: Vec<blake3::Hash>,
     block: Vec<u8>,
-    /// Which block that is.
-    held: Option<usize>,
+    /// Index of the block in `block`.
+    loaded: Option<usize>,
 }
 
 impl Reader {
-    /// Opens a file of `max` bytes at most, and checks all of it: first how it begins.
+    /// Opens a file of at most `max` bytes and checks it, first its start.
     ///
     /// # Errors
     ///
-    /// `Io` where it cannot be read, `Format` where it is damaged, `TooLarge`; as of `begins`.
+    /// `Io` if it cannot be read, `Format` if it is damaged, `TooLarge`; those of `check_start`.
     pub(super) fn open(
         path: &Path,
         max: u64,
-        begins: fn(&[u8; START]) -> Result<()>,
+        check_start: fn(&[u8; START]) -> Result<()>,
     ) -> Result<Self> {
-        let file = File::open(path).map_err(|e| io("it cannot be opened", e))?;
-        let facts = file.metadata().map_err(|e| io("it cannot be read", e))?;
+        let file = File::open(path).map_err(|e| io("cannot open the file", e))?;
+        let facts = file.metadata().map_err(|e| io("cannot read the file", e))?;
         if !facts.is_file() {
-            bail!(Io, "it is no regular file");
+            bail!(Io, "not a regular file");
         }
         let all = facts.len();
         let mut reader = Self {
@@ -113,92 +112,92 @@ impl Reader {
             len: all.saturating_sub(CHECKSUM as u64),
             hashes: Vec::new(),
             block: Vec::new(),
-            held: None,
+            loaded: None,
         };
         if reader.len < START as u64 {
             bail!(
                 Format,
-                "truncated: its beginning and its checksum are {} bytes, the file has {all}",
+                "truncated: expected at least {} bytes, the file has {all}",
                 START + CHECKSUM
             );
         }
         let mut start = [0; START];
         reader.fill(0, &mut start)?;
-        begins(&start)?;
+        check_start(&start)?;
         if all > max {
             bail!(
                 TooLarge,
-                "it has {all} bytes, a session of this model and context {max} at most"
+                "the file has {all} bytes, expected at most {max} for this model and context"
             );
         }
         reader.check()?;
         Ok(reader)
     }
 
-    /// Reads bytes of the file, unchecked.
+    /// Reads bytes without a check.
     fn fill(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let read = self.file.seek(SeekFrom::Start(offset));
         let read = read.and_then(|_| self.file.read_exact(bytes));
         let (from, len) = (offset, bytes.len());
-        read.map_err(|e| io(&format!("byte {from}: {len} bytes cannot be read"), e))
+        read.map_err(|e| io(&format!("byte {from}: cannot read {len} bytes"), e))
     }
 
     fn blocks(&self) -> u64 {
         self.len.div_ceil(BLOCK as u64)
     }
 
-    /// Holds a block, unchecked.
-    fn hold(&mut self, at: usize) -> Result<()> {
-        self.held = None;
+    /// Loads a block without a check.
+    fn load_block(&mut self, at: usize) -> Result<()> {
+        self.loaded = None;
         let from = at as u64 * BLOCK as u64;
         let len = (self.len - from).min(BLOCK as u64);
         let mut block = std::mem::take(&mut self.block);
-        block.resize(usize::try_from(len).expect("it is a block at most"), 0);
+        block.resize(usize::try_from(len).expect("at most a block"), 0);
         self.fill(from, &mut block)?;
         self.block = block;
         Ok(())
     }
 
-    /// Holds all bytes against the checksum.
+    /// Verifies the checksum and stores the hash of each block.
     fn check(&mut self) -> Result<()> {
         let mut sum = Hasher::new();
         for at in 0..usize::try_from(self.blocks()).unwrap_or(usize::MAX) {
-            self.hold(at)?;
+            self.load_block(at)?;
             let hash = blake3::hash(&self.block);
             sum.update(hash.as_bytes());
             self.hashes.push(hash);
         }
-        let mut said = [0; CHECKSUM];
-        self.fill(self.len, &mut said)?;
-        if sum.finalize() != said {
+        let mut stored = [0; CHECKSUM];
+        self.fill(self.len, &mut stored)?;
+        if sum.finalize() != stored {
             let at = self.len;
             bail!(
                 Format,
-                "byte {at}: the checksum is not that of the {at} bytes in front of it; the file is \
-                 damaged, or was cut"
+                "byte {at}: checksum mismatch over the first {at} bytes: the file is damaged or \
+                 truncated"
             );
         }
         Ok(())
     }
 
-    /// Bytes in front of the checksum.
+    /// Returns the number of bytes before the checksum.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Reads bytes as they were when the file was checked.
+    /// Reads bytes and checks that they have not changed since the file was opened.
     ///
     /// # Errors
     ///
-    /// `Io` where they cannot be read, `Format` where they have changed or there are fewer.
+    /// `Io` if they cannot be read, `Format` if they have changed or are past the end.
     pub(super) fn read(&mut self, offset: u64, mut bytes: &mut [u8]) -> Result<()> {
-        let wanted = bytes.len() as u64;
-        let end = offset.checked_add(wanted);
+        let expected = bytes.len() as u64;
+        let end = offset.checked_add(expected);
         if end.is_none_or(|end| end > self.len) {
             let len = self.len;
             bail!(
                 Format,
-                "truncated: byte {offset}: {wanted} bytes are wanted, they end at {len}"
+                "truncated: byte {offset}: expected {expected} bytes, the data ends at {len}"
             );
         }
         let mut offset = usize::try_from(offset).map_err(|e| {
@@ -206,16 +205,16 @@ impl Reader {
         })?;
         while !bytes.is_empty() {
             let (at, skip) = (offset / BLOCK, offset % BLOCK);
-            if self.held != Some(at) {
-                self.hold(at)?;
+            if self.loaded != Some(at) {
+                self.load_block(at)?;
                 if blake3::hash(&self.block) != self.hashes[at] {
                     bail!(
                         Format,
-                        "byte {}: the file changes while it is read",
+                        "byte {}: the file changed while it was read",
                         at * BLOCK
                     );
                 }
-                self.held = Some(at);
+                self.loaded = Some(at);
             }
             let there = &self.block[skip..];
             let count = there.len().min(bytes.len());
@@ -232,64 +231,66 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn begins(start: &[u8; START]) -> Result<()> {
+    fn check_start(start: &[u8; START]) -> Result<()> {
         match start {
             b"startstartst" => Ok(()),
             _ => bail!(Format, "another start"),
         }
     }
 
-    /// A file of so many bytes.
+    /// Writes a file of `len` bytes.
     fn written(name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let path = std::env::temp_dir().join(format!("tabla-saved-{}-{name}", std::process::id()));
         let bytes: Vec<u8> = b"start".iter().copied().cycle().take(len).collect();
-        let mut writer = Writer::create(&path).expect("it can be made");
+        let mut writer = Writer::create(&path).expect("file can be created");
         for some in bytes.chunks(300_007) {
-            writer.write(some).expect("it can be written");
+            writer.write(some).expect("file can be written");
         }
-        writer.end().expect("it can be written");
+        writer.end().expect("file can be written");
         (path, bytes)
     }
 
     #[test]
-    fn blocks_are_read_as_they_were_written() {
+    fn reads_written_blocks() {
         for (name, len) in [("short", START), ("block", BLOCK), ("long", 2 * BLOCK + 77)] {
             let (path, bytes) = written(name, len);
-            let mut reader = Reader::open(&path, u64::MAX, begins).expect("it is whole");
+            let mut reader = Reader::open(&path, u64::MAX, check_start).expect("file is valid");
             assert_eq!(reader.len(), len as u64);
-            let mut found = vec![0; len.min(BLOCK + 2)];
-            let from = len - found.len();
-            reader.read(from as u64, &mut found).expect("it is there");
-            assert_eq!(found, bytes[from..], "{name}");
+            let mut actual = vec![0; len.min(BLOCK + 2)];
+            let from = len - actual.len();
+            reader
+                .read(from as u64, &mut actual)
+                .expect("bytes are readable");
+            assert_eq!(actual, bytes[from..], "{name}");
             let error = reader
-                .read(from as u64 + 1, &mut found)
-                .expect_err("its end");
+                .read(from as u64 + 1, &mut actual)
+                .expect_err("past the end");
             assert!(error.message().contains("truncated"), "{error}");
-            let error = Reader::open(&path, len as u64, begins).expect_err("too long");
+            let error = Reader::open(&path, len as u64, check_start).expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::TooLarge);
             let wrong = |_: &[u8; START]| bail!(Unsupported, "another one");
-            let error = Reader::open(&path, 1, wrong).expect_err("it begins otherwise");
+            let error = Reader::open(&path, 1, wrong).expect_err("wrong start");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            std::fs::remove_file(path).expect("it was made here");
+            std::fs::remove_file(path).expect("file exists");
         }
     }
 
     #[test]
-    fn bytes_that_change_behind_the_check_are_found() {
+    fn detects_changes_after_the_check() {
         let (path, bytes) = written("changed", 2 * BLOCK);
-        let mut reader = Reader::open(&path, u64::MAX, begins).expect("it is whole");
+        let mut reader = Reader::open(&path, u64::MAX, check_start).expect("file is valid");
         let mut other = bytes;
         other[BLOCK + 3] ^= 1;
-        std::fs::write(&path, other).expect("it can be written");
-        let mut found = [0; 8];
-        reader.read(0, &mut found).expect("it is as it was");
+        std::fs::write(&path, other).expect("file can be written");
+        let mut actual = [0; 8];
+        reader.read(0, &mut actual).expect("block is unchanged");
         let error = reader
-            .read(BLOCK as u64, &mut found)
-            .expect_err("it has changed");
+            .read(BLOCK as u64, &mut actual)
+            .expect_err("block has changed");
         assert!(
-            error.message().contains("byte 1048576: the file changes"),
+            error.message().contains("byte 1048576: the file changed"),
             "{error}"
         );
-        std::fs::remove_file(path).expect("it was made here");
+        std::fs::remove_file(path).expect("file exists");
     }
 }

@@ -1,28 +1,28 @@
-//! Sessions in files: a sequence, and what was computed for it.
+//! Saved sessions: files with a sequence and its KV cache.
 //!
-//! All numbers are little-endian. `docs/sessions.md` says what is promised of such a file.
+//! All numbers are little-endian. `docs/sessions.md` describes compatibility.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 8 | `TABLASES` |
-//! | 4 | the version, 1 |
-//! | 32 | the digest of the model |
-//! | 4 | tokens |
-//! | 4 | the first page that layers with a window have |
-//! | 4 | bytes of the provenance |
-//! | 4 | streams of the cache: the keys or the values of a layer |
-//! | 8 for each stream | bytes of a position; 1 where the layer keeps its window alone, else 0 |
-//! | as said | the provenance: what else the cache's bits depend on, in words |
-//! | 4 for each token | its key: the highest bit says that it was picked |
-//! | for each page | stream by stream the bytes of its positions |
-//! | 4 | positions of the cache that are there |
-//! | 32 | the checksum, see `file.rs` |
+//! | 8 | magic number `TABLASES` |
+//! | 4 | version, 1 |
+//! | 32 | digest of the model |
+//! | 4 | number of tokens |
+//! | 4 | index of the first page stored for sliding-window layers |
+//! | 4 | length of the provenance in bytes |
+//! | 4 | number of streams; a stream contains the keys or the values of a layer |
+//! | 8 per stream | bytes per position; 1 if the layer has a sliding window, else 0 |
+//! | variable | provenance: everything else that affects the bits of the cache, as text |
+//! | 4 per token | token ID; the highest bit marks sampled tokens |
+//! | per page | for each stream, the bytes of its positions |
+//! | 4 | number of positions stored |
+//! | 32 | checksum, see `file.rs` |
 //!
-//! A page has 64 positions, the last one those that are left. Nothing behind the positions that were
-//! computed is written: it may be another session's.
+//! A page has 64 positions; the last page may be shorter. Only computed positions are written,
+//! because the rest of a page may contain data of other sessions.
 
 mod file;
-mod head;
+mod header;
 mod pages;
 
 use super::model::Model;
@@ -30,58 +30,60 @@ use super::sequence::Sequence;
 use super::session::Session;
 use crate::error::{Context, Result};
 use file::{Reader, Writer};
-use head::Head;
-use pages::{Cache, Stored};
+use header::Header;
+use pages::{CacheLayout, StoredPages};
 use std::path::Path;
 
 impl Session {
-    /// Writes the sequence into a file, with what the model's cache still holds of it.
+    /// Saves the sequence and its cached part of the KV cache to a file.
     ///
-    /// Nothing is computed, and other sessions are held up for no longer than a page takes. The file
-    /// is there when it is whole; until then what stood under its name stays.
+    /// Nothing is computed. Other sessions are blocked only while a page is copied. The file
+    /// replaces an existing one when it is complete.
     ///
     /// # Errors
     ///
-    /// `Io` where the file cannot be written, `State` where a file of the model has changed since it
-    /// was opened, `Poisoned` where the model's thread has ended, `Device` or `DeviceLost`.
+    /// `Io` if the file cannot be written, `State` if a model file has changed since it was opened,
+    /// `Poisoned` if the model's thread has ended, `Device` or `DeviceLost`.
     pub fn save(&self, path: &Path) -> Result<()> {
         save(&self.model, &self.sequence, path)
     }
 
-    /// Reads what [`save`](Self::save) has written: a session that goes on as that one would have.
+    /// Loads a session saved with [`save`](Self::save). It continues as the saved session would
+    /// have.
     ///
-    /// What was computed comes back as far as there is room, where device, precision, type of the
-    /// cache and all else are the same that its bits depend on; the rest is computed anew when it is
-    /// needed. All of the file is checked before anything is taken from it. The checksum finds damage
-    /// and no malice: who can write the file can say what was computed, and other sessions with the
-    /// same tokens go on from that, too.
+    /// The KV cache is restored as far as there is room, if device, precision, cache type and
+    /// everything else that affects its bits are the same; the rest is recomputed when needed. The
+    /// whole file is checked before it is used. The checksum detects damage, not manipulation: a
+    /// manipulated cache also affects other sessions with the same tokens, so load only trusted
+    /// files.
     ///
     /// # Errors
     ///
-    /// `Io` where the file cannot be read, `Format` where it is something else or damaged, `Argument`
-    /// where it is of another model, `TooLarge` where it does not fit the context, `Unsupported` for a
-    /// version that this build does not know; `State`, `Poisoned`, `Device` or `DeviceLost` as of `save`.
+    /// `Io` if the file cannot be read, `Format` if it is damaged or not a saved session,
+    /// `Argument` if it belongs to another model, `TooLarge` if it exceeds the context,
+    /// `Unsupported` for an unknown version; `State`, `Poisoned`, `Device` or `DeviceLost` as in
+    /// `save`.
     pub fn load(model: Model, path: &Path) -> Result<Self> {
-        let (sequence, fed) = load(&model, path).context(path.display())?;
+        let (sequence, cached) = load(&model, path).context(path.display())?;
         let mut session = Self::new(model);
         session.sequence = sequence;
-        session.fed = fed;
+        session.cached = cached;
         Ok(session)
     }
 }
 
 fn save(model: &Model, sequence: &Sequence, path: &Path) -> Result<()> {
     let digest = model.digest()?;
-    let cache = Cache::of(model)?;
-    let stored = Stored::find(model, &cache, sequence)?;
-    let head = Head {
+    let cache = CacheLayout::new(model)?;
+    let stored = StoredPages::cached(model, &cache, sequence)?;
+    let header = Header {
         sequence: sequence.clone(),
-        provenance: head::provenance(model).to_vec(),
+        provenance: header::provenance(model).to_vec(),
         rows: cache.rows().collect(),
-        first_seen: stored.first_seen,
+        first_window_page: stored.first_window_page,
     };
     let mut file = Writer::create(path)?;
-    head.write(&mut file, &digest)?;
+    header.write(&mut file, &digest)?;
     let mut positions = 0;
     let mut bytes = Vec::new();
     for page in stored.pages() {
@@ -92,20 +94,29 @@ fn save(model: &Model, sequence: &Sequence, path: &Path) -> Result<()> {
         file.write(&read)?;
         (bytes, positions) = (read, end);
     }
-    head::write_positions(&mut file, positions)?;
+    header::write_positions(&mut file, positions)?;
     file.end()
 }
 
-/// The sequence of a file, and how much of it the model knows.
+/// Returns the sequence of a file, and the number of its tokens that are cached.
 fn load(model: &Model, path: &Path) -> Result<(Sequence, usize)> {
-    let cache = Cache::of(model)?;
-    let mut file = Reader::open(path, head::file_bytes_max(model, &cache), head::begins)?;
-    let (head, mut at) = Head::read(&mut file, model, &cache)?;
-    let positions = head.positions(&mut file, at, model.facts().context)?;
-    if head.provenance != head::provenance(model) || !cache.rows().eq(head.rows) {
-        return Ok((head.sequence, 0));
+    let cache = CacheLayout::new(model)?;
+    let mut file = Reader::open(
+        path,
+        header::file_bytes_max(model, &cache),
+        header::check_start,
+    )?;
+    let (header, mut at) = Header::read(&mut file, model, &cache)?;
+    let positions = header.positions(&mut file, at, model.facts().context)?;
+    if header.provenance != header::provenance(model) || !cache.rows().eq(header.rows) {
+        return Ok((header.sequence, 0));
     }
-    let stored = Stored::new(&cache, &head.sequence, positions, head.first_seen);
+    let stored = StoredPages::new(
+        &cache,
+        &header.sequence,
+        positions,
+        header.first_window_page,
+    );
     for page in stored.pages() {
         let mut bytes = vec![0; stored.page_bytes(&page)];
         file.read(at, &mut bytes)?;
@@ -114,6 +125,6 @@ fn load(model: &Model, path: &Path) -> Result<(Sequence, usize)> {
             break;
         }
     }
-    let fed = stored.known(model)?;
-    Ok((head.sequence, fed))
+    let cached = stored.cached_len(model)?;
+    Ok((header.sequence, cached))
 }

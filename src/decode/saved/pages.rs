@@ -1,162 +1,161 @@
-//! Pages of the cache on their way to a file and back, one at a time, between two rounds of the
-//! scheduler.
+//! Copies pages of the KV cache to and from files, one page per scheduler iteration.
 
 use crate::decode::engine::Engine;
-use crate::decode::kv::Pair;
-use crate::decode::kv::saved::Window;
+use crate::decode::kv::PagePair;
+use crate::decode::kv::saved::WindowPages;
 use crate::decode::model::Model;
-use crate::decode::sequence::{Apart, Sequence};
+use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::Result;
 use crate::op::pages::PAGE;
 use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Positions of a page.
+/// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;
 
-/// Bytes of an element of the widest cache.
+/// Element size of the widest cache type, in bytes.
 const ELEMENT_MAX: usize = 4;
 
-/// How the keys or the values of a layer lie.
+/// Layout of the keys or the values of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Bytes of a position.
+    /// Bytes per position.
     pub(super) bytes: usize,
-    /// Whether the layer has a window, and keeps no more than that.
-    pub(super) ringed: bool,
+    /// Whether the layer has a sliding-window KV cache.
+    pub(super) windowed: bool,
 }
 
-/// The keys or the values of a layer of the model.
+/// Keys or values of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     place: BufferId,
     pub(super) rows: Rows,
-    /// Bytes of a position at most, whatever the type of the cache.
+    /// Maximum bytes per position of all cache types.
     pub(super) bytes_max: usize,
 }
 
-/// What the cache of a model looks like.
+/// Layout of the KV cache of a model.
 #[derive(Clone, Debug)]
-pub(super) struct Cache {
+pub(super) struct CacheLayout {
     pub(super) streams: Arc<[Stream]>,
-    apart: Apart,
+    step_bits: StepBits,
 }
 
-/// The pages of a sequence, as far as they are or were in the cache.
+/// Pages of a sequence that are or were cached.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
-    cache: Cache,
-    /// Those of the positions that are stored.
-    keys: Arc<[u32]>,
-    /// The first page that layers with a window have.
-    pub(super) first_seen: usize,
+pub(super) struct StoredPages {
+    cache: CacheLayout,
+    /// Token IDs of the stored positions.
+    token_ids: Arc<[u32]>,
+    /// Index of the first page stored for sliding-window layers.
+    pub(super) first_window_page: usize,
 }
 
-impl Cache {
-    /// That of a model.
-    pub(super) fn of(model: &Model) -> Result<Self> {
+impl CacheLayout {
+    /// Reads the layout from a model.
+    pub(super) fn new(model: &Model) -> Result<Self> {
         model.call(|engine| {
             let slots = engine.linked.tables[0].slots.iter();
             let streams = slots.filter_map(|slot| {
-                let (bytes, ringed) = engine.linked.page_of(slot)?;
+                let (bytes, windowed) = engine.linked.page_layout(slot)?;
                 let bytes = bytes / POSITIONS;
                 Some(Stream {
                     place: slot.place,
-                    rows: Rows { bytes, ringed },
+                    rows: Rows { bytes, windowed },
                     bytes_max: slot.cols as usize * ELEMENT_MAX,
                 })
             });
             Ok(Self {
                 streams: streams.collect(),
-                apart: engine.apart(),
+                step_bits: engine.step_bits(),
             })
         })
     }
 
-    /// How its keys and values lie.
+    /// Returns the layout of each stream.
     pub(super) fn rows(&self) -> impl Iterator<Item = Rows> {
         self.streams.iter().map(|stream| stream.rows)
     }
 
-    /// Bytes of the pages of so many positions, of which layers with a window have those from
-    /// `first_seen` on.
-    pub(super) fn bytes(rows: &[Rows], positions: usize, first_seen: usize) -> u64 {
-        let ringed = positions.saturating_sub(first_seen.saturating_mul(POSITIONS));
-        let of = |rows: &Rows| {
-            let positions = if rows.ringed { ringed } else { positions };
+    /// Returns the size of the pages of `positions` positions in bytes. Sliding-window layers store
+    /// pages from `first_window_page` on.
+    pub(super) fn bytes(rows: &[Rows], positions: usize, first_window_page: usize) -> u64 {
+        let windowed = positions.saturating_sub(first_window_page.saturating_mul(POSITIONS));
+        let bytes_of = |rows: &Rows| {
+            let positions = if rows.windowed { windowed } else { positions };
             (positions as u64).saturating_mul(rows.bytes as u64)
         };
-        rows.iter().map(of).fold(0, u64::saturating_add)
+        rows.iter().map(bytes_of).fold(0, u64::saturating_add)
     }
 }
 
-impl Stored {
-    /// So many positions of a sequence.
+impl StoredPages {
+    /// Creates the pages of the first `positions` positions of a sequence.
     pub(super) fn new(
-        cache: &Cache,
+        cache: &CacheLayout,
         sequence: &Sequence,
         positions: usize,
-        first_seen: usize,
+        first_window_page: usize,
     ) -> Self {
-        let mut keys = Vec::new();
-        sequence.keys(positions, cache.apart, &mut keys);
+        let mut token_ids = Vec::new();
+        sequence.token_ids(positions, cache.step_bits, &mut token_ids);
         Self {
             cache: cache.clone(),
-            keys: keys.into(),
-            first_seen,
+            token_ids: token_ids.into(),
+            first_window_page,
         }
     }
 
-    /// What the model knows of a sequence.
-    pub(super) fn find(model: &Model, cache: &Cache, sequence: &Sequence) -> Result<Self> {
+    /// Creates the pages of a sequence that the model has cached.
+    pub(super) fn cached(model: &Model, cache: &CacheLayout, sequence: &Sequence) -> Result<Self> {
         let all = Self::new(cache, sequence, sequence.len(), 0);
         model.call(move |engine| {
             let context = engine.linked.facts.context as usize;
-            let keys = &all.keys[..all.keys.len().min(context)];
-            let known = engine.kv.known(keys);
+            let token_ids = &all.token_ids[..all.token_ids.len().min(context)];
+            let cached = engine.kv.cached_len(token_ids);
             Ok(Self {
-                first_seen: engine.kv.first_seen(known),
-                keys: keys[..known].into(),
+                first_window_page: engine.kv.first_window_page(cached),
+                token_ids: token_ids[..cached].into(),
                 cache: all.cache,
             })
         })
     }
 
-    /// How many of the positions the model knows.
-    pub(super) fn known(&self, model: &Model) -> Result<usize> {
-        let keys = Arc::clone(&self.keys);
-        model.call(move |engine| Ok(engine.kv.known(&keys)))
+    /// Returns the number of positions that the model has cached.
+    pub(super) fn cached_len(&self, model: &Model) -> Result<usize> {
+        let token_ids = Arc::clone(&self.token_ids);
+        model.call(move |engine| Ok(engine.kv.cached_len(&token_ids)))
     }
 
-    /// The positions of each page.
+    /// Returns the range of positions of each page.
     pub(super) fn pages(&self) -> impl Iterator<Item = Range<usize>> {
-        let all = self.keys.len();
+        let all = self.token_ids.len();
         let starts = (0..all).step_by(POSITIONS);
         starts.map(move |start| start..all.min(start + POSITIONS))
     }
 
-    /// The streams that a page of these positions has, and the bytes of each.
+    /// Returns the streams stored in a page and the size of each in bytes.
     fn parts(&self, page: &Range<usize>) -> impl Iterator<Item = (Stream, usize)> {
-        let (rows, seen) = (page.len(), page.start / POSITIONS >= self.first_seen);
+        let (rows, in_window) = (page.len(), page.start / POSITIONS >= self.first_window_page);
         let streams = self.cache.streams.iter().copied();
-        let streams = streams.filter(move |stream| seen || !stream.rows.ringed);
+        let streams = streams.filter(move |stream| in_window || !stream.rows.windowed);
         streams.map(move |stream| (stream, rows * stream.rows.bytes))
     }
 
-    /// Bytes of a page of these positions.
+    /// Returns the size of a page in bytes.
     pub(super) fn page_bytes(&self, page: &Range<usize>) -> usize {
         self.parts(page).map(|(_, bytes)| bytes).sum()
     }
 
-    fn window(&self, page: &Range<usize>) -> Window {
-        match self.parts(page).any(|(stream, _)| stream.rows.ringed) {
-            true => Window::OutputRequest,
-            false => Window::Left,
+    fn window_pages(&self, page: &Range<usize>) -> WindowPages {
+        match self.parts(page).any(|(stream, _)| stream.rows.windowed) {
+            true => WindowPages::Required,
+            false => WindowPages::Skipped,
         }
     }
 
-    /// Reads a page of these positions; `None` where it was forgotten. `bytes` is room for it.
+    /// Reads a page; `None` if it was evicted. `bytes` is reused as buffer.
     pub(super) fn read(
         &self,
         model: &Model,
@@ -165,67 +164,66 @@ impl Stored {
     ) -> Result<Option<Vec<u8>>> {
         let this = self.clone();
         model.call(move |engine| {
-            let keys = &this.keys[..page.end];
-            let Some(pages) = engine.kv.last_pages(keys, this.window(&page)) else {
+            let token_ids = &this.token_ids[..page.end];
+            let Some(pages) = engine.kv.last_pages(token_ids, this.window_pages(&page)) else {
                 return Ok(None);
             };
             bytes.resize(this.page_bytes(&page), 0);
             let mut rest = &mut bytes[..];
             for (stream, count) in this.parts(&page) {
-                let (own, behind) = rest.split_at_mut(count);
+                let (own, remaining) = rest.split_at_mut(count);
                 let offset = offset(&stream, pages);
                 engine.linked.executor.read(stream.place, offset, own)?;
-                rest = behind;
+                rest = remaining;
             }
             Ok(Some(bytes))
         })
     }
 
-    /// Puts a page of these positions into the cache, unless it is there. Returns whether there was
-    /// room for it.
+    /// Inserts a page into the cache, unless it is cached. Returns whether there was room.
     pub(super) fn write(&self, model: &Model, page: Range<usize>, bytes: Vec<u8>) -> Result<bool> {
         let this = self.clone();
         model.call(move |engine| {
-            let (keys, window) = (&this.keys[..page.end], this.window(&page));
-            if engine.kv.last_pages(keys, window).is_some() {
+            let (token_ids, window) = (&this.token_ids[..page.end], this.window_pages(&page));
+            if engine.kv.last_pages(token_ids, window).is_some() {
                 return Ok(true);
             }
-            let Some(pages) = engine.kv.take_pages(keys, window) else {
+            let Some(pages) = engine.kv.allocate_pages(token_ids, window) else {
                 return Ok(false);
             };
             let written = this.fill(engine, &page, pages, &bytes);
             match written {
-                Ok(()) => engine.kv.keep_pages(keys, pages),
-                Err(_) => engine.kv.leave_pages(pages),
+                Ok(()) => engine.kv.insert_pages(token_ids, pages),
+                Err(_) => engine.kv.release_pages(pages),
             }
             written.map(|()| true)
         })
     }
 
-    /// Writes what a file has of a page.
+    /// Writes the content of a page to the device.
     fn fill(
         &self,
         engine: &mut Engine,
         page: &Range<usize>,
-        pages: Pair,
+        pages: PagePair,
         bytes: &[u8],
     ) -> Result<()> {
         let mut rest = bytes;
         for (stream, count) in self.parts(page) {
-            let (own, behind) = rest.split_at(count);
+            let (own, remaining) = rest.split_at(count);
             let offset = offset(&stream, pages);
             engine.linked.executor.write(stream.place, offset, own)?;
-            rest = behind;
+            rest = remaining;
         }
         Ok(())
     }
 }
 
-/// Where a page begins in a stream.
-fn offset(stream: &Stream, pages: Pair) -> usize {
-    let page = match pages.ringed {
-        Some(ringed) if stream.rows.ringed => ringed,
-        _ => pages.whole,
+/// Returns the offset of a page in a stream.
+fn offset(stream: &Stream, pages: PagePair) -> usize {
+    let page = match pages.windowed {
+        Some(windowed) if stream.rows.windowed => windowed,
+        _ => pages.full,
     };
     page as usize * POSITIONS * stream.rows.bytes
 }

@@ -1,59 +1,61 @@
-//! The scheduler: which sequences go through the device next. It is the one thread that has it.
+//! The scheduler: selects the sequences that the device computes next. It runs on the model's
+//! thread.
 //!
-//! A round is a chunk of one prompt and a chain of steps of all sequences that have theirs behind
-//! them, so that a prompt holds the others up for no longer than a chunk. Chains are single steps
-//! while a prompt waits. Where the device runs ahead, the next chain of the same sequences is
-//! submitted before the one in front of it was read.
+//! One iteration prefills a chunk of one prompt and then decodes a burst of all prefilled
+//! sequences, so that a prompt delays the others by at most one chunk. While a prompt waits, bursts
+//! are single steps. If the device supports it, the next burst of the same batch is submitted
+//! before the previous one is read.
 
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use super::engine::Engine;
-use super::grammar_state::Masks;
+use super::grammar_state::MaskWorker;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
-use super::request_queue::{Found, Message, RequestQueue, WaitPolicy};
+use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
 use super::rows::PendingTokens;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Requests that wait for a seat at most.
+/// Maximum number of queued requests.
 pub(super) const WAITING_MAX: usize = 1024;
 
-/// Messages without a round between them at most: who is refused and comes again holds up nobody.
+/// Maximum number of messages handled per iteration, so that retrying clients cannot starve
+/// decoding.
 const MESSAGES_MAX: u32 = 64;
 
-/// How long the scheduler sleeps where sessions do not take the tokens that they have.
+/// How long the scheduler waits while all output queues are full.
 const STALL: Duration = Duration::from_millis(2);
 
-/// A chain that was submitted and not read.
-struct UnderWay {
-    picks: PendingTokens,
-    /// Steps of it; 0 where tokens were picked from logits that were there.
-    times: u32,
-    since: Instant,
+/// A burst that was submitted and not read yet.
+struct InFlight {
+    pending: PendingTokens,
+    /// Number of steps; 0 if a token is sampled from existing logits.
+    steps: u32,
+    start: Instant,
 }
 
-/// Everything that has to do with the device, on one thread.
+/// State of the scheduler.
 pub(super) struct Scheduler {
     engine: Engine,
-    /// Those that have a seat.
+    /// Requests with a slot.
     requests: Vec<Request>,
     waiting: VecDeque<Request>,
-    seats: Vec<u32>,
-    /// Whose turn it is to be fed.
-    turn: usize,
-    under_way: Option<UnderWay>,
-    /// The sessions of its rows.
-    members: Vec<u64>,
-    /// The sessions that can go on.
+    slots: Vec<u32>,
+    /// Index of the next request to prefill.
+    next_prefill: usize,
+    in_flight: Option<InFlight>,
+    /// Sessions in the current batch, in the order of their rows.
+    batch: Vec<u64>,
+    /// Sessions that can decode a step.
     ready: Vec<u64>,
-    /// Finds what grammars let through, once there is one.
-    masks: Option<Masks>,
-    /// When the last chain was read.
+    /// Computes grammar masks. Started with the first request that has a grammar.
+    mask_worker: Option<MaskWorker>,
+    /// Time when the last burst was read.
     collected: Instant,
 }
 
@@ -64,22 +66,22 @@ impl Scheduler {
         Self {
             requests: Vec::with_capacity(count),
             waiting: VecDeque::with_capacity(WAITING_MAX),
-            seats: (0..sequences).rev().collect(),
-            turn: 0,
-            under_way: None,
-            members: Vec::with_capacity(count),
+            slots: (0..sequences).rev().collect(),
+            next_prefill: 0,
+            in_flight: None,
+            batch: Vec::with_capacity(count),
             ready: Vec::with_capacity(count),
-            masks: None,
+            mask_worker: None,
             collected: Instant::now(),
             engine,
         }
     }
 
-    /// Serves sessions until there are none. A panic ends the work of all of them, and whatever
-    /// comes behind it is refused.
-    pub(super) fn serve(mut self, inbox: &RequestQueue) {
-        let served = catch_unwind(AssertUnwindSafe(|| self.rounds(inbox)));
-        inbox.close();
+    /// Handles requests until the queue is closed. After a panic all requests fail and later ones
+    /// are rejected.
+    pub(super) fn serve(mut self, request_queue: &RequestQueue) {
+        let served = catch_unwind(AssertUnwindSafe(|| self.run(request_queue)));
+        request_queue.close();
         if served.is_err() {
             let ended = || {
                 Error::new(
@@ -92,45 +94,48 @@ impl Scheduler {
         }
     }
 
-    fn rounds(&mut self, inbox: &RequestQueue) {
-        let (mut patience, mut messages) = (WaitPolicy::Endless, 0);
+    fn run(&mut self, request_queue: &RequestQueue) {
+        let (mut wait, mut messages) = (WaitPolicy::Forever, 0);
         loop {
-            match inbox.take(patience) {
-                Found::Message(message) => {
-                    self.take(message);
+            match request_queue.receive(wait) {
+                Received::Message(message) => {
+                    self.handle(message);
                     messages += 1;
                     if messages == MESSAGES_MAX {
-                        self.round();
+                        self.run_iteration();
                         messages = 0;
                     }
                 }
-                Found::Closed => return,
-                Found::Nothing => {
+                Received::Closed => return,
+                Received::Empty => {
                     messages = 0;
-                    if !self.round() {
-                        patience = WaitPolicy::Some(STALL);
+                    if !self.run_iteration() {
+                        wait = WaitPolicy::Timeout(STALL);
                         continue;
                     }
                 }
             }
             let idle =
-                self.requests.is_empty() && self.waiting.is_empty() && self.under_way.is_none();
-            patience = if idle {
-                WaitPolicy::Endless
+                self.requests.is_empty() && self.waiting.is_empty() && self.in_flight.is_none();
+            wait = if idle {
+                WaitPolicy::Forever
             } else {
-                WaitPolicy::None
+                WaitPolicy::NoWait
             };
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
             Message::Start(mut request) if self.waiting.len() >= WAITING_MAX => {
-                let message = format_args!("{WAITING_MAX} others wait for the model");
+                let message =
+                    format_args!("the model's queue is full: {WAITING_MAX} requests are waiting");
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
-            Message::Start(mut request) if request.if_busy == IfBusy::Fail && !self.has_seat() => {
-                let message = "others have the model";
+            Message::Start(mut request)
+                if request.if_busy == IfBusy::Fail && !self.has_free_slot() =>
+            {
+                let message = "the model is busy: no slot is free";
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
             Message::Start(request) => self.waiting.push_back(request),
@@ -143,17 +148,17 @@ impl Scheduler {
         }
     }
 
-    /// Whether a seat is free that nobody waits for.
-    fn has_seat(&self) -> bool {
-        !self.seats.is_empty() && !self.waiting.iter().any(Request::wants_seat)
+    /// Returns whether a slot is free and no queued request needs it.
+    fn has_free_slot(&self) -> bool {
+        !self.slots.is_empty() && !self.waiting.iter().any(Request::needs_slot)
     }
 
-    /// A chunk and a chain. Returns whether there was something to do.
-    fn round(&mut self) -> bool {
+    /// Runs one iteration: a chunk and a burst. Returns whether there was work.
+    fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
         let done = self.admit().and_then(|()| {
-            let fed = self.feed()?;
-            Ok(self.step()? || fed)
+            let prefilled = self.prefill()?;
+            Ok(self.step()? || prefilled)
         });
         done.unwrap_or_else(|e| {
             self.fail(&e);
@@ -161,33 +166,33 @@ impl Scheduler {
         })
     }
 
-    /// Ends everything that was at work: who knows what the device has of it.
+    /// Fails all running requests, because the state of the device is unknown.
     fn fail(&mut self, error: &Error) {
-        self.under_way = None;
-        // It may have found some that nobody waits for any more.
-        self.masks = None;
+        self.in_flight = None;
+        // Its queue may contain masks of the failed requests.
+        self.mask_worker = None;
         for mut request in self.requests.drain(..) {
-            self.engine.drop_seat(&request);
-            self.seats.push(request.seat);
-            request.fed = 0;
+            self.engine.discard_slot(&request);
+            self.slots.push(request.slot);
+            request.cached = 0;
             request.end(Err(Error::new(error.kind(), error.message())));
         }
-        self.engine.kv.forget_prefixes();
+        self.engine.kv.clear_prefixes();
     }
 
-    /// Ends what nobody wants any more. Its session heeds that, on its own thread.
+    /// Ends cancelled requests.
     fn end_cancelled(&mut self) {
         let mut at = 0;
         while at < self.requests.len() {
             let request = &self.requests[at];
-            if request.mail.is_enough() || request.cancel.is_asked() {
+            if request.output_queue.is_stop_requested() || request.cancel.is_pending() {
                 self.end(at, Ok(Some(Finish::Cancelled)));
             } else {
                 at += 1;
             }
         }
         self.waiting.retain_mut(|request| {
-            let cancelled = request.mail.is_enough() || request.cancel.is_asked();
+            let cancelled = request.output_queue.is_stop_requested() || request.cancel.is_pending();
             if cancelled {
                 request.end(Ok(Some(Finish::Cancelled)));
             }
@@ -195,53 +200,53 @@ impl Scheduler {
         });
     }
 
-    /// Ends a request that has a seat.
+    /// Ends a request that has a slot.
     fn end(&mut self, at: usize, finish: Result<Option<Finish>>) {
-        let mut request = self.take_seat(at);
-        self.engine.unseat(&mut request);
+        let mut request = self.vacate_slot(at);
+        self.engine.release_slot(&mut request);
         request.end(finish);
     }
 
-    /// Takes a request out of those that have seats.
-    fn take_seat(&mut self, at: usize) -> Request {
+    /// Removes a request from the running requests and frees its slot.
+    fn vacate_slot(&mut self, at: usize) -> Request {
         let request = self.requests.remove(at);
-        if at < self.turn {
-            self.turn -= 1;
+        if at < self.next_prefill {
+            self.next_prefill -= 1;
         }
-        self.seats.push(request.seat);
+        self.slots.push(request.slot);
         request
     }
 
-    /// Gives seats to those that wait, in their order.
+    /// Assigns slots to queued requests in order.
     fn admit(&mut self) -> Result<()> {
         let mut waiting = self.waiting.iter();
-        let Some(first) = waiting.position(Request::wants_seat) else {
+        let Some(first) = waiting.position(Request::needs_slot) else {
             return Ok(());
         };
-        if self.seats.is_empty() {
-            self.make_way()?;
+        if self.slots.is_empty() {
+            self.preempt_stalled()?;
         } else {
             self.collect()?;
         }
         let mut next = Some(first);
-        while let (Some(&seat), Some(at)) = (self.seats.last(), next) {
-            let mut request = self.waiting.remove(at).expect("one waits there");
+        while let (Some(&slot), Some(at)) = (self.slots.last(), next) {
+            let mut request = self.waiting.remove(at).expect("index is valid");
             let mut waiting = self.waiting.iter();
-            next = waiting.position(Request::wants_seat);
-            if let Err(e) = self.ready_masks(&request) {
+            next = waiting.position(Request::needs_slot);
+            if let Err(e) = self.start_mask_worker(&request) {
                 request.end(Err(e));
                 continue;
             }
-            match self.engine.seat(&mut request, seat) {
+            match self.engine.assign_slot(&mut request, slot) {
                 Ok(()) => {
-                    self.seats.pop();
-                    request.mail.fed(request.fed);
+                    self.slots.pop();
+                    request.output_queue.report_progress(request.cached);
                     self.requests.push(request);
-                    // Its logits may be there, until something else goes through the device.
-                    self.begin()?;
+                    // Sample now, while its logits are on the device.
+                    self.start_sampling()?;
                 }
                 Err(e) => {
-                    self.engine.drop_seat(&request);
+                    self.engine.discard_slot(&request);
                     request.end(Err(Error::new(e.kind(), e.message())));
                     return Err(e);
                 }
@@ -250,26 +255,27 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes the seat of one whose session does not take its tokens: it waits again, behind the others.
-    fn make_way(&mut self) -> Result<()> {
+    /// Preempts a request whose output queue is full, and moves it to the end of the queue.
+    fn preempt_stalled(&mut self) -> Result<()> {
         if !self.requests.iter().any(Request::is_stalled) {
             return Ok(());
         }
         self.collect()?;
         if let Some(at) = self.requests.iter().position(Request::is_stalled) {
-            self.engine.learn(&mut self.requests[at])?;
-            let mut request = self.take_seat(at);
-            self.engine.unseat(&mut request);
+            self.engine.read_sampler_state(&mut self.requests[at])?;
+            let mut request = self.vacate_slot(at);
+            self.engine.release_slot(&mut request);
             self.waiting.push_back(request);
         }
         Ok(())
     }
 
-    /// Feeds a chunk of the one whose turn it is, and picks its first token where it is the last.
-    fn feed(&mut self) -> Result<bool> {
+    /// Prefills a chunk of the next request, round-robin, and samples its first token after the
+    /// last chunk.
+    fn prefill(&mut self) -> Result<bool> {
         let count = self.requests.len();
-        let mut order = (self.turn..count).chain(0..self.turn.min(count));
-        let Some(at) = order.find(|at| !self.requests[*at].is_fed()) else {
+        let mut order = (self.next_prefill..count).chain(0..self.next_prefill.min(count));
+        let Some(at) = order.find(|at| !self.requests[*at].is_prefilled()) else {
             return Ok(false);
         };
         let session = self.requests[at].session;
@@ -277,29 +283,29 @@ impl Scheduler {
         let Some(at) = self.requests.iter().position(|r| r.session == session) else {
             return Ok(true);
         };
-        self.turn = at + 1;
+        self.next_prefill = at + 1;
         let request = &mut self.requests[at];
-        self.engine.feed(request)?;
-        request.mail.fed(request.fed);
-        self.begin()?;
+        self.engine.prefill(request)?;
+        request.output_queue.report_progress(request.cached);
+        self.start_sampling()?;
         Ok(true)
     }
 
-    /// What was fed goes on: to its first token, or to its end.
-    fn begin(&mut self) -> Result<bool> {
+    /// Samples the first token of prefilled requests, or ends them.
+    fn start_sampling(&mut self) -> Result<bool> {
         let context = self.engine.linked.facts.context as usize;
         let mut at = 0;
         let mut any = false;
         while at < self.requests.len() {
             let request = &mut self.requests[at];
             let full = request.sequence.len() > context;
-            if !request.is_fed() && !full {
+            if !request.is_prefilled() && !full {
                 at += 1;
                 continue;
             }
-            let finish = match &request.picking {
+            let finish = match &request.sampling {
                 None => Some(None),
-                Some(_) if request.left() == 0 => Some(Some(Finish::Length)),
+                Some(_) if request.remaining() == 0 => Some(Some(Finish::Length)),
                 Some(_) if full => Some(Some(Finish::Context)),
                 Some(_) => None,
             };
@@ -308,20 +314,20 @@ impl Scheduler {
                 any = true;
                 continue;
             }
-            if request.fed == request.sequence.len() {
-                self.members.clear();
-                self.members.push(request.session);
-                let wanted = self.want_masks()?;
-                self.take_masks(wanted)?;
-                let picks = self.engine.pick_first(&mut self.requests[at])?;
-                self.under_way = Some(UnderWay {
-                    picks,
-                    times: 0,
-                    since: Instant::now(),
+            if request.cached == request.sequence.len() {
+                self.batch.clear();
+                self.batch.push(request.session);
+                let masks = self.request_masks()?;
+                self.upload_masks(masks)?;
+                let pending = self.engine.sample_first(&mut self.requests[at])?;
+                self.in_flight = Some(InFlight {
+                    pending,
+                    steps: 0,
+                    start: Instant::now(),
                 });
                 self.collect()?;
                 any = true;
-                // It may have ended.
+                // The request may have ended: check the same index again.
                 continue;
             }
             at += 1;

@@ -1,10 +1,10 @@
-//! A step of the sequences that can go on: one chain of commands for all of them, with guesses where one
-//! goes on by itself, and with masks where answers follow grammars.
+//! Decode steps: one burst for a batch of sequences, with draft tokens for a single sequence and
+//! with masks for grammars.
 
-use super::{Scheduler, UnderWay};
+use super::{InFlight, Scheduler};
 use crate::decode::drafter::Drafter;
 use crate::decode::engine::row_of;
-use crate::decode::grammar_state::Masks;
+use crate::decode::grammar_state::MaskWorker;
 use crate::decode::outputs::Finish;
 use crate::decode::request::Request;
 use crate::decode::rows::Submission;
@@ -15,33 +15,33 @@ use crate::op::table::SamplingStage;
 use std::time::Instant;
 
 impl Scheduler {
-    /// A chain of all that can go on.
+    /// Decodes a burst of all ready sequences.
     pub(super) fn step(&mut self) -> Result<bool> {
-        self.choose();
-        if self.under_way.is_some() {
-            let same = self.ready == self.members && self.ready.len() <= self.engine.widest();
-            let ahead = same && self.is_alone() && self.may_run_ahead();
+        self.select_ready();
+        if self.in_flight.is_some() {
+            let same = self.ready == self.batch && self.ready.len() <= self.engine.max_rows();
+            let ahead = same && self.is_prefill_idle() && self.may_run_ahead();
             let next = match ahead {
-                true => self.submit_behind()?,
+                true => self.submit_next()?,
                 false => None,
             };
             self.collect()?;
-            self.under_way = next;
+            self.in_flight = next;
             return Ok(true);
         }
         if self.ready.is_empty() {
             return Ok(false);
         }
-        if self.guess()? {
+        if self.speculate()? {
             return Ok(true);
         }
-        let widest = self.engine.widest();
+        let max_rows = self.engine.max_rows();
         let ahead = self.engine.linked.executor.profile().asynchronous;
-        let groups = self.ready.len().div_ceil(widest);
+        let groups = self.ready.len().div_ceil(max_rows);
         for group in 0..groups {
-            self.members.clear();
-            let ready = self.ready.iter().skip(group * widest).take(widest);
-            self.members.extend(ready);
+            self.batch.clear();
+            let ready = self.ready.iter().skip(group * max_rows).take(max_rows);
+            self.batch.extend(ready);
             self.submit()?;
             if !ahead || groups > 1 {
                 self.collect()?;
@@ -50,307 +50,321 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// A pass with guesses, where one sequence goes on by itself and has some that may pay.
-    fn guess(&mut self) -> Result<bool> {
-        let ([session], true) = (&self.ready[..], self.is_alone()) else {
+    /// Runs a pass with draft tokens if a single sequence is decoding and has a draft.
+    fn speculate(&mut self) -> Result<bool> {
+        let ([session], true) = (&self.ready[..], self.is_prefill_idle()) else {
             return Ok(false);
         };
         let index = self.requests.iter().position(|r| r.session == *session);
-        let index = index.expect("it is ready");
+        let index = index.expect("ready requests are running");
         let request = &mut self.requests[index];
-        let Some(mut guesser) = request.picking.as_mut().and_then(|p| p.guesser.take()) else {
+        let Some(mut drafter) = request.sampling.as_mut().and_then(|s| s.drafter.take()) else {
             return Ok(false);
         };
         let context = self.engine.linked.facts.context as usize;
         let before = request.sequence.len();
-        // One more is picked behind the last guess, and each guess has a position.
-        let room = request.left().min(request.mail.room()) - 1;
-        let room = room.min(context - before).min(self.engine.widest() - 1);
-        let since = Instant::now();
-        let tokens = guesser.guess(request.sequence.tokens(), room);
+        // The pass samples one token more than there are draft tokens, and each draft token has a
+        // position.
+        let room = request.remaining().min(request.output_queue.room()) - 1;
+        let room = room.min(context - before).min(self.engine.max_rows() - 1);
+        let start = Instant::now();
+        let tokens = drafter.draft(request.sequence.tokens(), room);
         let rows = tokens.map_or(0, <[u32]>::len);
-        let picked = tokens.map(|tokens| self.engine.check(request, tokens));
-        let picked = picked.transpose()?;
+        let sampled = tokens.map(|tokens| self.engine.check_draft(request, tokens));
+        let sampled = sampled.transpose()?;
         request.computed += rows;
-        let mut right = 0;
-        if let Some(picked) = &picked {
-            right = guesser.right(picked.iter().map(|(token, _)| *token));
-            guesser.checked(right, since.elapsed());
+        let mut accepted = 0;
+        if let Some(sampled) = &sampled {
+            accepted = drafter.accepted(sampled.iter().map(|(token, _)| *token));
+            drafter.record_check(accepted, start.elapsed());
         }
-        request.give_back(guesser);
-        let Some(picked) = picked else {
+        request.restore_drafter(drafter);
+        let Some(sampled) = sampled else {
             return Ok(false);
         };
         let mut done = RUNNING;
-        for (token, row) in &picked[..=right] {
-            request.sequence.pick(*token);
+        for (token, row) in &sampled[..=accepted] {
+            request.sequence.push_sampled(*token);
             done = *row;
             if done != RUNNING {
                 break;
             }
         }
-        request.take(before, None);
-        self.go_on(index, done);
+        request.deliver(before, None);
+        self.end_if_done(index, done);
         Ok(true)
     }
 
-    /// Whether the members' next step needs nothing from the host.
+    /// Returns whether the next step of the batch needs no input from the host.
     fn may_run_ahead(&self) -> bool {
-        let mut members = Self::of_members(&self.requests, &self.members);
-        let follows = |r: &Request| r.picking.as_ref().is_some_and(SamplingRequest::follows);
-        !members.any(follows) && self.guesser().is_none_or(|guesser| guesser.rest() > 0)
+        let mut batch = Self::batch_requests(&self.requests, &self.batch);
+        let uses_grammar = |r: &Request| {
+            r.sampling
+                .as_ref()
+                .is_some_and(SamplingRequest::uses_grammar)
+        };
+        !batch.any(uses_grammar) && self.drafter().is_none_or(|drafter| drafter.cooldown() > 0)
     }
 
-    /// What makes guesses for the one that goes on by itself.
-    fn guesser(&self) -> Option<&Drafter> {
-        let [session] = &self.members[..] else {
+    /// Returns the drafter of a single-sequence batch.
+    fn drafter(&self) -> Option<&Drafter> {
+        let [session] = &self.batch[..] else {
             return None;
         };
         let request = self.requests.iter().find(|r| r.session == *session);
-        request?.guesser()
+        request?.drafter()
     }
 
-    /// Whether nobody waits for a prompt to be fed: who has no seat waits for one, or for its session.
-    fn is_alone(&self) -> bool {
-        let fed = self.requests.iter().all(Request::is_fed);
-        fed && (self.seats.is_empty() || !self.waiting.iter().any(Request::wants_seat))
+    /// Returns whether no prompt waits for prefill.
+    fn is_prefill_idle(&self) -> bool {
+        let prefilled = self.requests.iter().all(Request::is_prefilled);
+        prefilled && (self.slots.is_empty() || !self.waiting.iter().any(Request::needs_slot))
     }
 
-    /// Those that have a token to go on from and a session that takes the next one.
-    fn choose(&mut self) {
+    /// Selects the requests that are prefilled and whose output queue has room.
+    fn select_ready(&mut self) {
         self.ready.clear();
         let ready = self.requests.iter().filter(|request| {
-            let steps = request.picking.is_some() && request.is_fed();
-            steps && request.fed < request.sequence.len() && request.mail.room() > 0
+            let steps = request.sampling.is_some() && request.is_prefilled();
+            steps && request.cached < request.sequence.len() && request.output_queue.room() > 0
         });
         self.ready.extend(ready.map(|request| request.session));
     }
 
-    /// The requests of the members, in the order of their rows.
-    fn of_members<'a>(
+    /// Returns the requests of the batch, in the order of their rows.
+    fn batch_requests<'a>(
         requests: &'a [Request],
-        members: &'a [u64],
+        batch: &'a [u64],
     ) -> impl Iterator<Item = &'a Request> + Clone {
-        members
+        batch
             .iter()
             .filter_map(|session| requests.iter().find(|r| r.session == *session))
     }
 
-    /// How long the next chain is, and its tail: the largest that any member needs.
-    fn chain(&self, under_way: u32) -> Submission {
-        let under_way = under_way as usize;
-        let members = Self::of_members(&self.requests, &self.members);
-        let rest = self.guesser().map_or(u32::MAX, |g| g.rest().max(1));
-        let pickings = || {
-            members
+    /// Determines the size of the next burst, and the largest sampling stage that a request in the
+    /// batch needs.
+    fn next_submission(&self, in_flight: u32) -> Submission {
+        let in_flight = in_flight as usize;
+        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let cooldown = self.drafter().map_or(u32::MAX, |g| g.cooldown().max(1));
+        let sampling_requests = || {
+            batch
                 .clone()
-                .filter_map(|request| request.picking.as_ref())
+                .filter_map(|request| request.sampling.as_ref())
         };
-        let tail = pickings().map(|picking| picking.tail).max();
-        let tells = match members
+        let stage = sampling_requests().map(|sampling| sampling.stage).max();
+        let log_probs = match batch
             .clone()
-            .any(|request| request.tells() == LogProbsMode::LogProbs)
+            .any(|request| request.log_probs_mode() == LogProbsMode::On)
         {
-            true => LogProbsMode::LogProbs,
-            false => LogProbsMode::Nothing,
+            true => LogProbsMode::On,
+            false => LogProbsMode::Off,
         };
-        let follows = pickings().any(SamplingRequest::follows);
-        let room = members.clone().map(|request| {
-            let room = request.left().min(request.mail.room());
-            room.saturating_sub(under_way)
+        let uses_grammar = sampling_requests().any(SamplingRequest::uses_grammar);
+        let room = batch.clone().map(|request| {
+            let room = request.remaining().min(request.output_queue.room());
+            room.saturating_sub(in_flight)
         });
         let room = u32::try_from(room.min().unwrap_or(0)).unwrap_or(u32::MAX);
-        let wished = pickings()
-            .map(|picking| picking.chain.next())
+        let preferred = sampling_requests()
+            .map(|sampling| sampling.burst.next())
             .min()
             .unwrap_or(1);
-        let longest = self.engine.longest_chain();
-        let times = match tells {
-            LogProbsMode::Nothing if self.is_alone() && !follows => wished.min(longest).min(rest),
+        let max_burst = self.engine.max_burst();
+        let steps = match log_probs {
+            LogProbsMode::Off if self.is_prefill_idle() && !uses_grammar => {
+                preferred.min(max_burst).min(cooldown)
+            }
             _ => 1,
         };
         Submission {
-            tail: tail.unwrap_or(SamplingStage::Greedy),
-            times: times.min(room),
-            tells,
+            stage: stage.unwrap_or(SamplingStage::Greedy),
+            steps: steps.min(room),
+            log_probs,
         }
     }
 
-    /// LogProbsMode the device where the members are, and submits a chain of theirs.
+    /// Writes the rows of the batch and submits a burst.
     fn submit(&mut self) -> Result<()> {
-        let since = Instant::now();
-        let chain = self.chain(0);
-        for session in &self.members {
+        let start = Instant::now();
+        let submission = self.next_submission(0);
+        for session in &self.batch {
             let request = self.requests.iter().find(|r| r.session == *session);
-            let request = request.expect("it is ready");
-            let to = request.fed + chain.times as usize;
-            self.engine.grow(request.seat, request.fed, to)?;
+            let request = request.expect("ready requests are running");
+            let to = request.cached + submission.steps as usize;
+            self.engine
+                .make_writable(request.slot, request.cached, to)?;
         }
-        let wanted = self.want_masks()?;
-        let members = Self::of_members(&self.requests, &self.members);
-        let rows = members.map(|request| row_of(request, request.fed));
+        let masks = self.request_masks()?;
+        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let rows = batch.map(|request| row_of(request, request.cached));
         self.engine.begin_steps(rows)?;
-        let rows = self.members.len();
-        if wanted > 0 {
+        let rows = self.batch.len();
+        if masks > 0 {
             let computed = self.engine.step_logits(rows);
-            self.take_masks(wanted)?;
+            self.upload_masks(masks)?;
             computed?;
         }
-        let members = Self::of_members(&self.requests, &self.members);
-        let sequences = members.map(|request| (request.seat, request.sequence.len()));
-        let picks = match wanted {
-            0 => self.engine.steps(rows, chain, sequences)?,
-            _ => self.engine.step_picks(rows, chain, sequences)?,
+        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let sequences = batch.map(|request| (request.slot, request.sequence.len()));
+        let pending = match masks {
+            0 => self.engine.steps(rows, submission, sequences)?,
+            _ => self.engine.step_sample(rows, submission, sequences)?,
         };
-        self.under_way = Some(UnderWay {
-            picks,
-            times: chain.times,
-            since,
+        self.in_flight = Some(InFlight {
+            pending,
+            steps: submission.steps,
+            start,
         });
-        self.count(since);
+        self.add_submit_time(start);
         Ok(())
     }
 
-    /// Makes what finds masks before the first request that follows a grammar has a seat.
-    pub(super) fn ready_masks(&mut self, request: &Request) -> Result<()> {
-        let follows = request
-            .picking
+    /// Starts the mask worker before the first request with a grammar gets a slot.
+    pub(super) fn start_mask_worker(&mut self, request: &Request) -> Result<()> {
+        let uses_grammar = request
+            .sampling
             .as_ref()
-            .is_some_and(SamplingRequest::follows);
-        if follows && self.masks.is_none() {
-            self.masks = Some(Masks::new()?);
+            .is_some_and(SamplingRequest::uses_grammar);
+        if uses_grammar && self.mask_worker.is_none() {
+            self.mask_worker = Some(MaskWorker::new()?);
         }
         Ok(())
     }
 
-    /// Has the masks of the members that follow a grammar found, and says how many they are.
-    pub(super) fn want_masks(&mut self) -> Result<usize> {
-        let mut wanted = 0;
+    /// Requests the masks of all requests in the batch that have a grammar, and returns their
+    /// number.
+    pub(super) fn request_masks(&mut self) -> Result<usize> {
+        let mut masks = 0;
         for request in &mut self.requests {
-            let picking = request.picking.as_mut();
-            let member = self.members.contains(&request.session);
-            let follow = picking.filter(|_| member).and_then(|p| p.follow.take());
-            let Some(follow) = follow else {
+            let sampling = request.sampling.as_mut();
+            let in_batch = self.batch.contains(&request.session);
+            let grammar_state = sampling
+                .filter(|_| in_batch)
+                .and_then(|s| s.grammar_state.take());
+            let Some(grammar_state) = grammar_state else {
                 continue;
             };
-            let masks = self.masks.as_ref();
-            let masks = masks.expect("there since the request has its seat");
-            masks.want(request.session, follow)?;
-            wanted += 1;
+            let mask_worker = self.mask_worker.as_ref();
+            let mask_worker = mask_worker.expect("mask worker runs since the request got its slot");
+            mask_worker.request(request.session, grammar_state)?;
+            masks += 1;
         }
-        Ok(wanted)
+        Ok(masks)
     }
 
-    /// Takes so many masks to the device.
-    pub(super) fn take_masks(&mut self, wanted: usize) -> Result<()> {
-        let Some(masks) = self.masks.as_ref().filter(|_| wanted > 0) else {
+    /// Waits for `masks` masks and writes them to the device.
+    pub(super) fn upload_masks(&mut self, masks: usize) -> Result<()> {
+        let Some(mask_worker) = self.mask_worker.as_ref().filter(|_| masks > 0) else {
             return Ok(());
         };
-        for _ in 0..wanted {
-            let (session, follow) = masks.next()?;
+        for _ in 0..masks {
+            let (session, grammar_state) = mask_worker.wait()?;
             let request = self.requests.iter_mut().find(|r| r.session == session);
-            let request = request.expect("members stay while their masks are found");
-            self.engine.mask(request.seat, follow.mask())?;
-            if let Some(picking) = &mut request.picking {
-                picking.follow = Some(follow);
+            let request = request.expect("requests keep running while their masks are computed");
+            self.engine.mask(request.slot, grammar_state.mask())?;
+            if let Some(sampling) = &mut request.sampling {
+                sampling.grammar_state = Some(grammar_state);
             }
         }
         Ok(())
     }
 
-    /// Submits another chain behind the one under way, of the same rows.
-    fn submit_behind(&mut self) -> Result<Option<UnderWay>> {
-        let since = Instant::now();
-        let Some(before) = &self.under_way else {
+    /// Submits another burst of the same batch after the one in flight.
+    fn submit_next(&mut self) -> Result<Option<InFlight>> {
+        let start = Instant::now();
+        let Some(before) = &self.in_flight else {
             return Ok(None);
         };
-        let ahead = before.times;
-        let chain = self.chain(ahead);
+        let ahead = before.steps;
+        let submission = self.next_submission(ahead);
         let context = self.engine.linked.facts.context as usize;
-        let members = Self::of_members(&self.requests, &self.members);
-        let full = members
+        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let full = batch
             .clone()
             .any(|r| r.sequence.len() + ahead as usize > context);
-        if chain.times == 0 || full {
+        if submission.steps == 0 || full {
             return Ok(None);
         }
-        for request in members.clone() {
-            let from = request.fed + ahead as usize;
+        for request in batch.clone() {
+            let from = request.cached + ahead as usize;
             self.engine
-                .grow(request.seat, from, from + chain.times as usize)?;
+                .make_writable(request.slot, from, from + submission.steps as usize)?;
         }
-        let sequences = members.map(|r| (r.seat, r.sequence.len() + ahead as usize));
-        let picks = self.engine.steps(self.members.len(), chain, sequences)?;
-        self.count(since);
-        Ok(Some(UnderWay {
-            picks,
-            times: chain.times,
-            since,
+        let sequences = batch.map(|r| (r.slot, r.sequence.len() + ahead as usize));
+        let pending = self.engine.steps(self.batch.len(), submission, sequences)?;
+        self.add_submit_time(start);
+        Ok(Some(InFlight {
+            pending,
+            steps: submission.steps,
+            start,
         }))
     }
 
-    /// Counts what the host spent on the members.
-    fn count(&mut self, since: Instant) {
-        let took = since.elapsed();
+    /// Adds the time since `start` to the submission time of the batch.
+    fn add_submit_time(&mut self, start: Instant) {
+        let took = start.elapsed();
         for request in &mut self.requests {
-            if self.members.contains(&request.session) {
+            if self.batch.contains(&request.session) {
                 request.submitting += took;
             }
         }
     }
 
-    /// Waits for the chain under way, and hands out what it picked.
+    /// Waits for the burst in flight and delivers its tokens.
     pub(super) fn collect(&mut self) -> Result<()> {
-        let Some(UnderWay {
-            picks,
-            times,
-            since,
-        }) = self.under_way.take()
+        let Some(InFlight {
+            pending,
+            steps,
+            start,
+        }) = self.in_flight.take()
         else {
             return Ok(());
         };
-        let picked = self.engine.take(picks)?;
-        // It may have waited for the one in front of it.
-        let took = since.max(self.collected).elapsed();
+        let sampled = self.engine.wait(pending)?;
+        // The burst may have waited for the previous one.
+        let took = start.max(self.collected).elapsed();
         self.collected = Instant::now();
-        for at in 0..self.members.len() {
-            let session = self.members[at];
-            // Who has ended since is not here any more.
+        for at in 0..self.batch.len() {
+            let session = self.batch[at];
+            // The request may have ended in the meantime.
             let Some(index) = self.requests.iter().position(|r| r.session == session) else {
                 continue;
             };
             let request = &mut self.requests[index];
             let before = request.sequence.len();
-            let (seat, sequence) = (request.seat, &mut request.sequence);
-            let done = picked.take(at, seat, before, |token| sequence.pick(token));
-            if let Some(picking) = request.picking.as_mut().filter(|_| times > 0) {
-                picking.chain.adapt(took, times);
-                if let (Some(guesser), [_]) = (&mut picking.guesser, &self.members[..]) {
-                    guesser.stepped(took, times);
+            let (slot, sequence) = (request.slot, &mut request.sequence);
+            let done =
+                sampled.for_each_token(at, slot, before, |token| sequence.push_sampled(token));
+            if let Some(sampling) = request.sampling.as_mut().filter(|_| steps > 0) {
+                sampling.burst.adapt(took, steps);
+                if let (Some(drafter), [_]) = (&mut sampling.drafter, &self.batch[..]) {
+                    drafter.record_steps(took, steps);
                 }
             }
-            if times > 0 {
-                // A step computes the token before the one that it picks.
+            if steps > 0 {
+                // A step computes the token before the sampled one.
                 request.computed += request.sequence.len() - before;
             }
-            let told = request.tells() == LogProbsMode::LogProbs && request.sequence.len() > before;
-            let log_probs = picked.log_probs(at).filter(|_| told);
-            request.take(before, log_probs);
+            let has_log_probs =
+                request.log_probs_mode() == LogProbsMode::On && request.sequence.len() > before;
+            let log_probs = sampled.log_probs(at).filter(|_| has_log_probs);
+            request.deliver(before, log_probs);
             let context = self.engine.linked.facts.context as usize;
-            match request.follow(done, context) {
-                Ok(done) => self.go_on(index, done),
+            match request.advance_grammar(done, context) {
+                Ok(done) => self.end_if_done(index, done),
                 Err(e) => self.end(index, Err(e)),
             }
         }
         Ok(())
     }
 
-    /// Ends a request where its last token did.
-    fn go_on(&mut self, index: usize, done: u32) {
+    /// Ends a request after its last token.
+    fn end_if_done(&mut self, index: usize, done: u32) {
         let request = &self.requests[index];
         let finish = match done {
             STOPPED => Some(Finish::Stop),
-            RUNNING | FULL if request.left() == 0 => Some(Finish::Length),
+            RUNNING | FULL if request.remaining() == 0 => Some(Finish::Length),
             FULL => Some(Finish::Context),
             RUNNING => None,
             other => unreachable!("the shaders write no other reason than {other}"),

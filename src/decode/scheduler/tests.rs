@@ -1,4 +1,4 @@
-//! What a round is: which of the requests go through the device in it.
+//! Tests of scheduler iterations: which requests are computed in which order.
 
 use super::{Scheduler, WAITING_MAX};
 use crate::decode::burst::Burst;
@@ -35,125 +35,129 @@ fn scheduler() -> Scheduler {
     Scheduler::new(Engine::new(linked))
 }
 
-/// A request of so many tokens that are unlike those of others, and what comes of it.
+/// Creates a request of `tokens` tokens that differ from those of other sessions, and its output
+/// queue.
 fn request(
     session: u32,
     tokens: u32,
-    picking: Option<SamplingRequest>,
+    sampling: Option<SamplingRequest>,
 ) -> (Request, Arc<OutputQueue>) {
-    let mail = Arc::new(OutputQueue::new(None));
+    let output_queue = Arc::new(OutputQueue::new(None));
     let first = 10 + session;
     let mut sequence = Sequence::default();
-    sequence.give(&(first..first + tokens).collect::<Vec<_>>());
+    sequence.push_prompt(&(first..first + tokens).collect::<Vec<_>>());
     let request = Request {
         session: session.into(),
         sequence,
-        fed: 0,
+        cached: 0,
         reusable: usize::MAX,
         computed: 0,
-        picking,
-        wanted: OutputRequest::Nothing,
-        seat: 0,
-        picked: 0,
+        sampling,
+        output: OutputRequest::Nothing,
+        slot: 0,
+        sampled: 0,
         submitting: Duration::ZERO,
-        mail: Arc::clone(&mail),
+        output_queue: Arc::clone(&output_queue),
         cancel: Cancel::new(),
         if_busy: IfBusy::Wait,
         ended: false,
     };
-    (request, mail)
+    (request, output_queue)
 }
 
-/// Tokens that all requests of some sessions have in the cache.
-fn fed(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
+/// Returns the number of cached tokens of each request of some sessions.
+fn cached(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
     let sessions = sessions.start.into()..sessions.end.into();
     let requests = scheduler.requests.iter();
-    let mut fed: Vec<_> = requests
+    let mut cached: Vec<_> = requests
         .filter(|request| sessions.contains(&request.session))
-        .map(|request| (request.session, request.fed))
+        .map(|request| (request.session, request.cached))
         .collect();
-    fed.sort_unstable();
-    fed.into_iter().map(|(_, fed)| fed).collect()
+    cached.sort_unstable();
+    cached.into_iter().map(|(_, cached)| cached).collect()
 }
 
-/// More requests than may wait are refused, and the others are not disturbed.
+/// Requests over the limit are rejected; queued ones are unaffected.
 #[test]
-fn a_queue_has_an_end() {
+fn full_queue_rejects_requests() {
     let mut scheduler = scheduler();
-    let begun: Vec<_> = (0..WAITING_MAX + 76)
+    let requests: Vec<_> = (0..WAITING_MAX + 76)
         .map(|_| {
-            let (request, mail) = request(0, 4, None);
+            let (request, output_queue) = request(0, 4, None);
             let cancel = request.cancel.clone();
-            scheduler.take(Message::Start(request));
-            (mail, cancel)
+            scheduler.handle(Message::Start(request));
+            (output_queue, cancel)
         })
         .collect();
-    let ended = |mail: &OutputQueue| match mail.try_next() {
+    let ended = |output_queue: &OutputQueue| match output_queue.try_next() {
         Some(OutputEvent::End(end)) => Some(end.finish.map_err(|e| e.kind())),
         _ => None,
     };
-    let (waiting, refused) = begun.split_at(WAITING_MAX);
-    for (mail, _) in refused {
-        assert_eq!(ended(mail), Some(Err(ErrorKind::Busy)));
+    let (waiting, refused) = requests.split_at(WAITING_MAX);
+    for (output_queue, _) in refused {
+        assert_eq!(ended(output_queue), Some(Err(ErrorKind::Busy)));
     }
-    for (mail, cancel) in waiting {
-        assert_eq!(ended(mail), None);
+    for (output_queue, cancel) in waiting {
+        assert_eq!(ended(output_queue), None);
         cancel.cancel();
     }
-    scheduler.round();
-    for (mail, _) in waiting {
-        assert_eq!(ended(mail), Some(Ok(Some(Finish::Cancelled))));
+    scheduler.run_iteration();
+    for (output_queue, _) in waiting {
+        assert_eq!(ended(output_queue), Some(Ok(Some(Finish::Cancelled))));
     }
 }
 
-/// Between two steps of those that go on lies one chunk of those that are fed, whoever's it is, and
-/// they are fed in turns.
+/// Between two decode steps at most one chunk is prefilled, and prompts are prefilled round-robin.
 #[test]
-fn prompts_hold_the_others_up_for_one_chunk() {
+fn prompt_delays_decoding_by_one_chunk() {
     let mut scheduler = scheduler();
-    let picking = || SamplingRequest {
+    let sampling = || SamplingRequest {
         limit: 1000,
-        chain: Burst::new(0, 64),
+        burst: Burst::new(0, 64),
         ..SamplingRequest::one(&Sampling::GREEDY)
     };
-    let mut mails = Vec::new();
+    let mut output_queues = Vec::new();
     for session in 0..STEPPING {
-        let (request, mail) = request(session, 4, Some(picking()));
-        scheduler.take(Message::Start(request));
-        mails.push(mail);
+        let (request, output_queue) = request(session, 4, Some(sampling()));
+        scheduler.handle(Message::Start(request));
+        output_queues.push(output_queue);
     }
     while scheduler.ready.len() < STEPPING as usize {
-        assert!(scheduler.round());
+        assert!(scheduler.run_iteration());
     }
     let prompts = STEPPING..STEPPING + PROMPTS;
     for session in prompts.clone() {
         let (request, _) = request(session, CHUNKS * CHUNK, None);
-        scheduler.take(Message::Start(request));
+        scheduler.handle(Message::Start(request));
     }
-    let mut wanted = [0; PROMPTS as usize];
+    let mut expected = [0; PROMPTS as usize];
     let turns = (0..CHUNKS).flat_map(|_| 0..PROMPTS as usize);
-    for turn in turns {
-        for mail in &mails {
-            // Their sessions take what comes.
-            while mail.room() < UNREAD_MAX {
-                assert!(matches!(mail.next(None), OutputEvent::SampledTokens(..)));
+    for next_prefill in turns {
+        for output_queue in &output_queues {
+            // Sessions read their tokens.
+            while output_queue.room() < UNREAD_MAX {
+                assert!(matches!(output_queue.next(None), OutputEvent::Token(..)));
             }
         }
-        let before = fed(&scheduler, 0..STEPPING);
-        assert!(scheduler.round());
-        let after = fed(&scheduler, 0..STEPPING);
-        wanted[turn] += CHUNK as usize;
-        // Who is through has ended.
+        let before = cached(&scheduler, 0..STEPPING);
+        assert!(scheduler.run_iteration());
+        let after = cached(&scheduler, 0..STEPPING);
+        expected[next_prefill] += CHUNK as usize;
+        // Completed requests have ended.
         let whole = (CHUNKS * CHUNK) as usize;
-        let left: Vec<_> = wanted.iter().copied().filter(|fed| *fed < whole).collect();
-        assert_eq!(fed(&scheduler, prompts.clone()), left);
+        let remaining: Vec<_> = expected
+            .iter()
+            .copied()
+            .filter(|cached| *cached < whole)
+            .collect();
+        assert_eq!(cached(&scheduler, prompts.clone()), remaining);
         let mut steps = before.iter().zip(&after).map(|(from, to)| to - from);
-        if left.is_empty() {
-            // Chains may be long again.
+        if remaining.is_empty() {
+            // Bursts may grow again.
             assert!(steps.all(|steps| steps >= 1));
         } else {
-            assert!(steps.eq([1; STEPPING as usize]), "prompts at {wanted:?}");
+            assert!(steps.eq([1; STEPPING as usize]), "prompts at {expected:?}");
         }
     }
-    assert_eq!(wanted, [(CHUNKS * CHUNK) as usize; PROMPTS as usize]);
+    assert_eq!(expected, [(CHUNKS * CHUNK) as usize; PROMPTS as usize]);
 }

@@ -92,19 +92,19 @@ fn a_generation_ends_with_the_loss_of_its_gpu() {
             .generate(&greedy(110), &mut |_| Flow::Continue)
             .unwrap();
         // Of the longer chains one is under way behind the one that is being heard.
-        for chain in [1, 4] {
+        for burst in [1, 4] {
             let (model, gpu) = load(&options);
             let mut session = begun(model);
             // Longer than what the model picks ahead of who hears it.
             let generate = GenerateOptions {
-                chain,
+                burst,
                 ..greedy(110)
             };
             let heard = lose_at_the_second(&mut session, &gpu, &generate);
             // What had come before it went stays.
             assert!(
                 (2..110).contains(&heard),
-                "{heard} tokens of chains of {chain}"
+                "{heard} tokens of bursts of {burst}"
             );
             let tokens = session.tokens();
             assert!(sound.tokens().starts_with(tokens), "{tokens:?}");
@@ -112,7 +112,7 @@ fn a_generation_ends_with_the_loss_of_its_gpu() {
             drop(session);
             let mut anew = begun(load(&options).0);
             anew.generate(&generate, &mut |_| Flow::Continue).unwrap();
-            assert_eq!(anew.tokens(), sound.tokens(), "chains of {chain}");
+            assert_eq!(anew.tokens(), sound.tokens(), "bursts of {burst}");
         }
     }
 }
@@ -127,7 +127,7 @@ fn a_loss_is_a_loss_in_whatever_order_threads_hear_of_it() {
             let (model, gpu) = load_from(&source, &options);
             let mut session = begun(model);
             let generate = GenerateOptions {
-                chain: 1 + 3 * (round % 2),
+                burst: 1 + 3 * (round % 2),
                 ignore_stops: true,
                 ..greedy(80)
             };

@@ -253,7 +253,7 @@ impl Chat<'_> {
     /// conversation begins with as before stay where they are.
     fn answer(&mut self) -> Result<Finish, Failure> {
         // What stopped the answer before this one may not have been heeded.
-        self.session.forget_cancel();
+        self.session.clear_cancel();
         terminal::catch_interrupt(self.session.canceller())?;
         let model = self.session.model().clone();
         let conversation = self.conversation();

@@ -48,20 +48,20 @@ pub(crate) fn speculate(
 /// The file of a tuning that is followed.
 pub(crate) fn tuning(facts: &Facts) -> Option<&Path> {
     match &facts.tuned {
-        Tuned::By(path) => Some(path),
-        Tuned::No | Tuned::Left(_) => None,
+        Tuned::Applied(path) => Some(path),
+        Tuned::None | Tuned::Ignored(_) => None,
     }
 }
 
 /// Says which tuning is followed, or why one is not.
 pub(crate) fn note_tuning(facts: &Facts) {
     match &facts.tuned {
-        Tuned::No => {}
-        Tuned::By(path) => {
+        Tuned::None => {}
+        Tuned::Applied(path) => {
             let path = path.to_string_lossy();
             terminal::note(&format!("tuned by {}", terminal::one_line(&path)));
         }
-        Tuned::Left(why) => {
+        Tuned::Ignored(why) => {
             let why = terminal::one_line(why);
             terminal::note(&format!("not tuned: {why}; `tabla tune` measures anew"));
         }
@@ -82,7 +82,7 @@ impl Opened {
             let (why, device) = (terminal::one_line(why), terminal::one_line(&facts.device));
             terminal::note(&format!("{why}: running on the CPU: {device}"));
         }
-        if matches!(facts.tuned, Tuned::Left(_)) {
+        if matches!(facts.tuned, Tuned::Ignored(_)) {
             note_tuning(facts);
         }
     }

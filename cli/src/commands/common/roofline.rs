@@ -110,7 +110,7 @@ impl Commands {
     ) -> tabla::Result<()> {
         self.tokens += f64::from(load.tokens);
         let known = self.groups.len();
-        for (table, laps) in session.laps()? {
+        for (table, laps) in session.command_timings()? {
             for (cmd, lap) in table.cmds.iter().zip(&laps).filter(|(_, lap)| lap.runs > 0) {
                 let at = self.group(table, cmd, precision);
                 let group = &mut self.groups[at];

@@ -1,4 +1,4 @@
-//! Who has a seat and who waits for one: more sessions than a model has sequences.
+//! Slot assignment with more sessions than sequences.
 
 use crate::common::{golden, has_gpu};
 use std::path::Path;
@@ -12,28 +12,28 @@ fn load(path: &Path, options: &LoadOptions) -> Model {
     tabla::load(&source, options, &mut |_| {}).expect("the model loads")
 }
 
-/// One thread takes the answers of more sessions than there are seats, piece by piece in turns: who is
-/// not listened to gives its seat away, and gets one again, with what Mirostat has learned.
+/// More generations than slots, read round-robin: stalled requests are preempted and resumed with
+/// their Mirostat state.
 #[test]
-fn more_answers_than_seats_come_in_turns() {
-    in_turns(DeviceChoice::Cpu);
+fn preempted_requests_resume_identically() {
+    check_round_robin(DeviceChoice::Cpu);
 }
 
 #[test]
-fn more_answers_than_seats_come_in_turns_on_a_gpu() {
+fn preempted_requests_resume_identically_on_gpu() {
     if has_gpu() {
-        in_turns(DeviceChoice::Gpu);
+        check_round_robin(DeviceChoice::Gpu);
     }
 }
 
-fn in_turns(device: DeviceChoice) {
+fn check_round_robin(device: DeviceChoice) {
     let options = LoadOptions {
         device,
         context: 300,
         sequences: 2,
         ..LoadOptions::default()
     };
-    let how = |seed| GenerateOptions {
+    let generation = |seed| GenerateOptions {
         sampling: Sampling {
             seed,
             mirostat_tau: if seed % 2 == 1 { 4.0 } else { 0.0 },
@@ -48,40 +48,42 @@ fn in_turns(device: DeviceChoice) {
     let begun = |model: &Model, seed: u64| {
         let mut session = Session::new(model.clone());
         let prompt = [3, 4, 5 + u32::try_from(seed).expect("small")];
-        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        session
+            .prefill(&prompt, &mut |_, _| {})
+            .expect("prefill succeeds");
         session
     };
     let mut sessions: Vec<Session> = (0..5).map(|seed| begun(&model, seed)).collect();
     let answers = sessions.iter_mut().zip(0..);
-    let answers = answers.map(|(session, seed)| session.answer(&how(seed)));
-    let mut answers: Vec<_> = answers.map(|a| a.expect("it generates")).collect();
-    let mut going = true;
-    while going {
-        going = false;
+    let answers = answers.map(|(session, seed)| session.answer(&generation(seed)));
+    let mut answers: Vec<_> = answers.map(|a| a.expect("generation succeeds")).collect();
+    let mut active = true;
+    while active {
+        active = false;
         for answer in &mut answers {
-            going |= answer.next().expect("it goes on").is_some();
+            active |= answer.next().expect("generation continues").is_some();
         }
     }
     drop(answers);
     let alone = load(&path, &options);
     for (session, seed) in sessions.iter().zip(0..) {
         let mut other = begun(&alone, seed);
-        let stats = other.generate(&how(seed), &mut |_| Flow::Continue);
-        assert_eq!(stats.expect("it generates").tokens, 200);
+        let stats = other.generate(&generation(seed), &mut |_| Flow::Continue);
+        assert_eq!(stats.expect("generation succeeds").tokens, 200);
         assert_eq!(session.tokens(), other.tokens(), "seed {seed}");
     }
 }
 
-/// Who leaks an answer has lost its sequence, and nothing else is harmed.
+/// A leaked `Answer` loses its sequence, and has no other effect.
 #[test]
-fn a_leaked_answer_harms_nobody() {
+fn leaked_answer_does_not_block_the_model() {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 300,
         ..LoadOptions::default()
     };
     let model = load(&golden("quant_q8_0.gguf"), &options);
-    let how = GenerateOptions {
+    let generation = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 100,
         ignore_stops: true,
@@ -93,36 +95,43 @@ fn a_leaked_answer_harms_nobody() {
             ..Sampling::default()
         },
         max_tokens: 280,
-        ..how.clone()
+        ..generation.clone()
     };
     let mut leaking = Session::new(model.clone());
     let mut tokens = Vec::new();
     for _ in 0..2 {
-        leaking.prefill(&[5; 8], &mut |_, _| {}).expect("it fits");
-        let mut answer = leaking.answer(&how).expect("it generates");
-        answer.next().expect("it goes on").expect("a token");
+        leaking
+            .prefill(&[5; 8], &mut |_, _| {})
+            .expect("prefill succeeds");
+        let mut answer = leaking.answer(&generation).expect("generation succeeds");
+        answer
+            .next()
+            .expect("generation continues")
+            .expect("a token");
         std::mem::forget(answer);
     }
-    // Nor one whose session has gone.
+    // Leak an answer and drop its session.
     let mut gone = Session::new(model.clone());
-    gone.prefill(&[5; 8], &mut |_, _| {}).expect("it fits");
-    std::mem::forget(gone.answer(&endless).expect("it generates"));
+    gone.prefill(&[5; 8], &mut |_, _| {})
+        .expect("prefill succeeds");
+    std::mem::forget(gone.answer(&endless).expect("generation succeeds"));
     drop(gone);
     for session in [&mut leaking, &mut Session::new(model)] {
-        session.prefill(&[7; 8], &mut |_, _| {}).expect("it fits");
         session
-            .generate(&how, &mut |_| Flow::Continue)
-            .expect("it generates");
+            .prefill(&[7; 8], &mut |_, _| {})
+            .expect("prefill succeeds");
+        session
+            .generate(&generation, &mut |_| Flow::Continue)
+            .expect("generation succeeds");
         tokens.push(session.tokens().to_vec());
     }
     assert_eq!(tokens[0], tokens[1]);
     assert_eq!(tokens[0].len(), 108);
 }
 
-/// One thread takes the answers to more prompts than there are seats, each as the prompt gets it alone;
-/// also of samplers that keep their seat until they end.
+/// A batch with more prompts than slots matches single sessions, also with Mirostat.
 #[test]
-fn a_batch_answers_as_each_alone() {
+fn batch_matches_single_sessions() {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 300,
@@ -132,7 +141,7 @@ fn a_batch_answers_as_each_alone() {
     };
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
-    let how = |number: u32| GenerateOptions {
+    let generation = |number: u32| GenerateOptions {
         sampling: Sampling {
             seed: number.into(),
             mirostat_tau: if number.is_multiple_of(3) { 5.0 } else { 0.0 },
@@ -147,17 +156,19 @@ fn a_batch_answers_as_each_alone() {
     let cancelled = 4;
     for number in 0..7 {
         let (at, cancel) = batch
-            .add(&prompt(number), &how(number))
-            .expect("it is added");
+            .add(&prompt(number), &generation(number))
+            .expect("add succeeds");
         assert_eq!(at, number as usize);
         if number == cancelled {
             cancel.cancel();
         }
     }
     assert_eq!(batch.pending(), 7);
-    let empty = batch.add(&[], &how(0)).expect_err("it is empty");
+    let empty = batch.add(&[], &generation(0)).expect_err("empty prompt");
     assert_eq!(empty.kind(), ErrorKind::State);
-    let long = batch.add(&[3; 301], &how(0)).expect_err("it is long");
+    let long = batch
+        .add(&[3; 301], &generation(0))
+        .expect_err("prompt exceeds the context");
     assert_eq!(long.kind(), ErrorKind::TooLarge);
     let (mut texts, mut sessions) = (vec![String::new(); 7], Vec::new());
     while let Some(piece) = batch.next() {
@@ -177,13 +188,15 @@ fn a_batch_answers_as_each_alone() {
             continue;
         }
         let mut other = Session::new(alone.clone());
-        other.prefill(&prompt(at), &mut |_, _| {}).expect("it fits");
+        other
+            .prefill(&prompt(at), &mut |_, _| {})
+            .expect("prefill succeeds");
         let mut text = String::new();
-        let own = other.generate(&how(at), &mut |piece| {
+        let own = other.generate(&generation(at), &mut |piece| {
             text.push_str(piece.text);
             Flow::Continue
         });
-        let own = own.expect("it generates");
+        let own = own.expect("generation succeeds");
         assert_eq!((stats.tokens, stats.finish), (own.tokens, own.finish));
         assert_eq!(session.tokens(), other.tokens(), "{number}");
         assert_eq!(texts[number], text, "{number}");

@@ -1,105 +1,110 @@
-//! What stands in front of the pages of a saved session.
+//! Header of a saved session.
 
 use super::file::{CHECKSUM, Reader, START, Writer};
-use super::pages::{Cache, Rows, Stream};
+use super::pages::{CacheLayout, Rows, Stream};
 use crate::decode::model::Model;
-use crate::decode::sequence::{Apart, Sequence};
+use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::{Result, bail};
 use crate::model::Facts;
 use crate::op::pages::PAGE;
 
-/// What files are.
+/// Magic number.
 const MAGIC: &[u8; 8] = b"TABLASES";
-/// The version of those that are written here.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Bytes of a provenance at most.
+/// Maximum length of the provenance in bytes.
 const PROVENANCE_MAX: usize = 4096;
 
-/// Bytes of the number of positions behind the pages.
+/// Size of the number of positions after the pages, in bytes.
 const END: usize = size_of::<u32>();
 
-/// What a file says of itself.
+/// Header of a file.
 #[derive(Debug)]
-pub(super) struct Head {
-    /// The tokens.
+pub(super) struct Header {
+    /// Tokens.
     pub(super) sequence: Sequence,
-    /// What the bits of the cache depend on beside the model's files.
+    /// Everything except the model files that affects the bits of the KV cache.
     pub(super) provenance: Vec<u8>,
-    /// The streams of each page.
+    /// Layout of each stream.
     pub(super) rows: Vec<Rows>,
-    /// The first page that those of layers with a window are in.
-    pub(super) first_seen: usize,
+    /// Index of the first page stored for sliding-window layers.
+    pub(super) first_window_page: usize,
 }
 
-/// What a model says of the bits of its cache, as files have it.
+/// Returns the provenance of a model, truncated to the maximum length.
 pub(super) fn provenance(model: &Model) -> &[u8] {
-    let said = model.provenance().as_bytes();
-    &said[..said.len().min(PROVENANCE_MAX)]
+    let stored = model.provenance().as_bytes();
+    &stored[..stored.len().min(PROVENANCE_MAX)]
 }
 
-/// Bytes of a file at most, of sessions of a model with this cache.
-pub(super) fn file_bytes_max(model: &Model, cache: &Cache) -> u64 {
+/// Returns the maximum size of a saved session of a model in bytes.
+pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
     let context = u64::from(model.facts().context);
-    let head = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
+    let header = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
     let streams = cache.streams.iter();
     let each = streams.map(|stream| 8 + context * stream.bytes_max as u64);
-    head as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
+    header as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
 }
 
-/// Checks how a file begins.
+/// Checks magic number and version.
 ///
 /// # Errors
 ///
 /// `Format` for another kind of file, `Unsupported` for another version.
-pub(super) fn begins(start: &[u8; START]) -> Result<()> {
+pub(super) fn check_start(start: &[u8; START]) -> Result<()> {
     let (magic, version) = start.split_at(MAGIC.len());
     if magic != MAGIC {
-        bail!(Format, "byte 0: it does not begin as a saved session does");
+        bail!(Format, "byte 0: invalid magic number: not a saved session");
     }
     let version = version.first_chunk().map_or(0, |v| u32::from_le_bytes(*v));
     if version != VERSION {
         let at = MAGIC.len();
         bail!(
             Unsupported,
-            "byte {at}: version {version}, known is {VERSION}"
+            "byte {at}: unsupported version {version}, expected {VERSION}"
         );
     }
     Ok(())
 }
 
-impl Head {
-    /// Writes it.
+impl Header {
+    /// Writes the header.
     pub(super) fn write(&self, file: &mut Writer, digest: &[u8; 32]) -> Result<()> {
         let mut words = Vec::new();
         self.sequence
-            .keys(self.sequence.len(), Apart::Yes, &mut words);
+            .token_ids(self.sequence.len(), StepBits::Distinct, &mut words);
         file.write(MAGIC)?;
         file.write(&VERSION.to_le_bytes())?;
         file.write(digest)?;
         let counts = [
             words.len(),
-            self.first_seen,
+            self.first_window_page,
             self.provenance.len(),
             self.rows.len(),
         ];
         counts.into_iter().try_for_each(|n| write_count(file, n))?;
         for rows in &self.rows {
             write_count(file, rows.bytes)?;
-            write_count(file, usize::from(rows.ringed))?;
+            write_count(file, usize::from(rows.windowed))?;
         }
         file.write(&self.provenance)?;
         let mut words = words.into_iter();
         words.try_for_each(|word| file.write(&word.to_le_bytes()))
     }
 
-    /// Reads it, and where it ends. All that it says is held against the model.
+    /// Reads the header and checks it against the model. Returns the header and the offset of its
+    /// end.
     ///
     /// # Errors
     ///
-    /// `Argument` where the file is of another model, `TooLarge` where it does not fit the context,
-    /// `Format` for numbers that cannot be.
-    pub(super) fn read(file: &mut Reader, model: &Model, cache: &Cache) -> Result<(Self, u64)> {
+    /// `Argument` if the file belongs to another model, `TooLarge` if it exceeds the context,
+    /// `Format` for invalid values.
+    pub(super) fn read(
+        file: &mut Reader,
+        model: &Model,
+        cache: &CacheLayout,
+    ) -> Result<(Self, u64)> {
         let mut at = Cursor {
             file,
             at: START as u64,
@@ -110,7 +115,7 @@ impl Head {
             let [theirs, own] = [digest, own].map(|digest| short(&digest));
             bail!(
                 Argument,
-                "byte {START}: it is of another model, {theirs}..., and this one is {own}..."
+                "byte {START}: model mismatch: the file belongs to model {theirs}..., this model is {own}..."
             );
         }
         let facts = model.facts();
@@ -119,41 +124,41 @@ impl Head {
         if tokens > context + 1 {
             bail!(
                 TooLarge,
-                "byte {from}: {tokens} tokens do not fit the context of {context} positions"
+                "byte {from}: {tokens} tokens exceed the context of {context} positions"
             );
         }
-        let (from, first_seen) = (at.at, at.count()?);
-        if first_seen * PAGE as usize > tokens {
+        let (from, first_window_page) = (at.at, at.count()?);
+        if first_window_page * PAGE as usize > tokens {
             bail!(
                 Format,
-                "byte {from}: page {first_seen} is behind all {tokens} tokens"
+                "byte {from}: first window page {first_window_page} is out of range for {tokens} tokens"
             );
         }
-        let (from, said) = (at.at, at.count()?);
-        if said > PROVENANCE_MAX {
+        let (from, stored) = (at.at, at.count()?);
+        if stored > PROVENANCE_MAX {
             bail!(
                 Format,
-                "byte {from}: {said} bytes of words are over the limit of {PROVENANCE_MAX}"
+                "byte {from}: provenance must be at most {PROVENANCE_MAX} bytes, got {stored}"
             );
         }
         let rows = read_rows(&mut at, cache)?;
-        let mut provenance = vec![0; said];
+        let mut provenance = vec![0; stored];
         at.fill(&mut provenance)?;
-        let head = Self {
+        let header = Self {
             sequence: read_sequence(&mut at, tokens, facts)?,
             provenance,
             rows,
-            first_seen,
+            first_window_page,
         };
         let end = at.at;
-        Ok((head, end))
+        Ok((header, end))
     }
 
-    /// Reads how many positions are there, whose pages begin at `from`.
+    /// Reads the number of stored positions, whose pages start at `from`.
     ///
     /// # Errors
     ///
-    /// `Format` where the pages are not as long as they have to be.
+    /// `Format` if the size of the pages does not match.
     pub(super) fn positions(&self, file: &mut Reader, from: u64, context: u32) -> Result<usize> {
         let end = file.len().saturating_sub(END as u64);
         let mut at = Cursor { file, at: end };
@@ -162,15 +167,15 @@ impl Head {
             let tokens = self.sequence.len();
             bail!(
                 Format,
-                "byte {end}: {positions} positions of {tokens} tokens in a context of {context}"
+                "byte {end}: {positions} stored positions exceed {tokens} tokens or the context of {context}"
             );
         }
-        let wanted = Cache::bytes(&self.rows, positions, self.first_seen);
-        let found = end.checked_sub(from);
-        if found != Some(wanted) {
+        let expected = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
+        let actual = end.checked_sub(from);
+        if actual != Some(expected) {
             bail!(
                 Format,
-                "byte {from}: the pages of {positions} positions are {wanted} bytes and end at byte {end}"
+                "byte {from}: expected {expected} bytes of pages for {positions} positions, they end at byte {end}"
             );
         }
         Ok(positions)
@@ -178,47 +183,47 @@ impl Head {
 }
 
 fn write_count(file: &mut Writer, count: usize) -> Result<()> {
-    let count = u32::try_from(count).expect("contexts and rows have 32 bits");
+    let count = u32::try_from(count).expect("contexts and rows fit 32 bits");
     file.write(&count.to_le_bytes())
 }
 
-/// Writes how many positions are there of the cache.
+/// Writes the number of stored positions.
 pub(super) fn write_positions(file: &mut Writer, positions: usize) -> Result<()> {
     write_count(file, positions)
 }
 
-/// The streams of each page, as many as the model has.
-fn read_rows(at: &mut Cursor<'_>, cache: &Cache) -> Result<Vec<Rows>> {
+/// Reads the layout of each stream, and checks the number of streams.
+fn read_rows(at: &mut Cursor<'_>, cache: &CacheLayout) -> Result<Vec<Rows>> {
     let (from, streams) = (at.at, at.count()?);
     let own = cache.streams.len();
     if streams != own {
         bail!(
             Format,
-            "byte {from}: a cache of {streams} keys and values, the model has {own}"
+            "byte {from}: expected {own} streams of keys and values, got {streams}"
         );
     }
     let read = |stream: &Stream| {
         let from = at.at;
-        let [bytes, ringed] = [at.count()?, at.count()?];
-        if bytes > stream.bytes_max || ringed > 1 {
+        let [bytes, windowed] = [at.count()?, at.count()?];
+        if bytes > stream.bytes_max || windowed > 1 {
             bail!(
                 Format,
-                "byte {from}: {bytes} bytes of a position and {ringed}, at most {} and 1",
+                "byte {from}: {bytes} bytes per position and window flag {windowed}, expected at most {} and 1",
                 stream.bytes_max
             );
         }
-        let ringed = ringed == 1;
-        Ok(Rows { bytes, ringed })
+        let windowed = windowed == 1;
+        Ok(Rows { bytes, windowed })
     };
     cache.streams.iter().map(read).collect()
 }
 
 fn read_sequence(at: &mut Cursor<'_>, tokens: usize, facts: &Facts) -> Result<Sequence> {
     let mut sequence = Sequence::default();
-    sequence.make_room(facts.context as usize + 1)?;
+    sequence.reserve(facts.context as usize + 1)?;
     for _ in 0..tokens {
         let from = at.at;
-        sequence.push_key(u32::from_le_bytes(at.array()?));
+        sequence.push_token_id(u32::from_le_bytes(at.array()?));
         let token = sequence.tokens().last().copied().unwrap_or_default();
         if token >= facts.vocab {
             let vocab = facts.vocab;
@@ -231,7 +236,7 @@ fn read_sequence(at: &mut Cursor<'_>, tokens: usize, facts: &Facts) -> Result<Se
     Ok(sequence)
 }
 
-/// The first digits of a digest.
+/// Returns the first hex digits of a digest.
 fn short(digest: &[u8; 32]) -> String {
     digest[..6]
         .iter()
@@ -239,7 +244,7 @@ fn short(digest: &[u8; 32]) -> String {
         .collect()
 }
 
-/// A place in a file that only moves forward.
+/// Sequential reader of a file.
 struct Cursor<'a> {
     file: &'a mut Reader,
     at: u64,

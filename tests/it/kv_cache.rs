@@ -1,22 +1,22 @@
-//! The KV cache: sliding windows lose nothing, and `q8_0` little.
+//! The KV cache: sliding windows are exact, `q8_0` is nearly exact.
 
 use crate::common::{devices, golden, print, session, worst};
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::{DeviceChoice, ErrorKind, LoadOptions, Precision, Session, Source};
 
-/// What it answers to these tokens.
+/// Computes the logits after these tokens.
 fn logits(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
-    let held = s.tokens().len();
-    s.prefill(&tokens[held..], &mut |_, _| {})
-        .expect("they fit");
+    let cached = s.tokens().len();
+    s.prefill(&tokens[cached..], &mut |_, _| {})
+        .expect("prefill succeeds");
     let mut out = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut out).expect("there is a sequence");
+    s.logits(&mut out).expect("logits are available");
     out
 }
 
 #[test]
-fn rings_answer_as_caches_that_keep_every_position() {
+fn sliding_window_cache_matches_full_cache() {
     const CONTEXT: u32 = 250;
     let tokens: Vec<u32> = (0..CONTEXT).map(|i| 5 + i * 37 % 200).collect();
     for name in ["gemma2", "gemma3", "gemma4"] {
@@ -29,33 +29,33 @@ fn rings_answer_as_caches_that_keep_every_position() {
                 };
                 session(&golden("arch").join(name).join("model.gguf"), &options)
             };
-            // No ring that is shorter than the context takes passes as long as that.
-            let (mut ring, mut whole) = (of(7), of(CONTEXT));
-            let bytes = [&ring, &whole].map(|s| s.facts().cache_bytes);
+            // With a chunk as long as the context, the cache keeps every position.
+            let (mut windowed, mut full) = (of(7), of(CONTEXT));
+            let bytes = [&windowed, &full].map(|s| s.facts().cache_bytes);
             assert!(bytes[0] < bytes[1], "{name}: {bytes:?}");
-            // Over the end of a page and of the ring, and where the window leaves a page; then back
-            // by less than the ring has beyond its window, and by more.
+            // Positions at the ends of pages and of the window; then truncations by less and by
+            // more than the window keeps.
             let on = [0, 60, 64, 65, 79, 80, 81, 128, 129, 192, 193, 250];
             let on = on.windows(2).map(|ends| (ends[0], ends[1]));
             for (keep, end) in on.chain([(210, 230), (120, 200), (3, 249)]) {
                 let tokens = &tokens[..end];
-                let [found, wanted] = [&mut ring, &mut whole].map(|s| {
+                let [found, expected] = [&mut windowed, &mut full].map(|s| {
                     s.truncate(keep);
                     logits(s, tokens)
                 });
-                let (at, difference) = worst(&found, &wanted);
+                let (at, difference) = worst(&found, &expected);
                 assert!(
                     difference <= 1e-4,
-                    "{name} on {device}: {difference} at {at} behind {end}"
+                    "{name} on {device}: {difference} at {at} after {end} tokens"
                 );
             }
         }
     }
 }
 
-/// How far the logits of a cache in `q8_0` are from those of one in f16: the root of their mean squared
-/// difference over their deviation, at worst.
-fn apart(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
+/// Returns the maximum relative error of the logits with a `q8_0` cache against an f16 cache: the
+/// root mean square difference over the standard deviation.
+fn relative_error(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
     let of = |cache_type| {
         let options = LoadOptions {
             context: 160,
@@ -68,10 +68,10 @@ fn apart(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
     let bytes = [&coded, &plain].map(|s| s.facts().cache_bytes);
     assert_eq!(32 * bytes[0], 17 * bytes[1]);
     let ends = [1, 40, 65, tokens.len()].map(|end| {
-        let [found, wanted] = [&mut coded, &mut plain].map(|s| logits(s, &tokens[..end]));
-        let mean = wanted.iter().sum::<f32>() / wanted.len() as f32;
-        let deviation: f32 = wanted.iter().map(|x| (x - mean).powi(2)).sum();
-        let pairs = found.iter().zip(&wanted);
+        let [found, expected] = [&mut coded, &mut plain].map(|s| logits(s, &tokens[..end]));
+        let mean = expected.iter().sum::<f32>() / expected.len() as f32;
+        let deviation: f32 = expected.iter().map(|x| (x - mean).powi(2)).sum();
+        let pairs = found.iter().zip(&expected);
         let difference: f32 = pairs.map(|(x, y)| (x - y).powi(2)).sum();
         (difference / deviation).sqrt()
     });
@@ -79,18 +79,23 @@ fn apart(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
 }
 
 #[test]
-fn a_cache_of_codes_answers_nearly_as_one_of_f16() {
+fn q8_0_cache_is_close_to_f16() {
     let tokens: Vec<u32> = (0..130).map(|i| 5 + i * 37 % 200).collect();
     for (device, options) in devices(Precision::Fast) {
         let path = golden("arch").join("bitnet_tq").join("model.gguf");
-        let apart = apart(&path, &options, &tokens);
-        print(&format!("a cache of codes on {device}: {apart:.1e}"));
-        assert!(apart > 0.0 && apart < 0.05, "{device}: {apart}");
+        let relative_error = relative_error(&path, &options, &tokens);
+        print(&format!(
+            "q8_0 cache on {device}: relative error {relative_error:.1e}"
+        ));
+        assert!(
+            relative_error > 0.0 && relative_error < 0.05,
+            "{device}: {relative_error}"
+        );
     }
 }
 
 #[test]
-fn caches_that_cannot_be_are_refused() {
+fn rejects_unsupported_cache_types() {
     let refused = |model: &str, cache_type, words: &str| {
         let options = LoadOptions {
             device: DeviceChoice::Cpu,

@@ -1,4 +1,4 @@
-//! The head in another storage type, encoded while loading.
+//! Conversion of the LM head to another storage type while loading.
 
 use crate::common::{argmax, devices, golden, picks, session, story, worst};
 use crate::scratch::Folder;
@@ -9,14 +9,14 @@ use tabla::dtype::DType;
 use tabla::{DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, Quantize, Sampling};
 use tabla::{MIXES, Source};
 
-/// Tokens that every vocabulary has.
+/// Tokens that exist in every vocabulary.
 const TOKENS: [u32; 6] = [1, 5, 9, 30, 64, 200];
 
 fn arch(name: &str) -> PathBuf {
     golden("arch").join(name)
 }
 
-fn with_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
+fn with_lm_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
     LoadOptions {
         head_type: Some(head_type),
         ..options.clone()
@@ -25,37 +25,40 @@ fn with_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
 
 fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
-    session.prefill(&TOKENS, &mut |_, _| {}).expect("it fits");
+    session
+        .prefill(&TOKENS, &mut |_, _| {})
+        .expect("prefill succeeds");
     let mut logits = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut logits).expect("there was a pass");
+    session.logits(&mut logits).expect("logits are available");
     logits
 }
 
 fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
     let cpu = devices(Precision::Fast).remove(0).1;
-    let options = with_head(&cpu, head_type);
+    let options = with_lm_head(&cpu, head_type);
     let error = tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {});
-    let error = error.expect_err("it is refused");
+    let error = error.expect_err("error");
     (error.kind(), error.to_string())
 }
 
 /// Writes a copy of a model with these types.
 fn quantized(from: &Source, to: &Path, mix: Option<&str>, output: Option<DType>) {
     let mix = mix.map(|name| MIXES.iter().find(|mix| mix.name == name));
-    let how = Quantize {
-        mix: mix.map(|mix| mix.expect("it is one of the mixes")),
+    let generation = Quantize {
+        mix: mix.map(|mix| mix.expect("known mix")),
         output,
         embedding: None,
         choose: &|_| None,
         importance: None,
         threads: 1,
     };
-    tabla::quantize(from, to, &how, &mut |_, _| ControlFlow::Continue(())).expect("it is written");
+    tabla::quantize(from, to, &generation, &mut |_, _| ControlFlow::Continue(()))
+        .expect("quantize succeeds");
 }
 
-/// Models whose rows are whole blocks, what they are held against, the type, and how far logits
-/// move, relative to the largest. The folder has a BF16 head, beside which `fast` rounds
-/// activations: its twin in F16 tells what the new type alone moves.
+/// Models whose rows are whole blocks, their reference, the type, and the maximum change of logits
+/// relative to the largest. `fast` rounds activations before the BF16 head of the folder, so its
+/// F16 twin is the reference for the change by the new type alone.
 const CASES: [(&str, &str, DType, f32); 4] = [
     (
         "falcon_e/model.gguf",
@@ -79,16 +82,16 @@ const CASES: [(&str, &str, DType, f32); 4] = [
 ];
 
 #[test]
-fn logits_stay_near() {
+fn converted_lm_head_changes_logits_slightly() {
     for precision in [Precision::Exact, Precision::Fast] {
         for (device, options) in devices(precision) {
             for (name, reference, dtype, bound) in CASES {
                 let what = format!("{name} as {dtype} on {device}, {precision:?}");
                 let before = logits(&arch(reference), &options);
-                let after = logits(&arch(name), &with_head(&options, dtype));
+                let after = logits(&arch(name), &with_lm_head(&options, dtype));
                 let largest = before.iter().fold(0.0f32, |m, x| m.max(x.abs()));
                 let (_, moved) = worst(&before, &after);
-                assert!(moved > 0.0, "{what}: the head is the same");
+                assert!(moved > 0.0, "{what}: logits are unchanged");
                 assert!(moved <= bound * largest, "{what}: {moved} of {largest}");
                 assert_eq!(argmax(&before), argmax(&after), "{what}");
             }
@@ -97,41 +100,41 @@ fn logits_stay_near() {
 }
 
 #[test]
-fn it_is_the_head_that_quantize_writes() {
+fn matches_lm_head_written_by_quantize() {
     let folder = Folder::new("head");
     let (from, to) = (arch("falcon_e/model.gguf"), folder.0.join("q8_0.gguf"));
     quantized(&Source::Path(from.clone()), &to, None, Some(DType::Q8_0));
     for (device, options) in devices(Precision::Fast) {
-        let wanted = logits(&to, &options);
-        let found = logits(&from, &with_head(&options, DType::Q8_0));
-        assert_eq!(found, wanted, "{device}");
+        let expected = logits(&to, &options);
+        let found = logits(&from, &with_lm_head(&options, DType::Q8_0));
+        assert_eq!(found, expected, "{device}");
     }
 }
 
 #[test]
-fn any_number_of_threads_encodes_the_same() {
+fn thread_count_does_not_change_encoding() {
     let cpu = devices(Precision::Fast).remove(0).1;
     let by = |threads| LoadOptions {
         threads,
-        ..with_head(&cpu, DType::Q6K)
+        ..with_lm_head(&cpu, DType::Q6K)
     };
     let path = arch("bitnet_tq/model.gguf");
     assert_eq!(logits(&path, &by(1)), logits(&path, &by(3)));
 }
 
-/// An embedding that is the head too stays for looking up; of another head nothing is left.
+/// A tied embedding is kept for lookups. An untied head is replaced.
 #[test]
-fn bytes_are_those_that_are_read() {
+fn facts_count_converted_bytes() {
     let cpu = devices(Precision::Exact).remove(0).1;
     let facts = |name: &str, options: &LoadOptions| session(&arch(name), options).facts().clone();
     let estimate = |name: &str, options: &LoadOptions| {
-        tabla::estimate(&Source::Path(arch(name)), options).expect("it fits")
+        tabla::estimate(&Source::Path(arch(name)), options).expect("prefill succeeds")
     };
     for (name, dtype, tied) in [
         ("falcon_e/model.gguf", DType::Q8_0, false),
         ("bitnet_tq/model.gguf", DType::Q6K, true),
     ] {
-        let other = with_head(&cpu, dtype);
+        let other = with_lm_head(&cpu, dtype);
         let (before, after) = (facts(name, &cpu), facts(name, &other));
         let elements = u64::from(before.vocab) * u64::from(before.dim);
         let [f16, small] = [DType::F16, dtype].map(|t| t.bytes(elements).expect("whole blocks"));
@@ -149,19 +152,19 @@ fn bytes_are_those_that_are_read() {
 }
 
 #[test]
-fn the_residual_stream_is_the_same() {
+fn residual_stream_is_unchanged() {
     let cpu = devices(Precision::Exact).remove(0).1;
     let source = Source::Path(arch("bitnet_tq/model.gguf"));
     let layers = |options: &LoadOptions| {
         let found = tabla::hidden_states(&source, options, &[TOKENS.to_vec()]);
         found.expect("the model runs").layers
     };
-    assert_eq!(layers(&cpu), layers(&with_head(&cpu, DType::Q6K)));
+    assert_eq!(layers(&cpu), layers(&with_lm_head(&cpu, DType::Q6K)));
 }
 
-/// The story model with a head of `f16`, made `q8_0` again, tells its story.
+/// The built-in model with an `f16` head, converted back to `q8_0`, gives the same story.
 #[test]
-fn the_story_stays() {
+fn built_in_story_is_unchanged() {
     let folder = Folder::new("head");
     let path = folder.0.join("f16.gguf");
     quantized(&Source::BuiltIn, &path, Some("F16"), None);
@@ -174,10 +177,10 @@ fn the_story_stays() {
         let id = |id: &Value| u32::try_from(id.as_u64().expect("an id")).expect("an id");
         list.iter().map(id).collect()
     };
-    let (prompt, wanted) = (ids("prompt_ids"), ids("greedy_ids"));
+    let (prompt, expected) = (ids("prompt_ids"), ids("greedy_ids"));
     let options = GenerateOptions {
         sampling: Sampling::GREEDY,
-        max_tokens: u32::try_from(wanted.len()).expect("short"),
+        max_tokens: u32::try_from(expected.len()).expect("short"),
         ..GenerateOptions::default()
     };
     let cpu = LoadOptions {
@@ -186,21 +189,21 @@ fn the_story_stays() {
         ..LoadOptions::default()
     };
     let mut plain = session(&path, &cpu);
-    let mut small = session(&path, &with_head(&cpu, DType::Q8_0));
+    let mut small = session(&path, &with_lm_head(&cpu, DType::Q8_0));
     assert!(small.facts().token_bytes < plain.facts().token_bytes);
-    assert_eq!(picks(&mut plain, &prompt, &options), wanted);
-    assert_eq!(picks(&mut small, &prompt, &options), wanted);
+    assert_eq!(picks(&mut plain, &prompt, &options), expected);
+    assert_eq!(picks(&mut small, &prompt, &options), expected);
 }
 
 #[test]
-fn a_head_of_that_type_is_left_alone() {
+fn same_type_is_not_converted() {
     let plain = story(LoadOptions::default());
-    let same = story(with_head(&LoadOptions::default(), DType::Q8_0));
+    let same = story(with_lm_head(&LoadOptions::default(), DType::Q8_0));
     assert_eq!(plain.facts().token_bytes, same.facts().token_bytes);
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn rejects_unsupported_types() {
     let whole = "which are no whole blocks of";
     for (name, dtype, parts) in [
         (

@@ -1,5 +1,4 @@
-//! Sessions that share a model, each doing what it likes: every one gets, bit for bit, what it gets
-//! alone on a model of its own.
+//! Sessions that share a model give, bit for bit, the results of a session alone on a model.
 
 use crate::common::{golden, has_gpu};
 use crate::scratch::Folder;
@@ -10,23 +9,23 @@ use tabla::{
 };
 use tabla_testkit::fill::Random;
 
-/// What a session went through, so that another can go the same way.
+/// Operation on a session, recorded for replay.
 #[derive(Clone, Debug)]
-enum Deed {
+enum Operation {
     Prefill(Vec<u32>),
-    /// So many tokens came.
-    GenerateOptions(Box<GenerateOptions>, u32),
+    /// Generation with the number of generated tokens.
+    Generate(Box<GenerateOptions>, u32),
     Truncate(usize),
-    /// It went on as a copy of itself.
+    /// Fork; the fork continues.
     Fork,
-    /// It went on as what came back from a file.
+    /// Saving and loading; the loaded session continues.
     Load,
 }
 
-/// A session and its deeds.
-struct Life {
+/// A session and the operations on it.
+struct History {
     session: Session,
-    deeds: Vec<Deed>,
+    operations: Vec<Operation>,
     logits: Vec<f32>,
 }
 
@@ -39,7 +38,7 @@ fn below(random: &mut Random, n: usize) -> usize {
     random.word() as usize % n
 }
 
-/// One of a few texts that many begin with, and some tokens of its own.
+/// Creates a prompt from one of a few shared prefixes and some random tokens.
 fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
     let text = 1 + u32::try_from(below(random, 3)).expect("small");
     let shared = below(random, 150);
@@ -51,36 +50,36 @@ fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
     prompt
 }
 
-/// Unlike samplers, of each tail.
-fn how(random: &mut Random, vocab: u32) -> GenerateOptions {
+/// Creates random sampling options for every sampling stage.
+fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
     let seed = u64::from(random.word());
-    let usual = Sampling {
+    let default = Sampling {
         seed,
         ..Sampling::default()
     };
-    let warm = Sampling {
+    let filtered = Sampling {
         temperature: 1.3,
         top_k: 0,
         repeat_penalty: 1.1,
-        ..usual
+        ..default
     };
-    let mut how = GenerateOptions {
+    let mut generation = GenerateOptions {
         ignore_stops: true,
         ..GenerateOptions::default()
     };
-    how.sampling = match below(random, 7) {
+    generation.sampling = match below(random, 7) {
         0 => Sampling::GREEDY,
-        1 => usual,
-        2 => warm,
+        1 => default,
+        2 => filtered,
         3 => Sampling {
             mirostat_tau: 4.0,
-            ..warm
+            ..filtered
         },
         4 => Sampling {
             dry_multiplier: 2.0,
             dry_allowed_length: 1,
             xtc_probability: 0.5,
-            ..warm
+            ..filtered
         },
         5 => {
             let bias = |i: u32| {
@@ -93,170 +92,174 @@ fn how(random: &mut Random, vocab: u32) -> GenerateOptions {
                     },
                 )
             };
-            how.logit_bias = (0..40).map(|_| bias(random.word())).collect();
+            generation.logit_bias = (0..40).map(|_| bias(random.word())).collect();
             Sampling::GREEDY
         }
         _ => {
-            how.log_probs = Some(5);
+            generation.log_probs = Some(5);
             Sampling {
                 typical_p: 0.9,
                 top_n_sigma: 2.0,
                 dynatemp_range: 0.5,
-                ..warm
+                ..filtered
             }
         }
     };
-    how
+    generation
 }
 
-/// Generates, and says how many tokens came: some answers are cancelled, some are left.
-fn generate(session: &mut Session, random: &mut Random, how: &GenerateOptions) -> u32 {
+/// Generates and returns the number of tokens. Some generations are cancelled, some are stopped.
+fn generate(session: &mut Session, random: &mut Random, generation: &GenerateOptions) -> u32 {
     let before = session.tokens().len();
-    let how = GenerateOptions {
+    let generation = GenerateOptions {
         max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
-        chain: u32::try_from(below(random, 5)).expect("small"),
-        // Who goes the same way alone guesses nothing.
+        burst: u32::try_from(below(random, 5)).expect("small"),
+        // The replay does not speculate.
         speculate: match below(random, 2) {
             0 => SpeculateOptions::Off,
             _ => SpeculateOptions::Lookup,
         },
-        ..how.clone()
+        ..generation.clone()
     };
     let (cancel, end, cancels) = (
         session.canceller(),
         below(random, 60),
         random.word().is_multiple_of(2),
     );
-    let mut heard = 0;
-    let stats = session.generate(&how, &mut |_| {
-        heard += 1;
-        if heard == end && cancels {
+    let mut pieces = 0;
+    let stats = session.generate(&generation, &mut |_| {
+        pieces += 1;
+        if pieces == end && cancels {
             cancel.cancel();
         }
-        match heard == end && !cancels {
+        match pieces == end && !cancels {
             true => Flow::Stop,
             false => Flow::Continue,
         }
     });
-    stats.expect("it generates");
-    session.forget_cancel();
+    stats.expect("generation succeeds");
+    session.clear_cancel();
     u32::try_from(session.tokens().len() - before).expect("small")
 }
 
-/// So many deeds, at random.
-fn live(model: &Model, seed: usize, count: usize) -> Life {
+/// Runs `count` random operations.
+fn run_random(model: &Model, seed: usize, count: usize) -> History {
     let mut random = Random::of(&format!("life {seed}"));
     let folder = Folder::new("life");
     let mut session = Session::new(model.clone());
     let context = session.facts().context as usize;
     let vocab = session.facts().vocab;
-    let mut deeds = Vec::new();
-    while deeds.len() < count {
+    let mut operations = Vec::new();
+    while operations.len() < count {
         let (length, room) = (
             session.tokens().len(),
             context.saturating_sub(session.tokens().len()),
         );
-        let deed = match below(&mut random, 9) {
+        let operation = match below(&mut random, 9) {
             0..3 if room > 0 => {
                 let prompt = prompt(&mut random, vocab, room);
-                session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-                Deed::Prefill(prompt)
+                session
+                    .prefill(&prompt, &mut |_, _| {})
+                    .expect("prefill succeeds");
+                Operation::Prefill(prompt)
             }
             3..6 if length > 0 && room > 0 => {
-                let how = how(&mut random, vocab);
-                match generate(&mut session, &mut random, &how) {
+                let generation = generation(&mut random, vocab);
+                match generate(&mut session, &mut random, &generation) {
                     0 => continue,
-                    picked => Deed::GenerateOptions(Box::new(how), picked),
+                    generated => Operation::Generate(Box::new(generation), generated),
                 }
             }
             6 if length > 1 => {
                 let keep = 1 + below(&mut random, length - 1);
                 session.truncate(keep);
-                Deed::Truncate(keep)
+                Operation::Truncate(keep)
             }
             7 if length > 0 => {
-                session = session.fork().expect("there is memory");
-                Deed::Fork
+                session = session.fork().expect("fork succeeds");
+                Operation::Fork
             }
             8 if length > 0 => {
                 let path = folder.0.join("session");
-                session.save(&path).expect("it can be saved");
-                session = Session::load(model.clone(), &path).expect("it is whole");
-                Deed::Load
+                session.save(&path).expect("save succeeds");
+                session = Session::load(model.clone(), &path).expect("load succeeds");
+                Operation::Load
             }
             _ if room == 0 => {
                 session.truncate(1);
-                Deed::Truncate(1)
+                Operation::Truncate(1)
             }
             _ => continue,
         };
-        deeds.push(deed);
+        operations.push(operation);
     }
     if session.tokens().len() > context {
         session.truncate(context);
-        deeds.push(Deed::Truncate(context));
+        operations.push(Operation::Truncate(context));
     }
     let logits = logits(&mut session);
-    Life {
+    History {
         session,
-        deeds,
+        operations,
         logits,
     }
 }
 
 fn logits(session: &mut Session) -> Vec<f32> {
     let mut logits = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut logits).expect("the room is right");
+    session.logits(&mut logits).expect("logits are available");
     logits
 }
 
-/// The same deeds, alone; forks and files are nothing to one that forgets nothing.
-fn live_alone(model: Model, deeds: &[Deed]) -> Session {
+/// Replays the operations on a model without other sessions. Forks and files have no effect there.
+fn replay(model: Model, operations: &[Operation]) -> Session {
     let mut session = Session::new(model);
-    for deed in deeds {
-        match deed {
-            Deed::Prefill(prompt) => session.prefill(prompt, &mut |_, _| {}).expect("it fits"),
-            Deed::GenerateOptions(how, count) => {
-                let how = GenerateOptions {
+    for operation in operations {
+        match operation {
+            Operation::Prefill(prompt) => session
+                .prefill(prompt, &mut |_, _| {})
+                .expect("prefill succeeds"),
+            Operation::Generate(generation, count) => {
+                let generation = GenerateOptions {
                     max_tokens: *count,
-                    ..GenerateOptions::clone(how)
+                    ..GenerateOptions::clone(generation)
                 };
                 session
-                    .generate(&how, &mut |_| Flow::Continue)
-                    .expect("it generates");
+                    .generate(&generation, &mut |_| Flow::Continue)
+                    .expect("generation succeeds");
             }
-            Deed::Truncate(keep) => session.truncate(*keep),
-            Deed::Fork | Deed::Load => {}
+            Operation::Truncate(keep) => session.truncate(*keep),
+            Operation::Fork | Operation::Load => {}
         }
     }
     session
 }
 
-/// Lives of many sessions on one model, each held against itself alone.
-fn check(path: &Path, options: &LoadOptions, lives: usize, deeds: usize) {
+/// Runs many sessions on one model, and compares each with its replay.
+fn check(path: &Path, options: &LoadOptions, sessions: usize, operations: usize) {
     let model = load(path, options);
-    let together: Vec<Life> = std::thread::scope(|scope| {
+    let together: Vec<History> = std::thread::scope(|scope| {
         let begin = |seed| {
             let model = &model;
-            scope.spawn(move || live(model, seed, deeds))
+            scope.spawn(move || run_random(model, seed, operations))
         };
-        let threads: Vec<_> = (0..lives).map(begin).collect();
+        let threads: Vec<_> = (0..sessions).map(begin).collect();
         let ends = threads
             .into_iter()
-            .map(|thread| thread.join().expect("it ends"));
+            .map(|thread| thread.join().expect("thread ends"));
         ends.collect()
     });
-    for (at, life) in together.iter().enumerate() {
-        let what = format!("{path:?}: life {at}, {:?}", life.deeds);
-        // A model of its own, which keeps no prefix.
+    for (at, history) in together.iter().enumerate() {
+        let what = format!("{path:?}: session {at}, {:?}", history.operations);
+        // A separate model without a prefix cache.
         let own = LoadOptions {
             prefix_bytes: Some(0),
             ..options.clone()
         };
-        let mut alone = live_alone(load(path, &own), &life.deeds);
-        assert_eq!(life.session.tokens(), alone.tokens(), "{what}");
+        let mut alone = replay(load(path, &own), &history.operations);
+        assert_eq!(history.session.tokens(), alone.tokens(), "{what}");
         let alone = logits(&mut alone);
-        let same = life
+        let same = history
             .logits
             .iter()
             .zip(&alone)
@@ -266,11 +269,11 @@ fn check(path: &Path, options: &LoadOptions, lives: usize, deeds: usize) {
 }
 
 #[test]
-fn sessions_on_a_cpu_are_as_alone() {
+fn concurrent_sessions_match_replay_on_cpu() {
     for (name, context, chunk_tokens) in [
         ("quant_q8_0.gguf", 300, 0),
         ("quant_q4_0.gguf", 260, 33),
-        // Windows.
+        // Sliding windows.
         ("arch/gemma2/model.gguf", 400, 16),
         ("arch/qwen3moe/model.gguf", 200, 64),
     ] {
@@ -287,7 +290,7 @@ fn sessions_on_a_cpu_are_as_alone() {
 }
 
 #[test]
-fn sessions_on_a_gpu_are_as_alone() {
+fn concurrent_sessions_match_replay_on_gpu() {
     if !has_gpu() {
         return;
     }
@@ -307,9 +310,9 @@ fn sessions_on_a_gpu_are_as_alone() {
     }
 }
 
-/// Two that were one go apart, and a third that comes with the same text.
+/// Forks diverge, and match sessions that were never forked.
 #[test]
-fn forks_go_their_own_ways() {
+fn forks_are_independent() {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         precision: Precision::Exact,
@@ -320,36 +323,39 @@ fn forks_go_their_own_ways() {
     let path = golden("quant_q8_0.gguf");
     let mut one = Session::new(load(&path, &options));
     let text: Vec<u32> = (0..100).map(|i| 3 + i * 5 % 200).collect();
-    one.prefill(&text, &mut |_, _| {}).expect("it fits");
-    let mut two = one.fork().expect("there is memory");
+    one.prefill(&text, &mut |_, _| {})
+        .expect("prefill succeeds");
+    let mut two = one.fork().expect("fork succeeds");
     assert_eq!(two.tokens(), one.tokens());
-    one.prefill(&[7, 8, 9], &mut |_, _| {}).expect("it fits");
-    two.prefill(&[9, 8, 7], &mut |_, _| {}).expect("it fits");
+    one.prefill(&[7, 8, 9], &mut |_, _| {})
+        .expect("prefill succeeds");
+    two.prefill(&[9, 8, 7], &mut |_, _| {})
+        .expect("prefill succeeds");
     let [a, b] = [logits(&mut one), logits(&mut two)];
     assert_ne!(a, b);
-    // In their turns again, and held against sessions that never forked.
-    for (session, wanted) in [(&mut one, &a), (&mut two, &b)] {
-        assert_eq!(&logits(session), wanted);
+    // Compute the logits again, and compare with sessions that were never forked.
+    for (session, expected) in [(&mut one, &a), (&mut two, &b)] {
+        assert_eq!(&logits(session), expected);
         let mut alone = Session::new(load(&path, &options));
         alone
             .prefill(session.tokens(), &mut |_, _| {})
-            .expect("it fits");
-        assert_eq!(&logits(&mut alone), wanted);
+            .expect("prefill succeeds");
+        assert_eq!(&logits(&mut alone), expected);
     }
 }
 
-/// How often tokens go through the model while a session is at this.
+/// Counts the passes through the model during `work`.
 pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) -> u32 {
-    session.time_commands().expect("the device tells times");
+    session.time_commands().expect("commands can be timed");
     work(session);
-    session.end_timing().expect("the model is there");
-    let laps = session.laps().expect("the model is there");
-    laps.iter().map(|(_, laps)| laps[0].runs).sum()
+    session.end_timing().expect("model is running");
+    let timings = session.command_timings().expect("model is running");
+    timings.iter().map(|(_, timings)| timings[0].runs).sum()
 }
 
-/// What was computed is not computed again: only what is new of a prompt goes through the model.
+/// Only tokens that are not cached are computed.
 #[test]
-fn a_known_beginning_is_not_computed_again() {
+fn cached_prefix_is_not_recomputed() {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 512,
@@ -360,7 +366,9 @@ fn a_known_beginning_is_not_computed_again() {
     let passes = |tokens: &[u32]| {
         let mut session = Session::new(model.clone());
         passes_of(&mut session, |session| {
-            session.prefill(tokens, &mut |_, _| {}).expect("it fits");
+            session
+                .prefill(tokens, &mut |_, _| {})
+                .expect("prefill succeeds");
         })
     };
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
@@ -368,14 +376,14 @@ fn a_known_beginning_is_not_computed_again() {
     let mut other = text[..150].to_vec();
     other.extend([1, 2, 3]);
     assert_eq!(passes(&other), 1);
-    assert_eq!(passes(&text), 0, "nothing is left to do");
+    assert_eq!(passes(&text), 0, "everything is cached");
     assert_eq!(passes(&text[..64]), 0);
 }
 
-/// Tokens from the prefix cache do not count as computed, and without prefix caching a session takes
-/// none from other sessions.
+/// Cached tokens are not counted as computed. Without prefix caching a session does not reuse the
+/// cache of other sessions.
 #[test]
-fn computed_tokens_are_counted() {
+fn counts_computed_tokens() {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         context: 512,
@@ -386,7 +394,9 @@ fn computed_tokens_are_counted() {
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
     let prefill = |session: &mut Session, tokens: &[u32]| {
         let before = session.computed_tokens();
-        session.prefill(tokens, &mut |_, _| {}).expect("it fits");
+        session
+            .prefill(tokens, &mut |_, _| {})
+            .expect("prefill succeeds");
         session.computed_tokens() - before
     };
     let new = || Session::new(model.clone());
@@ -405,17 +415,21 @@ fn computed_tokens_are_counted() {
     assert_eq!(passes, 13, "chunks of 16 tokens");
     assert_eq!(logits(&mut alone), logits(&mut session));
     let before = alone.computed_tokens();
-    assert_eq!(prefill(&mut alone, &[7, 8]), 2, "its own tokens stay");
+    assert_eq!(prefill(&mut alone, &[7, 8]), 2, "own tokens are cached");
     alone.truncate(100);
     assert_eq!(prefill(&mut alone, &text[100..150]), 50);
-    let mut fork = alone.fork().expect("there is memory");
+    let mut fork = alone.fork().expect("fork succeeds");
     assert_eq!(fork.computed_tokens(), 0);
-    assert_eq!(prefill(&mut fork, &text[150..]), 50, "a fork is alike");
+    assert_eq!(
+        prefill(&mut fork, &text[150..]),
+        50,
+        "forks share the setting"
+    );
     assert_eq!(alone.computed_tokens() - before, 52);
 
-    // Steps, with a chain that is longer than the answer, and draft tokens, right and wrong.
+    // Decode with a burst that exceeds the output, and with accepted and rejected draft tokens.
     for speculate in [SpeculateOptions::Off, SpeculateOptions::Lookup] {
-        let how = GenerateOptions {
+        let generation = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens: 40,
             logit_bias: vec![(7, 1e4)],
@@ -424,24 +438,24 @@ fn computed_tokens_are_counted() {
             ..GenerateOptions::default()
         };
         alone.truncate(150);
-        alone.force(9).expect("it fits");
+        alone.force(9).expect("prefill succeeds");
         let before = alone.computed_tokens();
         let mut stats = None;
         let passes = passes_of(&mut alone, |alone| {
-            let done = alone.generate(&how, &mut |_| Flow::Continue);
-            stats = Some(done.expect("it generates"));
+            let done = alone.generate(&generation, &mut |_| Flow::Continue);
+            stats = Some(done.expect("generation succeeds"));
         });
-        let stats = stats.expect("it was generated");
+        let stats = stats.expect("generation ran");
         let computed = alone.computed_tokens() - before;
         // Each pass computes a token and its draft tokens.
-        let wanted = u64::from(passes + stats.guesses.made);
-        assert_eq!((stats.tokens, computed), (40, wanted));
+        let expected = u64::from(passes + stats.draft.drafted);
+        assert_eq!((stats.tokens, computed), (40, expected));
     }
 }
 
-/// On a CPU it makes no difference by which kind of table a token goes through the model.
+/// On a CPU, chunk tables and step tables write the same bits.
 #[test]
-fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {
+fn chunks_and_steps_give_same_bits_on_cpu() {
     let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
     for name in [
         "quant_q8_0",
@@ -460,9 +474,11 @@ fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {
             };
             let model = || load(&golden(&format!("{name}.gguf")), &options);
             let [mut chunks, mut steps] = [Session::new(model()), Session::new(model())];
-            chunks.prefill(&text, &mut |_, _| {}).expect("it fits");
+            chunks
+                .prefill(&text, &mut |_, _| {})
+                .expect("prefill succeeds");
             text.iter()
-                .for_each(|token| steps.force(*token).expect("it fits"));
+                .for_each(|token| steps.force(*token).expect("prefill succeeds"));
             let [a, b] = [logits(&mut chunks), logits(&mut steps)];
             let same = a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same, "{name} {precision:?}");
@@ -470,9 +486,9 @@ fn chunks_and_steps_leave_the_same_bits_on_a_cpu() {
     }
 }
 
-/// Ways to one sequence on a GPU, each of which leaves the same logits.
+/// On a GPU, all ways to compute a sequence give the same logits.
 #[test]
-fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
+fn all_paths_give_same_logits_on_gpu() {
     if !has_gpu() {
         return;
     }
@@ -488,40 +504,42 @@ fn every_way_to_a_sequence_is_the_same_on_a_gpu() {
             chunk_tokens: 16,
             ..LoadOptions::default()
         };
-        ways(&golden(&format!("{name}.gguf")), &options);
+        check_paths(&golden(&format!("{name}.gguf")), &options);
     }
 }
 
-/// Tokens that follow, by a generation; in company.
-fn generated(model: &Model, text: &[u32], chain: u32) -> Session {
-    let how = GenerateOptions {
+/// Generates in a batch and returns the first session.
+fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
+    let generation = GenerateOptions {
         sampling: Sampling::GREEDY,
         max_tokens: 16,
-        chain,
+        burst,
         ignore_stops: true,
         ..GenerateOptions::default()
     };
-    let company = model.facts().sequences;
-    let mut all: Vec<Session> = (0..company).map(|_| Session::new(model.clone())).collect();
+    let count = model.facts().sequences;
+    let mut all: Vec<Session> = (0..count).map(|_| Session::new(model.clone())).collect();
     for (i, session) in (0..).zip(&mut all) {
         let mut text = text.to_vec();
-        *text.last_mut().expect("it has tokens") += i;
-        session.prefill(&text, &mut |_, _| {}).expect("it fits");
+        *text.last_mut().expect("at least one token") += i;
+        session
+            .prefill(&text, &mut |_, _| {})
+            .expect("prefill succeeds");
     }
     let answers = all
         .iter_mut()
-        .map(|s| s.answer(&how).expect("it generates"));
+        .map(|s| s.answer(&generation).expect("generation succeeds"));
     let mut answers: Vec<_> = answers.collect();
     for _ in 0..17 {
         for answer in &mut answers {
-            answer.next().expect("it goes on");
+            answer.next().expect("generation continues");
         }
     }
     drop(answers);
     all.swap_remove(0)
 }
 
-fn ways(path: &Path, options: &LoadOptions) {
+fn check_paths(path: &Path, options: &LoadOptions) {
     let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
     let alone = LoadOptions {
         sequences: options.sequences.min(2),
@@ -529,38 +547,46 @@ fn ways(path: &Path, options: &LoadOptions) {
     };
     let prefilled = || {
         let mut session = Session::new(load(path, &alone));
-        session.prefill(&text, &mut |_, _| {}).expect("it fits");
+        session
+            .prefill(&text, &mut |_, _| {})
+            .expect("prefill succeeds");
         session
     };
     let mut steps = prefilled();
     for _ in 0..16 {
         steps.step(&Sampling::GREEDY).expect("a token");
     }
-    let wanted = logits(&mut steps);
+    let expected = logits(&mut steps);
     let check = |what: &str, session: &mut Session| {
         assert_eq!(session.tokens(), steps.tokens(), "{path:?}: {what}");
         let same = logits(session)
             .iter()
-            .zip(&wanted)
+            .zip(&expected)
             .all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "{path:?}: {what}");
     };
     let model = load(path, options);
-    for (what, chain) in [("one by one", 1), ("known", 4), ("by chains", 0)] {
-        check(what, &mut generated(&model, &text, chain));
+    for (what, burst) in [
+        ("single steps", 1),
+        ("bursts of 4", 4),
+        ("adaptive bursts", 0),
+    ] {
+        check(what, &mut generated(&model, &text, burst));
     }
     let mut forced = prefilled();
     for token in &steps.tokens()[text.len()..] {
-        forced.force(*token).expect("it fits");
+        forced.force(*token).expect("prefill succeeds");
     }
     check("forced", &mut forced);
-    check("a fork", &mut forced.fork().expect("there is memory"));
-    // What was known goes, and comes again by the same kinds of tables.
+    check("a fork", &mut forced.fork().expect("fork succeeds"));
+    // Evict the cache, and recompute with the same kinds of tables.
     let mut other = Session::new(forced.model().clone());
     for first in 0..4 {
         let text: Vec<u32> = (0..190).map(|i| (first + 11 * i) % 200).collect();
         other.reset();
-        other.prefill(&text, &mut |_, _| {}).expect("it fits");
+        other
+            .prefill(&text, &mut |_, _| {})
+            .expect("prefill succeeds");
     }
-    check("forgotten", &mut forced);
+    check("evicted", &mut forced);
 }
