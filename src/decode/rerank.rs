@@ -4,7 +4,7 @@
 use super::output_request::OutputRequest;
 use super::session::{Session, room};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
-use crate::text::{ChatTemplate, Conversation, Encode, Ends, Specials};
+use crate::text::{ChatTemplate, Conversation, EncodeOptions, SpecialTokens, TemplateTokens};
 use serde_json::{Map, Value};
 
 /// What files call the prompt that a model was trained to rank by.
@@ -101,9 +101,9 @@ impl Session {
 
     /// The token that is a word by itself.
     fn word(&self, word: &str) -> Result<u32> {
-        let alone = Encode {
+        let alone = EncodeOptions {
             add_special: false,
-            specials: Specials::Text,
+            specials: SpecialTokens::Text,
         };
         match self.tokenizer().encode(word, alone)?[..] {
             [token] => Ok(token),
@@ -131,7 +131,7 @@ impl Session {
                 "the model's prompt to rank by has no place for an instruction"
             );
         }
-        ChatTemplate::new(&source(prompt)?, Ends::default())
+        ChatTemplate::new(&source(prompt)?, TemplateTokens::default())
     }
 }
 
@@ -188,7 +188,8 @@ mod tests {
             ),
         ] {
             let source = source(prompt).expect("all places are there");
-            let template = ChatTemplate::new(&source, Ends::default()).expect("it is a template");
+            let template =
+                ChatTemplate::new(&source, TemplateTokens::default()).expect("it is a template");
             assert_eq!(
                 template.render(&conversation).expect("it renders"),
                 expected

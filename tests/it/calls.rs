@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::Source;
 use tabla::text::{
-    AnswerFormat, ChatTemplate, Conversation, Ends, FALLBACKS, GrammarEngine, Part, Tokenizer,
+    BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, GrammarEngine, MessageDelta,
+    TemplateTokens, Tokenizer,
 };
 
 fn tools() -> [Value; 2] {
@@ -57,7 +58,7 @@ const ENDS: &[&str] = &[
 fn template(name: &str) -> Option<ChatTemplate> {
     let path = testdata(&format!("templates/{name}.jinja"))?;
     let source = std::fs::read_to_string(path).expect(name);
-    let ends = Ends {
+    let ends = TemplateTokens {
         bos: Some("<s>"),
         eos: Some("</s>"),
     };
@@ -117,27 +118,35 @@ fn calls_that_templates_write_are_read() {
             &template,
             json!({ "role": "assistant", "content": "", "tool_calls": calls }),
         );
-        let format = AnswerFormat::of(&template, &tools());
+        let format = ChatFormat::detect(&template, &tools());
         let found = format.parse("", &text);
         assert_eq!(found.content, "", "{name}: {text:?}");
-        let names: Vec<&str> = found.calls.iter().map(|call| call.name.as_str()).collect();
+        let names: Vec<&str> = found
+            .tool_calls
+            .iter()
+            .map(|call| call.name.as_str())
+            .collect();
         assert_eq!(
             names,
             &["get_weather", "clock"][..*count],
             "{name}: {text:?}"
         );
-        for (call, wanted) in found.calls.iter().zip(&arguments) {
+        for (call, wanted) in found.tool_calls.iter().zip(&arguments) {
             let found: Value = serde_json::from_str(&call.arguments).expect(name);
             assert_eq!(&found, wanted, "{name}: {text:?}");
         }
         // However it is cut, the same calls come out, and no marker.
-        let mut stream = format.stream("");
-        let mut parts: Vec<Part> = text
+        let mut stream = format.parser("");
+        let mut parts: Vec<MessageDelta> = text
             .chars()
             .flat_map(|c| stream.push(&c.to_string()))
             .collect();
         parts.extend(stream.finish());
-        let calls: Vec<Part> = found.calls.into_iter().map(Part::Call).collect();
+        let calls: Vec<MessageDelta> = found
+            .tool_calls
+            .into_iter()
+            .map(MessageDelta::ToolCall)
+            .collect();
         assert_eq!(parts, calls, "{name}");
     }
 }
@@ -155,10 +164,10 @@ fn thoughts_that_templates_write_are_read() {
                 "tool_calls": [{ "type": "function", "function": { "name": "clock", "arguments": {} } }],
             }),
         );
-        let found = AnswerFormat::of(&template, &tools()).parse("", &text);
+        let found = ChatFormat::detect(&template, &tools()).parse("", &text);
         assert_eq!(found.reasoning, "Hm, 1 < 2.", "{name}: {text:?}");
         assert_eq!(
-            (found.content.as_str(), found.calls.len()),
+            (found.content.as_str(), found.tool_calls.len()),
             ("", 1),
             "{name}: {text:?}"
         );
@@ -167,9 +176,9 @@ fn thoughts_that_templates_write_are_read() {
 
 #[test]
 fn templates_without_tools_have_no_calls() {
-    for (name, source) in FALLBACKS {
-        let template = ChatTemplate::new(source, Ends::default()).expect(name);
-        let format = AnswerFormat::of(&template, &[]);
+    for (name, source) in BUILTIN_TEMPLATES {
+        let template = ChatTemplate::new(source, TemplateTokens::default()).expect(name);
+        let format = ChatFormat::detect(&template, &[]);
         let text = "<tool_call>{\"name\": \"clock\"}</tool_call> [TOOL_CALLS]";
         assert_eq!(format.parse("", text).content, text, "{name}");
     }
@@ -186,9 +195,9 @@ fn forced_calls_are_calls() {
         let Some(template) = template(name) else {
             return;
         };
-        let format = AnswerFormat::of(&template, &tools());
+        let format = ChatFormat::detect(&template, &tools());
         let grammar = format
-            .forced_call(Some("get_weather"), &tokenizer)
+            .forced_tool_call(Some("get_weather"), &tokenizer)
             .expect(name);
         let Some(grammar) = grammar else { continue };
         let compiled = engine
@@ -201,21 +210,27 @@ fn forced_calls_are_calls() {
             };
             let text = String::from_utf8(text).expect("UTF-8");
             let found = format.parse("", &text);
-            assert_eq!(found.calls.len(), 1, "{name}: {text:?}");
+            assert_eq!(found.tool_calls.len(), 1, "{name}: {text:?}");
             assert_eq!(
-                (found.content.as_str(), found.calls[0].name.as_str()),
+                (found.content.as_str(), found.tool_calls[0].name.as_str()),
                 ("", "get_weather"),
                 "{name}: {text:?}"
             );
-            let arguments: Value = serde_json::from_str(&found.calls[0].arguments).expect(name);
+            let arguments: Value =
+                serde_json::from_str(&found.tool_calls[0].arguments).expect(name);
             assert!(arguments["city"].is_string(), "{name}: {text:?}");
             forced += 1;
         }
         let error = format
-            .forced_call(Some("nothing"), &tokenizer)
+            .forced_tool_call(Some("nothing"), &tokenizer)
             .expect_err(name);
         assert_eq!(error.message(), "there is no tool \"nothing\"");
-        assert!(format.forced_call(None, &tokenizer).expect(name).is_some());
+        assert!(
+            format
+                .forced_tool_call(None, &tokenizer)
+                .expect(name)
+                .is_some()
+        );
     }
     assert!(forced >= 40, "{forced} calls are too few");
 }

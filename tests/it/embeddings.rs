@@ -5,7 +5,7 @@ use crate::common::{devices, golden, greedy, picks, session, skip, testdata, wor
 use crate::npy::Npy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{EmbedOptions, ErrorKind, LoadOptions, Pooling, Precision, Sampling, Session, Source};
 
 /// Greatest difference of a number in the residual stream: absolute, or relative to the largest
@@ -461,7 +461,10 @@ fn minilm_says_what_sentence_transformers_says() {
     for (device, with) in devices(Precision::Exact) {
         let mut s = session(Path::new(&folder), &with);
         for (text, wanted) in sentences.iter().zip(json["ids"].as_array().expect("ids")) {
-            let found = s.tokenizer().encode(text, Encode::PROMPT).expect("ids");
+            let found = s
+                .tokenizer()
+                .encode(text, EncodeOptions::PROMPT)
+                .expect("ids");
             assert_eq!(found, ids(wanted), "{text}");
         }
         let dim = s.facts().dim as usize;

@@ -2,7 +2,7 @@
 
 use crate::common::{golden, has_gpu};
 use std::path::Path;
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     DeviceChoice, DraftStats, Flow, GenerateOptions, LoadOptions, Model, Overflow, Sampling,
     Session, Source, SpeculateOptions, StepTables,
@@ -171,7 +171,7 @@ fn guesses_change_no_token_on_a_cpu() {
 fn repetition_is_found() {
     let model = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let model = model.expect("the model loads");
-    let prompt = model.tokenizer().encode("Once", Encode::PROMPT);
+    let prompt = model.tokenizer().encode("Once", EncodeOptions::PROMPT);
     let how = GenerateOptions {
         // What was said is said again.
         sampling: Sampling::GREEDY,

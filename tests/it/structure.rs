@@ -5,7 +5,7 @@ use crate::grammar::{SCHEMAS, is_valid};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tabla::text::{CompiledGrammar, Encode, Grammar};
+use tabla::text::{CompiledGrammar, EncodeOptions, Grammar};
 use tabla::{
     DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model, Sampling, Session,
     Source,
@@ -28,7 +28,9 @@ fn options(device: DeviceChoice, sequences: u32) -> LoadOptions {
 /// The text and the tokens of an answer, and how it ended.
 fn answer(model: &Model, how: &GenerateOptions) -> (String, Vec<u32>, Finish) {
     let mut session = Session::new(model.clone());
-    let prompt = model.tokenizer().encode("Once upon a time", Encode::PROMPT);
+    let prompt = model
+        .tokenizer()
+        .encode("Once upon a time", EncodeOptions::PROMPT);
     let prompt = prompt.expect("it is text");
     session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
     let mut text = String::new();

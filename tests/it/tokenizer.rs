@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tabla::text::{Decode, Encode, Kind, Specials, Tokenizer, Vocab};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, Vocab, VocabKind};
 
 /// A file as it is, or unpacked from `.xz` beside it.
 pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
@@ -57,17 +57,19 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
             .split_whitespace()
             .map(|id| id.parse().expect("an id"))
             .collect();
-        let ids = tokenizer.encode(text, Encode::default()).expect("text");
+        let ids = tokenizer
+            .encode(text, EncodeOptions::default())
+            .expect("text");
         assert_eq!(ids, expected, "{} {text:?}", vocab.display());
-        let options = Decode {
+        let options = DecodeOptions {
             from_start: true,
-            specials: Specials::Tokens,
+            specials: SpecialTokens::Tokens,
         };
         let bytes = tokenizer
             .decode(&ids, options)
             .expect("ids of the vocabulary");
         // WordPiece keeps neither spaces nor capitals.
-        if tokenizer.kind() != Kind::Bert {
+        if tokenizer.kind() != VocabKind::Bert {
             assert_eq!(bytes, text.as_bytes(), "{}", vocab.display());
         }
         cases += 1;
@@ -136,9 +138,9 @@ fn prompts_of_whole_models() {
             let text = chat.or(case["prompt"].as_str()).expect("a text");
             // BOS stands in the ids where the model adds it, and a chat spells its own.
             let marked = chat.is_none() && expected.first().copied() == tokenizer.bos();
-            let options = Encode {
+            let options = EncodeOptions {
                 add_special: marked,
-                specials: Specials::Tokens,
+                specials: SpecialTokens::Tokens,
             };
             assert_eq!(
                 tokenizer.encode(text, options).unwrap(),
@@ -164,9 +166,9 @@ fn folder_tokenizer(folder: &Path) -> Option<Tokenizer> {
 fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value) -> bool) -> usize {
     let vectors = std::fs::read_to_string(vectors).expect("vectors");
     let vectors: Vec<Value> = serde_json::from_str(&vectors).expect("a list");
-    let options = |add_special| Encode {
+    let options = |add_special| EncodeOptions {
         add_special,
-        specials: Specials::Tokens,
+        specials: SpecialTokens::Tokens,
     };
     for case in &vectors {
         let text = case["text"].as_str().expect("a text");
@@ -178,9 +180,9 @@ fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value)
             assert_eq!(found, ids(&case["ids_special"]), "{text:?}");
         }
         if is_decoded(case) {
-            let start = Decode {
+            let start = DecodeOptions {
                 from_start: true,
-                specials: Specials::Text,
+                specials: SpecialTokens::Text,
             };
             let found = tokenizer.decode_lossy(&expected, start).expect("ids");
             assert_eq!(found, case["decoded"].as_str().unwrap_or(text));
@@ -223,7 +225,7 @@ fn trained_tokenizers_give_the_ids_of_their_libraries() {
         let path = |end: &str| golden(&format!("tokenizers/{name}.{end}"));
         let json = std::fs::read_to_string(path("json")).expect("a tokenizer");
         let tokenizer = Tokenizer::from_json(&json, None).expect("a sound tokenizer");
-        let is_decoded = |_: &Value| tokenizer.kind() != Kind::Bert;
+        let is_decoded = |_: &Value| tokenizer.kind() != VocabKind::Bert;
         let cases = check_json(&tokenizer, &path("vectors.json"), is_decoded);
         assert!(cases >= 100, "{name}: {cases}");
     }
@@ -254,7 +256,9 @@ fn trained_vocabularies_give_the_ids_of_sentencepiece() {
         assert!(list("vectors").len() >= 100);
         for case in list("vectors") {
             let text = case["text"].as_str().expect("a text");
-            let found = tokenizer.encode(text, Encode::default()).expect("text");
+            let found = tokenizer
+                .encode(text, EncodeOptions::default())
+                .expect("text");
             assert_eq!(found, ids(&case["ids"]), "{name} {text:?}");
         }
     }
@@ -295,10 +299,12 @@ fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
 
 fn check_round_trip(tokenizer: &Tokenizer, name: &str) {
     for text in unicode(0x7ab1a, 2000) {
-        let ids = tokenizer.encode(&text, Encode::default()).expect("text");
-        let start = Decode {
+        let ids = tokenizer
+            .encode(&text, EncodeOptions::default())
+            .expect("text");
+        let start = DecodeOptions {
             from_start: true,
-            specials: Specials::Tokens,
+            specials: SpecialTokens::Tokens,
         };
         let bytes = tokenizer.decode(&ids, start).expect("ids");
         assert_eq!(bytes, text.as_bytes(), "{name} {text:?} {ids:?}");
