@@ -56,7 +56,7 @@ pub unsafe extern "C" fn tabla_parser_new(
         let prompt = unsafe { text_of(prompt, "prompt") }?;
         let model = resolve(model)?;
         let model = model.model();
-        let stream = chat.format(model)?.stream(prompt);
+        let stream = chat.format(model)?.parser(prompt);
         handles::insert(TablaParser {
             model: model.clone(),
             turn: Turn::new(Inner {

@@ -48,7 +48,7 @@ impl Deadline {
 }
 
 impl Pattern {
-    /// Compiles an expression.
+    /// Compiles a regex.
     ///
     /// # Errors
     /// `Unsupported` for invalid syntax or a regex over the limits.

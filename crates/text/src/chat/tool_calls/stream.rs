@@ -29,14 +29,14 @@ impl ChatFormat {
     }
 
     /// Returns the text of a token for [`ChatParser::push`]. Control tokens have no text of their own,
-    /// so a control token that is a marker of this format has its spelling appended to `text`.
+    /// so a control token that is a marker of this format is appended to `text`.
     pub fn token_text<'t>(&self, tokenizer: &Tokenizer, token: u32, text: &'t str) -> Cow<'t, str> {
         if !tokenizer.is_control(token) {
             return Cow::Borrowed(text);
         }
         match str::from_utf8(tokenizer.token_bytes_with_special(token)) {
-            Ok(spelling) if self.markers().any(|marker| marker == spelling) => {
-                Cow::Owned([text, spelling].concat())
+            Ok(control) if self.markers().any(|marker| marker == control) => {
+                Cow::Owned([text, control].concat())
             }
             _ => Cow::Borrowed(text),
         }
